@@ -1,0 +1,26 @@
+"""The binary tasks, their order and their names.
+
+The order is that of the label vector everywhere: tables, tensors, checkpoints and messages.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: The five tasks C0..C4 of the source paper's Tables 2 to 5, in its order.
+DISEASES: Final[tuple[str, ...]] = (
+    "cardiomegaly",
+    "edema",
+    "consolidation",
+    "atelectasis",
+    "pleural_effusion",
+)
+
+#: How a disease is written in tables and plots.
+TITLES: Final[dict[str, str]] = {
+    "cardiomegaly": "Cardiomegaly",
+    "edema": "Edema",
+    "consolidation": "Consolidation",
+    "atelectasis": "Atelectasis",
+    "pleural_effusion": "Pleural Effusion",
+}

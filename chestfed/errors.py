@@ -1,0 +1,70 @@
+"""The exceptions of chestfed: few, each saying what is wrong, where, and what to do.
+
+The command line prints the message of a `ChestfedError` without a traceback and exits with 1; any other
+exception is a defect of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ChestfedError(Exception):
+    """Base of every error that a user can mend."""
+
+
+class ConfigError(ChestfedError):
+    """A YAML file or an override that cannot be used; the message names file, line and key."""
+
+
+class ImageError(ChestfedError):
+    """An image that cannot be decoded. The message gives the reason, never the content of a header."""
+
+
+class TrainingError(ChestfedError):
+    """Training cannot go on, for example because a client's update is not finite."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One defect of a site's files.
+
+    `kind` groups problems ("missing column", "unreadable image"); `file` is relative to the site's root;
+    `row` is the 1-based line of the label file (the header is line 1), or None; `advice` says what to do.
+    """
+
+    kind: str
+    file: str
+    message: str
+    row: int | None = None
+    advice: str = ""
+
+    def __str__(self) -> str:
+        where = self.file if self.row is None else f"{self.file}:{self.row}"
+        return f"{where}: {self.message}"
+
+
+class SiteError(ChestfedError):
+    """All the problems of one site in one report, grouped by kind."""
+
+    SHOWN_PER_KIND = 10
+
+    def __init__(self, site: str, problems: Sequence[Problem]) -> None:
+        self.site = site
+        self.problems = list(problems)
+        super().__init__(self._report())
+
+    def _report(self) -> str:
+        count = len(self.problems)
+        lines = [f"site '{self.site}' has {count} problem{'s' if count != 1 else ''}:"]
+        for kind, number in Counter(problem.kind for problem in self.problems).items():
+            lines.append(f"  {kind} ({number}):")
+            members = [problem for problem in self.problems if problem.kind == kind]
+            lines += [f"    {problem}" for problem in members[: self.SHOWN_PER_KIND]]
+            if number > self.SHOWN_PER_KIND:
+                lines.append(f"    ... and {number - self.SHOWN_PER_KIND} more")
+            advice = dict.fromkeys(problem.advice for problem in members if problem.advice)
+            lines += [f"    -> {text}" for text in advice]
+        return "\n".join(lines)

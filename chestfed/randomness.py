@@ -1,0 +1,29 @@
+"""Named random streams from one seed.
+
+Every random decision has a name (who, what for, which one); its generator is a function of the seed and that
+name alone. So no generator state has to be saved: a checkpoint holds counters, and the order in which
+clients run, or how many processes decode images, changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+
+
+def stream_seed(seed: int, *name: str | int) -> int:
+    """A 63-bit seed that depends on `seed` and on every part of `name`, in order."""
+    text = "\x1f".join([str(seed), *(f"{type(part).__name__}:{part}" for part in name)])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def numpy_stream(seed: int, *name: str | int) -> np.random.Generator:
+    """A NumPy generator for the decision called `name`."""
+    return np.random.default_rng(stream_seed(seed, *name))
+
+
+def torch_stream(seed: int, *name: str | int) -> torch.Generator:
+    """A CPU torch generator for the decision called `name`."""
+    return torch.Generator().manual_seed(stream_seed(seed, *name))
