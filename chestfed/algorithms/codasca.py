@@ -1,0 +1,129 @@
+"""CODASCA: stochastic controlled averaging for federated deep AUC maximization.
+
+Yuan, Guo, Xu, Ying, Yang: "Federated Deep AUC Maximization for Heterogeneous Data with a Constant Communication
+Complexity", ICML 2021, Algorithms 3 (stages) and 4 (one stage). Line numbers below are those of Algorithm 4's
+round.
+
+Where the published script departs from the paper, the paper is followed: the reference point is the start of
+the stage (not noise, not the clients' own averages), the control variates include the proximal term, nothing
+is clipped, alpha steps along its gradient, a round has I local steps, and a stage is a whole number of rounds.
+
+Equation 3 prints the proximal term as 1/(2 gamma) ||v - v_ref||^2, equation 5 as gamma/2: `prox` is its
+coefficient lambda in lambda/2 ||v - v_ref||^2, whichever way gamma is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from chestfed.algorithms.variables import Gradients, Point, weighted_mean
+
+
+@dataclass(frozen=True)
+class Server:
+    """v, alpha and the control variates c_v, c_alpha (means of the clients' own)."""
+
+    primal: Tensor
+    dual: Tensor
+    c_primal: Tensor
+    c_dual: Tensor
+
+
+@dataclass(frozen=True)
+class Client:
+    """The client's control variates c_v^k, c_alpha^k, and v_ref, known to it from the first message of the stage."""
+
+    c_primal: Tensor
+    c_dual: Tensor
+    reference: Tensor
+
+
+@dataclass(frozen=True)
+class Update:
+    """v_I^k, alpha_I^k and the new control variates: 2(d + 3J) numbers up, as many as the message down."""
+
+    primal: Tensor
+    dual: Tensor
+    c_primal: Tensor
+    c_dual: Tensor
+
+
+@dataclass(frozen=True)
+class Codasca:
+    """Hyper-parameters of one stage of CODASCA.
+
+    Attributes
+    ----------
+    window
+        I, local steps between two communications.
+    local_lr
+        eta_l, step size of v at the clients.
+    dual_lr
+        Step size of alpha: a number, or one per disease `[J]`. The paper uses eta_l for both.
+    server_lr
+        eta_g, the server's step along the mean of the clients' changes.
+    prox
+        lambda, coefficient of the proximal term.
+    """
+
+    window: int
+    local_lr: float
+    dual_lr: float | Tensor
+    server_lr: float = 1.0
+    prox: float = 0.0
+
+    def start_stage(self, point: Point) -> Server:
+        """Start at `point` with control variates of zero."""
+        return Server(point.primal, point.dual, torch.zeros_like(point.primal), torch.zeros_like(point.dual))
+
+    def start_client(self, point: Point) -> Client:
+        """Start with control variates of zero and v_ref at the start of the stage."""
+        return Client(torch.zeros_like(point.primal), torch.zeros_like(point.dual), point.primal)
+
+    def message(self, server: Server) -> Server:
+        """Send v, alpha, c_v and c_alpha: everything the server has."""
+        return server
+
+    def local_round(self, message: Server, client: Client, gradients: Gradients) -> tuple[Update, Client]:
+        """I local steps from the server's point (lines 4-8), then the new control variates (lines 9-10)."""
+        v, alpha = message.primal.clone(), message.dual.clone()
+        # The correction is constant within a round; written as (c - c^k) it vanishes exactly for a lone client.
+        shift, shift_dual = message.c_primal - client.c_primal, message.c_dual - client.c_dual
+
+        for _ in range(self.window):
+            grad_v, grad_alpha = gradients(v, alpha)
+            v -= self.local_lr * (grad_v + self.prox * (v - client.reference) + shift)
+            alpha += self.dual_lr * (grad_alpha + shift_dual)
+
+        # Equation 6, with the old c^k and c; it equals the mean of the gradients used above (equation 7).
+        c_primal = (message.primal - v) / (self.window * self.local_lr) - shift
+        c_dual = (alpha - message.dual) / (self.window * self.dual_lr) - shift_dual
+        return Update(v, alpha, c_primal, c_dual), Client(c_primal, c_dual, client.reference)
+
+    def server_round(self, server: Server, updates: Sequence[Update], weights: Sequence[float]) -> Server:
+        """Average and step by eta_g (lines 12-15). The paper's mean is the equal-weight case."""
+        mean_v = weighted_mean([update.primal for update in updates], weights)
+        mean_alpha = weighted_mean([update.dual for update in updates], weights)
+        beyond = self.server_lr - 1  # v + eta_g (mean - v), written so that eta_g = 1 gives the mean exactly
+        return Server(
+            primal=mean_v + beyond * (mean_v - server.primal),
+            dual=mean_alpha + beyond * (mean_alpha - server.dual),
+            c_primal=weighted_mean([update.c_primal for update in updates], weights),
+            c_dual=weighted_mean([update.c_dual for update in updates], weights),
+        )
+
+    def current(self, server: Server) -> Point:
+        """The server's v and alpha."""
+        return Point(server.primal, server.dual)
+
+    def final_message(self, client: Client) -> None:
+        """Nothing: control variates are dropped at the end of a stage."""
+        return
+
+    def stage_output(self, server: Server, finals: Sequence[None], weights: Sequence[float]) -> Point:
+        """The last iterate. (The analysis returns the iterate of a random round.)"""
+        return self.current(server)

@@ -1,0 +1,103 @@
+"""The variables that every algorithm works on, and what passes between clients and server.
+
+All are flat tensors. `primal` is v = (w, a, b): the trainable parameters of the network in one vector and, behind
+them, the objective's own primal variables. `dual` is alpha, one entry per disease, empty for a minimisation.
+States and messages are dataclasses of tensors, so that a checkpoint can store them, an engine can count their
+bytes, and a test can compare them bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+#: `gradients(primal, dual)` -> (gradient by primal, gradient by dual) on the client's next batch. The returned
+#: tensors belong to the callee and are overwritten by the next call.
+Gradients = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value of all variables: v = (w, a, b) `[d + 2J]` and alpha `[J]`."""
+
+    primal: Tensor
+    dual: Tensor
+
+
+TensorRecord = TypeVar("TensorRecord")
+
+
+def named_tensors(record: Any) -> dict[str, Tensor]:
+    """The tensors of a state or message by field name."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def from_named_tensors(kind: type[TensorRecord], tensors: Mapping[str, Tensor]) -> TensorRecord:
+    """The inverse of `named_tensors`."""
+    return kind(**tensors)
+
+
+def byte_count(record: Any) -> int:
+    """Bytes that a message occupies when its tensors are sent as they are."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in named_tensors(record).values())
+
+
+def weighted_mean(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Mean of equal-shaped tensors with weights that sum to 1.
+
+    Summed in float64 in the given order and cast back, so that every engine gets the same bits; the mean of one
+    tensor with weight 1 is that tensor exactly.
+    """
+    total = torch.zeros_like(tensors[0], dtype=torch.float64)
+    for tensor, weight in zip(tensors, weights, strict=True):
+        total.add_(tensor, alpha=weight)
+    return total.to(tensors[0].dtype)
+
+
+class Algorithm(Protocol):
+    """What an engine needs of a federated algorithm with a server: pure steps on states.
+
+    A stage is a whole number of rounds with constant hyper-parameters. `Any` stands for the algorithm's own
+    state and message types.
+    """
+
+    @property
+    def window(self) -> int:
+        """I: local steps, and so gradients, per client and round."""
+        ...
+
+    def start_stage(self, point: Point) -> Any:
+        """Server state at the start of a stage."""
+        ...
+
+    def start_client(self, point: Point) -> Any:
+        """State that one client keeps between the rounds of a stage."""
+        ...
+
+    def message(self, server: Any) -> Any:
+        """What the server sends to every client at the start of a round."""
+        ...
+
+    def local_round(self, message: Any, client: Any, gradients: Gradients) -> tuple[Any, Any]:
+        """The client's local steps: what it sends back, and its new state."""
+        ...
+
+    def server_round(self, server: Any, updates: Sequence[Any], weights: Sequence[float]) -> Any:
+        """The server's step on the clients' updates; weights sum to 1."""
+        ...
+
+    def current(self, server: Any) -> Point:
+        """The server's point after a round, the one to evaluate."""
+        ...
+
+    def final_message(self, client: Any) -> Any | None:
+        """What a client sends once at the end of a stage, or None."""
+        ...
+
+    def stage_output(self, server: Any, finals: Sequence[Any | None], weights: Sequence[float]) -> Point:
+        """The point that the stage returns: the next stage starts there."""
+        ...

@@ -1,0 +1,1 @@
+"""Engines: who runs which client where, how messages travel and are counted. No mathematics."""

@@ -1,0 +1,1 @@
+"""Evaluation: metrics, protocols and uncertainty on arrays of scores and labels."""

@@ -1,0 +1,67 @@
+"""The min-max form of the AUC square loss, for several diseases at once.
+
+For one disease with positive ratio p, score h and label y (CODASCA paper, eq. 2):
+
+    F = (1-p) (h-a)^2 [y=1] + p (h-b)^2 [y=0]
+        + 2 (1+alpha) (p h [y=0] - (1-p) h [y=1]) - p (1-p) alpha^2
+
+averaged over the batch. Minimised over the weights, a and b, maximised over alpha, its value is p(1-p) times
+the pairwise square loss E(1 - h+ + h-)^2, less the constant p(1-p): at the saddle point a is the mean score of
+the positives, b that of the negatives, alpha = b - a. (LibAUC's AUCM loss is the same problem with alpha
+shifted by one and no constant.)
+
+The multi-label loss is the mean of the diseases' losses, so the gradients of a_j, b_j and alpha_j carry 1/J.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class AucMargin:
+    """AUC square loss with primal variables `extra` = (a_1..a_J, b_1..b_J) and dual variables alpha_1..alpha_J.
+
+    Attributes
+    ----------
+    positive_ratio
+        p, float `[J]`: the same at every client. With one common p the weighted sum of the clients' losses is the
+        loss of the pooled data; a p of the client's own, or of the batch, would be another problem. A disease
+        with p = 0 or 1 has no pairs: its loss is 0.
+    """
+
+    positive_ratio: Tensor
+
+    @property
+    def extra_size(self) -> int:
+        """a and b: 2J."""
+        return 2 * self.dual_size
+
+    @property
+    def dual_size(self) -> int:
+        """alpha: J."""
+        return self.positive_ratio.numel()
+
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        """Loss of sigmoid(logits) `[n, J]` against `labels` `[n, J]` in {0, 1, NaN}."""
+        return self.loss_of_scores(torch.sigmoid(logits), labels, extra, dual)
+
+    def loss_of_scores(self, scores: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        """Loss of scores h `[n, J]`, eq. 2 averaged over the labelled images and then over the diseases.
+
+        A batch without positives (or negatives) of a disease is legal; one without any labelled image of a
+        disease contributes 0 for it, the alpha term included.
+        """
+        p = self.positive_ratio.to(scores)
+        a, b = extra[: p.numel()], extra[p.numel() :]
+        positive, negative = labels == 1, labels == 0
+        count = (positive | negative).sum(dim=0)
+
+        on_positives = (1 - p) * ((scores - a) ** 2 - 2 * (1 + dual) * scores)
+        on_negatives = p * ((scores - b) ** 2 + 2 * (1 + dual) * scores)
+        terms = torch.where(positive, on_positives, torch.where(negative, on_negatives, 0.0))
+        per_disease = terms.sum(dim=0) / count.clamp(min=1) - p * (1 - p) * dual**2
+        return torch.where(count > 0, per_disease, 0.0).mean()

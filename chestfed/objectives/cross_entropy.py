@@ -1,0 +1,35 @@
+"""Binary cross-entropy on logits, with missing labels masked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Mean over diseases of the binary cross-entropy over the labelled images of the batch."""
+
+    @property
+    def extra_size(self) -> int:
+        """No variables beside the weights."""
+        return 0
+
+    @property
+    def dual_size(self) -> int:
+        """No dual variables."""
+        return 0
+
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        """Loss of `logits` `[n, J]` against `labels` `[n, J]`; `extra` and `dual` are empty.
+
+        A disease without a labelled image in the batch contributes 0.
+        """
+        known = ~torch.isnan(labels)
+        target = torch.where(known, labels, 0.0)
+        terms = functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        count = known.sum(dim=0).clamp(min=1)
+        return (torch.where(known, terms, 0.0).sum(dim=0) / count).mean()
