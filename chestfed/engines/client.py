@@ -1,0 +1,111 @@
+"""One client in this process: its batches and the network give `gradients(primal, dual)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from chestfed.models import FlatModule
+from chestfed.objectives import Objective
+
+
+class Batch(Protocol):
+    """Images float32 `[n, 3, h, w]`, normalised, and labels float32 `[n, J]` with NaN for missing."""
+
+    images: Tensor
+    labels: Tensor
+
+
+class Batches(Protocol):
+    """An endless, seekable sequence of training batches."""
+
+    position: int
+
+    def next(self) -> Batch:
+        """The batch at `position`, which then moves on by one."""
+        ...
+
+    def seek(self, position: int) -> None:
+        """Go to the batch with this number."""
+        ...
+
+
+class NetworkClient:
+    """A client whose gradients come from a network on its own images.
+
+    Clients that run one after the other share one `FlatModule`: each round binds it to the client's vector and
+    loads the broadcast buffers first, so nothing is carried from one client to the next.
+
+    Parameters
+    ----------
+    autocast
+        Run the network in bfloat16 (`torch.autocast`); the loss is always computed in float32.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        batches: Batches,
+        network: FlatModule,
+        objective: Objective,
+        *,
+        device: torch.device,
+        autocast: bool = False,
+    ) -> None:
+        self.name = name
+        self.batches = batches
+        self.images_seen = 0
+        self._network = network
+        self._objective = objective
+        self._device = device
+        self._autocast = autocast
+        self._loss_sum = torch.zeros((), device=device)
+        self._loss_count = 0
+
+    @contextmanager
+    def training(self, buffers: Tensor) -> Iterator[None]:
+        """A round of this client: the network in training mode with the given buffers."""
+        self._network.load_buffers(buffers)
+        self._network.module.train()
+        self._loss_sum.zero_()
+        self._loss_count = 0
+        yield
+
+    def buffers(self) -> Tensor:
+        """The network's buffers after the local steps."""
+        return self._network.buffers()
+
+    def mean_loss(self) -> float:
+        """Mean of the loss over the round's steps."""
+        return float(self._loss_sum) / max(self._loss_count, 1)
+
+    def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of the objective at (primal, dual) on the next batch.
+
+        `primal` `[d + extra]` holds the weights and then the objective's own variables. The returned tensors are
+        overwritten by the next call.
+        """
+        batch = self.batches.next()
+        images = batch.images.to(self._device, non_blocking=True)
+        labels = batch.labels.to(self._device, non_blocking=True)
+        size = self._network.size
+        self._network.bind(primal)
+        self._network.grad.zero_()
+        extra = primal[size:].detach().requires_grad_()
+        alpha = dual.detach().requires_grad_()
+
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
+            logits = self._network.module(images)
+        loss = self._objective.loss(logits.float(), labels, extra, alpha)
+        loss.backward()
+
+        self._loss_sum += loss.detach()
+        self._loss_count += 1
+        self.images_seen += labels.shape[0]
+        if extra.grad is None or alpha.grad is None:  # an objective without variables of its own
+            return self._network.grad, torch.zeros_like(dual)
+        return torch.cat([self._network.grad, extra.grad]), alpha.grad

@@ -1,0 +1,132 @@
+"""The in-process engine: clients one after the other, on one device, in client order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from chestfed.algorithms.variables import Algorithm, Gradients, Point, byte_count, weighted_mean
+from chestfed.errors import TrainingError
+
+
+class Client(Protocol):
+    """What the engine needs of a client; `NetworkClient` is one."""
+
+    name: str
+    images_seen: int
+    gradients: Gradients
+
+    def training(self, buffers: Tensor) -> AbstractContextManager[None]:
+        """Enter a round with these buffers."""
+        ...
+
+    def buffers(self) -> Tensor:
+        """The buffers after the local steps."""
+        ...
+
+    def mean_loss(self) -> float:
+        """Mean loss over the round's steps."""
+        ...
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Everything that a stage keeps between rounds: the server's and the clients' states, and the buffers."""
+
+    server: Any
+    clients: tuple[Any, ...]
+    buffers: Tensor
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What one round cost and how it went, summed over clients unless said otherwise.
+
+    `bytes_up` and `bytes_down` count the tensors of the messages as sent, buffers included. `drift` is the mean
+    over clients of the squared distance between a local model and the mean of the local models.
+    """
+
+    gradients: int
+    images: int
+    bytes_up: int
+    bytes_down: int
+    loss: float
+    drift: float
+
+
+class InProcessEngine:
+    """Runs stages of an algorithm over clients; float buffers are averaged each round, with the same weights.
+
+    Parameters
+    ----------
+    weights
+        One per client, summing to 1.
+    """
+
+    def __init__(self, algorithm: Algorithm, clients: Sequence[Client], weights: Sequence[float]) -> None:
+        self.algorithm = algorithm
+        self.clients = clients
+        self.weights = weights
+
+    def start_stage(self, point: Point, buffers: Tensor) -> Federation:
+        """All clients and the server at the same point."""
+        states = tuple(self.algorithm.start_client(point) for _ in self.clients)
+        return Federation(self.algorithm.start_stage(point), states, buffers)
+
+    def run_round(self, federation: Federation) -> tuple[Federation, RoundRecord]:
+        """One communication round.
+
+        Raises
+        ------
+        TrainingError
+            If a client's update is not finite; the federation given stays as it was.
+        """
+        message = self.algorithm.message(federation.server)
+        seen_before = sum(client.images_seen for client in self.clients)
+        updates, states, buffers, losses = [], [], [], []
+        for client, state in zip(self.clients, federation.clients, strict=True):
+            with client.training(federation.buffers):
+                update, new_state = self.algorithm.local_round(message, state, client.gradients)
+            if not (torch.isfinite(update.primal).all() and torch.isfinite(update.dual).all()):
+                raise TrainingError(
+                    f"client '{client.name}': its update is not finite (NaN or infinity) after "
+                    f"{self.algorithm.window} local steps. Lower federated.local_lr or federated.window; the last "
+                    "finished round is kept."
+                )
+            updates.append(update)
+            states.append(new_state)
+            buffers.append(client.buffers())
+            losses.append(client.mean_loss())
+
+        server = self.algorithm.server_round(federation.server, updates, self.weights)
+        mean_buffers = weighted_mean(buffers, self.weights)
+        buffer_bytes = mean_buffers.numel() * mean_buffers.element_size()
+        record = RoundRecord(
+            gradients=self.algorithm.window * len(self.clients),
+            images=sum(client.images_seen for client in self.clients) - seen_before,
+            bytes_up=sum(byte_count(update) + buffer_bytes for update in updates),
+            bytes_down=len(self.clients) * (byte_count(message) + buffer_bytes),
+            loss=sum(weight * loss for weight, loss in zip(self.weights, losses, strict=True)),
+            drift=_drift([update.primal for update in updates]),
+        )
+        return Federation(server, tuple(states), mean_buffers), record
+
+    def current(self, federation: Federation) -> Point:
+        """The point to evaluate after a round."""
+        return self.algorithm.current(federation.server)
+
+    def finish_stage(self, federation: Federation) -> tuple[Point, int]:
+        """The point that the stage returns, and the bytes that clients send for it."""
+        finals = [self.algorithm.final_message(state) for state in federation.clients]
+        sent = sum(byte_count(final) for final in finals if final is not None)
+        return self.algorithm.stage_output(federation.server, finals, self.weights), sent
+
+
+def _drift(primals: Sequence[Tensor]) -> float:
+    mean = weighted_mean(primals, [1 / len(primals)] * len(primals))
+    return sum(float((primal - mean).square().sum()) for primal in primals) / len(primals)

@@ -1,0 +1,168 @@
+"""Networks, seen as one flat vector of parameters.
+
+The networks are MONAI's DenseNets on `[n, 3, 320, 320]` images with one logit per disease. `FlatModule` makes a
+module's parameters views into one vector, so that algorithms work on vectors and nothing has to be copied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from chestfed.config import StrictModel
+from chestfed.errors import ConfigError
+from chestfed.randomness import stream_seed
+
+
+class ModelConfig(StrictModel):
+    """Which network; `small` is a DenseNet that a laptop can train.
+
+    The fields from `init_features` on are for `small` only; 121 and 161 are the published architectures.
+    """
+
+    name: Literal["small", "densenet121", "densenet161"] = Field("small", description="architecture")
+    initial_weights: str | None = Field(
+        None, description="safetensors or .pth file to start from (MONAI or torchvision names); null: random"
+    )
+    init_features: int = Field(16, ge=1, description="channels after the first convolution")
+    growth_rate: int = Field(12, ge=1, description="channels that each layer adds")
+    blocks: list[int] = Field([2, 2, 2, 2], description="layers per dense block")
+    bottleneck: int = Field(2, ge=1, description="width of the 1x1 convolutions, in growth rates")
+
+    @property
+    def title(self) -> str:
+        """Name for tables."""
+        return {"small": "small DenseNet", "densenet121": "DenseNet121", "densenet161": "DenseNet161"}[self.name]
+
+
+def build_model(config: ModelConfig, diseases: int, seed: int) -> nn.Module:
+    """A network with random weights drawn from `seed`, or with those of `config.initial_weights`.
+
+    Raises
+    ------
+    ConfigError
+        If the weights file cannot be read or does not fit the architecture.
+    """
+    from monai.networks.nets import DenseNet, DenseNet121, DenseNet161
+
+    shape: dict[str, Any] = {"spatial_dims": 2, "in_channels": 3, "out_channels": diseases}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_seed(seed, "initial weights"))
+        if config.name == "densenet121":
+            model = DenseNet121(**shape)
+        elif config.name == "densenet161":
+            model = DenseNet161(**shape)
+        else:
+            model = DenseNet(
+                **shape,
+                init_features=config.init_features,
+                growth_rate=config.growth_rate,
+                block_config=tuple(config.blocks),
+                bn_size=config.bottleneck,
+            )
+    if config.initial_weights is not None:
+        _load_weights(model, Path(config.initial_weights))
+    return model
+
+
+def reset_classifier(model: nn.Module, seed: int) -> None:
+    """Discard the classifier: draw the last linear layer anew (second stage of the source paper, section 6.2)."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_seed(seed, "classifier"))
+        last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+        last.reset_parameters()
+
+
+def _load_weights(model: nn.Module, path: Path) -> None:
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            stored = load_file(path)
+        else:
+            stored = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ConfigError(f"model.initial_weights: {path} cannot be read: {error}") from None
+    own = model.state_dict()
+    renamed = {_monai_name(name): tensor for name, tensor in stored.items()}
+    head = {name for name in own if name.startswith("class_layers")}
+    fitting = {
+        name: tensor
+        for name, tensor in renamed.items()
+        if name in own and tensor.shape == own[name].shape
+    }
+    missing = [
+        name for name in own if name not in fitting and name not in head and not name.endswith("num_batches_tracked")
+    ]
+    if missing:
+        raise ConfigError(
+            f"model.initial_weights: {path} lacks {len(missing)} of {len(own)} tensors of this architecture, "
+            f"for example '{missing[0]}' of shape {list(own[missing[0]].shape)}: is it a file for another network?"
+        )
+    model.load_state_dict({**own, **fitting})
+
+
+def _monai_name(name: str) -> str:
+    """Translate torchvision's DenseNet names into MONAI's; other names are returned as they are."""
+    name = name.removeprefix("module.")
+    name = re.sub(r"(denselayer\d+)\.(norm|relu|conv)\.?(\d)", r"\1.layers.\2\3", name)
+    return re.sub(r"^classifier\.", "class_layers.out.", name)
+
+
+class FlatModule:
+    """A module whose trainable parameters are views into one vector, and whose gradients into another.
+
+    Attributes
+    ----------
+    size
+        d, number of trainable parameters.
+    grad
+        `[d]`, the gradient of the last backward pass.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+        self.module = module.to(device)
+        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
+        self.size = sum(parameter.numel() for parameter in self._parameters)
+        self.grad = torch.zeros(self.size, dtype=self._parameters[0].dtype, device=device)
+        for parameter, view in zip(self._parameters, self._views(self.grad), strict=True):
+            parameter.grad = view
+        self._bound: Tensor | None = None
+
+    def _views(self, flat: Tensor) -> Iterable[Tensor]:
+        offset = 0
+        for parameter in self._parameters:
+            yield flat[offset : offset + parameter.numel()].view(parameter.shape)
+            offset += parameter.numel()
+
+    def parameters(self) -> Tensor:
+        """A copy of the parameters, `[d]`."""
+        return torch.cat([parameter.detach().reshape(-1) for parameter in self._parameters])
+
+    def bind(self, flat: Tensor) -> None:
+        """Make the parameters views into `flat` `[>= d]`: writing to either is writing to both."""
+        if self._bound is flat:
+            return
+        for parameter, view in zip(self._parameters, self._views(flat), strict=True):
+            parameter.data = view
+        self._bound = flat
+
+    def buffers(self) -> Tensor:
+        """A copy of the float buffers (running statistics) as one vector; empty if there are none."""
+        if not self._buffers:
+            return torch.zeros(0, device=self.grad.device)
+        return torch.cat([buffer.detach().reshape(-1) for buffer in self._buffers])
+
+    def load_buffers(self, flat: Tensor) -> None:
+        """The inverse of `buffers`."""
+        offset = 0
+        for buffer in self._buffers:
+            buffer.copy_(flat[offset : offset + buffer.numel()].view(buffer.shape))
+            offset += buffer.numel()
