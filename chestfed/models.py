@@ -9,15 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from chestfed.config import StrictModel
 from chestfed.errors import ConfigError
 from chestfed.randomness import stream_seed
+
+
+_GROUPS = 4
 
 
 class ModelConfig(StrictModel):
@@ -34,6 +37,22 @@ class ModelConfig(StrictModel):
     growth_rate: int = Field(12, ge=1, description="channels that each layer adds")
     blocks: list[int] = Field([2, 2, 2, 2], description="layers per dense block")
     bottleneck: int = Field(2, ge=1, description="width of the 1x1 convolutions, in growth rates")
+    norm: Literal["batch", "group"] = Field(
+        "group", description="group: no running statistics, so none to average over unlike hospitals"
+    )
+
+    @model_validator(mode="after")
+    def _groups_divide_channels(self) -> Self:
+        if self.name != "small" or self.norm != "group":
+            return self
+        channels = self.init_features
+        widths = [channels, self.bottleneck * self.growth_rate]
+        for layers in self.blocks:
+            widths += [channels + layer * self.growth_rate for layer in range(layers + 1)]
+            channels = widths[-1] // 2  # MONAI's transition halves the channels
+        if any(width % _GROUPS for width in widths):
+            raise ValueError(f"with norm: group every number of channels must be a multiple of {_GROUPS}")
+        return self
 
     @property
     def title(self) -> str:
@@ -65,6 +84,7 @@ def build_model(config: ModelConfig, diseases: int, seed: int) -> nn.Module:
                 growth_rate=config.growth_rate,
                 block_config=tuple(config.blocks),
                 bn_size=config.bottleneck,
+                norm="batch" if config.norm == "batch" else ("group", {"num_groups": _GROUPS}),
             )
     if config.initial_weights is not None:
         _load_weights(model, Path(config.initial_weights))

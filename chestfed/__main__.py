@@ -1,0 +1,5 @@
+"""`python -m chestfed` is `chestfed`."""
+
+from chestfed.cli import main
+
+main()

@@ -1,0 +1,158 @@
+"""The command line: arguments in, printed tables out. Heavy imports wait until a command runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import chestfed
+from chestfed.errors import ChestfedError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DEFAULT_PIPELINE = "source_addition_samples.yaml"
+
+app = typer.Typer(
+    name="chestfed",
+    help="Federated AUC maximization on the chest X-rays of five hospitals.\n\n"
+    "Start with `chestfed study`: it runs the source-addition study on synthetic sample hospitals, in minutes, "
+    "without a download or a GPU.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+site_app = typer.Typer(help="Look at the sites' label files.", no_args_is_help=True)
+app.add_typer(site_app, name="site")
+
+
+def main() -> None:
+    """Entry point: an error that a user can mend is printed as one message, without a traceback."""
+    try:
+        app()
+    except ChestfedError as error:
+        _console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        note = "stopped. What was finished is kept: the same command goes on from there."
+        _console(stderr=True).print(note, markup=False)
+        sys.exit(130)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        print(f"chestfed {chestfed.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def study(
+    pipeline: Annotated[
+        Path | None, typer.Argument(help=f"Pipeline YAML. Default: pipelines/{DEFAULT_PIPELINE}.", show_default=False)
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder that holds the sites' folders; before data_root and $CHESTFED_DATA.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for runs, tables and the MLflow store.")] = Path("runs"),
+    cache: Annotated[Path, typer.Option(help="Folder for decoded images.")] = Path("cache"),
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. --set federated.window=8. Repeatable."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run (images, steps, bytes, time); write nothing.")
+    ] = False,
+    skip_unreadable: Annotated[
+        bool, typer.Option("--skip-unreadable", help="Leave unreadable images out, and count them.")
+    ] = False,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="MLflow tracking URI. Default: a sqlite store in the output folder.")
+    ] = None,
+    tracking: Annotated[bool, typer.Option(help="Record the study in MLflow.")] = True,
+) -> None:
+    """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
+
+    Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline.
+    Stopped at any moment, the same command goes on where it was. The tables are printed, and written to the run
+    folder as CSV and JSON.
+    """
+    from chestfed.commands.study import run_command
+
+    run_command(
+        _console(),
+        pipeline or bundled("pipelines") / DEFAULT_PIPELINE,
+        data,
+        out,
+        cache,
+        set_ or [],
+        dry_run=dry_run,
+        skip_unreadable=skip_unreadable,
+        tracking_uri=tracking_uri,
+        tracking=tracking,
+    )
+
+
+@app.command()
+def samples(
+    out: Annotated[Path, typer.Option(help="Folder to write the five hospitals to.")] = Path("synthetic_hospitals"),
+    seed: Annotated[int, typer.Option(help="Seed of patients and pictures.")] = 1,
+    size: Annotated[str, typer.Option(help="default (some 3,000 images) or tiny (for tests).")] = "default",
+) -> None:
+    """Write five synthetic sample hospitals in the layouts of the real sets. Phantoms: no patients, no clinic."""
+    from chestfed.commands.samples import run_command
+
+    run_command(_console(), out, seed, size)
+
+
+@site_app.command("stats")
+def site_stats(
+    configs: Annotated[list[Path], typer.Argument(help="Site YAMLs, e.g. site_configs/chexpert.yaml.")],
+    labels: Annotated[
+        Path | None, typer.Option(help="Read this label file; then the images need not be there. One site only.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder that holds the sites' folders.", envvar="CHESTFED_DATA")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the table to this file too, with four decimals.")] = None,
+) -> None:
+    """Count images and positives per disease, with the source paper's dataset table beside. Reads labels only."""
+    from chestfed.commands.site import stats_command
+
+    stats_command(_console(), configs, labels, data, csv)
+
+
+@app.command()
+def ui(
+    out: Annotated[Path, typer.Option(help="The output folder of the studies.")] = Path("runs"),
+    port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
+) -> None:
+    """Open the MLflow page of the studies in an output folder."""
+    from chestfed.commands.ui import run_command
+
+    run_command(_console(), out, port)
+
+
+def bundled(folder: str) -> Path:
+    """`pipelines` or `site_configs`: in the repository, or in the installed package."""
+    package = Path(chestfed.__file__).parent
+    for candidate in (package.parent / folder, package / "bundled" / folder):
+        if candidate.is_dir():
+            return candidate
+    raise ChestfedError(f"the folder '{folder}' is not with this installation; give the file's path")
+
+
+def _console(**settings: Any) -> Console:
+    from rich.console import Console
+
+    console = Console(**settings)
+    # A file or a pipe has no width of its own; tables need one that does not cut them.
+    return console if console.is_terminal else Console(width=140, **settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What the command line's commands do: join the parts, show progress, print results."""

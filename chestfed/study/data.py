@@ -1,0 +1,254 @@
+"""From a pipeline's sites to clients and a test set.
+
+Opening the tables reads label files only; loading the images fills the caches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from chestfed.config import expand_path
+from chestfed.diseases import DISEASES
+from chestfed.engines.client import Batches
+from chestfed.errors import ConfigError, Problem
+from chestfed.evaluation.protocols import views_of
+from chestfed.images.augment import Augment
+from chestfed.images.batches import TrainBatches
+from chestfed.images.cache import CachedImages, fill_cache
+from chestfed.sites import load_site_config, open_site
+from chestfed.sites.partition import cut_into_clients, hold_out
+from chestfed.sites.table import SiteTable
+from chestfed.study.machine import Machine
+from chestfed.study.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class SiteTables:
+    """The label side of a study: per client its name and training rows, and the test rows of the target.
+
+    `whole` are the tables as cached: one per site, training and test rows together.
+    """
+
+    whole: tuple[SiteTable, ...]
+    clients: tuple[tuple[str, SiteTable], ...]
+    test: SiteTable
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether any site is synthetic."""
+        return any(table.synthetic for table in self.whole)
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's training images: labels float32 `[n, J]` with NaN for missing, repeats int `[n]`."""
+
+    name: str
+    images: CachedImages
+    labels: np.ndarray
+    repeats: np.ndarray
+
+    @property
+    def training_rows(self) -> int:
+        """Length of the training list: readable images, repeated ones counted."""
+        return int(self._effective_repeats().sum())
+
+    def positive_ratios(self) -> np.ndarray:
+        """Share of positives among the labelled rows of the training list, float64 `[J]`; NaN without labels."""
+        weight = self._effective_repeats()[:, None] * ~np.isnan(self.labels)
+        total = weight.sum(axis=0)
+        positive = (weight * (self.labels == 1)).sum(axis=0)
+        return np.divide(positive, total, out=np.full(total.shape, np.nan), where=total > 0)
+
+    def train_batches(
+        self, batch_size: int, seed: int, name: str, augment: Augment, machine: Machine
+    ) -> TrainBatches:
+        """Endless augmented batches; the order depends on seed and name only."""
+        return TrainBatches(
+            self.images,
+            self.labels,
+            self.repeats,
+            batch_size=batch_size,
+            seed=seed,
+            name=name,
+            augment=augment,
+            channels_last=machine.channels_last,
+            workers=machine.loader_workers,
+        )
+
+    def _effective_repeats(self) -> np.ndarray:
+        return np.where(self.images.records >= 0, self.repeats, 0)
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """The images that are scored. `patients` are running numbers, not the site's names."""
+
+    __test__ = False  # not a test class, whatever pytest thinks of the name
+
+    images: CachedImages
+    labels: np.ndarray
+    patients: np.ndarray
+    diseases: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """Clients in the order of addition, the target's test set, and what was left out."""
+
+    clients: tuple[ClientData, ...]
+    test: TestSet
+    diseases: tuple[str, ...]
+    synthetic: bool
+    quarantined: dict[str, list[Problem]]
+    digests: dict[str, str]
+
+
+def resolve_data_root(pipeline: Pipeline, override: Path | None) -> Path:
+    """The folder of the sites' roots: the override, else the pipeline's, else $CHESTFED_DATA.
+
+    Raises
+    ------
+    ConfigError
+        If none of them is given.
+    """
+    if override is not None:
+        return override
+    if pipeline.data_root is not None:
+        return expand_path(pipeline.data_root, Path.cwd())
+    variable = os.environ.get("CHESTFED_DATA")
+    if not variable:
+        raise ConfigError(
+            "where are the sites' files? Give their folder with --data DIR, or set CHESTFED_DATA, "
+            "or data_root in the pipeline"
+        )
+    return Path(variable).expanduser()
+
+
+def open_tables(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> SiteTables:
+    """Read every site's label files, cut clients, and hold the test patients out.
+
+    Raises
+    ------
+    SiteError
+        All problems of a site's tables in one report.
+    ConfigError
+        If the test set or a client comes out empty.
+    """
+    whole: list[SiteTable] = []
+    clients: list[tuple[str, SiteTable]] = []
+    test: SiteTable | None = None
+    for position, entry in enumerate(pipeline.sites):
+        config = load_site_config(pipeline_file.parent / entry.config)
+        if entry.root is not None:
+            config = config.model_copy(update={"root": entry.root})
+        table = open_site(config, data_root)
+        whole.append(table)
+        training = table.select(split="train")
+        if position == 0:
+            if entry.test_fraction is not None:
+                training, test = hold_out(training, entry.test_fraction, pipeline.seed)
+            else:
+                test = table.select(split=pipeline.evaluation.split)
+            test = test.select(views=views_of(pipeline.evaluation.protocol))
+            if len(test.frame) == 0:
+                raise ConfigError(
+                    f"site '{table.name}' has no image for evaluation.split: {pipeline.evaluation.split} with protocol "
+                    f"{pipeline.evaluation.protocol}"
+                )
+        if entry.clients == 1:
+            clients.append((table.name, training))
+        else:
+            parts = cut_into_clients(training, entry.clients, pipeline.seed)
+            clients += [(f"{table.name}-{number}", part) for number, part in enumerate(parts, start=1)]
+    empty = [name for name, part in clients if len(part.frame) == 0]
+    if empty:
+        raise ConfigError(f"no training image at: {', '.join(empty)}")
+    names = [name for name, _ in clients]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two sites have the same name: {', '.join(names)}. Change 'site' in one of their YAMLs.")
+    assert test is not None
+    return SiteTables(tuple(whole), tuple(clients), test)
+
+
+def load_images(
+    tables: SiteTables,
+    pipeline: Pipeline,
+    cache_root: Path,
+    *,
+    skip_unreadable: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> StudyData:
+    """Decode what is not cached yet, and tie images to labels. `progress(site, done, total)` is called on the way.
+
+    Raises
+    ------
+    SiteError
+        All missing or unreadable images of a site, unless `skip_unreadable`; then they are counted and left out.
+    """
+    quarantined: dict[str, list[Problem]] = {}
+    synthetic = tables.synthetic
+    used = _rows_in_use(tables)
+    for table in used:
+        tell = None if progress is None else _with_name(progress, table.name)
+        filled = fill_cache(
+            table, cache_root, pipeline.preprocess, skip_unreadable=skip_unreadable, progress=tell
+        )
+        if filled.quarantined:
+            quarantined[table.name] = list(filled.quarantined)
+
+    def cached(table: SiteTable) -> CachedImages:
+        return fill_cache(table, cache_root, pipeline.preprocess, skip_unreadable=skip_unreadable)
+
+    clients = []
+    for name, table in tables.clients:
+        repeats = table.frame["repeats"].to_numpy()
+        clients.append(ClientData(name, cached(table), table.labels(), repeats))
+    test_images = cached(tables.test)
+    readable = test_images.records >= 0
+    if not readable.all():  # quarantined and counted above; the test set is what can be scored
+        kept = SiteTable(
+            **{**vars(tables.test), "frame": tables.test.frame[readable].reset_index(drop=True)}
+        )
+        test_images = cached(kept)
+    else:
+        kept = tables.test
+    _, patients = np.unique(kept.frame["patient"].to_numpy(dtype=str), return_inverse=True)
+    test = TestSet(test_images, kept.labels(), patients, DISEASES)
+    digests = {
+        client.name: _digest(client.images.digests, client.labels, client.repeats) for client in clients
+    }
+    digests["test set"] = _digest(test.images.digests, test.labels, test.patients)
+    return StudyData(tuple(clients), test, DISEASES, synthetic, quarantined, digests)
+
+
+def _rows_in_use(tables: SiteTables) -> list[SiteTable]:
+    """Per site the rows that the study reads: training rows, and the target's test rows."""
+    used = []
+    for position, table in enumerate(tables.whole):
+        images = {image for name, part in tables.clients if part.name == table.name for image in part.frame["image"]}
+        if position == 0:
+            images |= set(tables.test.frame["image"])
+        rows = table.frame[table.frame["image"].isin(images)].reset_index(drop=True)
+        used.append(SiteTable(**{**vars(table), "frame": rows}))
+    return used
+
+
+def _with_name(progress: Callable[[str, int, int], None], name: str) -> Callable[[int, int], None]:
+    return lambda done, total: progress(name, done, total)
+
+
+def _digest(pixel_digests: Sequence[bytes] | np.ndarray, *columns: np.ndarray) -> str:
+    """Digest of a client's content, row by row in order: pixels, labels and counts, no names."""
+    digest = hashlib.blake2b(digest_size=16)
+    for pixels in pixel_digests:
+        digest.update(bytes(pixels))
+    for column in columns:
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,218 @@
+"""Stage 2 for one K: the classifier is discarded, and the first K clients train by federated AUC maximization."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chestfed.algorithms.coda_plus import CodaPlus
+from chestfed.algorithms.codasca import Codasca
+from chestfed.algorithms.variables import Algorithm, Point, from_named_tensors, named_tensors
+from chestfed.checkpoint import load_checkpoint, save_checkpoint
+from chestfed.engines.client import NetworkClient
+from chestfed.engines.in_process import Federation, InProcessEngine
+from chestfed.evaluation.auc import mean_auc
+from chestfed.models import FlatModule, build_model, reset_classifier
+from chestfed.objectives.auc_margin import AucMargin
+from chestfed.study.data import ClientData, StudyData
+from chestfed.study.machine import Machine
+from chestfed.study.pipeline import Federated, Pipeline
+from chestfed.study.pretrain import Pretrained
+from chestfed.study.scoring import evaluate, score
+
+#: One entry per finished round: counters, loss, drift, and AUCs where the round was evaluated.
+History = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of stage 2: the last stage's point, buffers, scores of the test set `[n, J]`, and the rounds."""
+
+    point: Point
+    buffers: Tensor
+    scores: np.ndarray
+    history: History
+    network: FlatModule
+
+
+@dataclass
+class _Progress:
+    """Where training stands; `round` counts finished rounds of the current stage."""
+
+    federation: Federation
+    stage: int
+    round: int
+    history: History
+
+
+def client_weights(clients: Sequence[ClientData], mode: str) -> list[float]:
+    """Aggregation weights: 1/K each, or the share of the training rows."""
+    if mode == "uniform":
+        return [1 / len(clients)] * len(clients)
+    total = sum(client.training_rows for client in clients)
+    return [client.training_rows / total for client in clients]
+
+
+def common_positive_ratio(clients: Sequence[ClientData], weights: Sequence[float]) -> Tensor:
+    """The one p per disease, float64 `[J]`: the clients' ratios, averaged with the aggregation weights.
+
+    With these p the weighted sum of the clients' losses is the loss of the pooled (weighted) data. It takes a
+    single exchange of J ratios. A client that does not label a disease is left out of that disease's mean.
+    """
+    ratios = np.stack([client.positive_ratios() for client in clients])
+    share = np.where(np.isnan(ratios), 0.0, np.asarray(weights)[:, None])
+    total = share.sum(axis=0)
+    p = np.divide((np.nan_to_num(ratios) * share).sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
+    return torch.from_numpy(p)
+
+
+def algorithm_of_stage(settings: Federated, stage: int, p: Tensor) -> Algorithm:
+    """The algorithm with the step sizes of a stage: divided by `lr_decay` after each."""
+    decay = settings.lr_decay**stage
+    dual_lr: float | Tensor = (settings.dual_lr or settings.local_lr) / decay
+    if settings.dual_step == "preconditioned":
+        curvature = p * (1 - p) / p.numel()
+        dual_lr = dual_lr / torch.where(curvature > 0, curvature, 1.0)
+    if settings.algorithm == "coda_plus":
+        return CodaPlus(settings.window, settings.local_lr / decay, dual_lr, settings.prox)
+    return Codasca(settings.window, settings.local_lr / decay, dual_lr, settings.server_lr, settings.prox)
+
+
+def train_federated(
+    pipeline: Pipeline,
+    data: StudyData,
+    machine: Machine,
+    k: int,
+    pretrained: Pretrained,
+    folder: Path,
+    report: Callable[[History], None],
+) -> Trained:
+    """Run stage 2 with the first `k` clients, or what is left of it.
+
+    State is written to `folder` after every round, before `report(history)` is called.
+
+    Raises
+    ------
+    TrainingError
+        If a client's update is not finite.
+    """
+    settings = pipeline.federated
+    network = _network(pipeline, data, machine, pretrained)
+    participants = data.clients[:k]
+    weights = client_weights(participants, settings.weights)
+    p = common_positive_ratio(participants, weights).to(network.grad)
+    objective = AucMargin(p)
+    clients = [
+        NetworkClient(
+            client.name,
+            client.train_batches(settings.batch_size, pipeline.seed, client.name, pipeline.augment, machine),
+            network,
+            objective,
+            device=machine.device,
+            autocast=machine.autocast,
+        )
+        for client in participants
+    ]
+
+    def engine_of(stage: int) -> InProcessEngine:
+        return InProcessEngine(algorithm_of_stage(settings, stage, p), clients, weights)
+
+    state_file = folder / "state.safetensors"
+    engine = engine_of(0)
+    start = Point(
+        torch.cat([network.parameters(), torch.zeros(objective.extra_size).to(p)]),
+        torch.zeros(objective.dual_size).to(p),
+    )
+    progress = _Progress(engine.start_stage(start, network.buffers()), 0, 0, [])
+    if state_file.exists():
+        progress = _load(state_file, progress, clients, machine)
+        engine = engine_of(min(progress.stage, settings.stages - 1))
+        report(progress.history)
+
+    scores = None
+    try:
+        while progress.stage < settings.stages:
+            progress.federation, record = engine.run_round(progress.federation)
+            progress.round += 1
+            point, final_bytes = engine.current(progress.federation), 0
+            if progress.round == settings.rounds_per_stage:
+                point, final_bytes = engine.finish_stage(progress.federation)
+                progress.stage, progress.round = progress.stage + 1, 0
+                engine = engine_of(min(progress.stage, settings.stages - 1))
+                progress.federation = engine.start_stage(point, progress.federation.buffers)
+            entry = asdict(record) | {"round": len(progress.history) + 1, "stage": progress.stage + (progress.round > 0)}
+            entry["bytes_up"] += final_bytes
+            last = progress.stage == settings.stages
+            if last or entry["round"] % pipeline.evaluation.every == 0:
+                scores = _score(network, point, progress.federation.buffers, data, pipeline, machine)
+                entry |= _aucs(scores, data)
+            progress.history.append(entry)
+            _save(state_file, progress, clients)
+            report(progress.history)
+    finally:
+        for client in clients:
+            client.batches.close()
+
+    point, buffers = engine.current(progress.federation), progress.federation.buffers
+    if scores is None:  # everything was done before this start
+        scores = _score(network, point, buffers, data, pipeline, machine)
+    return Trained(point, buffers, scores, progress.history, network)
+
+
+def _network(pipeline: Pipeline, data: StudyData, machine: Machine, pretrained: Pretrained) -> FlatModule:
+    network = FlatModule(build_model(pipeline.model, len(data.diseases), pipeline.seed), machine.device)
+    network.bind(pretrained.weights.to(machine.device).clone())
+    network.load_buffers(pretrained.buffers.to(machine.device))
+    reset_classifier(network.module, pipeline.seed)
+    return network
+
+
+def _score(
+    network: FlatModule, point: Point, buffers: Tensor, data: StudyData, pipeline: Pipeline, machine: Machine
+) -> np.ndarray:
+    return score(network, point.primal, buffers, data.test, pipeline.evaluation.batch_size, machine)
+
+
+def _aucs(scores: np.ndarray, data: StudyData) -> dict[str, Any]:
+    results = evaluate(scores, data.test)
+    return {"auc": {result.disease: result.auc for result in results}, "mean_auc": mean_auc(results)}
+
+
+def _save(path: Path, progress: _Progress, clients: Sequence[NetworkClient]) -> None:
+    tensors = {f"server.{name}": tensor for name, tensor in named_tensors(progress.federation.server).items()}
+    for index, state in enumerate(progress.federation.clients):
+        tensors |= {f"client.{index}.{name}": tensor for name, tensor in named_tensors(state).items()}
+    tensors["buffers"] = progress.federation.buffers
+    values = {
+        "stage": progress.stage,
+        "round": progress.round,
+        "history": progress.history,
+        "positions": [client.batches.position for client in clients],
+        "images_seen": [client.images_seen for client in clients],
+    }
+    save_checkpoint(path, tensors, values)
+
+
+def _load(path: Path, blank: _Progress, clients: Sequence[NetworkClient], machine: Machine) -> _Progress:
+    """The saved progress; `blank` gives the types of the states."""
+    tensors, values = load_checkpoint(path)
+
+    def restore(like: Any, prefix: str) -> Any:
+        mine = {name: tensors[f"{prefix}.{name}"].to(machine.device) for name in named_tensors(like)}
+        return from_named_tensors(type(like), mine)
+
+    federation = Federation(
+        restore(blank.federation.server, "server"),
+        tuple(restore(state, f"client.{index}") for index, state in enumerate(blank.federation.clients)),
+        tensors["buffers"].to(machine.device),
+    )
+    for client, position, seen in zip(clients, values["positions"], values["images_seen"], strict=True):
+        client.batches.seek(position)
+        client.images_seen = seen
+    return _Progress(federation, values["stage"], values["round"], values["history"])

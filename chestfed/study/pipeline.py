@@ -1,0 +1,155 @@
+"""The schema of a pipeline: one YAML is one experiment.
+
+Paths of site configurations are relative to the pipeline's file; `data_root` is relative to the folder that the
+command runs in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from chestfed.config import StrictModel, load_config
+from chestfed.evaluation.protocols import Protocol
+from chestfed.images.augment import Augment
+from chestfed.images.preprocess import Preprocess
+from chestfed.models import ModelConfig
+
+
+class SampleHospitals(StrictModel):
+    """Synthetic hospitals that the study writes into `data_root` if they are not there."""
+
+    seed: int = Field(1, description="seed of patients and pictures")
+    size: Literal["default", "tiny"] = Field("default", description="tiny is for tests")
+
+
+class SiteEntry(StrictModel):
+    """One site of the study, in the order of addition; the first is the target."""
+
+    config: str = Field(description="the site's YAML, relative to this file")
+    root: str | None = Field(None, description="where the site's files are, if not where its YAML says")
+    clients: int = Field(1, ge=1, description="cut the training patients into this many clients")
+    test_fraction: float | None = Field(
+        None, gt=0, lt=1, description="hold this share of the patients out as the test split (target site only)"
+    )
+
+
+class Pretrain(StrictModel):
+    """Stage 1: cross-entropy on the target's training images, with Adam."""
+
+    epochs: float = Field(2.0, gt=0, description="passes over the target's training images")
+    batch_size: int = Field(32, ge=1)
+    lr: float = Field(1e-5, gt=0, description="Adam's step size")
+    weight_decay: float = Field(0.0, ge=0, description="L2 penalty")
+
+    def steps(self, rows: int) -> int:
+        """Number of batches for `rows` training rows (repeated ones counted)."""
+        return max(1, math.ceil(self.epochs * rows / self.batch_size))
+
+
+class Federated(StrictModel):
+    """Stage 2: federated AUC maximization. Names in brackets are the paper's symbols."""
+
+    algorithm: Literal["codasca", "coda_plus"] = "codasca"
+    window: int = Field(32, ge=1, description="local steps per round [I]")
+    local_lr: float = Field(0.1, gt=0, description="step size of v at the clients [eta_l]")
+    dual_lr: float | None = Field(None, gt=0, description="step size of alpha; null: local_lr")
+    dual_step: Literal["gradient", "preconditioned"] = Field(
+        "gradient",
+        description="gradient: alpha steps along its gradient; preconditioned: the step is divided by p(1-p)/J, "
+        "the curvature of each disease's alpha, so that rare diseases move as fast as common ones",
+    )
+    server_lr: float = Field(1.0, gt=0, description="server step [eta_g], CODASCA only")
+    prox: float = Field(1e-3, ge=0, description="coefficient of the proximal term [lambda]")
+    batch_size: int = Field(32, ge=1, description="images per client and step")
+    weights: Literal["uniform", "images"] = Field(
+        "uniform", description="weight of a client in every mean: 1/K (the paper), or its share of the training rows"
+    )
+    stages: int = Field(3, ge=1, description="number of stages")
+    stage_steps: int = Field(1000, ge=1, description="local steps per stage [T0], rounded up to whole rounds")
+    lr_decay: float = Field(3.0, ge=1, description="step sizes are divided by this after each stage")
+
+    @property
+    def rounds_per_stage(self) -> int:
+        """Whole rounds that cover `stage_steps`."""
+        return math.ceil(self.stage_steps / self.window)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds over all stages."""
+        return self.stages * self.rounds_per_stage
+
+
+class Evaluation(StrictModel):
+    """What is scored, and how often."""
+
+    split: Literal["valid", "test"] = Field("valid", description="split of the target site")
+    protocol: Protocol = Field("frontal-image", description="which images are scored, and in which unit")
+    every: int = Field(1, ge=1, description="rounds between two evaluations; the last round always is one")
+    batch_size: int = Field(64, ge=1)
+    resamples: int = Field(2000, ge=0, description="bootstrap resamples for the 95% intervals; 0: none")
+
+
+class Runtime(StrictModel):
+    """Where it runs. `loader_workers` never changes a result; the others may change its last bits."""
+
+    device: str = Field("auto", description="auto: CUDA if there is one, else the CPU; or cpu, cuda, cuda:1")
+    threads: int | None = Field(None, ge=1, description="CPU threads of torch; null: all cores")
+    bf16: bool = Field(False, description="run the network in bfloat16 (autocast)")
+    channels_last: bool = Field(True, description="memory format of the images; faster on CPUs and on GPUs")
+    loader_workers: int = Field(2, ge=0, description="threads that read and augment ahead of training")
+
+
+class Pipeline(StrictModel):
+    """One experiment."""
+
+    title: str
+    data_root: str | None = Field(None, description="folder of the sites' roots; null: $CHESTFED_DATA")
+    samples: SampleHospitals | None = Field(None, description="write synthetic hospitals into data_root first")
+    sites: list[SiteEntry] = Field(min_length=1, description="in the order in which they are added")
+    k: list[int] = Field([1, 2, 3, 4, 5], min_length=1, description="numbers of clients to train with")
+    model: ModelConfig = ModelConfig()
+    preprocess: Preprocess = Preprocess()
+    augment: Augment = Augment()
+    pretrain: Pretrain = Pretrain()
+    federated: Federated = Federated()
+    evaluation: Evaluation = Evaluation()
+    runtime: Runtime = Runtime()
+    seed: int = Field(1, ge=0, description="seed of everything but the samples")
+
+    @model_validator(mode="after")
+    def _clients_suffice(self) -> Self:
+        available = sum(entry.clients for entry in self.sites)
+        if not all(1 <= k <= available for k in self.k) or self.k != sorted(set(self.k)):
+            raise ValueError(f"k must be increasing numbers from 1 to {available}, the number of clients; found {self.k}")
+        if any(entry.test_fraction is not None for entry in self.sites[1:]):
+            raise ValueError("test_fraction belongs to the first site, the target")
+        if self.sites[0].test_fraction is not None and self.evaluation.split != "test":
+            raise ValueError("with test_fraction the held-out patients are the 'test' split: set evaluation.split: test")
+        return self
+
+
+def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
+    """Read a pipeline; see `chestfed.config.load_config` for the errors."""
+    return load_config(path, Pipeline, overrides)
+
+
+#: Keys that say where things are or how fast they are read, and never what comes out.
+_NOT_IDENTITY = (("title",), ("data_root",), ("runtime", "loader_workers"))
+
+
+def identity(pipeline: Pipeline) -> dict[str, Any]:
+    """The part of the resolved configuration that determines the result, as plain data."""
+    data = pipeline.model_dump(mode="json")
+    for *parents, last in _NOT_IDENTITY:
+        section = data
+        for parent in parents:
+            section = section[parent]
+        del section[last]
+    for entry in data["sites"]:  # what the sites hold is in the digests of their content
+        del entry["config"], entry["root"]
+    return data

@@ -1,0 +1,214 @@
+"""What a study would do: images, positives, steps, bytes, time. Reads label files, writes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chestfed.diseases import DISEASES, TITLES
+from chestfed.sites.table import SiteTable
+from chestfed.study.data import SiteTables
+from chestfed.study.machine import Machine
+from chestfed.study.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+#: Images decoded per site, and training steps timed, to estimate the time.
+_TIMED_IMAGES, _TIMED_STEPS = 6, 3
+
+
+@dataclass(frozen=True)
+class ClientPlan:
+    """One client, or the test set: images, training rows (repeats counted), positives and negatives per disease."""
+
+    name: str
+    images: int
+    rows: int
+    positives: tuple[int, ...]
+    negatives: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """The whole plan; times in seconds, as measured on this machine a moment ago.
+
+    `bytes_per_client_round` is (up, down).
+    """
+
+    clients: tuple[ClientPlan, ...]
+    test: ClientPlan
+    parameters: int
+    pretrain_steps: int
+    rounds: int
+    bytes_per_client_round: tuple[int, int]
+    step_seconds: tuple[float, float]
+    evaluation_seconds: float
+    decode_seconds: float
+
+
+def plan_study(pipeline: Pipeline, tables: SiteTables, machine: Machine) -> StudyPlan:
+    """Count, and time a few training steps and a few images to estimate the rest."""
+    import torch
+
+    from chestfed.models import FlatModule, build_model
+
+    network = FlatModule(build_model(pipeline.model, len(DISEASES), pipeline.seed), machine.device)
+    clients = tuple(_client_plan(name, table) for name, table in tables.clients)
+    test = _client_plan("test set", tables.test)
+    size = pipeline.preprocess.size
+
+    def seconds_per_step(batch_size: int, training: bool) -> float:
+        images = torch.zeros(batch_size, 3, size, size, device=machine.device)
+        if machine.channels_last:
+            images = images.to(memory_format=torch.channels_last)
+        network.module.train(training)
+
+        def step() -> None:
+            with torch.set_grad_enabled(training), torch.autocast(
+                machine.device.type, torch.bfloat16, enabled=machine.autocast
+            ):
+                loss = network.module(images).float().square().mean()
+            if training:
+                loss.backward()
+            loss.item()  # waits for the device
+
+        return _fastest(step)
+
+    evaluation = seconds_per_step(pipeline.evaluation.batch_size, training=False)
+    return StudyPlan(
+        clients=clients,
+        test=test,
+        parameters=network.size,
+        pretrain_steps=pipeline.pretrain.steps(clients[0].rows),
+        rounds=pipeline.federated.rounds,
+        bytes_per_client_round=bytes_per_client_round(pipeline, network.size, network.buffers().numel()),
+        step_seconds=(
+            seconds_per_step(pipeline.pretrain.batch_size, training=True),
+            seconds_per_step(pipeline.federated.batch_size, training=True),
+        ),
+        evaluation_seconds=evaluation * test.images / pipeline.evaluation.batch_size,
+        decode_seconds=_decode_seconds(tables, pipeline),
+    )
+
+
+def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) -> tuple[int, int]:
+    """Bytes (up, down) of one client in one round: the algorithm's own messages, built from tensors without content."""
+    import torch
+
+    from chestfed.algorithms.variables import Point, byte_count
+    from chestfed.study.federated import algorithm_of_stage
+
+    count = len(DISEASES)
+    algorithm = algorithm_of_stage(pipeline.federated, 0, torch.empty(count, device="meta"))
+    point = Point(torch.empty(parameters + 2 * count, device="meta"), torch.empty(count, device="meta"))
+    message = algorithm.message(algorithm.start_stage(point))
+    update, _ = algorithm.local_round(message, algorithm.start_client(point), lambda v, alpha: (v, alpha))
+    return byte_count(update) + 4 * buffers, byte_count(message) + 4 * buffers
+
+
+def render(plan: StudyPlan, pipeline: Pipeline, tables: SiteTables, machine: Machine) -> RenderableType:
+    """The plan for a terminal."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    mark = "SYNTHETIC hospitals: " if tables.synthetic else ""
+    counts = Table(title=f"{mark}{pipeline.title}", title_justify="left", caption_justify="left")
+    counts.caption = "positives/negatives per disease, repeated training rows counted; the rest is missing"
+    counts.add_column("client")
+    for name in ("images", "rows", *(TITLES[disease] for disease in DISEASES)):
+        counts.add_column(name, justify="right")
+    for part in (*plan.clients, plan.test):
+        cells = [f"{p}/{n}" for p, n in zip(part.positives, part.negatives, strict=True)]
+        counts.add_row(part.name, f"{part.images:,}", f"{part.rows:,}", *cells)
+
+    settings = pipeline.federated
+    up, down = plan.bytes_per_client_round
+    work = Table(title="What would run", title_justify="left")
+    for name in ("part", "clients", "steps per client", "images", "rounds", "sent up", "sent down", "time, about"):
+        work.add_column(name, justify="left" if name == "part" else "right")
+    stage_1 = plan.pretrain_steps * plan.step_seconds[0]
+    work.add_row("decode what is not cached", "", "", f"{_images(tables):,}", "", "", "", _duration(plan.decode_seconds))
+    images_1 = plan.pretrain_steps * pipeline.pretrain.batch_size
+    work.add_row("stage 1", "1", f"{plan.pretrain_steps:,}", f"{images_1:,}", "", "", "", _duration(stage_1))
+    total = plan.decode_seconds + stage_1
+    evaluations = -(-plan.rounds // pipeline.evaluation.every) * plan.evaluation_seconds
+    for k in pipeline.k:
+        steps = plan.rounds * settings.window
+        seconds = steps * k * plan.step_seconds[1] + evaluations
+        total += seconds
+        work.add_row(
+            f"stage 2, K={k}",
+            str(k),
+            f"{steps:,}",
+            f"{steps * k * settings.batch_size:,}",
+            f"{plan.rounds:,}",
+            _size(plan.rounds * k * up),
+            _size(plan.rounds * k * down),
+            _duration(seconds),
+        )
+    facts = (
+        f"{pipeline.model.title}, {plan.parameters:,} parameters, on {machine.name}. {settings.algorithm}, window "
+        f"{settings.window}, {settings.stages} stages of {settings.rounds_per_stage} rounds. In all about "
+        f"{_duration(total)}, from {_TIMED_STEPS} timed steps; start-up and MLflow come on top. Nothing was written."
+    )
+    return Group(counts, work, Text(facts))
+
+
+def _client_plan(name: str, table: SiteTable) -> ClientPlan:
+    labels, repeats = table.labels(), table.frame["repeats"].to_numpy()
+    positives = ((labels == 1) * repeats[:, None]).sum(axis=0)
+    negatives = ((labels == 0) * repeats[:, None]).sum(axis=0)
+    return ClientPlan(name, len(labels), int(repeats.sum()), tuple(map(int, positives)), tuple(map(int, negatives)))
+
+
+def _images(tables: SiteTables) -> int:
+    return sum(len(table.frame) for _, table in tables.clients) + len(tables.test.frame)
+
+
+def _decode_seconds(tables: SiteTables, pipeline: Pipeline) -> float:
+    """Estimated seconds to decode everything in one process, from a few images per site; unreadable ones count 0."""
+    from chestfed.errors import ImageError
+    from chestfed.images.decode import decode
+
+    total = 0.0
+    for _, table in tables.clients:
+        rows = table.frame.iloc[np.linspace(0, len(table.frame) - 1, _TIMED_IMAGES).astype(int)]
+        started = time.perf_counter()
+        for image, inverted in zip(rows["image"], rows["inverted"], strict=True):
+            try:
+                decode(table.root / image, inverted=bool(inverted))
+            except (ImageError, OSError):
+                continue  # the study itself reports it
+        total += (time.perf_counter() - started) / _TIMED_IMAGES * len(table.frame)
+    return total
+
+
+def _fastest(action: Callable[[], None]) -> float:
+    times = []
+    for _ in range(_TIMED_STEPS):
+        started = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,397 @@
+"""Run a study, or what is left of it: stage 1 once, stage 2 for every K, the table after each.
+
+A run folder is named by the digest of what determines the result: the resolved configuration, the content of the
+sites (pixels, labels), and the code. The same command therefore finds its own unfinished work and goes on:
+
+    runs/<pipeline>-<digest>/
+        study.json       identity: configuration, digests, versions
+        pretrain/        state of stage 1
+        k1/ k2/ ...      state of stage 2, model, predictions, result
+        table.csv, table.json
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+import chestfed
+from chestfed.checkpoint import save_checkpoint, write_atomically, write_json, write_text
+from chestfed.errors import ChestfedError
+from chestfed.evaluation.auc import DiseaseAuc
+from chestfed.evaluation.bootstrap import Interval
+from chestfed.study import table as tables
+from chestfed.study.data import StudyData
+from chestfed.study.federated import History, Trained, train_federated
+from chestfed.study.machine import Machine
+from chestfed.study.pipeline import Pipeline, identity
+from chestfed.study.pretrain import Pretrained, pretrain
+from chestfed.study.scoring import evaluate
+from chestfed.tracking import Tracker
+
+#: Packages whose versions can change a result; recorded with every run.
+PACKAGES = (
+    "torch",
+    "monai",
+    "numpy",
+    "pandas",
+    "pydicom",
+    "pillow",
+    "albumentations",
+    "opencv-python-headless",
+    "scikit-learn",
+    "mlflow",
+)
+
+
+class Reporter(Protocol):
+    """Who is told how far the study is."""
+
+    def pretraining(self, step: int, steps: int, loss: float) -> None:
+        """Stage 1 has finished `step` of `steps` batches."""
+        ...
+
+    def round_done(self, k: int, history: History, rounds: int) -> None:
+        """Stage 2 of K clients has finished `len(history)` of `rounds` rounds."""
+        ...
+
+    def row_done(self, row: tables.Row, reused: bool) -> None:
+        """The result for one K is there; `reused` if it was there before."""
+        ...
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What determines a study's result, and the digest that names it."""
+
+    configuration: dict[str, Any]
+    inputs: dict[str, str]
+    code: str
+    machine: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """12 hexadecimal digits."""
+        text = json.dumps([self.configuration, self.inputs, self.code, self.machine], sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+@dataclass(frozen=True)
+class Study:
+    """A finished study: its folder and its table."""
+
+    folder: Path
+    table: tables.StudyTable
+
+
+def identify(pipeline: Pipeline, data: StudyData, machine: Machine) -> Identity:
+    """The identity of a study on these data and this kind of device."""
+    device = {"device": machine.device.type, "threads": machine.threads if machine.device.type == "cpu" else 0}
+    return Identity(identity(pipeline), data.digests, code_digest(), device)
+
+
+def code_digest() -> str:
+    """Digest of the package's source."""
+    root = Path(chestfed.__file__).parent
+    digest = hashlib.blake2b(digest_size=8)
+    for file in sorted(root.rglob("*.py")):
+        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def run_study(
+    pipeline: Pipeline,
+    name: str,
+    data: StudyData,
+    machine: Machine,
+    out: Path,
+    tracker: Tracker,
+    reporter: Reporter,
+) -> Study:
+    """Run every K of the pipeline and write the tables; finished parts are taken from the run folder.
+
+    Raises
+    ------
+    ChestfedError
+        If another process works in the same run folder, or training fails. What is finished is kept.
+    """
+    this = identify(pipeline, data, machine)
+    folder = out / f"{'synthetic-' if data.synthetic else ''}{name}-{this.digest}"
+    with _locked(folder):
+        _write_identity(folder, pipeline, this, data)
+        parent = _start_parent(tracker, folder, pipeline, name, this, data)
+        rows: list[tables.Row] = []
+        pretrained: Pretrained | None = None
+        try:
+            for k in pipeline.k:
+                row = _finished_row(folder / f"k{k}")
+                reused = row is not None
+                if row is None:
+                    if pretrained is None:
+                        pretrained = _stage_1(pipeline, data, machine, folder, tracker, parent, reporter)
+                    row = _stage_2(pipeline, data, machine, k, pretrained, folder, tracker, parent, reporter)
+                rows.append(row)
+                reporter.row_done(row, reused)
+                study = Study(folder, _table(pipeline, data, rows))
+                _write_table(study)
+        except BaseException as error:
+            tracker.end_run(parent, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+            raise
+        for file in ("table.csv", "table.json", "study.json"):
+            tracker.log_file(parent, folder / file)
+        for row in rows:
+            tracker.log_metrics(parent, _metrics("final_auc", row), step=row.k)
+        tracker.end_run(parent)
+        return study
+
+
+def _stage_1(
+    pipeline: Pipeline,
+    data: StudyData,
+    machine: Machine,
+    folder: Path,
+    tracker: Tracker,
+    parent: str,
+    reporter: Reporter,
+) -> Pretrained:
+    steps = pipeline.pretrain.steps(data.clients[0].training_rows)
+
+    def report(step: int, loss: float) -> None:
+        reporter.pretraining(step, steps, loss)
+        if np.isfinite(loss):
+            tracker.log_metrics(parent, {"pretrain_loss": loss}, step)
+
+    (folder / "pretrain").mkdir(exist_ok=True)
+    return pretrain(pipeline, data, machine, folder / "pretrain", report)
+
+
+def _stage_2(
+    pipeline: Pipeline,
+    data: StudyData,
+    machine: Machine,
+    k: int,
+    pretrained: Pretrained,
+    folder: Path,
+    tracker: Tracker,
+    parent: str,
+    reporter: Reporter,
+) -> tables.Row:
+    own = folder / f"k{k}"
+    own.mkdir(exist_ok=True)
+    clients = [client.name for client in data.clients[:k]]
+    known = _read_json(own / "mlflow.json").get("run")
+    run = tracker.start_run(f"{'synthetic ' if data.synthetic else ''}K={k}", _tags(data, k=str(k)), known, parent)
+    if run:
+        write_json(own / "mlflow.json", {"run": run})
+    tracker.log_params(run, {"k": k, "clients": ", ".join(clients), **_flat(pipeline.federated.model_dump())})
+    started = time.monotonic()
+
+    def report(history: History) -> None:
+        reporter.round_done(k, history, pipeline.federated.rounds)
+        if history:
+            tracker.log_metrics(run, _round_metrics(history[-1]), step=history[-1]["round"])
+
+    try:
+        trained = train_federated(pipeline, data, machine, k, pretrained, own, report)
+    except BaseException as error:
+        tracker.end_run(run, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+        raise
+    row = tables.make_row(
+        k,
+        clients,
+        evaluate(trained.scores, data.test),
+        trained.scores,
+        data.test.labels,
+        data.test.patients,
+        pipeline.evaluation.resamples,
+    )
+    _write_model(own, pipeline, trained, data)
+    _write_predictions(own / "predictions.parquet", trained.scores, data)
+    rounds = "".join(json.dumps(entry) + "\n" for entry in trained.history)
+    write_text(own / "rounds.jsonl", rounds)
+    write_json(own / "result.json", _row_to_plain(row))  # last: its presence says that this K is finished
+    tracker.log_metrics(run, {**_metrics("final_auc", row), "seconds": time.monotonic() - started}, step=len(trained.history))
+    for file in ("result.json", "rounds.jsonl"):
+        tracker.log_file(run, own / file)
+    tracker.end_run(run)
+    return row
+
+
+def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> tables.StudyTable:
+    is_paper = (
+        pipeline.model.name in ("densenet121", "densenet161") and data.clients[0].name == "chexpert" and not data.synthetic
+    )
+    return tables.StudyTable(
+        title=pipeline.title,
+        model=pipeline.model.title,
+        protocol=f"{pipeline.evaluation.protocol}, {pipeline.evaluation.split} split",
+        images=len(data.test.labels),
+        patients=int(data.test.patients.max()) + 1,
+        synthetic=data.synthetic,
+        rows=tuple(rows),
+        paper=tables.paper_table(pipeline.model.name) if is_paper else None,
+    )
+
+
+def _write_table(study: Study) -> None:
+    write_text(study.folder / "table.csv", tables.as_csv(study.table))
+    write_json(study.folder / "table.json", tables.as_json(study.table))
+
+
+def _write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: StudyData) -> None:
+    """Written once per run folder; the digest guarantees that a later start would write the same identity."""
+    if (folder / "study.json").exists():
+        return
+    value = {
+        "digest": this.digest,
+        "title": pipeline.title,
+        "synthetic": data.synthetic,
+        "configuration": pipeline.model_dump(mode="json"),
+        "inputs": this.inputs,
+        "quarantined": {site: len(problems) for site, problems in data.quarantined.items()},
+        "code": this.code,
+        "machine": this.machine,
+        "versions": software_versions(),
+    }
+    write_json(folder / "study.json", value)
+
+
+def software_versions() -> dict[str, str]:
+    """Versions of chestfed, Python and the packages that can change a result."""
+    versions = {"chestfed": chestfed.__version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed under this name"
+    return versions
+
+
+def _write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: StudyData) -> None:
+    network = trained.network
+    network.bind(trained.point.primal)
+    network.load_buffers(trained.buffers)
+    values = {
+        "model": pipeline.model.model_dump(mode="json"),
+        "diseases": list(data.diseases),
+        "input": f"float32 [n, 3, {pipeline.preprocess.size}, {pipeline.preprocess.size}], see docs/images.md",
+        "output": "logits [n, diseases]",
+        "synthetic": data.synthetic,
+    }
+    save_checkpoint(folder / "model.safetensors", network.module.state_dict(), values)
+
+
+def _write_predictions(path: Path, scores: np.ndarray, data: StudyData) -> None:
+    """Scores and labels of the test set; an image is named by the digest of its pixels, a patient by a number."""
+    import pandas as pd
+
+    images = np.array([bytes(digest).hex() for digest in data.test.images.digests])
+    columns: dict[str, np.ndarray] = {"image": images, "patient": data.test.patients}
+    for j, disease in enumerate(data.diseases):
+        columns[f"score_{disease}"] = scores[:, j]
+        columns[f"label_{disease}"] = data.test.labels[:, j]
+    frame = pd.DataFrame(columns)
+    write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
+
+
+def _row_to_plain(row: tables.Row) -> dict[str, Any]:
+    return {
+        "k": row.k,
+        "clients": list(row.clients),
+        "diseases": [vars(result) for result in row.diseases],
+        "intervals": [None if part is None else [part.low, part.high] for part in row.intervals],
+        "mean_interval": None if row.mean_interval is None else [row.mean_interval.low, row.mean_interval.high],
+    }
+
+
+def _finished_row(folder: Path) -> tables.Row | None:
+    plain = _read_json(folder / "result.json")
+    if not plain:
+        return None
+    return tables.Row(
+        plain["k"],
+        tuple(plain["clients"]),
+        tuple(DiseaseAuc(**result) for result in plain["diseases"]),
+        tuple(None if part is None else Interval(*part) for part in plain["intervals"]),
+        None if plain["mean_interval"] is None else Interval(*plain["mean_interval"]),
+    )
+
+
+def _start_parent(
+    tracker: Tracker, folder: Path, pipeline: Pipeline, name: str, this: Identity, data: StudyData
+) -> str:
+    title = f"{'synthetic ' if data.synthetic else ''}{name} {this.digest}"
+    known = _read_json(folder / "mlflow.json").get("run")
+    run = tracker.start_run(title, _tags(data, digest=this.digest), known)
+    if run:
+        write_json(folder / "mlflow.json", {"run": run})
+    versions = {f"version.{package}": version for package, version in software_versions().items()}
+    digests = {f"dataset.{client.replace(' ', '_')}": digest for client, digest in data.digests.items()}
+    tracker.log_params(run, {**_flat(this.configuration), **digests, **versions, "code": this.code})
+    return run
+
+
+def _tags(data: StudyData, **more: str) -> dict[str, str]:
+    return {"synthetic": str(data.synthetic).lower(), "data": "synthetic" if data.synthetic else "real", **more}
+
+
+def _metrics(prefix: str, row: tables.Row) -> dict[str, float | None]:
+    return {f"{prefix}_mean": row.mean} | {f"{prefix}_{result.disease}": result.auc for result in row.diseases}
+
+
+def _round_metrics(entry: dict[str, Any]) -> dict[str, float | None]:
+    plain = {key: entry[key] for key in ("loss", "drift", "images", "gradients", "bytes_up", "bytes_down")}
+    aucs = {f"auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
+    return {**plain, **aucs, "auc_mean": entry.get("mean_auc")}
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested data as dotted keys."""
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list) and any(isinstance(part, dict) for part in value):
+        items = enumerate(value)  # type: ignore[assignment]
+    else:
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key, part in items:
+        flat |= _flat(part, f"{prefix}.{key}" if prefix else str(key))
+    return flat
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        raise ChestfedError(f"{path}: not valid JSON. Delete this file to compute it again.") from None
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process per run folder; the lock goes with the process, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ChestfedError(f"{folder}: cannot be created: {error.strerror}. Choose another folder with --out.") from None
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ChestfedError(f"{folder}: another process is running this study. Wait for it, or stop it.") from None
+    try:
+        yield
+    finally:
+        lock.release()
