@@ -129,9 +129,7 @@ class Document:
                 raise ConfigError(f"--set {assignment}: '{'.'.join(parts[:position])}' holds a value, not keys")
             location.append(key)
             if position < len(parts) - 1:
-                if isinstance(target, dict) and not isinstance(target.get(key), dict | list):
-                    target[key] = {}
-                target = target[key]
+                target = target.setdefault(key, {}) if isinstance(target, dict) else target[int(key)]
             else:
                 try:
                     target[key] = yaml.load(text, Loader=_Loader)

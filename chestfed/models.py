@@ -22,6 +22,12 @@ from chestfed.randomness import stream_seed
 
 _GROUPS = 4
 
+#: Huang et al., "Densely Connected Convolutional Networks", CVPR 2017, Table 1; MONAI has no class for 161.
+_PUBLISHED: dict[str, dict[str, Any]] = {
+    "densenet121": {"init_features": 64, "growth_rate": 32, "block_config": (6, 12, 24, 16)},
+    "densenet161": {"init_features": 96, "growth_rate": 48, "block_config": (6, 12, 36, 24)},
+}
+
 
 class ModelConfig(StrictModel):
     """Which network; `small` is a DenseNet that a laptop can train.
@@ -68,24 +74,21 @@ def build_model(config: ModelConfig, diseases: int, seed: int) -> nn.Module:
     ConfigError
         If the weights file cannot be read or does not fit the architecture.
     """
-    from monai.networks.nets import DenseNet, DenseNet121, DenseNet161
+    from monai.networks.nets import DenseNet
 
-    shape: dict[str, Any] = {"spatial_dims": 2, "in_channels": 3, "out_channels": diseases}
+    if config.name == "small":
+        architecture: dict[str, Any] = {
+            "init_features": config.init_features,
+            "growth_rate": config.growth_rate,
+            "block_config": tuple(config.blocks),
+            "bn_size": config.bottleneck,
+            "norm": "batch" if config.norm == "batch" else ("group", {"num_groups": _GROUPS}),
+        }
+    else:
+        architecture = _PUBLISHED[config.name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, "initial weights"))
-        if config.name == "densenet121":
-            model = DenseNet121(**shape)
-        elif config.name == "densenet161":
-            model = DenseNet161(**shape)
-        else:
-            model = DenseNet(
-                **shape,
-                init_features=config.init_features,
-                growth_rate=config.growth_rate,
-                block_config=tuple(config.blocks),
-                bn_size=config.bottleneck,
-                norm="batch" if config.norm == "batch" else ("group", {"num_groups": _GROUPS}),
-            )
+        model = DenseNet(spatial_dims=2, in_channels=3, out_channels=diseases, **architecture)
     if config.initial_weights is not None:
         _load_weights(model, Path(config.initial_weights))
     return model
