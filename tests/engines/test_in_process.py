@@ -1,0 +1,107 @@
+"""The in-process engine: weighting, accounting, buffers, and a client whose update is not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from chestfed.algorithms.coda_plus import CodaPlus
+from chestfed.algorithms.codasca import Codasca
+from chestfed.algorithms.variables import Point
+from chestfed.engines.in_process import Federation, InProcessEngine
+from chestfed.errors import TrainingError
+from tests.invariants import quadratic_saddle as saddle
+
+
+class QuadraticClient:
+    """A client of the saddle problem, with a buffer that counts its steps."""
+
+    def __init__(self, name: str, problem: saddle.Saddle, poison_at: int | None = None) -> None:
+        self.name, self.images_seen = name, 0
+        self._exact = problem.torch_gradients()
+        self._buffers = torch.zeros(2, dtype=torch.float64)
+        self._poison_at = poison_at
+
+    @contextmanager
+    def training(self, buffers: Tensor) -> Iterator[None]:
+        self._buffers = buffers.clone()
+        yield
+
+    def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        self.images_seen += 7
+        self._buffers += len(self.name)
+        grad_v, grad_alpha = self._exact(primal, dual)
+        if self._poison_at is not None and self.images_seen >= self._poison_at:
+            grad_v = grad_v * torch.nan
+        return grad_v, grad_alpha
+
+    def buffers(self) -> Tensor:
+        return self._buffers
+
+    def mean_loss(self) -> float:
+        return float(len(self.name))
+
+
+def start(engine: InProcessEngine, problems: list[saddle.Saddle]) -> Federation:
+    return engine.start_stage(saddle.origin(problems), torch.zeros(2, dtype=torch.float64))
+
+
+def test_a_round_is_the_algorithms_round() -> None:
+    problems = saddle.heterogeneous(3)
+    weights = [0.2, 0.3, 0.5]
+    method = Codasca(4, 0.03, 0.02, server_lr=1.1, prox=0.1)
+    engine = InProcessEngine(method, [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)], weights)
+    federation = start(engine, problems)
+    for _ in range(3):
+        federation, _ = engine.run_round(federation)
+    expected, _ = saddle.run(method, problems, 3, weights=weights)
+    assert torch.equal(federation.server.primal, expected.primal)
+    assert torch.equal(federation.server.c_dual, expected.c_dual)
+
+
+def test_bytes_are_those_of_the_messages_buffers_included() -> None:
+    problems = saddle.heterogeneous(3, dimension=10, duals=2)
+    clients = [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)]
+    d, j, number = 10, 2, 8  # float64
+    for method, per_message in ((Codasca(2, 0.01, 0.01), 2 * (d + j)), (CodaPlus(2, 0.01, 0.01), d + j)):
+        engine = InProcessEngine(method, clients, [1 / 3] * 3)
+        federation, record = engine.run_round(start(engine, problems))
+        assert record.bytes_up == record.bytes_down == 3 * number * (per_message + 2)
+        assert (record.gradients, record.images) == (6, 6 * 7)
+        _, final = engine.finish_stage(federation)
+        assert final == (0 if isinstance(method, Codasca) else 3 * number * (d + j))
+
+
+def test_buffers_loss_and_drift_are_means_over_clients() -> None:
+    problems = saddle.heterogeneous(2)
+    clients = [QuadraticClient("a", problems[0]), QuadraticClient("bbb", problems[1])]
+    engine = InProcessEngine(CodaPlus(5, 0.02, 0.02), clients, [0.25, 0.75])
+    federation, record = engine.run_round(start(engine, problems))
+    assert federation.buffers.tolist() == [0.25 * 5 + 0.75 * 15] * 2
+    assert record.loss == 0.25 * 1 + 0.75 * 3
+    ends = []
+    for problem in problems:
+        v, alpha = np.zeros(4), np.zeros(2)
+        for _ in range(5):
+            grad_v, grad_alpha = problem.gradients(v, alpha)
+            v, alpha = v - 0.02 * grad_v, alpha + 0.02 * grad_alpha
+        ends.append(v)
+    mean = (ends[0] + ends[1]) / 2
+    assert record.drift == pytest.approx(np.mean([((end - mean) ** 2).sum() for end in ends]), rel=1e-12)
+
+
+def test_an_update_that_is_not_finite_names_the_client_and_changes_nothing() -> None:
+    problems = saddle.heterogeneous(2)
+    clients = [QuadraticClient("good", problems[0]), QuadraticClient("sick", problems[1], poison_at=7 * 6)]
+    engine = InProcessEngine(Codasca(5, 0.02, 0.02), clients, [0.5, 0.5])
+    federation, _ = engine.run_round(start(engine, problems))
+    kept = federation.server.primal.clone()
+    with pytest.raises(TrainingError, match=r"client 'sick': its update is not finite .* Lower federated\.local_lr"):
+        engine.run_round(federation)
+    assert torch.equal(federation.server.primal, kept)
+    assert isinstance(engine.current(federation), Point)

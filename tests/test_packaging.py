@@ -1,0 +1,51 @@
+"""pyproject.toml, environment.yml and the set-up script say the same."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import yaml
+
+import chestfed
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+
+
+def test_the_conda_environment_asks_for_the_projects_python_and_for_the_project_by_pip() -> None:
+    *plain, by_pip = ENVIRONMENT["dependencies"]
+    assert plain == [f"python{PROJECT['project']['requires-python']}", "pip"]
+    assert by_pip == {"pip": ["-e .[dev]"]}
+    assert "dev" in PROJECT["project"]["optional-dependencies"]
+
+
+def test_pip_accepts_the_conda_environments_pip_section() -> None:
+    """Everything is installed in this environment, so pip finds nothing to fetch: the requirements agree with it."""
+    section = ENVIRONMENT["dependencies"][-1]["pip"]
+    arguments = [word for line in section for word in line.split()]
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--no-build-isolation", *arguments]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    fetched = re.findall(r"^Would install (.*)$", result.stdout, re.MULTILINE)
+    assert fetched in ([], [f"chestfed-{chestfed.__version__}"])
+
+
+def test_the_set_up_script_needs_the_python_that_the_project_needs() -> None:
+    script = (ROOT / "bootstrap.py").read_text(encoding="utf-8")
+    assert PROJECT["project"]["requires-python"] == ">=3.11"
+    assert "sys.version_info < (3, 11)" in script
+
+
+def test_continuous_integration_runs_the_readmes_test_command() -> None:
+    readme, ci = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", ".ci/run"))
+    assert "python3 bootstrap.py test" in readme
+    assert "python3 bootstrap.py test" in ci
+
+
+def test_the_changelog_has_the_current_version() -> None:
+    assert f"## {chestfed.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
