@@ -1,0 +1,52 @@
+"""Training augmentation: the source papers' random affine map, by albumentations.
+
+albumentations stands behind this one class: 2.0 is its last release under an open licence.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from chestfed.config import StrictModel
+
+
+class Augment(StrictModel):
+    """A random rotation, shift and scale; what comes in from outside is black."""
+
+    enabled: bool = True
+    rotation: float = Field(15.0, ge=0, le=180, description="degrees to either side")
+    shift: float = Field(0.05, ge=0, le=0.5, description="share of the side, to either side")
+    scale: float = Field(0.05, ge=0, lt=1, description="share of the size, larger or smaller")
+
+
+class Affine:
+    """Applies `Augment` with a given seed. An instance belongs to one thread."""
+
+    def __init__(self, config: Augment) -> None:
+        self._transform: Any = None
+        if not config.enabled:
+            return
+        os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # no look at the network for newer versions
+        import albumentations
+        import cv2
+
+        self._transform = albumentations.Affine(
+            rotate=(-config.rotation, config.rotation),
+            translate_percent=(-config.shift, config.shift),
+            scale=(1 - config.scale, 1 + config.scale),
+            interpolation=cv2.INTER_LINEAR,
+            border_mode=cv2.BORDER_CONSTANT,
+            fill=0,
+            p=1.0,
+        )
+
+    def __call__(self, image: np.ndarray, seed: int) -> np.ndarray:
+        """The image uint8 `[h, w]` under the map that `seed` draws; the same seed gives the same map."""
+        if self._transform is None:
+            return image
+        self._transform.set_random_seed(seed % 2**32)
+        return self._transform(image=image)["image"]

@@ -1,0 +1,163 @@
+"""Batches of images and labels: endless and seekable for training, in order for evaluation.
+
+The order of training images and every augmentation are functions of the seed, the client's name and a counter, so the
+whole state of a `TrainBatches` is its position.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chestfed.images.augment import Affine, Augment
+from chestfed.images.cache import CachedImages
+from chestfed.randomness import numpy_stream, stream_seed
+
+#: ImageNet's channel means and standard deviations, so that weights trained on ImageNet fit.
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+_AHEAD = 2  # batches prepared per worker
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images float32 `[n, 3, size, size]`, normalised; labels float32 `[n, J]`, NaN for missing."""
+
+    images: Tensor
+    labels: Tensor
+
+
+def normalise(grey: np.ndarray, *, channels_last: bool = False) -> Tensor:
+    """uint8 `[n, h, w]` to float32 `[n, 3, h, w]`: (x/255 - mean) / std, channel by channel."""
+    values = torch.from_numpy(grey).float()
+    images = torch.empty((len(grey), 3, *grey.shape[1:]))
+    for channel, (mean, std) in enumerate(zip(MEAN, STD, strict=True)):  # plane by plane is several times faster
+        torch.sub(values, 255 * mean, out=images[:, channel]).mul_(1 / (255 * std))
+    return images.contiguous(memory_format=torch.channels_last) if channels_last else images
+
+
+class TrainBatches:
+    """Endless shuffled batches of one client.
+
+    Each epoch is a permutation of the rows, row i standing `repeats[i]` times; unreadable rows are left out. Batches cross
+    the border between epochs, so every batch is full.
+
+    Parameters
+    ----------
+    labels
+        float32 `[n, J]`.
+    repeats
+        int `[n]`.
+    name
+        Names the random streams: two clients with one name would draw alike.
+    workers
+        Threads that prepare batches ahead; 0 prepares them when asked. The result is the same.
+    """
+
+    def __init__(
+        self,
+        images: CachedImages,
+        labels: np.ndarray,
+        repeats: np.ndarray,
+        *,
+        batch_size: int,
+        seed: int,
+        name: str,
+        augment: Augment,
+        channels_last: bool = False,
+        workers: int = 2,
+    ) -> None:
+        rows = np.arange(len(labels))[images.records >= 0]
+        self._rows = np.repeat(rows, repeats[rows])
+        if len(self._rows) == 0:
+            raise ValueError(f"client '{name}' has no readable training image")
+        self._images, self._labels = images, torch.from_numpy(np.asarray(labels, np.float32))
+        self._batch_size, self._seed, self._name = batch_size, seed, name
+        self._augment, self._channels_last = augment, channels_last
+        self._threads = threading.local()
+        self._workers = workers
+        self._pool: ThreadPoolExecutor | None = None
+        self._pending: deque[Future[Batch]] = deque()
+        self._order: tuple[int, np.ndarray] = (-1, self._rows)
+        self._lock = threading.Lock()
+        self.position = 0
+
+    def next(self) -> Batch:
+        """The batch at `position`, which then moves on by one."""
+        if self._workers == 0:
+            batch = self._make(self.position)
+        else:
+            self._pool = self._pool or ThreadPoolExecutor(self._workers, thread_name_prefix="batches")
+            while len(self._pending) < self._workers * _AHEAD:
+                self._pending.append(self._pool.submit(self._make, self.position + len(self._pending)))
+            batch = self._pending.popleft().result()
+        self.position += 1
+        return batch
+
+    def seek(self, position: int) -> None:
+        """Go to the batch with this number; what was prepared for elsewhere is dropped."""
+        if position == self.position:
+            return
+        while self._pending:
+            self._pending.popleft().cancel()
+        self.position = position
+
+    def close(self) -> None:
+        """Stop the threads; `next` starts them again."""
+        self._pending.clear()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def rows_of(self, position: int) -> np.ndarray:
+        """Row numbers of a batch."""
+        first = position * self._batch_size
+        samples = np.arange(first, first + self._batch_size)
+        epochs, places = np.divmod(samples, len(self._rows))
+        return np.concatenate([self._epoch(int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)])
+
+    def _epoch(self, epoch: int) -> np.ndarray:
+        with self._lock:
+            if self._order[0] != epoch:
+                rng = numpy_stream(self._seed, "shuffle", self._name, epoch)
+                self._order = (epoch, rng.permutation(self._rows))
+            return self._order[1]
+
+    def _make(self, position: int) -> Batch:
+        if not hasattr(self._threads, "affine"):
+            self._threads.affine = Affine(self._augment)
+        rows = self.rows_of(position)
+        first = position * self._batch_size
+        grey = np.stack(
+            [
+                self._threads.affine(
+                    self._images.read(int(row)), stream_seed(self._seed, "augment", self._name, first + index)
+                )
+                for index, row in enumerate(rows)
+            ]
+        )
+        return Batch(normalise(grey, channels_last=self._channels_last), self._labels[torch.from_numpy(rows)])
+
+
+class EvalBatches:
+    """The images in row order, without augmentation; the last batch may be smaller."""
+
+    def __init__(
+        self, images: CachedImages, labels: np.ndarray, batch_size: int, *, channels_last: bool = False
+    ) -> None:
+        self._images, self._labels = images, torch.from_numpy(np.asarray(labels, np.float32))
+        self._batch_size, self._channels_last = batch_size, channels_last
+
+    def __iter__(self) -> Iterator[Batch]:
+        """One pass."""
+        for start in range(0, len(self._labels), self._batch_size):
+            rows = range(start, min(start + self._batch_size, len(self._labels)))
+            grey = np.stack([self._images.read(row) for row in rows])
+            yield Batch(normalise(grey, channels_last=self._channels_last), self._labels[rows.start : rows.stop])

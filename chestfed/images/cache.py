@@ -1,0 +1,319 @@
+"""Decoded images on disk, made once.
+
+One folder per site and kind of preprocessing:
+
+    <cache root>/<site>-<preprocess digest>/
+        cache.json      what this is, for people
+        salt            secret of the keys, readable by its owner only
+        index.sqlite    key of an image -> number of its record and digest of its pixels, or why it is unreadable
+        pixels.u8       records of size x size bytes, one after the other
+
+The key of an image is a keyed hash of its path, size, time of change and inversion: no file name or patient id is stored,
+and a file that changes is decoded anew. Pixels reach the disk before their index entries, so a process that is killed
+loses the last batch at most; one process writes at a time, and any number read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from chestfed.errors import ChestfedError, ImageError, Problem, SiteError
+from chestfed.images.decode import decode
+from chestfed.images.preprocess import Preprocess
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_BATCH = 64  # images between two commits
+_SMALL_JOB = 64  # fewer images than this are not worth the start of processes
+_SKIP_ADVICE = "mend or remove these files, or leave them out and count them with --skip-unreadable"
+
+
+class Table(Protocol):
+    """What the cache needs of a site table: columns image, row, inverted."""
+
+    @property
+    def name(self) -> str:
+        """Short name of the site."""
+        ...
+
+    @property
+    def root(self) -> Path:
+        """Folder of the images."""
+        ...
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the site is synthetic."""
+        ...
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per image."""
+        ...
+
+
+@dataclass(frozen=True)
+class CachedImages:
+    """The cached images of a table's rows, in their order.
+
+    Attributes
+    ----------
+    records
+        int64 `[n]`: number of each row's record, -1 for a quarantined one.
+    digests
+        16 bytes per row, of the pixels; zeros for a quarantined one.
+    quarantined
+        Why rows have no image.
+    """
+
+    folder: Path
+    size: int
+    records: np.ndarray
+    digests: tuple[bytes, ...]
+    quarantined: tuple[Problem, ...]
+
+    def read(self, row: int) -> np.ndarray:
+        """Pixels uint8 `[size, size]` of a row, checked against their digest.
+
+        Raises
+        ------
+        ImageError
+            If the row is quarantined or the cache is damaged.
+        """
+        record = int(self.records[row])
+        if record < 0:
+            raise ImageError(f"row {row} has no readable image")
+        count = self.size * self.size
+        with (self.folder / "pixels.u8").open("rb", buffering=0) as file:
+            file.seek(record * count)
+            data = file.read(count)
+        if _pixel_digest(data) != self.digests[row]:
+            raise ImageError(f"the cache {self.folder} is damaged: delete this folder, it will be made again")
+        return np.frombuffer(data, np.uint8).reshape(self.size, self.size)
+
+
+def fill_cache(
+    table: Table,
+    cache_root: Path,
+    preprocess: Preprocess,
+    *,
+    workers: int | None = None,
+    skip_unreadable: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> CachedImages:
+    """Decode what is not in the cache yet; returns the images of all rows.
+
+    `workers` processes decode (default: one per core); `progress(done, total)` counts the images to decode.
+
+    Raises
+    ------
+    SiteError
+        All missing and unreadable images in one report, unless `skip_unreadable`: then they are quarantined.
+    ChestfedError
+        If the disk is full; what was decoded is kept.
+    """
+    folder = cache_root / f"{table.name}-{preprocess.digest()}"
+    _create(folder, table, preprocess)
+    keys = _keys(table, (folder / "salt").read_bytes())
+    known = _lookup(folder, keys)
+    todo = [row for row, key in enumerate(keys) if key is not None and key not in known]
+    if todo:
+        with _only_writer(folder):
+            known = _lookup(folder, keys)  # another process may have done the work meanwhile
+            todo = [row for row in todo if keys[row] not in known]
+            _decode_all(folder, table, preprocess, keys, todo, workers, progress)
+        known = _lookup(folder, keys)
+    return _collect(folder, table, preprocess, keys, known, skip_unreadable)
+
+
+def _create(folder: Path, table: Table, preprocess: Preprocess) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "create.lock"):
+            if not (folder / "salt").exists():
+                temporary = folder / "salt.part"
+                temporary.touch(mode=0o600)
+                temporary.write_bytes(secrets.token_bytes(32))
+                temporary.replace(folder / "salt")
+            if not (folder / "cache.json").exists():
+                description = {
+                    "what": "decoded images; safe to delete, it is made again when needed",
+                    "site": table.name,
+                    "synthetic": table.synthetic,
+                    "preprocess": preprocess.model_dump(),
+                }
+                (folder / "cache.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+            with closing(_connect(folder)) as index, index:
+                index.execute(
+                    "CREATE TABLE IF NOT EXISTS image "
+                    "(key BLOB PRIMARY KEY, record INTEGER, digest BLOB, reason TEXT) WITHOUT ROWID"
+                )
+    except OSError as error:
+        raise ChestfedError(f"{folder}: the cache cannot be created ({error.strerror}); choose another with --cache") from None
+
+
+def _connect(folder: Path) -> sqlite3.Connection:
+    return sqlite3.connect(folder / "index.sqlite", timeout=60)
+
+
+def _keys(table: Table, salt: bytes) -> list[bytes | None]:
+    """Key per row; None if the file is missing."""
+    keys: list[bytes | None] = []
+    root = str(table.root)
+    for image, inverted in zip(table.frame["image"], table.frame["inverted"], strict=True):
+        try:
+            status = os.stat(f"{root}/{image}")  # noqa: PTH116 (called for every image of a site: Path is slow)
+        except OSError:
+            keys.append(None)
+            continue
+        text = f"{image}\0{status.st_size}\0{status.st_mtime_ns}\0{bool(inverted)}"
+        keys.append(hashlib.blake2b(text.encode(), key=salt, digest_size=16).digest())
+    return keys
+
+
+def _lookup(folder: Path, keys: Sequence[bytes | None]) -> dict[bytes, tuple[int, bytes, str | None]]:
+    """Index entries of the given keys."""
+    found: dict[bytes, tuple[int, bytes, str | None]] = {}
+    wanted = [key for key in keys if key is not None]
+    with closing(_connect(folder)) as index:
+        for start in range(0, len(wanted), 900):
+            part = wanted[start : start + 900]
+            marks = ",".join("?" * len(part))
+            query = f"SELECT key, record, digest, reason FROM image WHERE key IN ({marks})"
+            found |= {key: (record, digest, reason) for key, record, digest, reason in index.execute(query, part)}
+    return found
+
+
+@contextmanager
+def _only_writer(folder: Path) -> Iterator[None]:
+    lock = FileLock(folder / "write.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"another process is filling {folder}; waiting for it", flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _decode_all(
+    folder: Path,
+    table: Table,
+    preprocess: Preprocess,
+    keys: Sequence[bytes | None],
+    todo: Sequence[int],
+    workers: int | None,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    images, inverted = table.frame["image"].tolist(), table.frame["inverted"].tolist()
+    jobs = [(str(table.root / images[row]), bool(inverted[row]), preprocess) for row in todo]
+    done = 0
+    with closing(_connect(folder)) as index, (folder / "pixels.u8").open("ab", buffering=0) as pixels:
+        results = _decoded(jobs, workers or os.cpu_count() or 1)
+        while part := list(islice(results, _BATCH)):
+            _append(pixels, index, [keys[row] for row in todo[done : done + len(part)]], part, preprocess.size)
+            done += len(part)
+            if progress is not None:
+                progress(done, len(todo))
+
+
+def _decoded(jobs: Sequence[tuple[str, bool, Preprocess]], workers: int) -> Iterator[bytes | str]:
+    """Pixels or the reason for having none, job by job in order."""
+    if workers == 1 or len(jobs) < _SMALL_JOB:
+        yield from map(_decode_one, jobs)
+        return
+    # Spawned, not forked: the parent may have threads. Chunks bound what is in flight.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        ahead = _BATCH * workers * 2
+        for start in range(0, len(jobs), ahead):
+            yield from pool.map(_decode_one, jobs[start : start + ahead], chunksize=8)
+
+
+def _decode_one(job: tuple[str, bool, Preprocess]) -> bytes | str:
+    path, inverted, preprocess = job
+    try:
+        return preprocess.apply(decode(Path(path), inverted)).tobytes()
+    except ImageError as error:
+        return str(error)
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+
+
+def _append(
+    pixels: Any, index: sqlite3.Connection, keys: Sequence[bytes | None], results: Sequence[bytes | str], size: int
+) -> None:
+    """Write records and flush them; only then commit their index entries."""
+    count = size * size
+    # A process that was killed may have left part of a record, or records that no entry names: go on behind them.
+    pixels.seek(0, os.SEEK_END)
+    next_record = -(-pixels.tell() // count)
+    entries = []
+    try:
+        pixels.truncate(next_record * count)
+        for key, result in zip(keys, results, strict=True):
+            if isinstance(result, str):
+                entries.append((key, -1, b"", result))
+                continue
+            view = memoryview(result)
+            while view:  # an unbuffered write may be short
+                view = view[pixels.write(view) :]
+            entries.append((key, next_record, _pixel_digest(result), None))
+            next_record += 1
+        os.fsync(pixels.fileno())
+        with index:
+            index.executemany("INSERT OR REPLACE INTO image VALUES (?, ?, ?, ?)", entries)
+    except (OSError, sqlite3.OperationalError) as error:
+        raise ChestfedError(
+            f"the image cache cannot be written ({error}): free some space or choose another folder with --cache. "
+            "What was decoded is kept."
+        ) from None
+
+
+def _collect(
+    folder: Path,
+    table: Table,
+    preprocess: Preprocess,
+    keys: Sequence[bytes | None],
+    known: dict[bytes, tuple[int, bytes, str | None]],
+    skip_unreadable: bool,
+) -> CachedImages:
+    records, digests, problems = np.full(len(keys), -1, np.int64), [], []
+    images, rows = table.frame["image"].tolist(), table.frame["row"].tolist()
+    for position, key in enumerate(keys):
+        digest = bytes(16)
+        if key is None:
+            problems.append(Problem("missing image", images[position], "no such file", int(rows[position]), _SKIP_ADVICE))
+        else:
+            record, found, reason = known[key]
+            if reason is None:
+                records[position], digest = record, found
+            else:
+                problem = Problem("unreadable image", images[position], reason, int(rows[position]), _SKIP_ADVICE)
+                problems.append(problem)
+        digests.append(digest)
+    if problems and not skip_unreadable:
+        raise SiteError(table.name, problems)
+    return CachedImages(folder, preprocess.size, records, tuple(digests), tuple(problems))
+
+
+def _pixel_digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()

@@ -1,0 +1,148 @@
+"""Read one image file as 8-bit grey.
+
+What a file is, is read from its first bytes, not from its name. Grey levels:
+
+* 8-bit files keep their values (colour is turned to grey, transparency is ignored);
+* 16-bit PNG has no window: its 0.5 and 99.5 percentiles become 0 and 255;
+* DICOM goes through the modality LUT (rescale), then the VOI LUT or the first window, else the 0.5 to 99.5 percentile
+  range, then 0..255, and MONOCHROME1 is inverted last.
+
+Messages give the reason and never the content of a header, which may name a patient.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chestfed.errors import ImageError
+
+#: Larger images are refused unread: the largest digital radiographs have some 20 million pixels.
+MAX_PIXELS = 60_000_000
+
+_PERCENTILES = (0.5, 99.5)
+_JPEG, _PNG, _DICOM = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"DICM"
+
+
+def decode(path: Path, inverted: bool = False) -> np.ndarray:
+    """Grey levels uint8 `[height, width]`, air dark and bone bright.
+
+    Parameters
+    ----------
+    inverted
+        The stored values are MONOCHROME1 though the format can't say so (the site table knows it).
+
+    Raises
+    ------
+    ImageError
+        If the file is not a whole, single, grey image of a known format; the reason is in the message.
+    FileNotFoundError
+        If there is no such file.
+    """
+    with path.open("rb") as file:
+        head = file.read(132)
+    if not head:
+        raise ImageError("the file is empty (0 bytes)")
+    if head.startswith((_JPEG, _PNG)):
+        grey = _decode_picture(path)
+    elif head[128:132] == _DICOM:
+        grey = _decode_dicom(path)
+    else:
+        raise ImageError("not a JPEG, PNG or DICOM file")
+    return 255 - grey if inverted else grey
+
+
+def _decode_picture(path: Path) -> np.ndarray:
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(path, formats=("JPEG", "PNG")) as image:
+                _check_size(image.width, image.height)
+                image.load()
+                if image.mode.startswith("I"):
+                    return _stretch(np.asarray(image).astype(np.float32))
+                return np.asarray(image.convert("L"))
+    except ImageError:
+        raise
+    except Exception as error:  # Pillow raises many kinds on damaged files
+        raise ImageError(f"damaged or truncated image ({_reason(error)})") from None
+
+
+def _decode_dicom(path: Path) -> np.ndarray:
+    import pydicom
+    from pydicom.pixels import apply_modality_lut, apply_voi_lut
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dataset = pydicom.dcmread(path)
+            _check_dicom(dataset)
+            stored = dataset.pixel_array
+            values = apply_modality_lut(stored, dataset)
+            if "VOILUTSequence" in dataset or dataset.get("WindowCenter") is not None:
+                values = apply_voi_lut(values, dataset, index=0).astype(np.float32)
+                grey = _scale(values, float(values.min()), float(values.max()))
+            else:
+                grey = _stretch(values.astype(np.float32))
+    except ImageError:
+        raise
+    except Exception as error:  # pydicom and its plugins raise many kinds on damaged files
+        raise ImageError(f"damaged or unsupported DICOM file ({_reason(error)})") from None
+    if grey.ndim != 2:
+        raise ImageError(f"the pixels have {grey.ndim} dimensions, expected height and width")
+    if dataset.PhotometricInterpretation == "MONOCHROME1":
+        grey = 255 - grey
+    padding = dataset.get("PixelPaddingValue")
+    if isinstance(padding, int):
+        grey = np.where(stored == padding, np.uint8(0), grey)
+    return grey
+
+
+def _check_dicom(dataset: Any) -> None:
+    if "TransferSyntaxUID" not in dataset.file_meta:
+        raise ImageError("DICOM file without a transfer syntax: its pixels cannot be read reliably")
+    if not any(name in dataset for name in ("PixelData", "FloatPixelData", "DoubleFloatPixelData")):
+        raise ImageError("DICOM file without pixels")
+    if int(dataset.get("NumberOfFrames") or 1) != 1:
+        raise ImageError("multi-frame DICOM file: one radiograph expected")
+    if int(dataset.get("SamplesPerPixel") or 1) != 1:
+        raise ImageError("colour DICOM file: a grey radiograph expected")
+    if dataset.get("PhotometricInterpretation") not in ("MONOCHROME1", "MONOCHROME2"):
+        raise ImageError("DICOM file that is neither MONOCHROME1 nor MONOCHROME2")
+    _check_size(int(dataset.Columns), int(dataset.Rows))
+
+
+def _check_size(width: int, height: int) -> None:
+    if width * height > MAX_PIXELS:
+        raise ImageError(f"{width}x{height} pixels: more than {MAX_PIXELS:,}, refused unread")
+    if min(width, height) < 16:
+        raise ImageError(f"{width}x{height} pixels: too small for a radiograph")
+
+
+def _stretch(values: np.ndarray) -> np.ndarray:
+    """The percentile range to 0..255."""
+    low, high = np.percentile(values, _PERCENTILES)
+    if high <= low:
+        low, high = float(values.min()), float(values.max())
+    return _scale(values, float(low), float(high))
+
+
+def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """`low`..`high` to 0..255, clipped; a constant image becomes black."""
+    if not np.isfinite([low, high]).all():
+        raise ImageError("pixel values that are not finite")
+    if high <= low:
+        return np.zeros(values.shape, np.uint8)
+    return np.clip((values - low) * (255 / (high - low)) + 0.5, 0, 255).astype(np.uint8)
+
+
+def _reason(error: Exception) -> str:
+    """Kind of the error and its first words, without anything that may come from a header."""
+    text = str(error).strip().splitlines()
+    safe = text[0][:80] if text and isinstance(error, OSError | SyntaxError) and "'" not in text[0] else ""
+    return f"{type(error).__name__}: {safe}" if safe else type(error).__name__

@@ -1,0 +1,48 @@
+"""From decoded grey levels to the square that the network sees."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from chestfed.config import StrictModel
+
+#: Raised whenever decoding or resizing gives other pixels than before: caches of an older version are not read.
+PREPROCESS_VERSION = 1
+
+
+class Preprocess(StrictModel):
+    """How an image becomes a square; with the version this determines the content of a cache."""
+
+    size: int = Field(320, ge=32, le=2048, description="side of the square, in pixels")
+    fit: Literal["stretch", "pad"] = Field(
+        "stretch", description="stretch to the square (the source papers), or keep the aspect and pad with black"
+    )
+
+    def digest(self) -> str:
+        """12 hexadecimal digits of everything that determines the pixels."""
+        text = f"{PREPROCESS_VERSION}:{self.model_dump_json()}"
+        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+    def apply(self, grey: np.ndarray) -> np.ndarray:
+        """Resize uint8 `[height, width]` to `[size, size]`: by area when shrinking, bilinear when growing."""
+        import cv2
+
+        height, width = grey.shape
+        if self.fit == "stretch":
+            new_height = new_width = self.size
+        else:
+            scale = self.size / max(height, width)
+            new_height, new_width = max(1, round(height * scale)), max(1, round(width * scale))
+        shrinking = new_height * new_width < height * width
+        interpolation = cv2.INTER_AREA if shrinking else cv2.INTER_LINEAR
+        resized = cv2.resize(np.ascontiguousarray(grey), (new_width, new_height), interpolation=interpolation)
+        if resized.shape == (self.size, self.size):
+            return resized
+        square = np.zeros((self.size, self.size), np.uint8)
+        top, left = (self.size - new_height) // 2, (self.size - new_width) // 2
+        square[top : top + new_height, left : left + new_width] = resized
+        return square
