@@ -1,0 +1,86 @@
+"""Does adding hospitals raise the AUC? The sample study over several seeds, and K=5 minus K=1 with an interval.
+
+    .venv/bin/python benchmarks/source_addition_seeds.py --seeds 1,2,3 --out runs
+
+Each seed is one whole study (`chestfed study --set seed=S`), so finished ones are found again. The difference is paired:
+the same test images under both models, averaged over the seeds; its interval is a patient-clustered bootstrap over
+the test patients, for these trained models. The spread over seeds is given apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from chestfed.diseases import DISEASES, TITLES
+from chestfed.evaluation.bootstrap import Interval, paired_difference
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--pipeline", default="pipelines/source_addition_samples.yaml")
+    parser.add_argument("--out", type=Path, default=Path("runs"))
+    parser.add_argument("--save", type=Path, help="write the figures to this JSON file")
+    parser.add_argument("study_options", nargs="*", help="further options of `chestfed study`, after --")
+    options = parser.parse_args()
+
+    folders = [run(int(seed), options) for seed in options.seeds.split(",")]
+    report = summarise(folders)
+    for line in report["lines"]:
+        print(line)
+    if options.save:
+        options.save.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+def run(seed: int, options: argparse.Namespace) -> Path:
+    """Run one study and return its folder."""
+    command = [sys.executable, "-m", "chestfed", "study", options.pipeline, "--out", str(options.out), "--no-tracking"]
+    command += ["--set", f"seed={seed}", *options.study_options]
+    result = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE)
+    print(result.stdout, flush=True)
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("written to ")]
+    return Path(line.removeprefix("written to ").split("/table.csv")[0])
+
+
+def summarise(folders: list[Path]) -> dict:
+    """Tables per seed, and the paired difference between the largest and the smallest K."""
+    tables = [json.loads((folder / "table.json").read_text(encoding="utf-8")) for folder in folders]
+    ks = [row["k"] for row in tables[0]["rows"]]
+    frames = {k: [pd.read_parquet(folder / f"k{k}" / "predictions.parquet") for folder in folders] for k in ks}
+    labels = frames[ks[0]][0][[f"label_{disease}" for disease in DISEASES]].to_numpy()
+    patients = frames[ks[0]][0]["patient"].to_numpy()
+    scores = {k: [frame[[f"score_{disease}" for disease in DISEASES]].to_numpy() for frame in frames[k]] for k in ks}
+
+    lines, per_k = [], {}
+    for position, k in enumerate(ks):
+        rows = [table["rows"][position] for table in tables]
+        aucs = np.array([[row["diseases"][disease]["auc"] for disease in DISEASES] for row in rows])
+        per_k[k] = aucs.tolist()
+        cells = "  ".join(f"{TITLES[d]} {m:.3f}±{s:.3f}" for d, m, s in zip(DISEASES, aucs.mean(0), aucs.std(0), strict=True))
+        lines.append(f"K={k}  mean {aucs.mean():.3f} (seeds {', '.join(f'{row.mean():.3f}' for row in aucs)})  {cells}")
+    difference, intervals, mean, mean_interval = paired_difference(scores[ks[0]], scores[ks[-1]], labels, patients)
+    lines.append(f"K={ks[-1]} minus K={ks[0]}: mean {mean:+.3f} {shown(mean_interval)}")
+    lines += [f"  {TITLES[d]} {v:+.3f} {shown(i)}" for d, v, i in zip(DISEASES, difference, intervals, strict=True)]
+    return {
+        "synthetic": tables[0]["synthetic"],
+        "lines": lines,
+        "auc_per_k_seed_disease": per_k,
+        "difference": difference.tolist(),
+        "difference_of_means": mean,
+        "interval_of_means": None if mean_interval is None else [mean_interval.low, mean_interval.high],
+    }
+
+
+def shown(interval: Interval | None) -> str:
+    return "" if interval is None else f"[{interval.low:+.3f}, {interval.high:+.3f}]"
+
+
+if __name__ == "__main__":
+    main()

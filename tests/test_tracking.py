@@ -1,0 +1,73 @@
+"""MLflow records a study; when it fails, nothing else does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chestfed.tracking import EXPERIMENT, Tracker, local_store
+
+
+def never(text: str) -> None:
+    pytest.fail(f"unexpected warning: {text}")
+
+
+def test_runs_metrics_and_files_arrive_in_the_local_store(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    tracker = Tracker(local_store(tmp_path), tmp_path / "artifacts", never)
+    parent = tracker.start_run("study", {"synthetic": "true"})
+    child = tracker.start_run("K=1", {"k": "1"}, parent=parent)
+    tracker.log_params(child, {"window": 8, "long": "x" * 9000})
+    tracker.log_metrics(child, {"auc_edema": 0.75, "auc_consolidation": None}, step=3)
+    (tmp_path / "table.csv").write_text("k,auc\n")
+    tracker.log_file(child, tmp_path / "table.csv")
+    tracker.end_run(child)
+    assert tracker.active
+
+    client = MlflowClient(local_store(tmp_path))
+    run = client.get_run(child)
+    assert run.data.metrics == {"auc_edema": 0.75}
+    assert run.data.params["window"] == "8"
+    assert run.data.tags["mlflow.parentRunId"] == parent
+    assert run.info.status == "FINISHED"
+    assert client.get_run(parent).info.status == "RUNNING"
+    assert [file.path for file in client.list_artifacts(child)] == ["table.csv"]
+    assert client.get_experiment_by_name(EXPERIMENT) is not None
+
+    again = Tracker(local_store(tmp_path), tmp_path / "artifacts", never)
+    assert again.start_run("K=1", {"k": "1"}, known=child, parent=parent) == child
+    assert again.start_run("K=1", {"k": "1"}, known="0" * 32, parent=parent) not in ("", child)
+
+
+def test_a_store_that_cannot_be_opened_is_reported_once_and_then_ignored(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    (tmp_path / "file").write_text("not a folder")
+    tracker = Tracker(f"sqlite:///{tmp_path}/file/mlflow.db", tmp_path / "artifacts", warnings.append)
+    assert tracker.start_run("study", {}) == ""
+    tracker.log_metrics("", {"a": 1.0}, step=0)
+    tracker.end_run("")
+    assert not tracker.active
+    assert len(warnings) == 1
+    assert "results are in the run folder" in warnings[0]
+
+
+def test_a_failure_on_the_way_stops_tracking_and_nothing_else(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    tracker = Tracker(local_store(tmp_path), tmp_path / "artifacts", warnings.append)
+    run = tracker.start_run("study", {})
+    tracker.log_file(run, tmp_path / "no such file")
+    assert not tracker.active
+    assert len(warnings) == 1
+    tracker.log_metrics(run, {"a": 1.0}, step=0)
+    assert len(warnings) == 1
+
+
+def test_tracking_can_be_switched_off(tmp_path: Path) -> None:
+    tracker = Tracker(None, tmp_path / "artifacts", never)
+    assert tracker.start_run("study", {}) == ""
+    tracker.log_params("", {"a": 1})
+    tracker.log_metrics("", {"a": 1.0}, step=0)
+    assert not tracker.active
+    assert list(tmp_path.iterdir()) == []
