@@ -49,7 +49,16 @@ def install(extra: str) -> None:
         run([sys.executable, "-m", "venv", VENV])
     print("installing chestfed and what it needs (about 2 GB with PyTorch; once)", flush=True)
     target = f"{ROOT}[{extra}]" if extra else str(ROOT)
-    pip = [BIN / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--editable", target]
+    pip = [
+        BIN / "python",
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--editable",
+        target,
+    ]
     run(pip)
     stamp.write_text(wanted)
 

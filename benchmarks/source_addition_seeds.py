@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/source_addition_seeds.py --seeds 1,2,3 --out runs
 
-Each seed is one whole study (`chestfed study --set seed=S`), so finished ones are found again. The difference is paired:
-the same test images under both models, averaged over the seeds; its interval is a patient-clustered bootstrap over
+Each seed is one whole study (`chestfed study --set seed=S`), so finished ones are found again. The difference is
+paired: the same test images under both models, averaged over the seeds; its interval is a patient-clustered bootstrap over
 the test patients, for these trained models. The spread over seeds is given apart.
 """
 
@@ -41,7 +41,16 @@ def main() -> None:
 
 def run(seed: int, options: argparse.Namespace) -> Path:
     """Run one study and return its folder."""
-    command = [sys.executable, "-m", "chestfed", "study", options.pipeline, "--out", str(options.out), "--no-tracking"]
+    command = [
+        sys.executable,
+        "-m",
+        "chestfed",
+        "study",
+        options.pipeline,
+        "--out",
+        str(options.out),
+        "--no-tracking",
+    ]
     command += ["--set", f"seed={seed}", *options.study_options]
     result = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE)
     print(result.stdout, flush=True)
@@ -63,7 +72,9 @@ def summarise(folders: list[Path]) -> dict:
         rows = [table["rows"][position] for table in tables]
         aucs = np.array([[row["diseases"][disease]["auc"] for disease in DISEASES] for row in rows])
         per_k[k] = aucs.tolist()
-        cells = "  ".join(f"{TITLES[d]} {m:.3f}±{s:.3f}" for d, m, s in zip(DISEASES, aucs.mean(0), aucs.std(0), strict=True))
+        cells = "  ".join(
+            f"{TITLES[d]} {m:.3f}±{s:.3f}" for d, m, s in zip(DISEASES, aucs.mean(0), aucs.std(0), strict=True)
+        )
         lines.append(f"K={k}  mean {aucs.mean():.3f} (seeds {', '.join(f'{row.mean():.3f}' for row in aucs)})  {cells}")
     difference, intervals, mean, mean_interval = paired_difference(scores[ks[0]], scores[ks[-1]], labels, patients)
     lines.append(f"K={ks[-1]} minus K={ks[0]}: mean {mean:+.3f} {shown(mean_interval)}")

@@ -55,10 +55,12 @@ def _root(
 @app.command()
 def study(
     pipeline: Annotated[
-        Path | None, typer.Argument(help=f"Pipeline YAML. Default: pipelines/{DEFAULT_PIPELINE}.", show_default=False)
+        Path | None,
+        typer.Argument(help=f"Pipeline YAML. Default: pipelines/{DEFAULT_PIPELINE}.", show_default=False),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder that holds the sites' folders; before data_root and $CHESTFED_DATA.")
+        Path | None,
+        typer.Option(help="Folder that holds the sites' folders; before data_root and $CHESTFED_DATA."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and the MLflow store.")] = Path("runs"),
     cache: Annotated[Path, typer.Option(help="Folder for decoded images.")] = Path("cache"),
@@ -67,7 +69,8 @@ def study(
         typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. --set federated.window=8. Repeatable."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run (images, steps, bytes, time); write nothing.")
+        bool,
+        typer.Option("--dry-run", help="Say what would run (images, steps, bytes, time); write nothing."),
     ] = False,
     skip_unreadable: Annotated[
         bool, typer.Option("--skip-unreadable", help="Leave unreadable images out, and count them.")
@@ -115,9 +118,12 @@ def samples(
 def site_stats(
     configs: Annotated[list[Path], typer.Argument(help="Site YAMLs, e.g. site_configs/chexpert.yaml.")],
     labels: Annotated[
-        Path | None, typer.Option(help="Read this label file; then the images need not be there. One site only.")
+        Path | None,
+        typer.Option(help="Read this label file; then the images need not be there. One site only."),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder that holds the sites' folders.", envvar="CHESTFED_DATA")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder that holds the sites' folders.", envvar="CHESTFED_DATA")
+    ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table to this file too, with four decimals.")] = None,
 ) -> None:
     """Count images and positives per disease, with the source paper's dataset table beside. Reads labels only."""

@@ -19,7 +19,6 @@ from chestfed.config import StrictModel
 from chestfed.errors import ConfigError
 from chestfed.randomness import stream_seed
 
-
 _GROUPS = 4
 
 #: Huang et al., "Densely Connected Convolutional Networks", CVPR 2017, Table 1; MONAI has no class for 161.
@@ -115,11 +114,7 @@ def _load_weights(model: nn.Module, path: Path) -> None:
     own = model.state_dict()
     renamed = {_monai_name(name): tensor for name, tensor in stored.items()}
     head = {name for name in own if name.startswith("class_layers")}
-    fitting = {
-        name: tensor
-        for name, tensor in renamed.items()
-        if name in own and tensor.shape == own[name].shape
-    }
+    fitting = {name: tensor for name, tensor in renamed.items() if name in own and tensor.shape == own[name].shape}
     missing = [
         name for name in own if name not in fitting and name not in head and not name.endswith("num_batches_tracked")
     ]

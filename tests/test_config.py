@@ -42,12 +42,27 @@ def test_a_good_file_is_read_with_its_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("title: x\nfederated:\n  windw: 3\n", "p.yaml:3: unknown key 'federated.windw'; did you mean 'window'?"),
+        (
+            "title: x\nfederated:\n  windw: 3\n",
+            "p.yaml:3: unknown key 'federated.windw'; did you mean 'window'?",
+        ),
         ("title: x\nqqq: 3\n", "p.yaml:2: unknown key 'qqq'; known keys: federated, sites, title"),
-        ("title: x\nsites:\n  - config: a\n    client: 2\n", "p.yaml:4: unknown key 'sites.0.client'; did you mean 'clients'?"),
-        ("title: x\nfederated:\n  window: eight\n", "p.yaml:3: 'federated.window' should be a valid integer, found 'eight'"),
-        ("title: x\nfederated:\n  window: '8'\n", "p.yaml:3: 'federated.window' should be a valid integer, found '8'"),
-        ("title: x\nfederated:\n  window: 0\n", "p.yaml:3: 'federated.window' should be greater than or equal to 1, found 0"),
+        (
+            "title: x\nsites:\n  - config: a\n    client: 2\n",
+            "p.yaml:4: unknown key 'sites.0.client'; did you mean 'clients'?",
+        ),
+        (
+            "title: x\nfederated:\n  window: eight\n",
+            "p.yaml:3: 'federated.window' should be a valid integer, found 'eight'",
+        ),
+        (
+            "title: x\nfederated:\n  window: '8'\n",
+            "p.yaml:3: 'federated.window' should be a valid integer, found '8'",
+        ),
+        (
+            "title: x\nfederated:\n  window: 0\n",
+            "p.yaml:3: 'federated.window' should be greater than or equal to 1, found 0",
+        ),
         ("federated: {}\n", "'title' is missing"),
         ("title: x\ntitle: y\n", "p.yaml:2: key 'title' stands twice"),
         ("title: [\n", "not valid YAML"),

@@ -30,7 +30,17 @@ ALLOWED = {
     "engines": {"algorithms", "objectives", "models"},
     "tracking": set(),
     "samples": {"checkpoint"},
-    "study": {"sites", "images", "engines", "algorithms", "objectives", "models", "evaluation", "checkpoint", "tracking"},
+    "study": {
+        "sites",
+        "images",
+        "engines",
+        "algorithms",
+        "objectives",
+        "models",
+        "evaluation",
+        "checkpoint",
+        "tracking",
+    },
     "commands": {"study", "samples", "sites", "checkpoint", "tracking"},
     "cli": {"commands"},
     "__main__": {"cli"},
@@ -44,7 +54,9 @@ def imported_parts(file: Path) -> set[str]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names = [f"{node.module}.{alias.name}" if node.module == "chestfed" else node.module for alias in node.names]
+            names = [
+                f"{node.module}.{alias.name}" if node.module == "chestfed" else node.module for alias in node.names
+            ]
         found |= {name.split(".")[1] for name in names if name.startswith("chestfed.")}
     return found
 
@@ -59,7 +71,18 @@ def test_imports_run_downward_only(file: Path) -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    heavy = ["torch", "monai", "mlflow", "pandas", "numpy", "sklearn", "cv2", "pydicom", "matplotlib", "albumentations"]
+    heavy = [
+        "torch",
+        "monai",
+        "mlflow",
+        "pandas",
+        "numpy",
+        "sklearn",
+        "cv2",
+        "pydicom",
+        "matplotlib",
+        "albumentations",
+    ]
     program = f"import sys, chestfed.cli; print([name for name in {heavy} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

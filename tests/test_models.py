@@ -68,7 +68,9 @@ def test_discarding_the_classifier_changes_the_last_layer_only() -> None:
     assert changed == {"class_layers.out.weight", "class_layers.out.bias"}
 
 
-@pytest.mark.parametrize(("name", "published", "features"), [("densenet121", 7_978_856, 1024), ("densenet161", 28_681_000, 2208)])
+@pytest.mark.parametrize(
+    ("name", "published", "features"), [("densenet121", 7_978_856, 1024), ("densenet161", 28_681_000, 2208)]
+)
 def test_the_published_networks_have_the_published_size(name: str, published: int, features: int) -> None:
     """`published` is with a head of 1000 classes; ours has 5."""
     network = FlatModule(build_model(ModelConfig(name=name), 5, 1))  # type: ignore[arg-type]
@@ -85,7 +87,9 @@ def torchvision_names(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-def test_weights_under_torchvisions_names_are_loaded_and_a_head_of_another_size_is_left(tmp_path: Path, suffix: str) -> None:
+def test_weights_under_torchvisions_names_are_loaded_and_a_head_of_another_size_is_left(
+    tmp_path: Path, suffix: str
+) -> None:
     donor = build_model(SMALL, 14, seed=9)
     path = tmp_path / f"weights{suffix}"
     if suffix == ".pth":

@@ -28,7 +28,16 @@ def test_pip_accepts_the_conda_environments_pip_section() -> None:
     """Everything is installed in this environment, so pip finds nothing to fetch: the requirements agree with it."""
     section = ENVIRONMENT["dependencies"][-1]["pip"]
     arguments = [word for line in section for word in line.split()]
-    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--no-build-isolation", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--dry-run",
+        "--no-index",
+        "--no-build-isolation",
+        *arguments,
+    ]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     fetched = re.findall(r"^Would install (.*)$", result.stdout, re.MULTILINE)

@@ -21,7 +21,9 @@ def stats_command(
     if labels is not None and len(configs) != 1:
         raise ConfigError("--labels is the label file of one site: give one configuration with it")
     if labels is None and data is None:
-        raise ConfigError("where are the sites' files? Give their folder with --data DIR or $CHESTFED_DATA, or --labels FILE")
+        raise ConfigError(
+            "where are the sites' files? Give their folder with --data DIR or $CHESTFED_DATA, or --labels FILE"
+        )
     root = data if data is not None else Path()
     tables = [open_site(load_site_config(config), root, labels_file=labels) for config in configs]
     frame = dataset_table(tables)

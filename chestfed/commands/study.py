@@ -49,9 +49,7 @@ def run_command(
         if pipeline.samples is not None:
             write_samples(console, data_root, pipeline.samples.seed, pipeline.samples.size, bars)
         tables = open_tables(pipeline, pipeline_file, data_root)
-        study_data = load_images(
-            tables, pipeline, cache, skip_unreadable=skip_unreadable, progress=bars.decoding
-        )
+        study_data = load_images(tables, pipeline, cache, skip_unreadable=skip_unreadable, progress=bars.decoding)
         for site, problems in study_data.quarantined.items():
             console.print(f"{site}: {len(problems)} unreadable images left out", style="yellow")
         uri = (tracking_uri or local_store(out)) if tracking else None

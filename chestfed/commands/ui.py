@@ -17,10 +17,15 @@ def run_command(console: Console, out: Path, port: int) -> None:
     """Serve the MLflow page of an output folder on this machine until it is stopped."""
     if not (out / "mlflow.db").exists():
         raise ChestfedError(f"{out} holds no MLflow store yet: run `chestfed study` first, or give its --out folder")
-    console.print(f"MLflow on http://127.0.0.1:{port} (it takes some seconds to start; Ctrl-C stops it)", highlight=False)
+    console.print(
+        f"MLflow on http://127.0.0.1:{port} (it takes some seconds to start; Ctrl-C stops it)",
+        highlight=False,
+    )
     artifacts = (out / "mlflow-artifacts").resolve().as_uri()
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", local_store(out)]
     command += ["--default-artifact-root", artifacts, "--host", "127.0.0.1", "--port", str(port)]
     result = subprocess.run(command, env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}, check=False)
     if result.returncode not in (0, -2, 130):
-        raise ChestfedError(f"MLflow stopped with status {result.returncode}; is port {port} taken? Choose another with --port")
+        raise ChestfedError(
+            f"MLflow stopped with status {result.returncode}; is port {port} taken? Choose another with --port"
+        )

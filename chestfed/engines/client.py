@@ -16,8 +16,15 @@ from chestfed.objectives import Objective
 class Batch(Protocol):
     """Images float32 `[n, 3, h, w]`, normalised, and labels float32 `[n, J]` with NaN for missing."""
 
-    images: Tensor
-    labels: Tensor
+    @property
+    def images(self) -> Tensor:
+        """The images."""
+        ...
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels."""
+        ...
 
 
 class Batches(Protocol):
@@ -31,6 +38,10 @@ class Batches(Protocol):
 
     def seek(self, position: int) -> None:
         """Go to the batch with this number."""
+        ...
+
+    def close(self) -> None:
+        """Let threads and files go."""
         ...
 
 

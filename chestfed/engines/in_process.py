@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Algorithm, Gradients, Point, byte_count, weighted_mean
+from chestfed.algorithms.variables import Algorithm, Point, byte_count, weighted_mean
 from chestfed.errors import TrainingError
 
 
@@ -19,7 +19,10 @@ class Client(Protocol):
 
     name: str
     images_seen: int
-    gradients: Gradients
+
+    def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients on the next batch."""
+        ...
 
     def training(self, buffers: Tensor) -> AbstractContextManager[None]:
         """Enter a round with these buffers."""

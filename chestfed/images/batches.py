@@ -34,20 +34,25 @@ class Batch:
     labels: Tensor
 
 
-def normalise(grey: np.ndarray, *, channels_last: bool = False) -> Tensor:
-    """uint8 `[n, h, w]` to float32 `[n, 3, h, w]`: (x/255 - mean) / std, channel by channel."""
+def normalise(grey: np.ndarray, *, channels_last: bool = False, out: Tensor | None = None) -> Tensor:
+    """uint8 `[n, h, w]` to float32 `[n, 3, h, w]`: (x/255 - mean) / std, channel by channel.
+
+    `out` is overwritten and returned if given: fresh memory costs more than the arithmetic.
+    """
+    if out is None:
+        layout = torch.channels_last if channels_last else torch.contiguous_format
+        out = torch.empty((len(grey), 3, *grey.shape[1:]), memory_format=layout)
     values = torch.from_numpy(grey).float()
-    images = torch.empty((len(grey), 3, *grey.shape[1:]))
-    for channel, (mean, std) in enumerate(zip(MEAN, STD, strict=True)):  # plane by plane is several times faster
-        torch.sub(values, 255 * mean, out=images[:, channel]).mul_(1 / (255 * std))
-    return images.contiguous(memory_format=torch.channels_last) if channels_last else images
+    for channel, (mean, std) in enumerate(zip(MEAN, STD, strict=True)):
+        torch.add(torch.tensor(-mean / std), values, alpha=1 / (255 * std), out=out[:, channel])
+    return out
 
 
 class TrainBatches:
     """Endless shuffled batches of one client.
 
-    Each epoch is a permutation of the rows, row i standing `repeats[i]` times; unreadable rows are left out. Batches cross
-    the border between epochs, so every batch is full.
+    Each epoch is a permutation of the rows, row i standing `repeats[i]` times; unreadable rows are left out. Batches
+    cross the border between epochs, so every batch is full.
 
     Parameters
     ----------
@@ -87,10 +92,12 @@ class TrainBatches:
         self._pending: deque[Future[Batch]] = deque()
         self._order: tuple[int, np.ndarray] = (-1, self._rows)
         self._lock = threading.Lock()
+        # One buffer more than there are batches on their way: the one in the caller's hands is never written to.
+        self._buffers: list[Tensor | None] = [None] * (max(1, workers * _AHEAD) + 1)
         self.position = 0
 
     def next(self) -> Batch:
-        """The batch at `position`, which then moves on by one."""
+        """The batch at `position`, which then moves on by one. Its images are overwritten some batches later."""
         if self._workers == 0:
             batch = self._make(self.position)
         else:
@@ -105,8 +112,10 @@ class TrainBatches:
         """Go to the batch with this number; what was prepared for elsewhere is dropped."""
         if position == self.position:
             return
-        while self._pending:
-            self._pending.popleft().cancel()
+        while self._pending:  # wait for those that have begun: they write to the buffers
+            prepared = self._pending.popleft()
+            if not prepared.cancel():
+                prepared.exception()
         self.position = position
 
     def close(self) -> None:
@@ -143,7 +152,10 @@ class TrainBatches:
                 for index, row in enumerate(rows)
             ]
         )
-        return Batch(normalise(grey, channels_last=self._channels_last), self._labels[torch.from_numpy(rows)])
+        slot = position % len(self._buffers)
+        images = normalise(grey, channels_last=self._channels_last, out=self._buffers[slot])
+        self._buffers[slot] = images
+        return Batch(images, self._labels[torch.from_numpy(rows)])
 
 
 class EvalBatches:

@@ -8,8 +8,8 @@ One folder per site and kind of preprocessing:
         index.sqlite    key of an image -> number of its record and digest of its pixels, or why it is unreadable
         pixels.u8       records of size x size bytes, one after the other
 
-The key of an image is a keyed hash of its path, size, time of change and inversion: no file name or patient id is stored,
-and a file that changes is decoded anew. Pixels reach the disk before their index entries, so a process that is killed
+The key of an image is a keyed hash of its path, size, time of change and inversion: no file name or patient id is
+stored, and a file that changes is decoded anew. Pixels reach the disk before their index entries, so a process that is killed
 loses the last batch at most; one process writes at a time, and any number read.
 """
 
@@ -165,7 +165,9 @@ def _create(folder: Path, table: Table, preprocess: Preprocess) -> None:
                     "(key BLOB PRIMARY KEY, record INTEGER, digest BLOB, reason TEXT) WITHOUT ROWID"
                 )
     except OSError as error:
-        raise ChestfedError(f"{folder}: the cache cannot be created ({error.strerror}); choose another with --cache") from None
+        raise ChestfedError(
+            f"{folder}: the cache cannot be created ({error.strerror}); choose another with --cache"
+        ) from None
 
 
 def _connect(folder: Path) -> sqlite3.Connection:
@@ -259,14 +261,18 @@ def _decode_one(job: tuple[str, bool, Preprocess]) -> bytes | str:
 
 
 def _append(
-    pixels: Any, index: sqlite3.Connection, keys: Sequence[bytes | None], results: Sequence[bytes | str], size: int
+    pixels: Any,
+    index: sqlite3.Connection,
+    keys: Sequence[bytes | None],
+    results: Sequence[bytes | str],
+    size: int,
 ) -> None:
     """Write records and flush them; only then commit their index entries."""
     count = size * size
     # A process that was killed may have left part of a record, or records that no entry names: go on behind them.
     pixels.seek(0, os.SEEK_END)
     next_record = -(-pixels.tell() // count)
-    entries = []
+    entries: list[tuple[bytes | None, int, bytes, str | None]] = []
     try:
         pixels.truncate(next_record * count)
         for key, result in zip(keys, results, strict=True):
@@ -301,7 +307,9 @@ def _collect(
     for position, key in enumerate(keys):
         digest = bytes(16)
         if key is None:
-            problems.append(Problem("missing image", images[position], "no such file", int(rows[position]), _SKIP_ADVICE))
+            problems.append(
+                Problem("missing image", images[position], "no such file", int(rows[position]), _SKIP_ADVICE)
+            )
         else:
             record, found, reason = known[key]
             if reason is None:

@@ -19,7 +19,8 @@ class Preprocess(StrictModel):
 
     size: int = Field(320, ge=32, le=2048, description="side of the square, in pixels")
     fit: Literal["stretch", "pad"] = Field(
-        "stretch", description="stretch to the square (the source papers), or keep the aspect and pad with black"
+        "stretch",
+        description="stretch to the square (the source papers), or keep the aspect and pad with black",
     )
 
     def digest(self) -> str:

@@ -15,7 +15,6 @@ import numpy as np
 
 from chestfed.config import expand_path
 from chestfed.diseases import DISEASES
-from chestfed.engines.client import Batches
 from chestfed.errors import ConfigError, Problem
 from chestfed.evaluation.protocols import views_of
 from chestfed.images.augment import Augment
@@ -66,9 +65,7 @@ class ClientData:
         positive = (weight * (self.labels == 1)).sum(axis=0)
         return np.divide(positive, total, out=np.full(total.shape, np.nan), where=total > 0)
 
-    def train_batches(
-        self, batch_size: int, seed: int, name: str, augment: Augment, machine: Machine
-    ) -> TrainBatches:
+    def train_batches(self, batch_size: int, seed: int, name: str, augment: Augment, machine: Machine) -> TrainBatches:
         """Endless augmented batches; the order depends on seed and name only."""
         return TrainBatches(
             self.images,
@@ -197,9 +194,7 @@ def load_images(
     used = _rows_in_use(tables)
     for table in used:
         tell = None if progress is None else _with_name(progress, table.name)
-        filled = fill_cache(
-            table, cache_root, pipeline.preprocess, skip_unreadable=skip_unreadable, progress=tell
-        )
+        filled = fill_cache(table, cache_root, pipeline.preprocess, skip_unreadable=skip_unreadable, progress=tell)
         if filled.quarantined:
             quarantined[table.name] = list(filled.quarantined)
 
@@ -213,17 +208,13 @@ def load_images(
     test_images = cached(tables.test)
     readable = test_images.records >= 0
     if not readable.all():  # quarantined and counted above; the test set is what can be scored
-        kept = SiteTable(
-            **{**vars(tables.test), "frame": tables.test.frame[readable].reset_index(drop=True)}
-        )
+        kept = tables.test.with_frame(tables.test.frame[readable].reset_index(drop=True))
         test_images = cached(kept)
     else:
         kept = tables.test
     _, patients = np.unique(kept.frame["patient"].to_numpy(dtype=str), return_inverse=True)
     test = TestSet(test_images, kept.labels(), patients, DISEASES)
-    digests = {
-        client.name: _digest(client.images.digests, client.labels, client.repeats) for client in clients
-    }
+    digests = {client.name: _digest(client.images.digests, client.labels, client.repeats) for client in clients}
     digests["test set"] = _digest(test.images.digests, test.labels, test.patients)
     return StudyData(tuple(clients), test, DISEASES, synthetic, quarantined, digests)
 
@@ -235,8 +226,7 @@ def _rows_in_use(tables: SiteTables) -> list[SiteTable]:
         images = {image for name, part in tables.clients if part.name == table.name for image in part.frame["image"]}
         if position == 0:
             images |= set(tables.test.frame["image"])
-        rows = table.frame[table.frame["image"].isin(images)].reset_index(drop=True)
-        used.append(SiteTable(**{**vars(table), "frame": rows}))
+        used.append(table.with_frame(table.frame[table.frame["image"].isin(images)].reset_index(drop=True)))
     return used
 
 

@@ -146,7 +146,10 @@ def train_federated(
                 progress.stage, progress.round = progress.stage + 1, 0
                 engine = engine_of(min(progress.stage, settings.stages - 1))
                 progress.federation = engine.start_stage(point, progress.federation.buffers)
-            entry = asdict(record) | {"round": len(progress.history) + 1, "stage": progress.stage + (progress.round > 0)}
+            entry = asdict(record) | {
+                "round": len(progress.history) + 1,
+                "stage": progress.stage + (progress.round > 0),
+            }
             entry["bytes_up"] += final_bytes
             last = progress.stage == settings.stages
             if last or entry["round"] % pipeline.evaluation.every == 0:

@@ -34,7 +34,10 @@ class SiteEntry(StrictModel):
     root: str | None = Field(None, description="where the site's files are, if not where its YAML says")
     clients: int = Field(1, ge=1, description="cut the training patients into this many clients")
     test_fraction: float | None = Field(
-        None, gt=0, lt=1, description="hold this share of the patients out as the test split (target site only)"
+        None,
+        gt=0,
+        lt=1,
+        description="hold this share of the patients out as the test split (target site only)",
     )
 
 
@@ -67,7 +70,8 @@ class Federated(StrictModel):
     prox: float = Field(1e-3, ge=0, description="coefficient of the proximal term [lambda]")
     batch_size: int = Field(32, ge=1, description="images per client and step")
     weights: Literal["uniform", "images"] = Field(
-        "uniform", description="weight of a client in every mean: 1/K (the paper), or its share of the training rows"
+        "uniform",
+        description="weight of a client in every mean: 1/K (the paper), or its share of the training rows",
     )
     stages: int = Field(3, ge=1, description="number of stages")
     stage_steps: int = Field(1000, ge=1, description="local steps per stage [T0], rounded up to whole rounds")
@@ -125,11 +129,15 @@ class Pipeline(StrictModel):
     def _clients_suffice(self) -> Self:
         available = sum(entry.clients for entry in self.sites)
         if not all(1 <= k <= available for k in self.k) or self.k != sorted(set(self.k)):
-            raise ValueError(f"k must be increasing numbers from 1 to {available}, the number of clients; found {self.k}")
+            raise ValueError(
+                f"k must be increasing numbers from 1 to {available}, the number of clients; found {self.k}"
+            )
         if any(entry.test_fraction is not None for entry in self.sites[1:]):
             raise ValueError("test_fraction belongs to the first site, the target")
         if self.sites[0].test_fraction is not None and self.evaluation.split != "test":
-            raise ValueError("with test_fraction the held-out patients are the 'test' split: set evaluation.split: test")
+            raise ValueError(
+                "with test_fraction the held-out patients are the 'test' split: set evaluation.split: test"
+            )
         return self
 
 

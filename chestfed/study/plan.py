@@ -69,8 +69,9 @@ def plan_study(pipeline: Pipeline, tables: SiteTables, machine: Machine) -> Stud
         network.module.train(training)
 
         def step() -> None:
-            with torch.set_grad_enabled(training), torch.autocast(
-                machine.device.type, torch.bfloat16, enabled=machine.autocast
+            with (
+                torch.set_grad_enabled(training),
+                torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast),
             ):
                 loss = network.module(images).float().square().mean()
             if training:
@@ -130,10 +131,28 @@ def render(plan: StudyPlan, pipeline: Pipeline, tables: SiteTables, machine: Mac
     settings = pipeline.federated
     up, down = plan.bytes_per_client_round
     work = Table(title="What would run", title_justify="left")
-    for name in ("part", "clients", "steps per client", "images", "rounds", "sent up", "sent down", "time, about"):
+    for name in (
+        "part",
+        "clients",
+        "steps per client",
+        "images",
+        "rounds",
+        "sent up",
+        "sent down",
+        "time, about",
+    ):
         work.add_column(name, justify="left" if name == "part" else "right")
     stage_1 = plan.pretrain_steps * plan.step_seconds[0]
-    work.add_row("decode what is not cached", "", "", f"{_images(tables):,}", "", "", "", _duration(plan.decode_seconds))
+    work.add_row(
+        "decode what is not cached",
+        "",
+        "",
+        f"{_images(tables):,}",
+        "",
+        "",
+        "",
+        _duration(plan.decode_seconds),
+    )
     images_1 = plan.pretrain_steps * pipeline.pretrain.batch_size
     work.add_row("stage 1", "1", f"{plan.pretrain_steps:,}", f"{images_1:,}", "", "", "", _duration(stage_1))
     total = plan.decode_seconds + stage_1

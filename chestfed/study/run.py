@@ -97,7 +97,10 @@ class Study:
 
 def identify(pipeline: Pipeline, data: StudyData, machine: Machine) -> Identity:
     """The identity of a study on these data and this kind of device."""
-    device = {"device": machine.device.type, "threads": machine.threads if machine.device.type == "cpu" else 0}
+    device = {
+        "device": machine.device.type,
+        "threads": machine.threads if machine.device.type == "cpu" else 0,
+    }
     return Identity(identity(pipeline), data.digests, code_digest(), device)
 
 
@@ -221,7 +224,9 @@ def _stage_2(
     rounds = "".join(json.dumps(entry) + "\n" for entry in trained.history)
     write_text(own / "rounds.jsonl", rounds)
     write_json(own / "result.json", _row_to_plain(row))  # last: its presence says that this K is finished
-    tracker.log_metrics(run, {**_metrics("final_auc", row), "seconds": time.monotonic() - started}, step=len(trained.history))
+    tracker.log_metrics(
+        run, {**_metrics("final_auc", row), "seconds": time.monotonic() - started}, step=len(trained.history)
+    )
     for file in ("result.json", "rounds.jsonl"):
         tracker.log_file(run, own / file)
     tracker.end_run(run)
@@ -230,7 +235,9 @@ def _stage_2(
 
 def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> tables.StudyTable:
     is_paper = (
-        pipeline.model.name in ("densenet121", "densenet161") and data.clients[0].name == "chexpert" and not data.synthetic
+        pipeline.model.name in ("densenet121", "densenet161")
+        and data.clients[0].name == "chexpert"
+        and not data.synthetic
     )
     return tables.StudyTable(
         title=pipeline.title,
@@ -343,7 +350,11 @@ def _start_parent(
 
 
 def _tags(data: StudyData, **more: str) -> dict[str, str]:
-    return {"synthetic": str(data.synthetic).lower(), "data": "synthetic" if data.synthetic else "real", **more}
+    return {
+        "synthetic": str(data.synthetic).lower(),
+        "data": "synthetic" if data.synthetic else "real",
+        **more,
+    }
 
 
 def _metrics(prefix: str, row: tables.Row) -> dict[str, float | None]:
@@ -385,7 +396,9 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ChestfedError(f"{folder}: cannot be created: {error.strerror}. Choose another folder with --out.") from None
+        raise ChestfedError(
+            f"{folder}: cannot be created: {error.strerror}. Choose another folder with --out."
+        ) from None
     lock = FileLock(folder / ".lock")
     try:
         lock.acquire(timeout=0)

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 #: Seed of the intervals: fixed, so that the same scores always get the same interval.
 BOOTSTRAP_SEED = 0
 
-_PAPER_TABLES = {"densenet121": "table4_chexpert_densenet121.csv", "densenet161": "table5_chexpert_densenet161.csv"}
+_PAPER_TABLES = {
+    "densenet121": "table4_chexpert_densenet121.csv",
+    "densenet161": "table5_chexpert_densenet161.csv",
+}
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,19 @@ def as_csv(table: StudyTable) -> str:
     """One line per K and disease (and the mean), full precision; an undefined AUC is an empty cell."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    header = ["data", "k", "added", "disease", "auc", "low", "high", "positives", "negatives", "missing", "paper_auc"]
+    header = [
+        "data",
+        "k",
+        "added",
+        "disease",
+        "auc",
+        "low",
+        "high",
+        "positives",
+        "negatives",
+        "missing",
+        "paper_auc",
+    ]
     writer.writerow(header)
     data = "synthetic" if table.synthetic else "real"
     for row in table.rows:
@@ -153,7 +168,9 @@ def render(table: StudyTable) -> RenderableType:
             values = [_paper_value(table, row.k, name) for name in names]
             shown.add_row("", "paper", *("" if v is None else f"{v:.4f}" for v in values), style="dim")
     parts: list[RenderableType] = [shown]
-    undefined = {f"{TITLES.get(r.disease, r.disease)}: {r.reason}" for row in table.rows for r in row.diseases if r.reason}
+    undefined = {
+        f"{TITLES.get(r.disease, r.disease)}: {r.reason}" for row in table.rows for r in row.diseases if r.reason
+    }
     if undefined:
         parts.append(Text("Not defined (and left out of the mean): " + "; ".join(sorted(undefined))))
     if table.synthetic:

@@ -23,7 +23,9 @@ def brute_force(score: np.ndarray, label: np.ndarray, weight: np.ndarray | None 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from([0.0, 1.0, np.nan])), min_size=2, max_size=40))
-def test_auc_counts_pairs_with_ties_as_one_half_and_skips_missing_labels(rows: list[tuple[int, float]]) -> None:
+def test_auc_counts_pairs_with_ties_as_one_half_and_skips_missing_labels(
+    rows: list[tuple[int, float]],
+) -> None:
     score, label = np.array([r[0] for r in rows], float), np.array([r[1] for r in rows])
     (result,) = auc_per_disease(score[:, None], label[:, None], ["edema"])
     assert result.missing == int(np.isnan(label).sum())
@@ -47,7 +49,9 @@ def test_a_score_that_is_nan_is_refused() -> None:
         auc_per_disease(np.array([[np.nan], [1.0]]), np.array([[0.0], [1.0]]), ["edema"])
 
 
-def test_each_resample_equals_the_brute_force_auc_of_the_drawn_patients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_resample_equals_the_brute_force_auc_of_the_drawn_patients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(5)
     score = rng.integers(0, 8, 30).astype(float)
     label = (rng.random(30) < 0.4).astype(float)
@@ -76,7 +80,9 @@ def test_each_resample_equals_the_brute_force_auc_of_the_drawn_patients(monkeypa
         assert aucs[r] == pytest.approx(brute_force(score, label, weight), abs=1e-12)
 
 
-def test_resamples_are_the_same_for_two_models_and_whatever_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resamples_are_the_same_for_two_models_and_whatever_the_chunk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(2)
     labels, patients = (rng.random((50, 2)) < 0.3).astype(float), rng.integers(0, 30, 50)
     scores = rng.random((50, 2)) + labels

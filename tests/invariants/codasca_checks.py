@@ -30,7 +30,14 @@ def start_away_from_zero(problems: list[saddle.Saddle]) -> Point:
 
 
 def reference_run(
-    problems: list[saddle.Saddle], start: Point, rounds: int, eta: float, eta_dual: float, eta_g: float, prox: float, i: int
+    problems: list[saddle.Saddle],
+    start: Point,
+    rounds: int,
+    eta: float,
+    eta_dual: float,
+    eta_g: float,
+    prox: float,
+    i: int,
 ) -> dict[str, np.ndarray]:
     """Algorithm 4 in NumPy, written from equations 6 and 7's definitions with explicit lists, no shared code."""
     count = len(problems)
@@ -63,9 +70,7 @@ def check_every_state_equals_the_numpy_reference(module: ModuleType) -> None:
     start = start_away_from_zero(problems)
     for rounds in (1, 2, 7):
         for prox, server_lr in ((0.0, 1.0), (0.4, 1.0), (0.4, 1.1), (0.1, 0.7)):
-            ours, _ = saddle.run(
-                algorithm(module, prox=prox, server_lr=server_lr), problems, rounds, start=start
-            )
+            ours, _ = saddle.run(algorithm(module, prox=prox, server_lr=server_lr), problems, rounds, start=start)
             expected = reference_run(problems, start, rounds, 0.03, 0.02, server_lr, prox, 5)
             for name, value in expected.items():
                 np.testing.assert_allclose(getattr(ours, name).numpy(), value, rtol=0, atol=1e-12, err_msg=name)

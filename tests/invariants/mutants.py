@@ -17,7 +17,10 @@ CODASCA_MUTANTS: dict[str, tuple[str, str]] = {
     "dual correction has the wrong sign": ("(grad_alpha + shift_dual)", "(grad_alpha - shift_dual)"),
     "dual correction is forgotten": ("(grad_alpha + shift_dual)", "grad_alpha"),
     "proximal term is forgotten": ("self.prox * (v - client.reference)", "0 * v"),
-    "proximal term has the wrong sign": ("self.prox * (v - client.reference)", "self.prox * (client.reference - v)"),
+    "proximal term has the wrong sign": (
+        "self.prox * (v - client.reference)",
+        "self.prox * (client.reference - v)",
+    ),
     "proximal term is doubled": ("self.prox * (v", "2 * self.prox * (v"),
     "new control variates use the new c^k": (
         "(self.window * self.local_lr) - shift\n",
@@ -31,7 +34,10 @@ CODASCA_MUTANTS: dict[str, tuple[str, str]] = {
         "(self.window * self.dual_lr) - shift_dual",
         "(self.window * self.dual_lr) + shift_dual",
     ),
-    "divisor is off by one": ("(message.primal - v) / (self.window", "(message.primal - v) / ((self.window + 1)"),
+    "divisor is off by one": (
+        "(message.primal - v) / (self.window",
+        "(message.primal - v) / ((self.window + 1)",
+    ),
     "dual divisor is off by one": (
         "(alpha - message.dual) / (self.window",
         "(alpha - message.dual) / ((self.window - 1 or 2)",

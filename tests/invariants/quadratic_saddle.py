@@ -75,7 +75,8 @@ def solution(problems: Sequence[Saddle], weights: Sequence[float] | None = None)
 
 def origin(problems: Sequence[Saddle]) -> Point:
     return Point(
-        torch.zeros(problems[0].b.size, dtype=torch.float64), torch.zeros(problems[0].d.size, dtype=torch.float64)
+        torch.zeros(problems[0].b.size, dtype=torch.float64),
+        torch.zeros(problems[0].d.size, dtype=torch.float64),
     )
 
 
@@ -97,8 +98,7 @@ def run(
     for _ in range(rounds):
         message = algorithm.message(server)
         results = [
-            algorithm.local_round(message, client, oracle)
-            for client, oracle in zip(clients, oracles, strict=True)
+            algorithm.local_round(message, client, oracle) for client, oracle in zip(clients, oracles, strict=True)
         ]
         updates, clients = [result[0] for result in results], [result[1] for result in results]
         server = algorithm.server_round(server, updates, weights)

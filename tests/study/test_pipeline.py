@@ -1,0 +1,73 @@
+"""The pipelines of the repository are valid, and hold the published figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chestfed.cli import bundled
+from chestfed.errors import ConfigError
+from chestfed.study.pipeline import identity, load_pipeline
+from chestfed.study.plan import bytes_per_client_round
+
+PIPELINES = sorted(bundled("pipelines").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
+def test_every_pipeline_is_valid_and_its_sites_exist(path: Path) -> None:
+    pipeline = load_pipeline(path)
+    assert all((path.parent / entry.config).is_file() for entry in pipeline.sites)
+
+
+@pytest.mark.parametrize("network", ["densenet121", "densenet161"])
+def test_the_papers_pipelines_hold_the_published_hyper_parameters(network: str) -> None:
+    pipeline = load_pipeline(bundled("pipelines") / f"source_addition_{network}.yaml")
+    assert pipeline.model.name == network
+    assert (pipeline.pretrain.lr, pipeline.pretrain.batch_size, pipeline.pretrain.epochs) == (1e-5, 32, 2)
+    settings = pipeline.federated
+    assert settings.algorithm == "codasca"
+    assert settings.window in (16, 32, 64, 128)
+    assert settings.local_lr in (0.1, 0.01)
+    assert (settings.prox, settings.stage_steps, settings.batch_size) == (1e-3, 1000, 32)
+    assert (pipeline.preprocess.size, pipeline.k) == (320, [1, 2, 3, 4, 5])
+    assert (pipeline.augment.rotation, pipeline.augment.shift, pipeline.augment.scale) == (15, 0.05, 0.05)
+    assert len(pipeline.sites) == 5
+
+
+def test_a_stage_is_a_whole_number_of_rounds() -> None:
+    pipeline = load_pipeline(bundled("pipelines") / "source_addition_densenet121.yaml")
+    for window, rounds in ((16, 63), (32, 32), (64, 16), (128, 8)):
+        assert pipeline.federated.model_copy(update={"window": window}).rounds_per_stage == rounds
+
+
+def test_more_clients_than_there_are_is_refused() -> None:
+    with pytest.raises(ConfigError, match="from 1 to 5"):
+        load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["k=[1,6]"])
+
+
+def test_a_slip_in_a_pipeline_is_named_with_file_line_and_suggestion(tmp_path: Path) -> None:
+    text = (bundled("pipelines") / "source_addition_samples.yaml").read_text(encoding="utf-8")
+    line = next(number for number, content in enumerate(text.splitlines(), start=1) if "  window:" in content)
+    (tmp_path / "slip.yaml").write_text(text.replace("  window:", "  widow:"), encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"slip\.yaml:{line}: unknown key 'federated\.widow'; did you mean 'window'"):
+        load_pipeline(tmp_path / "slip.yaml")
+
+
+def test_the_identity_leaves_out_where_things_are() -> None:
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    here, there = (
+        load_pipeline(path),
+        load_pipeline(path, ["data_root=/elsewhere", "sites.0.root=/x", "runtime.loader_workers=5"]),
+    )
+    assert identity(here) == identity(there)
+    assert identity(here) != identity(load_pipeline(path, ["federated.local_lr=0.01"]))
+
+
+def test_bytes_of_a_round_follow_the_formula() -> None:
+    """CODASCA sends v, alpha and both control variates: 2(d + 3J) numbers each way; CODA+ half of it."""
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    d, j = 1234, 5
+    assert bytes_per_client_round(load_pipeline(path), d, 0) == (8 * (d + 3 * j),) * 2
+    plus = load_pipeline(path, ["federated.algorithm=coda_plus"])
+    assert bytes_per_client_round(plus, d, 10) == (4 * (d + 3 * j) + 40,) * 2
