@@ -1,0 +1,123 @@
+"""The schema of a site's YAML: where its files are, which names mean which disease, and what is kept."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+
+from chestfed.config import StrictModel, load_config
+from chestfed.diseases import DISEASES
+
+#: Views of a site table; `frontal` is frontal without knowing whether PA or AP.
+VIEWS: Final[tuple[str, ...]] = ("pa", "ap", "frontal", "lateral", "other", "unknown")
+SPLITS: Final[tuple[str, ...]] = ("train", "valid", "test")
+
+Reader = Literal["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"]
+View = Literal["pa", "ap", "frontal", "lateral", "other", "unknown"]
+Uncertain = Literal["positive", "negative", "missing"]
+Blank = Literal["negative", "missing"]
+
+
+def _for_every_disease(value: object) -> object:
+    """One word stands for all diseases."""
+    return dict.fromkeys(DISEASES, value) if isinstance(value, str) else value
+
+
+class Splits(StrictModel):
+    """Which images train, validate and test."""
+
+    official: bool = Field(True, description="use the distribution's splits; false: every image is in train")
+    valid_fraction: float = Field(0.0, ge=0, lt=1, description="share of the train patients moved to valid")
+    test_fraction: float = Field(0.0, ge=0, lt=1, description="share of the train patients moved to test")
+    seed: int = Field(1, ge=0, description="seed of the two cuts by patient")
+
+    @field_validator("test_fraction")
+    @classmethod
+    def _something_trains(cls, value: float, info: ValidationInfo) -> float:
+        if value + info.data.get("valid_fraction", 0.0) >= 1:
+            raise ValueError("valid_fraction and test_fraction leave nothing to train on")
+        return value
+
+
+class SiteConfig(StrictModel):
+    """One hospital. Policy (labels, uncertainty, views, up-sampling) is here and not in the readers."""
+
+    site: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", description="short name, used in tables and paths")
+    title: str = Field(min_length=1, description="name in tables and plots")
+    reader: Reader = Field(description="the format of the distribution")
+    root: str = Field(min_length=1, description="the site's folder, relative to the data root; $VARIABLES and ~ work")
+    synthetic: bool = Field(False, description="true: no patients, and every result says so")
+    label_files: dict[str, list[str]] = Field(
+        description="per role the accepted file names or patterns, relative to the root, tried in order; "
+        "a name also stands for its .gz"
+    )
+    views: list[View] | Literal["all"] = Field(description="views that are kept")
+    labels: dict[str, list[str]] = Field(description="disease -> the names that mean it in the site's vocabulary")
+    no_label: list[str] = Field(
+        [], description="terms beside which a disease that is not named is blank, not negative (PadChest)"
+    )
+    uncertain: Annotated[dict[str, Uncertain], BeforeValidator(_for_every_disease)] = Field(
+        description="what an uncertain label counts as, for all diseases or per disease"
+    )
+    blank: Annotated[dict[str, Blank], BeforeValidator(_for_every_disease)] = Field(
+        description="what a disease that is not mentioned counts as, for all diseases or per disease"
+    )
+    methods: list[Literal["Physician", "RNN_model"]] | Literal["all"] = Field(
+        "all", description="whose labels count; images labelled otherwise have missing labels (PadChest)"
+    )
+    raters: str = Field("any", min_length=1, description="any, majority, all, or the name of one rater (VinDr)")
+    upsample: dict[str, Annotated[int, Field(ge=0)]] = Field(
+        {}, description="disease -> how many more times its positives stand in the training list"
+    )
+    splits: Splits = Field(Splits(), description="which images train, validate and test")
+    licence: str = Field("", description="terms of use, for the docs")
+    source: str = Field("", description="where the files come from, for the docs")
+    citation: str = Field("", description="what to cite, for the docs")
+
+    @field_validator("labels", "uncertain", "blank", "upsample")
+    @classmethod
+    def _diseases_are_known(cls, value: dict[str, object]) -> dict[str, object]:
+        for name in value:
+            if name not in DISEASES:
+                close = difflib.get_close_matches(name.lower().replace(" ", "_"), DISEASES, n=1, cutoff=0.5)
+                hint = f"did you mean '{close[0]}'?" if close else f"known diseases: {', '.join(DISEASES)}"
+                raise ValueError(f"unknown disease '{name}'; {hint}")
+        return value
+
+    @field_validator("labels", "uncertain", "blank")
+    @classmethod
+    def _diseases_are_complete(cls, value: dict[str, object]) -> dict[str, object]:
+        lacking = [disease for disease in DISEASES if disease not in value]
+        if lacking:
+            raise ValueError(f"says nothing about {', '.join(lacking)}")
+        return value
+
+    @field_validator("views")
+    @classmethod
+    def _some_view_is_kept(cls, value: list[str] | str) -> list[str] | str:
+        if not value:
+            raise ValueError(f"keeps nothing; list some of {', '.join(VIEWS)}, or write all")
+        return value
+
+    @field_validator("label_files")
+    @classmethod
+    def _files_stay_inside(cls, value: dict[str, list[str]]) -> dict[str, list[str]]:
+        for name in (name for names in value.values() for name in names):
+            if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+                raise ValueError(f"'{name}' leaves the site's root: names are relative to it, without '..'")
+        return value
+
+
+def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteConfig:
+    """Read a site's YAML.
+
+    Raises
+    ------
+    ConfigError
+        One message with all mistakes, each with file, line and key.
+    """
+    return load_config(path, SiteConfig, overrides)

@@ -1,0 +1,66 @@
+"""What a label file says of a disease, before policy: the raw findings, and the cells they are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+#: Raw findings, int8. `UNLABELLED`: the image has no label at all, whatever the policy for blanks.
+POSITIVE, NEGATIVE, UNCERTAIN, BLANK, UNLABELLED = (np.int8(code) for code in (1, 0, -1, -2, -3))
+#: A cell that is none of the known values.
+INVALID: Final = np.int8(-9)
+
+_NUMBERS: Final = {
+    "1": POSITIVE,
+    "1.0": POSITIVE,
+    "0": NEGATIVE,
+    "0.0": NEGATIVE,
+    "-1": UNCERTAIN,
+    "-1.0": UNCERTAIN,
+}
+_SEXES: Final = {"f": "F", "female": "F", "m": "M", "male": "M"}
+_OLDEST = 120
+
+
+def from_numbers(cells: pd.Series, *, uncertain: bool = True) -> np.ndarray:
+    """Findings int8 [n] of cells 1, 0, -1 or blank; `INVALID` for anything else (and for -1 if not `uncertain`)."""
+    codes, words = pd.factorize(cells)
+    table = [_NUMBERS.get(str(word).strip(), INVALID) for word in words]
+    if not uncertain:
+        table = [INVALID if code == UNCERTAIN else code for code in table]
+    return np.array([*table, BLANK], dtype=np.int8)[codes]
+
+
+def strongest(findings: list[np.ndarray], rows: int) -> np.ndarray:
+    """One finding per image from those of several names: positive wins over uncertain, negative, blank."""
+    if not findings:
+        return np.full(rows, BLANK, dtype=np.int8)
+    order = np.array([UNLABELLED, BLANK, NEGATIVE, UNCERTAIN, POSITIVE, INVALID], dtype=np.int8)
+    rank = {int(code): place for place, code in enumerate(order)}
+    ranks = np.vectorize(rank.__getitem__, otypes=[np.int8])(np.stack(findings)) if len(findings) > 1 else None
+    return findings[0] if ranks is None else order[ranks.max(axis=0)]
+
+
+def sexes(cells: pd.Series) -> pd.Series:
+    """`F`, `M` or missing."""
+    return translate(cells, _SEXES, lower=True)
+
+
+def ages(cells: pd.Series) -> np.ndarray:
+    """Years float32 [n]; `058Y`, `011M` and `002D` are DICOM ages; above 120 or unreadable is missing."""
+    parts = cells.astype("str").str.extract(r"^\s*(\d+(?:\.\d+)?)\s*([YMWD]?)\s*$")
+    per_year = parts[1].map({"": 1.0, "Y": 1.0, "M": 12.0, "W": 52.18, "D": 365.25})
+    years = pd.to_numeric(parts[0], errors="coerce").to_numpy(float) / per_year.to_numpy(float)
+    years = np.where(np.isnan(years) | (years > _OLDEST), np.nan, np.floor(years))
+    return years.astype(np.float32)
+
+
+def translate(cells: pd.Series, words: Mapping[str, str], *, lower: bool = False) -> pd.Series:
+    """Each cell's translation; missing for blanks and for words without one."""
+    codes, found = pd.factorize(cells)
+    keys = [str(word).strip().lower() if lower else str(word).strip() for word in found]
+    table = np.array([*(words.get(key) for key in keys), None], dtype=object)
+    return pd.Series(table[codes], index=cells.index, dtype=object)

@@ -1,0 +1,83 @@
+"""From a site's configuration to its table, with all problems in one report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pandas as pd
+
+from chestfed.config import expand_path
+from chestfed.diseases import DISEASES
+from chestfed.errors import SiteError
+from chestfed.sites import chestxray8, chexpert, mimic_cxr, padchest, vindr
+from chestfed.sites.config import SiteConfig
+from chestfed.sites.source import Source
+from chestfed.sites.table import SiteTable, apply_policy, check, repeat_positives
+
+#: A folder with this file holds no patients, whatever its configuration says.
+SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"
+
+READERS: Final[dict[str, Callable[[Source], pd.DataFrame]]] = {
+    "chexpert": chexpert.read,
+    "chestxray8": chestxray8.read,
+    "padchest": padchest.read,
+    "mimic_cxr": mimic_cxr.read,
+    "vindr": vindr.read,
+}
+
+
+def open_site(config: SiteConfig, data_root: Path, labels_file: Path | None = None) -> SiteTable:
+    """Read and check a site's label files. No image is opened; missing ones are found when the cache is filled.
+
+    With `labels_file` that file is read in place of those under the root, which then need not exist.
+
+    Raises
+    ------
+    SiteError
+        All problems of the site in one report.
+    """
+    source = Source(config, expand_path(config.root, data_root), labels_file)
+    if labels_file is None and not source.root.is_dir():
+        source.problem(
+            "missing root",
+            str(source.root),
+            "no such folder",
+            advice=f"set 'root' in the YAML of '{config.site}', or give the folder that holds it with --data or "
+            "$CHESTFED_DATA",
+        )
+        raise SiteError(config.site, source.problems)
+    raw = READERS[config.reader](source)
+    problems = [*source.problems, *check(raw, config)]
+    if problems:
+        raise SiteError(config.site, problems)
+    frame = _cut(apply_policy(raw, config), config)
+    synthetic = config.synthetic or _is_marked(source)
+    title = config.title if not synthetic or "synthetic" in config.title.lower() else f"{config.title} (synthetic)"
+    return SiteTable(config.site, title, source.root, synthetic, DISEASES, repeat_positives(frame, config))
+
+
+def _cut(frame: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
+    """Move shares of the train patients to valid and test, if the configuration asks for it."""
+    shares = {"valid": config.splits.valid_fraction, "test": config.splits.test_fraction}
+    if not any(shares.values()):
+        return frame
+    from chestfed.sites.partition import split_patients  # draws random numbers, which takes long to import
+
+    frame = frame.copy()
+    train = (frame["split"] == "train").to_numpy(dtype=bool)
+    for split, share in shares.items():
+        if share > 0:
+            moved = split_patients(frame[train], share, config.splits.seed, config.site, split)
+            places = train.nonzero()[0][moved]
+            frame.iloc[places, frame.columns.get_loc("split")] = split
+            # both shares are of the patients that were there at first
+            train[places] = False
+            shares["test"] = min(1.0, config.splits.test_fraction / (1 - config.splits.valid_fraction))
+    return frame
+
+
+def _is_marked(source: Source) -> bool:
+    folders = [source.folder, *source.folder.absolute().parents[:1]]
+    return any((folder / SYNTHETIC_MARKER).is_file() for folder in folders)

@@ -1,0 +1,73 @@
+"""What the readers share: the frame of raw rows, views, and findings from columns of 1, 0, -1 or blank."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from chestfed.diseases import DISEASES
+from chestfed.sites.findings import INVALID, from_numbers, strongest, translate
+from chestfed.sites.source import Source
+from chestfed.sites.table import RAW_COLUMNS
+
+
+def raw_rows(columns: Mapping[str, object], findings: Mapping[str, np.ndarray], rows: int) -> pd.DataFrame:
+    """A reader's frame; columns not given are missing (`inverted`: false)."""
+    defaults = {"sex": None, "age": np.nan, "inverted": False}
+    filled = {name: columns[name] if name in columns else defaults[name] for name in RAW_COLUMNS}
+    return pd.DataFrame({**filled, **findings}, index=pd.RangeIndex(rows))
+
+
+def join_rows(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of several label files; an empty frame with all columns if there is none."""
+    if not parts:
+        return raw_rows(dict.fromkeys(RAW_COLUMNS), dict.fromkeys(DISEASES, np.zeros(0, np.int8)), 0)
+    return pd.concat(parts, ignore_index=True)
+
+
+def views(source: Source, path: Path, cells: pd.Series, rows: np.ndarray, words: Mapping[str, str]) -> pd.Series:
+    """Views of the cells by `words`; blank is `unknown`; any other word is a problem."""
+    found = translate(cells, words)
+    bad = (found.isna() & cells.notna()).to_numpy()
+    messages = [f"unknown view '{cell}'" for cell in cells] if bad.any() else ""
+    source.bad_rows(path, "unknown view", bad, rows, messages, f"known views: {', '.join(sorted(words))}")
+    return found.fillna("unknown")
+
+
+def column_findings(
+    source: Source, path: Path, frame: pd.DataFrame, *, uncertain: bool = True
+) -> dict[str, np.ndarray]:
+    """Findings int8 [n] per disease from the columns that the label map names; bad values are problems."""
+    by_name: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(name for names in source.config.labels.values() for name in names if name in frame):
+        by_name[name] = from_numbers(frame[name], uncertain=uncertain)
+        bad = by_name[name] == INVALID
+        if bad.any():
+            messages = [f"'{name}' is '{cell}'" for cell in frame[name]]
+            known = "1, 0, -1 or blank" if uncertain else "1 or 0"
+            rows = frame["row"].to_numpy()
+            source.bad_rows(path, "bad label value", bad, rows, messages, f"labels are {known}; mend the cell")
+    return {
+        disease: strongest([by_name[name] for name in source.config.labels[disease] if name in by_name], len(frame))
+        for disease in DISEASES
+    }
+
+
+def label_names(source: Source, vocabulary: Collection[str]) -> list[str]:
+    """The names in the site's label map; those that the format does not know are problems."""
+    names = list(dict.fromkeys(name for names in source.config.labels.values() for name in names))
+    for name in names:
+        if name not in vocabulary:
+            close = difflib.get_close_matches(name, vocabulary, n=1, cutoff=0.5)
+            hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(sorted(vocabulary))}"
+            source.problem(
+                "unknown label name",
+                "labels",
+                f"'{name}' is no label of this format; {hint}",
+                advice="mend 'labels' in the site's YAML",
+            )
+    return [name for name in names if name in vocabulary]

@@ -1,0 +1,233 @@
+"""A site's folder as a reader sees it: finds label files, reads them strictly, collects problems."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import gzip
+import io
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+
+from chestfed.errors import Problem
+from chestfed.sites.config import SiteConfig
+
+_NULLS = ["", "nan", "NaN"]
+
+
+@dataclass
+class Source:
+    """Where a reader reads from, and the problems found on the way.
+
+    `labels_file` replaces the site's label files; then files that belong to it (splits, metadata) are looked for
+    beside it, and no image is looked for.
+    """
+
+    config: SiteConfig
+    root: Path
+    labels_file: Path | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that label files are looked for in."""
+        return self.root if self.labels_file is None else self.labels_file.parent
+
+    @property
+    def has_images(self) -> bool:
+        """Whether folders of images may be listed."""
+        return self.labels_file is None
+
+    def problem(self, kind: str, file: str, message: str, row: int | None = None, advice: str = "") -> None:
+        """Note a problem; reading goes on to find the others."""
+        self.problems.append(Problem(kind, file, message, row, advice))
+
+    def name(self, path: Path) -> str:
+        """How messages call a file: relative to the site's root."""
+        return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else path.name
+
+    def find(self, role: str, *, required: bool = True) -> Path | None:
+        """The file of a role: the first pattern of `label_files` that matches. None (and a problem) if there is none."""
+        patterns = self.config.label_files.get(role, [])
+        for pattern in patterns:
+            found = self._matches(pattern)
+            if len(found) > 1:
+                names = ", ".join(self.name(path) for path in found)
+                self.problem(
+                    "ambiguous label file",
+                    pattern,
+                    f"several files match: {names}",
+                    advice=f"name the one to use in label_files.{role} of the site's YAML",
+                )
+                return None
+            if found:
+                return found[0]
+        if required:
+            self.problem(
+                "missing file",
+                patterns[0] if patterns else role,
+                f"no {role} file in {self.folder}; looked for {', '.join(patterns) or 'nothing'} (also as .gz)",
+                advice="point the site's root at the folder that holds the release, "
+                f"or name the file in label_files.{role} of the site's YAML",
+            )
+        return None
+
+    def read(self, path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> pd.DataFrame | None:
+        """The named columns of a CSV as strings (blank is missing), and `row`, the line in the file.
+
+        Optional columns that the file lacks come out blank. None, with a problem, if the file cannot be used.
+        """
+        text = self._content(path)
+        if text is None:
+            return None
+        names = _header(text)
+        if not names:
+            self.problem("empty file", self.name(path), "has no header line", advice="download the file again")
+            return None
+        lacking = [column for column in required if column not in names]
+        for column in lacking:
+            close = difflib.get_close_matches(column, names, n=1, cutoff=0.6)
+            hint = f" (the nearest is '{close[0]}')" if close else ""
+            self.problem(
+                "missing column",
+                self.name(path),
+                f"no column '{column}'{hint}; found: {', '.join(name for name in names if name)}",
+                row=1,
+                advice="check that this is the release's own label file, unedited",
+            )
+        if lacking:
+            return None
+        return self._parse(path, text, names, required, optional)
+
+    def header(self, path: Path) -> list[str]:
+        """Column names of a CSV; empty if it cannot be read (`read` reports why)."""
+        text = self._content(path, report=False)
+        return [] if text is None else _header(text)
+
+    def lines(self, path: Path) -> list[str]:
+        """The lines of a text file, stripped; blank ones are empty strings."""
+        text = self._content(path)
+        return [] if text is None else [line.strip() for line in text.decode("utf-8").splitlines()]
+
+    def bad_rows(self, path: Path, kind: str, bad: np.ndarray, rows: np.ndarray, messages: object, advice: str) -> None:
+        """Note one problem per row where `bad`; `messages` is one text for all or a sequence of n."""
+        for place in np.flatnonzero(bad):
+            text = messages if isinstance(messages, str) else messages[place]  # type: ignore[index]
+            self.problem(kind, self.name(path), text, row=int(rows[place]), advice=advice)
+
+    def _matches(self, pattern: str) -> list[Path]:
+        """Files that match; a plain file wins over its compressed twin."""
+        bare = pattern.removesuffix(".gz")
+        found = sorted({path for name in (bare, f"{bare}.gz") for path in self.folder.glob(name) if path.is_file()})
+        return [path for path in found if not (path.suffix == ".gz" and path.with_suffix("") in found)]
+
+    def _content(self, path: Path, *, report: bool = True) -> bytes | None:
+        """A file's text as UTF-8 bytes without BOM, decompressed if it is gzip, whatever its name."""
+
+        def refuse(message: str, advice: str) -> None:
+            if report:
+                self.problem("unreadable file", self.name(path), message, advice=advice)
+
+        try:
+            data = path.read_bytes()
+            if data[:2] == b"\x1f\x8b":
+                data = gzip.decompress(data)
+        except FileNotFoundError:
+            return refuse(f"no such file: {path}", "check the path")
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            return refuse(f"is damaged or cut short: {error}", "download the file again")
+        except OSError as error:
+            return refuse(f"cannot be read: {error.strerror}", "check the file and its permissions")
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            return refuse("is UTF-16, not UTF-8", "save it as UTF-8")
+        data = data.removeprefix(b"\xef\xbb\xbf")
+        if b"\x00" in data:
+            return refuse("is not text", "give the release's CSV; archives must be unpacked first")
+        try:
+            data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if any(byte in data for byte in range(0x80, 0xA0)):  # control characters in Latin-1
+                row = data[: error.start].count(b"\n") + 1
+                return refuse(f"is neither UTF-8 nor Latin-1 (line {row})", "save it as UTF-8")
+            data = data.decode("latin-1").encode("utf-8")
+        return data
+
+    def _parse(
+        self, path: Path, text: bytes, names: list[str], required: Sequence[str], optional: Sequence[str]
+    ) -> pd.DataFrame | None:
+        kept = [column for column in dict.fromkeys([*required, *optional]) if column in names]
+        places = [f"c{names.index(column)}" for column in kept]
+        width = _width(text, names)
+        ragged: list[tuple[int, int]] = []
+
+        def note(row: pa.csv.InvalidRow) -> str:
+            ragged.append((row.number, row.actual_columns))
+            return "skip"
+
+        try:
+            table = pa.csv.read_csv(
+                io.BytesIO(text),
+                pa.csv.ReadOptions(
+                    use_threads=False,
+                    block_size=1 << 26,
+                    column_names=[f"c{place}" for place in range(width)],
+                    skip_rows_after_names=1,
+                ),
+                pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note),
+                pa.csv.ConvertOptions(
+                    column_types={f"c{place}": pa.string() for place in range(width)},
+                    strings_can_be_null=True,
+                    null_values=_NULLS,
+                    include_columns=places,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            self.problem("malformed CSV", self.name(path), str(error), advice="download the file again")
+            return None
+        for number, found in ragged:
+            self.problem(
+                "malformed row",
+                self.name(path),
+                f"{found} cells where the header has {width}",
+                row=number,
+                advice="mend or remove the row; a cut-off download ends like this",
+            )
+        frame = pd.DataFrame({column: table[place].to_pandas() for column, place in zip(kept, places, strict=True)})
+        frame["row"] = _rows(len(frame), [number for number, _ in ragged])
+        frame = frame[frame[kept].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank lines
+        if frame.empty and not ragged:
+            self.problem("empty file", self.name(path), "has a header and no rows", advice="download the file again")
+        for column in optional:
+            if column not in frame:
+                frame[column] = pd.Series(None, index=frame.index, dtype=object)
+        return frame
+
+
+def _header(text: bytes) -> list[str]:
+    """Names of the columns. A name that contains commas, such as `A[b,c]`, stands for as many cells, quoted or not."""
+    line = text[: text.find(b"\n")] if b"\n" in text else text
+    cells = next(csv.reader([line.decode("utf-8").rstrip("\r")]), [])
+    return [piece.strip() for cell in cells for piece in cell.split(",")]
+
+
+def _width(text: bytes, names: list[str]) -> int:
+    """Cells per row: as in the header, unless one of the two has unnamed empty cells at its end."""
+    lines = csv.reader(io.StringIO(text[:1_000_000].decode("utf-8", errors="ignore")))
+    next(lines, None)
+    first = next((cells for cells in lines if cells), names)
+    named = len(names) - next((place for place, name in enumerate(reversed(names)) if name), 0)
+    filled = len(first) - next((place for place, cell in enumerate(reversed(first)) if cell), 0)
+    return len(first) if named <= len(first) and filled <= len(names) else len(names)
+
+
+def _rows(count: int, skipped: list[int]) -> np.ndarray:
+    """Line numbers int64 [count] of the rows kept: the header is line 1, `skipped` lines are left out."""
+    lines = np.arange(2, 2 + count + len(skipped))
+    return lines[~np.isin(lines, skipped)] if skipped else lines
