@@ -36,7 +36,7 @@ FINDINGS: Final = (
     "Pneumothorax",
 )
 _VIEWS: Final = {"PA": "pa", "AP": "ap"}
-_FOLDERS: Final = ("images_*/images", "images_*", "images", ".")
+_FOLDERS: Final = ("images_*/images", "images_*", "images")
 
 
 def read(source: Source) -> pd.DataFrame:
@@ -105,13 +105,12 @@ def _splits(source: Source, path: Path, frame: pd.DataFrame) -> pd.Series:
 def _images(source: Source, names: pd.Series) -> pd.Series:
     """Paths relative to the root; a name that is in no folder stays under `images/`, where the cache will miss it."""
     folder_of: dict[str, str] = {}
-    if source.has_images:
-        for pattern in _FOLDERS:
-            for folder in sorted(source.root.glob(pattern)) if pattern != "." else [source.root]:
-                if folder.is_dir():
-                    place = folder.relative_to(source.root).as_posix()
-                    for name in os.listdir(folder):
-                        folder_of.setdefault(name, place)
+    folders = [folder for pattern in _FOLDERS for folder in sorted(source.root.glob(pattern)) if folder.is_dir()]
+    for folder in [*folders, source.root] if source.has_images else []:
+        place = folder.relative_to(source.root).as_posix()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                folder_of.setdefault(entry.name, place)
     prefix = names.map(folder_of) if folder_of else pd.Series(None, index=names.index, dtype=object)
     prefix = prefix.fillna("images").replace(".", "")
     return (prefix + "/" + names).str.removeprefix("/")

@@ -13,7 +13,7 @@ from typing import Final
 
 import pandas as pd
 
-from chestfed.sites.findings import ages, sexes, translate
+from chestfed.sites.findings import ages, sexes
 from chestfed.sites.rows import column_findings, join_rows, label_names, raw_rows, views
 from chestfed.sites.source import Source
 
@@ -35,7 +35,7 @@ OBSERVATIONS: Final = (
 )
 #: A few images are called frontal with an `AP/PA` of LL or RL: they stay frontal.
 _PROJECTIONS: Final = {"AP": "ap", "PA": "pa", "LL": "frontal", "RL": "frontal"}
-_VIEWS: Final = {"Frontal": "frontal", "Lateral": "lateral", "frontal": "frontal", "lateral": "lateral"}
+_VIEWS: Final = {"Frontal": "frontal", "Lateral": "lateral"}
 _PATH: Final = (
     r"^(?:.*/)?(?P<file>(?P<split>train|valid|test)/(?P<study>(?P<patient>patient\d+)/study\d+)/?(?P<view>[^/]*))$"
 )
@@ -63,8 +63,9 @@ def _read_file(source: Source, path: Path, names: list[str]) -> pd.DataFrame | N
         frame = _images_of_studies(source, path, frame)
     rows = frame["row"].to_numpy()
     side = views(source, path, frame["Frontal/Lateral"], rows, _VIEWS)
-    by_name = translate(frame["view"].str.extract(r"_(frontal|lateral)")[0], _VIEWS)
-    side = side.where(side != "unknown", by_name.fillna("unknown"))
+    if (side == "unknown").any():
+        by_name = frame["view"].str.extract(r"_(frontal|lateral)")[0]
+        side = side.where(side != "unknown", by_name.fillna("unknown"))
     projection = views(source, path, frame["AP/PA"], rows, _PROJECTIONS)
     columns = {
         "image": _folder(source, path) + frame["file"],

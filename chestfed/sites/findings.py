@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -22,7 +24,8 @@ _NUMBERS: Final = {
     "-1.0": UNCERTAIN,
 }
 _SEXES: Final = {"f": "F", "female": "F", "m": "M", "male": "M"}
-_OLDEST = 120
+_OLDEST: Final = 120
+_PER_YEAR: Final = {"": 1.0, "Y": 1.0, "M": 12.0, "W": 52.18, "D": 365.25}
 
 
 def from_numbers(cells: pd.Series, *, uncertain: bool = True) -> np.ndarray:
@@ -51,11 +54,8 @@ def sexes(cells: pd.Series) -> pd.Series:
 
 def ages(cells: pd.Series) -> np.ndarray:
     """Years float32 [n]; `058Y`, `011M` and `002D` are DICOM ages; above 120 or unreadable is missing."""
-    parts = cells.astype("str").str.extract(r"^\s*(\d+(?:\.\d+)?)\s*([YMWD]?)\s*$")
-    per_year = parts[1].map({"": 1.0, "Y": 1.0, "M": 12.0, "W": 52.18, "D": 365.25})
-    years = pd.to_numeric(parts[0], errors="coerce").to_numpy(float) / per_year.to_numpy(float)
-    years = np.where(np.isnan(years) | (years > _OLDEST), np.nan, np.floor(years))
-    return years.astype(np.float32)
+    codes, found = pd.factorize(cells)
+    return np.array([*(_years(str(cell)) for cell in found), np.nan], dtype=np.float32)[codes]
 
 
 def translate(cells: pd.Series, words: Mapping[str, str], *, lower: bool = False) -> pd.Series:
@@ -64,3 +64,11 @@ def translate(cells: pd.Series, words: Mapping[str, str], *, lower: bool = False
     keys = [str(word).strip().lower() if lower else str(word).strip() for word in found]
     table = np.array([*(words.get(key) for key in keys), None], dtype=object)
     return pd.Series(table[codes], index=cells.index, dtype=object)
+
+
+def _years(cell: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([YMWD]?)\s*", cell)
+    if match is None:
+        return np.nan
+    years = float(match[1]) / _PER_YEAR[match[2]]
+    return np.nan if years > _OLDEST else math.floor(years)

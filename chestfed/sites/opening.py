@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from chestfed.config import expand_path
 from chestfed.diseases import DISEASES
 from chestfed.errors import SiteError
 from chestfed.sites import chestxray8, chexpert, mimic_cxr, padchest, vindr
-from chestfed.sites.config import SiteConfig
+from chestfed.sites.config import SPLITS, SiteConfig
 from chestfed.sites.source import Source
 from chestfed.sites.table import SiteTable, apply_policy, check, repeat_positives
 
@@ -65,17 +66,15 @@ def _cut(frame: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
         return frame
     from chestfed.sites.partition import split_patients  # draws random numbers, which takes long to import
 
-    frame = frame.copy()
-    train = (frame["split"] == "train").to_numpy(dtype=bool)
-    for split, share in shares.items():
+    split = frame["split"].to_numpy(dtype=object, copy=True)
+    left = 1.0
+    for name, share in shares.items():
         if share > 0:
-            moved = split_patients(frame[train], share, config.splits.seed, config.site, split)
-            places = train.nonzero()[0][moved]
-            frame.iloc[places, frame.columns.get_loc("split")] = split
-            # both shares are of the patients that were there at first
-            train[places] = False
-            shares["test"] = min(1.0, config.splits.test_fraction / (1 - config.splits.valid_fraction))
-    return frame
+            train = np.flatnonzero(split == "train")
+            moved = split_patients(frame.iloc[train], share / left, config.splits.seed, config.site, name)
+            split[train[moved]] = name
+            left -= share
+    return frame.assign(split=pd.Categorical(split, categories=SPLITS))
 
 
 def _is_marked(source: Source) -> bool:

@@ -127,7 +127,7 @@ def _ages(frame: pd.DataFrame) -> np.ndarray:
 
 
 def _images(source: Source, path: Path, frame: pd.DataFrame) -> pd.Series:
-    """Paths relative to the root: in the folder that `ImageDir` names if it is there, otherwise beside the label file."""
+    """Paths relative to the root: in the folder that `ImageDir` names, or beside the label file if there is none."""
     release = path.parent
     prefix = release.relative_to(source.root).as_posix() if source.has_images else "."
     codes, found = pd.factorize(frame["ImageDir"])

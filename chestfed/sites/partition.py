@@ -45,9 +45,7 @@ def hold_out(table: SiteTable, fraction: float, seed: int) -> tuple[SiteTable, S
     held = split_patients(table.frame, fraction, seed, table.name, "hold out")
     if held.all() or not held.any():
         patients = table.frame["patient"].nunique()
-        raise ConfigError(
-            f"site '{table.name}' has {patients} patients here: too few to hold out {fraction:g} of them"
-        )
+        raise ConfigError(f"site '{table.name}' has {patients} patients here: too few to hold out {fraction:g} of them")
     test = table.frame[held].reset_index(drop=True)
     test["split"] = pd.Categorical(["test"] * len(test), categories=table.frame["split"].cat.categories)
     test["repeats"] = np.ones(len(test), dtype=np.int64)
@@ -55,27 +53,34 @@ def hold_out(table: SiteTable, fraction: float, seed: int) -> tuple[SiteTable, S
 
 
 def _deal(frame: pd.DataFrame, shares: np.ndarray, seed: int, *name: str | int) -> np.ndarray:
-    """The part of each row, int `[n]`. Patients are dealt greedily, those with the rarest positive first.
+    """The part of each row, int `[n]`. Patients are dealt one by one, those with the rarest disease first.
 
-    Within the group of patients whose rarest disease is the same, the next one goes to the part that has the
-    least of that group for its share (ties: the least of all patients, then a drawn order).
+    A patient goes to a part that has no carrier yet of the patient's rarest disease, then to the one that has the
+    fewest of them for its share, then of all patients; who has none of the diseases evens out the sizes.
     """
     patients, of_row = np.unique(frame["patient"].to_numpy(dtype=str), return_inverse=True)
-    positives = np.zeros((len(patients), len(DISEASES)), dtype=np.int64)
+    has = np.zeros((len(patients), len(DISEASES)), dtype=bool)
     for place, disease in enumerate(DISEASES):
-        np.add.at(positives[:, place], of_row[(frame[disease] == 1).to_numpy()], 1)
-    carriers = (positives > 0).sum(axis=0)
+        has[of_row[(frame[disease] == 1).to_numpy()], place] = True
+    carriers = has.sum(axis=0)
     rarity = np.argsort(carriers, kind="stable")
-    has = positives[:, rarity] > 0
-    group = np.where(has.any(axis=1), has.argmax(axis=1), len(DISEASES))
+    healthy = ~has.any(axis=1)
+    rarest = np.where(healthy, -1, rarity[has[:, rarity].argmax(axis=1)])
+    turn = np.where(healthy, len(DISEASES), has[:, rarity].argmax(axis=1))
     generator = numpy_stream(seed, *name, "patients")
-    order = np.lexsort((generator.permutation(len(patients)), group))
+    order = np.lexsort((generator.permutation(len(patients)), turn))
     tie = generator.permutation(len(shares))
+    dealt, total = np.zeros((len(DISEASES), len(shares))), np.zeros(len(shares))
     part = np.zeros(len(patients), dtype=np.int64)
-    dealt = np.zeros((len(DISEASES) + 1, len(shares)))
     for patient in order:
-        counts, total = dealt[group[patient]], dealt.sum(axis=0)
-        chosen = np.lexsort((tie, (total + 1) / shares, (counts + 1) / shares))[0]
+        disease = rarest[patient]
+        keys = [tie, (total + 1) / shares]  # the last key counts first
+        if disease >= 0:
+            keys.append((dealt[disease] + 1) / shares)
+            if carriers[disease] >= len(shares):
+                keys.append(dealt[disease] > 0)
+        chosen = np.lexsort(keys)[0]
         part[patient] = chosen
-        counts[chosen] += 1
+        dealt[has[patient], chosen] += 1
+        total[chosen] += 1
     return part[of_row]

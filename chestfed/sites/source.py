@@ -54,7 +54,7 @@ class Source:
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else path.name
 
     def find(self, role: str, *, required: bool = True) -> Path | None:
-        """The file of a role: the first pattern of `label_files` that matches. None (and a problem) if there is none."""
+        """The file of a role: the first pattern of `label_files` that matches; None, with a problem, if none does."""
         patterns = self.config.label_files.get(role, [])
         for pattern in patterns:
             found = self._matches(pattern)
@@ -130,34 +130,12 @@ class Source:
 
     def _content(self, path: Path, *, report: bool = True) -> bytes | None:
         """A file's text as UTF-8 bytes without BOM, decompressed if it is gzip, whatever its name."""
-
-        def refuse(message: str, advice: str) -> None:
+        try:
+            return _decoded(path)
+        except _UnreadableError as error:
             if report:
-                self.problem("unreadable file", self.name(path), message, advice=advice)
-
-        try:
-            data = path.read_bytes()
-            if data[:2] == b"\x1f\x8b":
-                data = gzip.decompress(data)
-        except FileNotFoundError:
-            return refuse(f"no such file: {path}", "check the path")
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            return refuse(f"is damaged or cut short: {error}", "download the file again")
-        except OSError as error:
-            return refuse(f"cannot be read: {error.strerror}", "check the file and its permissions")
-        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            return refuse("is UTF-16, not UTF-8", "save it as UTF-8")
-        data = data.removeprefix(b"\xef\xbb\xbf")
-        if b"\x00" in data:
-            return refuse("is not text", "give the release's CSV; archives must be unpacked first")
-        try:
-            data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            if any(byte in data for byte in range(0x80, 0xA0)):  # control characters in Latin-1
-                row = data[: error.start].count(b"\n") + 1
-                return refuse(f"is neither UTF-8 nor Latin-1 (line {row})", "save it as UTF-8")
-            data = data.decode("latin-1").encode("utf-8")
-        return data
+                self.problem("unreadable file", self.name(path), str(error), advice=error.advice)
+            return None
 
     def _parse(
         self, path: Path, text: bytes, names: list[str], required: Sequence[str], optional: Sequence[str]
@@ -208,6 +186,38 @@ class Source:
             if column not in frame:
                 frame[column] = pd.Series(None, index=frame.index, dtype=object)
         return frame
+
+
+class _UnreadableError(Exception):
+    def __init__(self, message: str, advice: str) -> None:
+        super().__init__(message)
+        self.advice = advice
+
+
+def _decoded(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except FileNotFoundError:
+        raise _UnreadableError(f"no such file: {path}", "check the path") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _UnreadableError(f"is damaged or cut short: {error}", "download the file again") from None
+    except OSError as error:
+        raise _UnreadableError(f"cannot be read: {error.strerror}", "check the file and its permissions") from None
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise _UnreadableError("is UTF-16", "save it as UTF-8")
+    if b"\x00" in data:
+        raise _UnreadableError("is not text", "give the release's CSV; archives must be unpacked first")
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if any(byte in data for byte in range(0x80, 0xA0)):  # control characters in Latin-1
+            row = data[: error.start].count(b"\n") + 1
+            raise _UnreadableError(f"is neither UTF-8 nor Latin-1 (line {row})", "save it as UTF-8") from None
+        data = data.decode("latin-1").encode("utf-8")
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def _header(text: bytes) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +52,7 @@ class SiteTable:
         return self.frame[list(self.diseases)].to_numpy(dtype=np.float32)
 
     def positive_ratios(self) -> np.ndarray:
-        """Share of positives among the labelled rows, repeated ones counted, float64 `[diseases]`; NaN without labels."""
+        """Share of positives among labelled rows, repeated ones counted: float64 `[diseases]`, NaN without labels."""
         labels, repeats = self.labels(), self.frame["repeats"].to_numpy()[:, None]
         labelled = (repeats * ~np.isnan(labels)).sum(axis=0)
         positive = (repeats * (labels == 1)).sum(axis=0)
@@ -107,7 +107,7 @@ def apply_policy(raw: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
 
 
 def repeat_positives(frame: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
-    """The same frame with `repeats`: 1, and in train for each up-sampled disease of a row its number of extra copies."""
+    """The frame with `repeats`: 1, and in train for each up-sampled disease of a row its number of extra copies."""
     repeats = np.ones(len(frame), dtype=np.int64)
     train = (frame["split"] == "train").to_numpy(dtype=bool)
     for disease, copies in config.upsample.items():
@@ -132,55 +132,46 @@ def _label(findings: np.ndarray, uncertain: str, blank: str) -> np.ndarray:
 
 
 def _blank_names(raw: pd.DataFrame) -> list[Problem]:
-    problems = []
-    for column in ("image", "patient"):
-        for place in np.flatnonzero(raw[column].isna()):
-            problems.append(_at(raw, place, "blank name", f"no {column}", "fill the cell or remove the row"))
-    return problems
+    advice = "fill the cell or remove the row"
+    images = _problems(raw, raw["image"].isna().to_numpy(), "blank name", lambda _: "no image name", advice)
+    patients = _problems(raw, raw["patient"].isna().to_numpy(), "blank name", lambda _: "no patient", advice)
+    return images + patients
 
 
 def _escaping_paths(raw: pd.DataFrame) -> list[Problem]:
-    paths = raw["image"].astype("str").str.replace("\\", "/", regex=False)
-    bad = paths.str.startswith("/") | paths.str.contains(r"(?:^|/)\.\.(?:/|$)") | paths.str.match(r"^[A-Za-z]:")
+    paths = raw["image"].fillna("").astype("str").str.replace("\\", "/", regex=False)
+    bad = paths.str.contains(r"^/|^[A-Za-z]:|(?:^|/)\.\.(?:/|$)").to_numpy(dtype=bool)
+    images = raw["image"].tolist() if bad.any() else []
     advice = "image paths are relative to the site's root and stay inside it; mend the row"
-    return [
-        _at(
-            raw,
-            place,
-            "path outside the root",
-            f"image '{raw['image'].iat[place]}' leaves the site's root",
-            advice,
-        )
-        for place in np.flatnonzero(bad.to_numpy(dtype=bool) & raw["image"].notna().to_numpy())
-    ]
+    return _problems(
+        raw, bad, "path outside the root", lambda place: f"'{images[place]}' leaves the site's root", advice
+    )
 
 
 def _duplicate_images(raw: pd.DataFrame) -> list[Problem]:
-    problems = []
-    named = raw["image"].notna().to_numpy()
-    repeated = raw["image"].duplicated().to_numpy() & named
-    first = raw[~raw["image"].duplicated() & named].set_index("image") if repeated.any() else raw
-    for place in np.flatnonzero(repeated):
-        earlier = first.loc[raw["image"].iat[place]]
-        text = f"image '{raw['image'].iat[place]}' stands already at {earlier['file']}:{earlier['row']}"
-        problems.append(_at(raw, place, "duplicate image", text, "keep one row per image"))
-    return problems
+    first = _first_places(raw["image"])
+    bad = (first != np.arange(len(raw))) & raw["image"].notna().to_numpy()
+
+    def tell(place: int) -> str:
+        earlier = int(first[place])
+        return f"image '{raw['image'].iat[place]}' stands already at {_where(raw, earlier)}"
+
+    return _problems(raw, bad, "duplicate image", tell, "keep one row per image")
 
 
 def _patients_in_two_splits(raw: pd.DataFrame) -> list[Problem]:
-    first = raw.drop_duplicates("patient").set_index("patient")
-    home = raw["patient"].map(first["split"])
-    strayed = (home != raw["split"]).to_numpy() & raw["patient"].notna().to_numpy()
-    problems = []
-    for place in np.flatnonzero(strayed & ~raw["patient"].where(strayed).duplicated().to_numpy()):
-        earlier = first.loc[raw["patient"].iat[place]]
-        text = (
-            f"this row's patient is in '{raw['split'].iat[place]}' here "
-            f"and in '{earlier['split']}' at {earlier['file']}:{earlier['row']}"
-        )
-        advice = "all images of a patient belong to one split; mend the split file, or set splits.official: false"
-        problems.append(_at(raw, place, "patient in two splits", text, advice))
-    return problems
+    """One problem per patient, at the first row that is elsewhere."""
+    first = _first_places(raw["patient"])
+    split = raw["split"].to_numpy(dtype=object)
+    strayed = (split != split[first]) & raw["patient"].notna().to_numpy()
+    strayed &= ~raw["patient"].where(strayed).duplicated().to_numpy()
+
+    def tell(place: int) -> str:
+        earlier = int(first[place])
+        return f"this row's patient is in '{split[place]}' here and in '{split[earlier]}' at {_where(raw, earlier)}"
+
+    advice = "all images of a patient belong to one split; mend the split file, or set splits.official: false"
+    return _problems(raw, strayed, "patient in two splits", tell, advice)
 
 
 def _nothing_left(raw: pd.DataFrame, config: SiteConfig) -> list[Problem]:
@@ -188,8 +179,25 @@ def _nothing_left(raw: pd.DataFrame, config: SiteConfig) -> list[Problem]:
         return []
     found = ", ".join(f"{view} ({count})" for view, count in raw["view"].value_counts().items())
     text = f"no image has one of the views {', '.join(config.views)}; found: {found}"
-    return [Problem("nothing left", raw["file"].iat[0], text, None, "change 'views' in the site's YAML")]
+    return [Problem("nothing left", str(raw["file"].iat[0]), text, None, "change 'views' in the site's YAML")]
 
 
-def _at(raw: pd.DataFrame, place: int, kind: str, message: str, advice: str) -> Problem:
-    return Problem(kind, str(raw["file"].iat[place]), message, int(raw["row"].iat[place]), advice)
+def _problems(raw: pd.DataFrame, bad: np.ndarray, kind: str, tell: Callable[[int], str], advice: str) -> list[Problem]:
+    """One problem per row where `bad`; `tell` gives the message of the row at a place."""
+    places = np.flatnonzero(bad)
+    files, rows = raw["file"].iloc[places].tolist(), raw["row"].iloc[places].tolist()
+    return [
+        Problem(kind, file, tell(place), row, advice)
+        for file, row, place in zip(files, rows, places.tolist(), strict=True)
+    ]
+
+
+def _first_places(names: pd.Series) -> np.ndarray:
+    """For each row the place of the first row with the same name, int `[n]`."""
+    codes, _ = pd.factorize(names, use_na_sentinel=False)
+    _, first, of_row = np.unique(codes, return_index=True, return_inverse=True)
+    return first[of_row]
+
+
+def _where(raw: pd.DataFrame, place: int) -> str:
+    return f"{raw['file'].iat[place]}:{raw['row'].iat[place]}"

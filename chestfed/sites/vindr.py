@@ -7,7 +7,6 @@ are those who have rows. No patient is named: an image is its own group.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +44,23 @@ LOCAL: Final = (
 )
 GLOBAL: Final = ("COPD", "Lung tumor", "Pneumonia", "Tuberculosis", "Other disease", "Other diseases")
 NO_FINDING: Final = "No finding"
+#: The local findings that the challenge kept.
+CHALLENGE: Final = (
+    "Aortic enlargement",
+    "Atelectasis",
+    "Calcification",
+    "Cardiomegaly",
+    "Consolidation",
+    "ILD",
+    "Infiltration",
+    "Lung Opacity",
+    "Nodule/Mass",
+    "Pleural effusion",
+    "Pleural thickening",
+    "Pneumothorax",
+    "Pulmonary fibrosis",
+    "Other lesion",
+)
 #: Columns that not every release has; a disease without a column is blank.
 _OPTIONAL: Final = ("Edema",)
 _CONSENSUS: Final = "consensus"
@@ -110,11 +126,11 @@ def _boxes(source: Source, path: Path) -> pd.DataFrame | None:
     source.bad_rows(path, "bad label value", unknown, rows, messages, f"known findings: {', '.join(known)}")
     vote = frame.groupby(["image_id", "rad_id"], sort=False, dropna=False).ngroup().to_numpy()
     votes = frame[["image_id", "rad_id", "row"]].drop_duplicates(["image_id", "rad_id"]).reset_index(drop=True)
-    drawn = set(frame["class_name"])
+    # The challenge dropped some findings, Edema among them: there they are blank, not negative.
+    asked = set(CHALLENGE) if set(frame["class_name"]) <= {*CHALLENGE, NO_FINDING} else set(LOCAL)
     for disease in DISEASES:
         names = source.config.labels[disease]
-        # The challenge's copy has no box of some findings, Edema among them: nobody was asked, so it is blank.
-        findings = np.full(len(votes), NEGATIVE if drawn & set(names) else BLANK, dtype=np.int8)
+        findings = np.full(len(votes), NEGATIVE if asked & set(names) else BLANK, dtype=np.int8)
         findings[vote[frame["class_name"].isin(names).to_numpy()]] = POSITIVE
         votes[disease] = findings
     return votes
@@ -150,6 +166,6 @@ def _images(source: Source, path: Path, split: str, images: pd.Series) -> pd.Ser
         release = path.parent.parent if path.parent.name == "annotations" else path.parent
         folder = release / split
         prefix = folder.relative_to(source.root).as_posix()
-        names = sorted(os.listdir(folder)) if folder.is_dir() else []
-        extension = {Path(name).stem: Path(name).suffix for name in names}
+        files = sorted(folder.iterdir()) if folder.is_dir() else []
+        extension = {file.stem: file.suffix for file in files}
     return prefix + "/" + images + images.map(extension).fillna(".dicom").astype("str")
