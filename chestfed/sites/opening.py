@@ -15,7 +15,7 @@ from chestfed.errors import SiteError
 from chestfed.sites import chestxray8, chexpert, mimic_cxr, padchest, vindr
 from chestfed.sites.config import SPLITS, SiteConfig
 from chestfed.sites.source import Source
-from chestfed.sites.table import SiteTable, apply_policy, check, repeat_positives
+from chestfed.sites.table import SiteTable, apply_policy, check, nothing_left, repeat_positives
 
 #: A folder with this file holds no patients, whatever its configuration says.
 SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"
@@ -50,7 +50,7 @@ def open_site(config: SiteConfig, data_root: Path, labels_file: Path | None = No
         )
         raise SiteError(config.site, source.problems)
     raw = READERS[config.reader](source)
-    problems = [*source.problems, *check(raw, config)]
+    problems = [*source.problems, *check(raw, config)] or nothing_left(raw, config)
     if problems:
         raise SiteError(config.site, problems)
     frame = _cut(apply_policy(raw, config), config)

@@ -78,8 +78,16 @@ def check(raw: pd.DataFrame, config: SiteConfig) -> list[Problem]:
         *_escaping_paths(raw),
         *_duplicate_images(raw),
         *(_patients_in_two_splits(raw) if config.splits.official else []),
-        *_nothing_left(raw, config),
     ]
+
+
+def nothing_left(raw: pd.DataFrame, config: SiteConfig) -> list[Problem]:
+    """The problem that the views of the configuration keep no row, if so."""
+    if raw.empty or config.views == "all" or raw["view"].isin(config.views).any():
+        return []
+    found = ", ".join(f"{view} ({count})" for view, count in raw["view"].value_counts().items())
+    text = f"no image has one of the views {', '.join(config.views)}; found: {found}"
+    return [Problem("nothing left", str(raw["file"].iat[0]), text, None, "change 'views' in the site's YAML")]
 
 
 def apply_policy(raw: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
@@ -140,7 +148,7 @@ def _blank_names(raw: pd.DataFrame) -> list[Problem]:
 
 def _escaping_paths(raw: pd.DataFrame) -> list[Problem]:
     paths = raw["image"].fillna("").astype("str").str.replace("\\", "/", regex=False)
-    bad = paths.str.contains(r"^/|^[A-Za-z]:|(?:^|/)\.\.(?:/|$)").to_numpy(dtype=bool)
+    bad = paths.str.contains(r"(?:^|/)(?:/|[A-Za-z]:|\.\.(?:/|$))").to_numpy(dtype=bool)
     images = raw["image"].tolist() if bad.any() else []
     advice = "image paths are relative to the site's root and stay inside it; mend the row"
     return _problems(
@@ -163,7 +171,7 @@ def _patients_in_two_splits(raw: pd.DataFrame) -> list[Problem]:
     """One problem per patient, at the first row that is elsewhere."""
     first = _first_places(raw["patient"])
     split = raw["split"].to_numpy(dtype=object)
-    strayed = (split != split[first]) & raw["patient"].notna().to_numpy()
+    strayed = (split != split[first]) & raw[["patient", "split"]].notna().all(axis=1).to_numpy()
     strayed &= ~raw["patient"].where(strayed).duplicated().to_numpy()
 
     def tell(place: int) -> str:
@@ -172,14 +180,6 @@ def _patients_in_two_splits(raw: pd.DataFrame) -> list[Problem]:
 
     advice = "all images of a patient belong to one split; mend the split file, or set splits.official: false"
     return _problems(raw, strayed, "patient in two splits", tell, advice)
-
-
-def _nothing_left(raw: pd.DataFrame, config: SiteConfig) -> list[Problem]:
-    if raw.empty or config.views == "all" or raw["view"].isin(config.views).any():
-        return []
-    found = ", ".join(f"{view} ({count})" for view, count in raw["view"].value_counts().items())
-    text = f"no image has one of the views {', '.join(config.views)}; found: {found}"
-    return [Problem("nothing left", str(raw["file"].iat[0]), text, None, "change 'views' in the site's YAML")]
 
 
 def _problems(raw: pd.DataFrame, bad: np.ndarray, kind: str, tell: Callable[[int], str], advice: str) -> list[Problem]:

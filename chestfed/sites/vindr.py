@@ -168,4 +168,4 @@ def _images(source: Source, path: Path, split: str, images: pd.Series) -> pd.Ser
         prefix = folder.relative_to(source.root).as_posix()
         files = sorted(folder.iterdir()) if folder.is_dir() else []
         extension = {file.stem: file.suffix for file in files}
-    return prefix + "/" + images + images.map(extension).fillna(".dicom").astype("str")
+    return prefix + "/" + images + images.map(lambda name: extension.get(name, ".dicom"))

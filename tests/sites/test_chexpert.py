@@ -1,0 +1,184 @@
+"""The CheXpert reader on small files in the release's format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chestfed.sites import open_site
+from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
+
+NAMES = (
+    "No Finding,Enlarged Cardiomediastinum,Cardiomegaly,Lung Opacity,Lung Lesion,Edema,Consolidation,Pneumonia,"
+    "Atelectasis,Pneumothorax,Pleural Effusion,Pleural Other,Fracture,Support Devices"
+)
+HEADER = f"Path,Sex,Age,Frontal/Lateral,AP/PA,{NAMES}\n"
+
+
+def row(path: str, view: str = "Frontal,AP", labels: dict[str, str] | None = None) -> str:
+    cells = ",".join((labels or {}).get(name, "") for name in NAMES.split(","))
+    return f"{path},Female,68,{view},{cells}\n"
+
+
+P1 = "CheXpert-v1.0-small/train/patient00001/study1/view1_frontal.jpg"
+P2 = "CheXpert-v1.0-small/train/patient00002/study1/view1_frontal.jpg"
+V1 = "CheXpert-v1.0-small/valid/patient64541/study1/view1_frontal.jpg"
+
+
+def test_a_row_becomes_an_image_with_patient_study_view_and_split(tmp_path: Path) -> None:
+    table = open_files(tmp_path, "chexpert", {"train.csv": HEADER + row(P1), "valid.csv": HEADER + row(V1)})
+    assert column(table, "image") == [
+        "train/patient00001/study1/view1_frontal.jpg",
+        "valid/patient64541/study1/view1_frontal.jpg",
+    ]
+    assert column(table, "patient") == ["patient00001", "patient64541"]
+    assert column(table, "study") == ["patient00001/study1", "patient64541/study1"]
+    assert column(table, "view") == ["ap", "ap"]
+    assert column(table, "split") == ["train", "valid"]
+    assert column(table, "sex") == ["F", "F"]
+    assert column(table, "age") == [68.0, 68.0]
+    assert column(table, "row") == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "prefix", ["CheXpert-v1.0/", "CheXpert-v1.0-small/", "my copy/of it/", "", "/data/CheXpert-v1.0/"]
+)
+def test_the_prefix_of_the_path_does_not_matter(tmp_path: Path, prefix: str) -> None:
+    path = f"{prefix}train/patient00001/study2/view1_frontal.jpg"
+    table = open_files(tmp_path, "chexpert", {"train.csv": HEADER + row(path)})
+    assert column(table, "image") == ["train/patient00001/study2/view1_frontal.jpg"]
+
+
+@pytest.mark.parametrize("release", ["CheXpert-v1.0", "CheXpert-v1.0-small"])
+def test_the_release_folder_may_stand_inside_the_root(tmp_path: Path, release: str) -> None:
+    table = open_files(tmp_path, "chexpert", {f"{release}/train.csv": HEADER + row(P1)})
+    assert column(table, "image") == [f"{release}/train/patient00001/study1/view1_frontal.jpg"]
+
+
+def test_two_releases_inside_the_root_are_not_chosen_between(tmp_path: Path) -> None:
+    files = {f"{release}/train.csv": HEADER + row(P1) for release in ("CheXpert-v1.0", "CheXpert-v1.0-small")}
+    (problem,) = problems_of(tmp_path, "chexpert", files)
+    assert problem.kind == "ambiguous label file"
+    assert "CheXpert-v1.0-small/train.csv" in problem.message
+
+
+def test_uncertain_labels_follow_the_policy_of_each_disease(tmp_path: Path) -> None:
+    unsure = dict.fromkeys(NAMES.split(","), "-1.0")
+    table = open_files(tmp_path, "chexpert", {"train.csv": HEADER + row(P1, labels=unsure)})
+    assert table.labels().tolist() == [[0.0, 1.0, 0.0, 1.0, 0.0]]
+    missing = open_files(tmp_path, "chexpert", {}, "uncertain=missing")
+    assert all(column(missing, disease) == [None] for disease in missing.diseases)
+
+
+def test_blank_labels_are_negative_or_missing_by_policy(tmp_path: Path) -> None:
+    files = {"train.csv": HEADER + row(P1, labels={"Edema": "1.0", "Atelectasis": "0.0"})}
+    assert open_files(tmp_path, "chexpert", files).labels().tolist() == [[0.0, 1.0, 0.0, 0.0, 0.0]]
+    table = open_files(tmp_path, "chexpert", files, "blank=missing")
+    assert [column(table, disease)[0] for disease in table.diseases] == [None, 1.0, None, 0.0, None]
+
+
+def test_positives_of_up_sampled_diseases_are_repeated_in_train_only(tmp_path: Path) -> None:
+    both = {"Cardiomegaly": "1.0", "Consolidation": "1.0"}
+    train = HEADER + row(P1, labels=both) + row(P2, labels={"Consolidation": "1.0", "Edema": "1.0"})
+    table = open_files(tmp_path, "chexpert", {"train.csv": train, "valid.csv": HEADER + row(V1, labels=both)})
+    assert column(table, "repeats") == [3, 2, 1]
+
+
+def test_lateral_images_are_left_out_after_they_have_been_checked(tmp_path: Path) -> None:
+    lateral = P1.replace("view1_frontal", "view2_lateral")
+    table = open_files(tmp_path, "chexpert", {"train.csv": HEADER + row(P1) + row(lateral, "Lateral,")})
+    assert column(table, "view") == ["ap"]
+    table = open_files(tmp_path, "chexpert", {}, "views=all")
+    assert column(table, "view") == ["ap", "lateral"]
+    (problem,) = problems_of(tmp_path, "chexpert", {"train.csv": HEADER + row(P1) + row(lateral, "Lateral,") * 2})
+    assert (problem.kind, problem.row) == ("duplicate image", 4)
+
+
+@pytest.mark.parametrize("projection", ["LL", "RL"])
+def test_a_frontal_image_with_a_lateral_projection_stays_frontal(tmp_path: Path, projection: str) -> None:
+    table = open_files(tmp_path, "chexpert", {"train.csv": HEADER + row(P1, f"Frontal,{projection}")})
+    assert column(table, "view") == ["frontal"]
+
+
+def test_test_labels_without_view_columns_take_the_view_from_the_file_name(tmp_path: Path) -> None:
+    header = "Path,Cardiomegaly,Edema,Consolidation,Atelectasis,Pleural Effusion\n"
+    paths = [f"test/patient64741/study1/{name}.jpg" for name in ("view1_frontal", "view2_lateral")]
+    test = header + "".join(f"{path},1.0,0.0,0.0,0.0,1.0\n" for path in paths)
+    files = {"train.csv": HEADER + row(P1), "test_labels.csv": test}
+    table = open_files(tmp_path, "chexpert", files, "views=all").select(split="test")
+    assert column(table, "view") == ["frontal", "lateral"]
+    assert table.labels().tolist() == [[1.0, 0.0, 0.0, 0.0, 1.0]] * 2
+
+
+def test_labels_per_study_are_given_to_the_images_of_the_study(tmp_path: Path) -> None:
+    header = "Study,Cardiomegaly,Edema,Consolidation,Atelectasis,Pleural Effusion\n"
+    truth = (
+        header + "CheXpert-v1.0/test/patient64741/study1,1,0,0,1,0\nCheXpert-v1.0/test/patient64742/study1,0,0,0,0,0\n"
+    )
+    files = {
+        "train.csv": HEADER + row(P1),
+        "groundtruth.csv": truth,
+        "test/patient64741/study1/view1_frontal.jpg": b"",
+        "test/patient64741/study1/view2_lateral.jpg": b"",
+    }
+    (problem,) = problems_of(tmp_path, "chexpert", files)
+    assert (problem.kind, problem.row) == ("missing study", 3)
+    files["test/patient64742/study1/view1_frontal.jpg"] = b""
+    table = open_files(tmp_path, "chexpert", files, "views=all").select(split="test")
+    assert column(table, "image") == [
+        "test/patient64741/study1/view1_frontal.jpg",
+        "test/patient64741/study1/view2_lateral.jpg",
+        "test/patient64742/study1/view1_frontal.jpg",
+    ]
+    assert column(table, "atelectasis") == [1.0, 1.0, 0.0]
+
+
+def test_a_label_file_given_by_name_needs_no_root(tmp_path: Path) -> None:
+    folder = write_files(tmp_path, {"anything.csv": HEADER + row(P1)})
+    table = open_site(config_of("chexpert"), tmp_path / "nowhere", folder / "site" / "anything.csv")
+    assert column(table, "image") == ["train/patient00001/study1/view1_frontal.jpg"]
+
+
+def test_a_patient_in_train_and_valid_is_refused(tmp_path: Path) -> None:
+    stray = V1.replace("64541", "00001")
+    files = {"train.csv": HEADER + row(P1), "valid.csv": HEADER + row(V1) + row(stray)}
+    (problem,) = problems_of(tmp_path, "chexpert", files)
+    assert (problem.kind, problem.file, problem.row) == ("patient in two splits", "valid.csv", 3)
+    assert "train.csv:2" in problem.message
+    assert "patient00001" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind", "message"),
+    [
+        (row(P2, labels={"Edema": "2.0"}), "bad label value", "'Edema' is '2.0'"),
+        (row(P2, labels={"Edema": "yes"}), "bad label value", "'Edema' is 'yes'"),
+        (row(P2, "Sideways,AP"), "unknown view", "unknown view 'Sideways'"),
+        (row(P2, "Frontal,XX"), "unknown view", "unknown view 'XX'"),
+        (row("00002.jpg"), "unknown path", "Path '00002.jpg'"),
+        (row(P2.replace("view1", "../view1")), "unknown path", "Path"),
+        (row(P2)[:-4] + "\n", "malformed row", "16 cells where the header has 19"),
+        (row(P1), "duplicate image", "train.csv:2"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path: Path, bad: str, kind: str, message: str) -> None:
+    good = row(P2.replace("00002", "00003"))
+    (problem,) = problems_of(tmp_path, "chexpert", {"train.csv": HEADER + row(P1) + bad + good})
+    assert (problem.kind, problem.file, problem.row) == (kind, "train.csv", 3)
+    assert message in problem.message
+    assert problem.advice
+
+
+def test_a_missing_column_names_those_that_are_there(tmp_path: Path) -> None:
+    text = (HEADER + row(P1)).replace("Edema", "Oedema")
+    (problem,) = problems_of(tmp_path, "chexpert", {"train.csv": text})
+    assert problem.kind == "missing column"
+    assert "no column 'Edema' (the nearest is 'Oedema'); found: Path, Sex," in problem.message
+
+
+def test_a_name_that_is_no_observation_is_refused(tmp_path: Path) -> None:
+    override = "labels.edema=[Edemas]"
+    (problem,) = problems_of(tmp_path, "chexpert", {"train.csv": HEADER + row(P1)}, override)
+    assert problem.kind == "unknown label name"
+    assert "did you mean 'Edema'?" in problem.message

@@ -1,0 +1,136 @@
+"""The MIMIC-CXR-JPG reader on small files in the release's format."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from chestfed.sites import open_site
+from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
+
+LABELS = "mimic-cxr-2.0.0-chexpert.csv.gz"
+METADATA = "mimic-cxr-2.0.0-metadata.csv.gz"
+SPLIT = "mimic-cxr-2.0.0-split.csv.gz"
+LABEL_TEXT = (
+    "subject_id,study_id,Atelectasis,Cardiomegaly,Consolidation,Edema,Enlarged Cardiomediastinum,Pleural Effusion\n"
+    "10000032,50414267,1.0,,0.0,-1.0,,-1.0\n"
+    "10000764,57375967,-1.0,-1.0,-1.0,,1.0,1.0\n"
+)
+METADATA_TEXT = (
+    "dicom_id,subject_id,study_id,PerformedProcedureStepDescription,ViewPosition,Rows,Columns,StudyDate\n"
+    'aaa,10000032,50414267,"CHEST (PA AND LAT)",PA,3056,2544,21800506\n'
+    'bbb,10000032,50414267,"CHEST (PA AND LAT)",LATERAL,3056,2544,21800506\n'
+    'ccc,10000764,57375967,"CHEST, PORTABLE",AP,3056,2544,21800506\n'
+    "ddd,11000011,51000000,,,3056,2544,21800506\n"
+)
+SPLIT_TEXT = (
+    "dicom_id,study_id,subject_id,split\n"
+    "ddd,51000000,11000011,test\n"
+    "aaa,50414267,10000032,train\n"
+    "bbb,50414267,10000032,train\n"
+    "ccc,57375967,10000764,validate\n"
+)
+
+
+def release(labels: str = LABEL_TEXT, metadata: str = METADATA_TEXT, split: str = SPLIT_TEXT) -> Mapping[str, bytes]:
+    texts = {LABELS: labels, METADATA: metadata, SPLIT: split}
+    return {name: gzip.compress(text.encode()) for name, text in texts.items()}
+
+
+def test_labels_of_a_study_are_joined_on_its_images(tmp_path: Path) -> None:
+    table = open_files(tmp_path, "mimic_cxr", release())
+    assert column(table, "image") == [
+        "files/p10/p10000032/s50414267/aaa.jpg",
+        "files/p10/p10000032/s50414267/bbb.jpg",
+        "files/p10/p10000764/s57375967/ccc.jpg",
+        "files/p11/p11000011/s51000000/ddd.jpg",
+    ]
+    assert column(table, "patient") == ["10000032", "10000032", "10000764", "11000011"]
+    assert column(table, "study") == ["50414267", "50414267", "57375967", "51000000"]
+    assert column(table, "view") == ["pa", "lateral", "ap", "unknown"]
+    assert column(table, "split") == ["train", "train", "valid", "test"]
+    assert column(table, "row") == [2, 3, 4, 5]
+    assert [column(table, disease) for disease in table.diseases] == [
+        [0, 0, 0, None],  # cardiomegaly: blank is negative, uncertain is negative
+        [1, 1, 0, None],  # edema: uncertain is positive
+        [0, 0, 0, None],
+        [1, 1, 1, None],
+        [0, 0, 1, None],
+    ]
+
+
+def test_a_study_without_labels_is_missing_whatever_blank_means(tmp_path: Path) -> None:
+    for blank in ("negative", "missing"):
+        table = open_files(tmp_path, "mimic_cxr", release(), f"blank={blank}")
+        assert all(column(table, disease)[3] is None for disease in table.diseases)
+
+
+def test_unpacked_files_and_the_other_labeller_are_accepted(tmp_path: Path) -> None:
+    files = {
+        "mimic-cxr-2.0.0-negbio.csv": LABEL_TEXT,
+        "mimic-cxr-2.0.0-metadata.csv": METADATA_TEXT,
+        "mimic-cxr-2.0.0-split.csv": SPLIT_TEXT,
+    }
+    override = "label_files.labels=[mimic-cxr-2.0.0-negbio.csv]"
+    assert len(open_files(tmp_path, "mimic_cxr", files, override).frame) == 4
+
+
+@pytest.mark.parametrize(
+    ("position", "view"),
+    [("PA", "pa"), ("AP", "ap"), ("LATERAL", "lateral"), ("LL", "lateral"), ("", "unknown"), ("LAO", "other")],
+)
+def test_positions_become_views(tmp_path: Path, position: str, view: str) -> None:
+    table = open_files(tmp_path, "mimic_cxr", release(metadata=METADATA_TEXT.replace(",PA,", f",{position},")))
+    assert column(table, "view")[0] == view
+
+
+def test_the_splits_can_be_left_aside_and_then_need_no_file(tmp_path: Path) -> None:
+    files = {name: data for name, data in release().items() if name != SPLIT}
+    table = open_files(tmp_path, "mimic_cxr", files, "splits.official=false")
+    assert column(table, "split") == ["train"] * 4
+
+
+def test_metadata_and_splits_are_looked_for_beside_a_label_file_given_by_name(tmp_path: Path) -> None:
+    folder = write_files(tmp_path, release())
+    table = open_site(config_of("mimic_cxr"), tmp_path / "nowhere", folder / "site" / LABELS)
+    assert len(table.frame) == 4
+
+
+def test_every_missing_file_is_reported(tmp_path: Path) -> None:
+    problems = problems_of(tmp_path, "mimic_cxr", {})
+    assert [problem.kind for problem in problems] == ["missing file"] * 3
+
+
+@pytest.mark.parametrize(
+    ("files", "kind", "file", "row"),
+    [
+        (release(labels=LABEL_TEXT + "10000032,50414267,,,,,,\n"), "duplicate study", LABELS, 4),
+        (release(labels=LABEL_TEXT + "10000033,50414267,,,,,,\n"), "wrong subject", LABELS, 4),
+        (release(labels=LABEL_TEXT.replace("1.0,,0.0", "1.0,,0.5")), "bad label value", LABELS, 2),
+        (release(metadata=METADATA_TEXT + "eee,10000032,50414267,,PA,1,1,1\n"), "image without a split", METADATA, 6),
+        (release(metadata=METADATA_TEXT + "aaa,10000032,50414267,,PA,1,1,1\n"), "duplicate image", METADATA, 6),
+        (release(split=SPLIT_TEXT + "aaa,50414267,10000032,train\n"), "duplicate image", SPLIT, 6),
+        (release(split=SPLIT_TEXT.replace("validate", "dev")), "bad split", SPLIT, 5),
+        (release(split=SPLIT_TEXT.replace("10000032,train", "10000032,test", 1)), "patient in two splits", METADATA, 3),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(
+    tmp_path: Path, files: Mapping[str, bytes], kind: str, file: str, row: int
+) -> None:
+    (problem,) = problems_of(tmp_path, "mimic_cxr", files)
+    assert (problem.kind, problem.file, problem.row) == (kind, file, row)
+
+
+def test_labels_of_another_release_are_refused(tmp_path: Path) -> None:
+    labels = LABEL_TEXT.replace("50414267", "60414267").replace("57375967", "67375967")
+    (problem,) = problems_of(tmp_path, "mimic_cxr", release(labels=labels))
+    assert "no image's study is in the label file" in problem.message
+
+
+def test_a_download_that_was_cut_short_is_refused(tmp_path: Path) -> None:
+    files = {**release(), LABELS: release()[LABELS][:-9]}
+    (problem,) = problems_of(tmp_path, "mimic_cxr", files)
+    assert (problem.kind, problem.file) == ("unreadable file", LABELS)

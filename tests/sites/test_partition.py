@@ -1,0 +1,124 @@
+"""Cuts by patient: disjoint, complete, reproducible, and fair to rare positives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chestfed.diseases import DISEASES
+from chestfed.errors import ConfigError
+from chestfed.sites.config import SPLITS, VIEWS
+from chestfed.sites.partition import cut_into_clients, hold_out, split_patients
+from chestfed.sites.table import SiteTable
+
+
+def table_of(patients: list[int], labels: np.ndarray) -> SiteTable:
+    count = len(patients)
+    frame = pd.DataFrame(
+        {
+            "image": [f"{number}.png" for number in range(count)],
+            "patient": [f"p{patient}" for patient in patients],
+            "study": "s",
+            "view": pd.Categorical(["pa"] * count, categories=VIEWS),
+            "split": pd.Categorical(["train"] * count, categories=SPLITS),
+            "row": np.arange(count) + 2,
+            **{disease: labels[:, place].astype(np.float32) for place, disease in enumerate(DISEASES)},
+            "repeats": np.full(count, 2, dtype=np.int64),
+        }
+    )
+    return SiteTable("site", "Site", Path(), False, DISEASES, frame)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> SiteTable:
+    patients = draw(st.lists(st.integers(0, 30), min_size=8, max_size=80).filter(lambda ids: len(set(ids)) >= 8))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    labels = rng.choice([0.0, 1.0, np.nan], p=[0.7, 0.2, 0.1], size=(len(patients), len(DISEASES)))
+    return table_of(patients, labels)
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables(), st.integers(1, 8), st.integers(0, 9))
+def test_every_row_goes_to_one_client_and_no_patient_to_two(table: SiteTable, clients: int, seed: int) -> None:
+    parts = cut_into_clients(table, clients, seed)
+    assert len(parts) == clients
+    assert sorted(row for part in parts for row in part.frame["row"]) == sorted(table.frame["row"])
+    patients = [set(part.frame["patient"]) for part in parts]
+    assert sum(len(group) for group in patients) == len(set.union(*patients))
+    assert all(group for group in patients)
+    assert max(map(len, patients)) - min(map(len, patients)) <= len(DISEASES) + 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables(), st.floats(0.1, 0.6), st.integers(0, 9))
+def test_no_patient_is_held_out_and_trained_on(table: SiteTable, fraction: float, seed: int) -> None:
+    train, test = hold_out(table, fraction, seed)
+    assert not set(train.frame["patient"]) & set(test.frame["patient"])
+    assert sorted([*train.frame["row"], *test.frame["row"]]) == sorted(table.frame["row"])
+    assert set(test.frame["split"]) == {"test"}
+    assert set(test.frame["repeats"]) == {1}
+    assert set(train.frame["split"]) == {"train"}
+
+
+@settings(max_examples=30, deadline=None)
+@given(tables(), st.integers(0, 9), st.randoms(use_true_random=False))
+def test_the_order_of_rows_does_not_matter(table: SiteTable, seed: int, shuffle: object) -> None:
+    order = list(range(len(table.frame)))
+    shuffle.shuffle(order)  # type: ignore[attr-defined]
+    shuffled = table.with_frame(table.frame.iloc[order].reset_index(drop=True))
+    for one, other in zip(cut_into_clients(table, 3, seed), cut_into_clients(shuffled, 3, seed), strict=True):
+        assert set(one.frame["row"]) == set(other.frame["row"])
+
+
+def rare_table() -> SiteTable:
+    rng = np.random.default_rng(5)
+    labels = (rng.random((2000, len(DISEASES))) < [0.01, 0.05, 0.005, 0.1, 0.1]).astype(float)
+    return table_of(list(range(2000)), labels)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rare_positives_are_spread_over_the_clients(seed: int) -> None:
+    table = rare_table()
+    positives = np.stack([np.nansum(part.labels(), axis=0) for part in cut_into_clients(table, 4, seed)])
+    assert (positives.max(axis=0) - positives.min(axis=0) <= 0.2 * positives.sum(axis=0) / 4 + 2).all()
+    assert (positives >= 1).all()
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
+def test_a_held_out_part_has_its_share_of_patients_and_positives(fraction: float) -> None:
+    table = rare_table()
+    held = split_patients(table.frame, fraction, 1, "x")
+    assert held.sum() == pytest.approx(fraction * len(held), abs=2)
+    total, kept = np.nansum(table.labels(), axis=0), np.nansum(table.labels()[held], axis=0)
+    assert kept == pytest.approx(fraction * total, abs=float(2 + 0.05 * total.max()))
+    assert (kept >= 1).all()
+
+
+def test_seed_and_name_change_the_cut() -> None:
+    frame = rare_table().frame
+    cut = split_patients(frame, 0.5, 1, "x")
+    assert (cut == split_patients(frame, 0.5, 1, "x")).all()
+    assert (cut != split_patients(frame, 0.5, 2, "x")).any()
+    assert (cut != split_patients(frame, 0.5, 1, "y")).any()
+
+
+def test_two_carriers_of_a_disease_go_to_two_clients() -> None:
+    labels = np.zeros((20, len(DISEASES)))
+    labels[3, 2] = labels[11, 2] = labels[3, 0] = 1
+    for seed in range(10):
+        one, two = cut_into_clients(table_of(list(range(20)), labels), 2, seed)
+        assert one.frame["consolidation"].sum() == two.frame["consolidation"].sum() == 1
+
+
+def test_too_few_patients_are_refused() -> None:
+    table = table_of([1, 1, 2], np.zeros((3, len(DISEASES))))
+    with pytest.raises(ConfigError, match="2 patients here: not enough for 3 clients"):
+        cut_into_clients(table, 3, 1)
+    alone = table_of([1, 1], np.zeros((2, len(DISEASES))))
+    with pytest.raises(ConfigError, match=r"too few to hold out 0\.2 of them"):
+        hold_out(alone, 0.2, 1)

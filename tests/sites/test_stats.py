@@ -1,0 +1,70 @@
+"""The dataset table."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from chestfed.sites.stats import dataset_table, render
+from tests.sites.small_sites import open_files
+from tests.sites.test_chestxray8 import HEADER, THREE, A, B, C
+from tests.sites.test_chexpert import HEADER as CHEXPERT_HEADER
+from tests.sites.test_chexpert import P1, P2, V1
+from tests.sites.test_chexpert import row as chexpert_row
+
+LISTS = {"train_val_list.txt": f"{A}\n{B}\n", "test_list.txt": f"{C}\n"}
+
+
+@pytest.fixture
+def nih(tmp_path: Path) -> pd.DataFrame:
+    return dataset_table([open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE, **LISTS})])
+
+
+def test_a_site_has_a_row_per_split_one_for_all_and_the_papers(nih: pd.DataFrame) -> None:
+    assert nih["part"].tolist() == ["train", "test", "all", "paper"]
+    assert nih["images"].tolist() == [2, 1, 3, 112120]
+    assert nih["cardiomegaly"].tolist() == [0.5, 0.0, pytest.approx(1 / 3), 0.025]
+    assert nih["views"].tolist()[:3] == ["pa 2", "ap 1", "pa 2, ap 1"]
+
+
+def test_a_site_without_other_splits_has_no_row_for_all(tmp_path: Path) -> None:
+    table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE})
+    assert dataset_table([table])["part"].tolist() == ["train", "paper"]
+
+
+def test_rows_count_repeats_and_ratios_use_them(tmp_path: Path) -> None:
+    positive = {"Consolidation": "1.0"}
+    train = CHEXPERT_HEADER + chexpert_row(P1, labels=positive) + chexpert_row(P2)
+    valid = CHEXPERT_HEADER + chexpert_row(V1, labels=positive)
+    frame = dataset_table([open_files(tmp_path, "chexpert", {"train.csv": train, "valid.csv": valid})])
+    assert frame["part"].tolist() == ["train", "valid", "all", "paper"]
+    assert frame["rows"].tolist()[:3] == [3, 1, 4]
+    assert frame["consolidation"].tolist()[:3] == [pytest.approx(2 / 3), 1.0, 0.75]
+    assert frame["patients"].tolist()[:3] == [2, 1, 3]
+
+
+def test_missing_labels_are_counted(tmp_path: Path) -> None:
+    text = HEADER + THREE.replace(",No Finding,", ",,")
+    frame = dataset_table([open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": text})])
+    assert frame["edema_missing"].tolist() == [1, pd.NA]
+    assert frame["edema"].tolist()[0] == 0.5
+
+
+def test_the_printed_table_has_three_decimals_and_names_synthetic_hospitals(tmp_path: Path) -> None:
+    files = {"Data_Entry_2017.csv": HEADER + THREE, "SYNTHETIC.txt": ""}
+    console = Console(width=220, file=io.StringIO())
+    console.print(render(dataset_table([open_files(tmp_path, "chestxray8", files)])))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "SYNTHETIC" in text
+    assert "0.333" in text
+    assert "112,120" in text
+
+
+def test_the_csv_holds_no_names_of_patients_or_images(nih: pd.DataFrame) -> None:
+    text = nih.to_csv(index=False, float_format="%.4f")
+    assert "00000" not in text
+    assert ".png" not in text
