@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-import torch
 
 
 def stream_seed(seed: int, *name: str | int) -> int:
@@ -22,8 +21,3 @@ def stream_seed(seed: int, *name: str | int) -> int:
 def numpy_stream(seed: int, *name: str | int) -> np.random.Generator:
     """A NumPy generator for the decision called `name`."""
     return np.random.default_rng(stream_seed(seed, *name))
-
-
-def torch_stream(seed: int, *name: str | int) -> torch.Generator:
-    """A CPU torch generator for the decision called `name`."""
-    return torch.Generator().manual_seed(stream_seed(seed, *name))

@@ -244,10 +244,17 @@ def _decoded(jobs: Sequence[tuple[str, bool, Preprocess]], workers: int) -> Iter
         return
     # Spawned, not forked: the parent may have threads. Chunks bound what is in flight.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
         ahead = _BATCH * workers * 2
         for start in range(0, len(jobs), ahead):
             yield from pool.map(_decode_one, jobs[start : start + ahead], chunksize=8)
+
+
+def _one_thread() -> None:
+    """The processes share the cores already."""
+    import cv2
+
+    cv2.setNumThreads(1)
 
 
 def _decode_one(job: tuple[str, bool, Preprocess]) -> bytes | str:

@@ -37,7 +37,7 @@ class AucMargin:
 
     @property
     def extra_size(self) -> int:
-        """a and b: 2J."""
+        """A and b: 2J."""
         return 2 * self.dual_size
 
     @property

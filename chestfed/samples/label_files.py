@@ -1,0 +1,211 @@
+"""The label files of each hospital, column by column as in the real sets."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from chestfed.randomness import numpy_stream
+from chestfed.samples import layouts
+from chestfed.samples.hospitals import Hospital
+from chestfed.samples.patients import Film
+
+Rows = Iterable[Sequence[object]]
+
+#: CheXpert's 14 observations, in the order of its columns; MIMIC-CXR's labels are the same, in order of the alphabet.
+OBSERVATIONS: Final = (
+    "No Finding",
+    "Enlarged Cardiomediastinum",
+    "Cardiomegaly",
+    "Lung Opacity",
+    "Lung Lesion",
+    "Edema",
+    "Consolidation",
+    "Pneumonia",
+    "Atelectasis",
+    "Pneumothorax",
+    "Pleural Effusion",
+    "Pleural Other",
+    "Fracture",
+    "Support Devices",
+)
+_OBSERVED: Final = {
+    "Cardiomegaly": "cardiomegaly",
+    "Edema": "edema",
+    "Consolidation": "consolidation",
+    "Atelectasis": "atelectasis",
+    "Pleural Effusion": "pleural_effusion",
+}
+#: Name of the release that CheXpert's paths begin with; the folder here has another, as many users' have.
+RELEASE: Final = "CheXpert-v1.0-small"
+
+
+def write_chexpert(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
+    """`train.csv` and `valid.csv`."""
+    header = ["Path", "Sex", "Age", "Frontal/Lateral", "AP/PA", *OBSERVATIONS]
+    for split in ("train", "valid"):
+        rows = []
+        for film in films:
+            if film.split != split:
+                continue
+            rng = _row_stream(seed, hospital, film)
+            sex = "Female" if film.patient.female else "Male"
+            lateral = film.view == "lateral"
+            place = ["Lateral", ""] if lateral else ["Frontal", film.view.upper()]
+            labels = _observed(film, rng, blanks=split == "train")
+            rows.append([f"{RELEASE}/{layouts.chexpert_path(film)}", sex, film.patient.age, *place, *labels])
+        _write_csv(root / f"{split}.csv", header, rows)
+
+
+def write_chestxray8(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
+    """`Data_Entry_2017_v2020.csv` and the two split lists."""
+    header = ["Image Index", "Finding Labels", "Follow-up #", "Patient ID", "Patient Age", "Patient Gender", "View Position"]
+    header += ["OriginalImage[Width", "Height]", "OriginalImagePixelSpacing[x", "y]"]
+    words = ["Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Effusion"]
+    rows = []
+    for film in films:
+        rng = _row_stream(seed, hospital, film)
+        findings = [word for word, value in zip(words, film.said.values(), strict=True) if value == 1]
+        findings += [word for word in ("Infiltration", "Pleural_Thickening", "Nodule") if rng.random() < 0.06]
+        age = 412 if rng.random() < 0.004 else film.patient.age  # impossible ages, as in the release
+        sex = "F" if film.patient.female else "M"
+        person = [film.study - 1, film.patient.number, age, sex, film.view.upper()]
+        text = "|".join(sorted(findings)) or "No Finding"
+        rows.append([layouts.chestxray8_name(film), text, *person, 1024, 1024, 0.168, 0.168])
+    _write_csv(root / "Data_Entry_2017_v2020.csv", header, rows)
+    for name, split in (("train_val_list.txt", "train"), ("test_list.txt", "test")):
+        names = [layouts.chestxray8_name(film) for film in films if film.split == split]
+        (root / name).write_text("\n".join(names) + "\n", encoding="utf-8")
+
+
+def write_padchest(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
+    """The one CSV, with an unnamed first column as in the release."""
+    header = ["", "ImageID", "ImageDir", "StudyDate_DICOM", "StudyID", "PatientID", "PatientBirth", "PatientSex_DICOM"]
+    header += ["ViewPosition_DICOM", "Projection", "MethodProjection", "Pediatric", "Modality_DICOM"]
+    header += ["PhotometricInterpretation_DICOM", "ReportID", "Report", "MethodLabel", "Labels", "Localizations"]
+    header += ["LabelsLocalizationsBySentence", "labelCUIS", "LocalizationsCUIS"]
+    terms = ["cardiomegaly", "pulmonary edema", "consolidation", "", "pleural effusion"]
+    rows = []
+    for index, film in enumerate(films):
+        rng = _row_stream(seed, hospital, film)
+        found = [term for term, value in zip(terms, film.said.values(), strict=True) if value == 1 and term]
+        if film.said["atelectasis"] == 1:
+            found.append(str(rng.choice(["atelectasis", "laminar atelectasis", "lobar atelectasis"])))
+        found += [term for term in ("aortic elongation", "scoliosis", "costophrenic angle blunting") if rng.random() < 0.05]
+        found = found or ["normal"]
+        cells = [term + (" " if rng.random() < 0.05 else "") for term in found] + ([""] if rng.random() < 0.05 else [])
+        lateral = film.view == "lateral"
+        projection = "L" if lateral else ("AP_horizontal" if film.view == "ap" and rng.random() < 0.5 else film.view.upper())
+        photometric = "MONOCHROME1" if layouts.padchest_inverted(film) else "MONOCHROME2"
+        study = layouts.identifier("study", film.patient.number, film.study, length=20)
+        person = [layouts.identifier("person", film.patient.number, length=20), 2017 - film.patient.age]
+        rows.append(
+            [index, layouts.padchest_name(film), layouts.padchest_folder(film), "20170101", study, *person]
+            + ["F" if film.patient.female else "M", "LATERAL" if lateral else "POSTEROANTERIOR", projection]
+            + ["Manual review of DICOM fields", "No", "DX", photometric, 1000 + index, "", _method(rng)]
+            + [str(cells), "[]", "[]", "[]", "[]"]
+        )
+    _write_csv(root / "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv", header, rows)
+
+
+def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
+    """Labels per study, metadata and split per image, all csv.gz; a few studies have no labels."""
+    studies: dict[int, list[object]] = {}
+    metadata, split = [], []
+    names = {"train": "train", "valid": "validate", "test": "test"}
+    columns = sorted(OBSERVATIONS)
+    for film in films:
+        subject, study, dicom = layouts.mimic_ids(film)
+        rng = _row_stream(seed, hospital, film)
+        if study not in studies and rng.random() > 0.01:
+            cells = dict(zip(OBSERVATIONS, _observed(film, rng, blanks=True), strict=True))
+            studies[study] = [subject, study, *(cells[name] for name in columns)]
+        view = "LATERAL" if film.view == "lateral" else film.view.upper()
+        height, width = hospital.device.height, hospital.device.width
+        metadata.append([dicom, subject, study, "CHEST (PA AND LAT)", view, height, width, "21500101", "120000.0"])
+        split.append([dicom, study, subject, names[film.split]])
+    header = ["dicom_id", "subject_id", "study_id", "PerformedProcedureStepDescription", "ViewPosition", "Rows", "Columns"]
+    _write_csv(root / "mimic-cxr-2.0.0-chexpert.csv.gz", ["subject_id", "study_id", *columns], studies.values())
+    _write_csv(root / "mimic-cxr-2.0.0-metadata.csv.gz", [*header, "StudyDate", "StudyTime"], metadata)
+    _write_csv(root / "mimic-cxr-2.0.0-split.csv.gz", ["dicom_id", "study_id", "subject_id", "split"], split)
+
+
+def write_vindr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
+    """PhysioNet's layout: three radiologists' rows per training image, the consensus for test images."""
+    findings = ["Aortic enlargement", "Atelectasis", "Calcification", "Cardiomegaly", "Clavicle fracture", "Consolidation"]
+    findings += ["Edema", "Emphysema", "Enlarged PA", "ILD", "Infiltration", "Lung Opacity", "Lung cavity", "Lung cyst"]
+    findings += ["Mediastinal shift", "Nodule/Mass", "Pleural effusion", "Pleural thickening", "Pneumothorax"]
+    findings += ["Pulmonary fibrosis", "Rib fracture", "Other lesion", "COPD", "Lung tumor", "Pneumonia", "Tuberculosis"]
+    findings += ["Other disease", "No finding"]
+    names = {name: disease for name, disease in _OBSERVED.items() if name != "Pleural Effusion"}
+    names["Pleural effusion"] = "pleural_effusion"
+    (root / "annotations").mkdir(exist_ok=True)
+    for split in ("train", "test"):
+        rows = []
+        for film in films:
+            if film.split != split:
+                continue
+            rng = _row_stream(seed, hospital, film)
+            readers = sorted(rng.choice(17, 3, replace=False) + 1) if split == "train" else [0]
+            # One reader sees all that the label says; the others miss some of it.
+            for place, reader in enumerate(readers):
+                cells = dict.fromkeys(findings, 0)
+                for name, disease in names.items():
+                    cells[name] = int(film.said[disease] == 1 and (place == 0 or rng.random() < 0.75))
+                cells["Nodule/Mass"] = int(rng.random() < 0.04)
+                cells["No finding"] = int(not any(cells.values()))
+                rater = [f"R{reader}"] if split == "train" else []
+                rows.append([layouts.vindr_id(film), *rater, *cells.values()])
+        header = ["image_id", *(["rad_id"] if split == "train" else []), *findings]
+        _write_csv(root / "annotations" / f"image_labels_{split}.csv", header, rows)
+
+
+WRITERS: Final[dict[str, Callable[[Path, Sequence[Film], Hospital, int], None]]] = {
+    "chexpert": write_chexpert,
+    "chestxray8": write_chestxray8,
+    "padchest": write_padchest,
+    "mimic-cxr": write_mimic_cxr,
+    "vindr": write_vindr,
+}
+
+
+def _observed(film: Film, rng: np.random.Generator, *, blanks: bool) -> list[str]:
+    """CheXpert's 14 cells: 1.0, 0.0, -1.0 or blank. A negative is mostly not mentioned in training reports."""
+    cells = []
+    for name in OBSERVATIONS:
+        disease = _OBSERVED.get(name)
+        if disease is not None:
+            value = float(film.said[disease])
+        elif name == "No Finding":
+            value = float(not any(film.said.values()))
+        else:
+            value = float(rng.random() < 0.08)
+        blank = blanks and value == 0 and rng.random() < 0.7
+        cells.append("" if blank else f"{value:.1f}")
+    return cells
+
+
+def _method(rng: np.random.Generator) -> str:
+    return "Physician" if rng.random() < 0.27 else "RNN_model"
+
+
+def _row_stream(seed: int, hospital: Hospital, film: Film) -> np.random.Generator:
+    return numpy_stream(seed, "samples", hospital.name, "row", film.patient.number, film.study, film.number)
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if any("[" in name for name in header):  # the release does not quote the commas in its header
+        text.write(",".join(header) + "\n")
+    else:
+        writer.writerow(header)
+    writer.writerows(rows)
+    data = text.getvalue().encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
