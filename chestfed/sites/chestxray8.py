@@ -70,9 +70,15 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame) -> dict[str, np.n
     unknown = [", ".join(f"'{word}'" for word in group if word not in FINDINGS) for group in words]
     contrary = ["No Finding" in group and len(set(group)) > 1 for group in words]
     rows = frame["row"].to_numpy()
-    messages = [f"unknown finding {unknown[code]}" if code >= 0 else "" for code in codes]
     bad = np.array([*(bool(text) for text in unknown), False])[codes]
-    source.bad_rows(path, "bad label value", bad, rows, messages, f"known findings: {', '.join(FINDINGS)}")
+    source.bad_rows(
+        path,
+        "bad label value",
+        bad,
+        rows,
+        lambda place: f"unknown finding {unknown[codes[place]]}",
+        f"known findings: {', '.join(FINDINGS)}",
+    )
     bad = np.array([*contrary, False])[codes]
     source.bad_rows(path, "bad label value", bad, rows, "'No Finding' beside a finding", "decide which it is")
     findings = {}

@@ -87,11 +87,10 @@ def _understood(source: Source, path: Path, frame: pd.DataFrame, key: str) -> pd
     parts["view"] = parts["view"].fillna("")
     whole = key == "Study"
     bad = (parts["file"].isna() | ((parts["view"] == "") != whole)).to_numpy()
-    messages = (
-        [f"{key} '{cell}' is not .../train|valid|test/patientN/studyN" for cell in frame[key]] if bad.any() else ""
-    )
+    form = "(train, valid or test)/patientN/studyN" + ("" if whole else "/viewN_side.jpg")
+    text = f"{key} does not end in {form}"
     advice = "use the release's own CSV: patient, study and split are read from this column"
-    source.bad_rows(path, "unknown path", bad, frame["row"].to_numpy(), messages, advice)
+    source.bad_rows(path, "unknown path", bad, frame["row"].to_numpy(), text, advice)
     return pd.concat([frame, parts], axis=1)[~bad].reset_index(drop=True)
 
 
@@ -108,9 +107,8 @@ def _images_of_studies(source: Source, path: Path, frame: pd.DataFrame) -> pd.Da
             names = sorted(file.name for file in folder.glob("view*.jpg"))
         if not names:
             advice = "unpack the test images beside the label file"
-            source.problem(
-                "missing study", source.name(path), f"no image in '{study}'", int(frame["row"][place]), advice
-            )
+            row = int(frame["row"][place])
+            source.problem("missing study", source.name(path), "no image in the study's folder", row, advice)
         found += [(place, name) for name in names]
     images = frame.iloc[[place for place, _ in found]].reset_index(drop=True)
     images["view"] = [name for _, name in found]

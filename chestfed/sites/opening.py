@@ -14,6 +14,7 @@ from chestfed.diseases import DISEASES
 from chestfed.errors import SiteError
 from chestfed.sites import chestxray8, chexpert, mimic_cxr, padchest, vindr
 from chestfed.sites.config import SPLITS, SiteConfig
+from chestfed.sites.partition import split_patients
 from chestfed.sites.source import Source
 from chestfed.sites.table import SiteTable, apply_policy, check, nothing_left, repeat_positives
 
@@ -64,8 +65,6 @@ def _cut(frame: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
     shares = {"valid": config.splits.valid_fraction, "test": config.splits.test_fraction}
     if not any(shares.values()):
         return frame
-    from chestfed.sites.partition import split_patients  # draws random numbers, which takes long to import
-
     split = frame["split"].to_numpy(dtype=object, copy=True)
     left = 1.0
     for name, share in shares.items():

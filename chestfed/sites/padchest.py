@@ -67,10 +67,10 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame) -> dict[str, np.n
     """
     codes, cells = pd.factorize(frame["Labels"])
     terms = [_terms(str(cell)) for cell in cells]
-    messages = [f"Labels is {frame['Labels'].iat[place]!r}" for place in range(len(frame))] if None in terms else ""
     bad = np.array([*(group is None for group in terms), False])[codes]
     advice = "a cell is a list such as ['cardiomegaly', 'pleural effusion']; mend it"
-    source.bad_rows(path, "bad label value", bad, frame["row"].to_numpy(), messages, advice)
+    rows = frame["row"].to_numpy()
+    source.bad_rows(path, "bad label value", bad, rows, lambda place: f"Labels is {cells[codes[place]]!r}", advice)
     silent = {_normal(term) for term in source.config.no_label}
     kept = _kept_methods(source, path, frame)
     findings = {}

@@ -33,8 +33,8 @@ def views(source: Source, path: Path, cells: pd.Series, rows: np.ndarray, words:
     """Views of the cells by `words`; blank is `unknown`; any other word is a problem."""
     found = translate(cells, words)
     bad = (found.isna() & cells.notna()).to_numpy()
-    messages = [f"unknown view '{cell}'" for cell in cells] if bad.any() else ""
-    source.bad_rows(path, "unknown view", bad, rows, messages, f"known views: {', '.join(sorted(words))}")
+    advice = f"known views: {', '.join(sorted(words))}"
+    source.bad_rows(path, "unknown view", bad, rows, lambda place: f"unknown view '{cells.iat[place]}'", advice)
     return found.fillna("unknown")
 
 
@@ -43,14 +43,14 @@ def column_findings(
 ) -> dict[str, np.ndarray]:
     """Findings int8 [n] per disease from the columns that the label map names; bad values are problems."""
     by_name: dict[str, np.ndarray] = {}
+    advice = f"labels are {'1, 0, -1 or blank' if uncertain else '1 or 0'}; mend the cell"
+    rows = frame["row"].to_numpy()
     for name in dict.fromkeys(name for names in source.config.labels.values() for name in names if name in frame):
-        by_name[name] = from_numbers(frame[name], uncertain=uncertain)
-        bad = by_name[name] == INVALID
-        if bad.any():
-            messages = [f"'{name}' is '{cell}'" for cell in frame[name]]
-            known = "1, 0, -1 or blank" if uncertain else "1 or 0"
-            rows = frame["row"].to_numpy()
-            source.bad_rows(path, "bad label value", bad, rows, messages, f"labels are {known}; mend the cell")
+        cells = frame[name]
+        by_name[name] = from_numbers(cells, uncertain=uncertain)
+        for place in np.flatnonzero(by_name[name] == INVALID).tolist():
+            text = f"'{name}' is '{cells.iat[place]}'"
+            source.problem("bad label value", source.name(path), text, int(rows[place]), advice)
     return {
         disease: strongest([by_name[name] for name in source.config.labels[disease] if name in by_name], len(frame))
         for disease in DISEASES

@@ -7,7 +7,7 @@ import difflib
 import gzip
 import io
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,10 +116,12 @@ class Source:
         text = self._content(path)
         return [] if text is None else [line.strip() for line in text.decode("utf-8").splitlines()]
 
-    def bad_rows(self, path: Path, kind: str, bad: np.ndarray, rows: np.ndarray, messages: object, advice: str) -> None:
-        """Note one problem per row where `bad`; `messages` is one text for all or a sequence of n."""
-        for place in np.flatnonzero(bad):
-            text = messages if isinstance(messages, str) else messages[place]  # type: ignore[index]
+    def bad_rows(
+        self, path: Path, kind: str, bad: np.ndarray, rows: np.ndarray, tell: str | Callable[[int], str], advice: str
+    ) -> None:
+        """Note one problem per place where `bad`; `tell` is the message, or gives that of a place."""
+        for place in np.flatnonzero(bad).tolist():
+            text = tell if isinstance(tell, str) else tell(place)
             self.problem(kind, self.name(path), text, row=int(rows[place]), advice=advice)
 
     def _matches(self, pattern: str) -> list[Path]:

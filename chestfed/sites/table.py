@@ -149,11 +149,8 @@ def _blank_names(raw: pd.DataFrame) -> list[Problem]:
 def _escaping_paths(raw: pd.DataFrame) -> list[Problem]:
     paths = raw["image"].fillna("").astype("str").str.replace("\\", "/", regex=False)
     bad = paths.str.contains(r"(?:^|/)(?:/|[A-Za-z]:|\.\.(?:/|$))").to_numpy(dtype=bool)
-    images = raw["image"].tolist() if bad.any() else []
     advice = "image paths are relative to the site's root and stay inside it; mend the row"
-    return _problems(
-        raw, bad, "path outside the root", lambda place: f"'{images[place]}' leaves the site's root", advice
-    )
+    return _problems(raw, bad, "path outside the root", lambda _: "the image's path leaves the site's root", advice)
 
 
 def _duplicate_images(raw: pd.DataFrame) -> list[Problem]:
@@ -162,7 +159,7 @@ def _duplicate_images(raw: pd.DataFrame) -> list[Problem]:
 
     def tell(place: int) -> str:
         earlier = int(first[place])
-        return f"image '{raw['image'].iat[place]}' stands already at {_where(raw, earlier)}"
+        return f"the image of this row stands already at {_where(raw, earlier)}"
 
     return _problems(raw, bad, "duplicate image", tell, "keep one row per image")
 

@@ -122,8 +122,10 @@ def _boxes(source: Source, path: Path) -> pd.DataFrame | None:
     rows = frame["row"].to_numpy()
     known = (*LOCAL, NO_FINDING)
     unknown = (~frame["class_name"].isin(known)).to_numpy()
-    messages = [f"unknown finding '{cell}'" for cell in frame["class_name"]] if unknown.any() else ""
-    source.bad_rows(path, "bad label value", unknown, rows, messages, f"known findings: {', '.join(known)}")
+    cells, advice = frame["class_name"], f"known findings: {', '.join(known)}"
+    source.bad_rows(
+        path, "bad label value", unknown, rows, lambda place: f"unknown finding '{cells.iat[place]}'", advice
+    )
     vote = frame.groupby(["image_id", "rad_id"], sort=False, dropna=False).ngroup().to_numpy()
     votes = frame[["image_id", "rad_id", "row"]].drop_duplicates(["image_id", "rad_id"]).reset_index(drop=True)
     # The challenge dropped some findings, Edema among them: there they are blank, not negative.

@@ -156,7 +156,7 @@ def test_a_patient_in_train_and_valid_is_refused(tmp_path: Path) -> None:
         (row(P2, labels={"Edema": "yes"}), "bad label value", "'Edema' is 'yes'"),
         (row(P2, "Sideways,AP"), "unknown view", "unknown view 'Sideways'"),
         (row(P2, "Frontal,XX"), "unknown view", "unknown view 'XX'"),
-        (row("00002.jpg"), "unknown path", "Path '00002.jpg'"),
+        (row("00002.jpg"), "unknown path", "Path does not end in (train, valid or test)/patientN"),
         (row(P2.replace("view1", "../view1")), "unknown path", "Path"),
         (row(P2)[:-4] + "\n", "malformed row", "16 cells where the header has 19"),
         (row(P1), "duplicate image", "train.csv:2"),
