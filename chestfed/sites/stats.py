@@ -6,7 +6,7 @@ as it stands in the training list.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from chestfed.sites.config import SPLITS
 from chestfed.sites.table import SiteTable
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
 #: What a row of the table counts: one split, all of them, or the figures that the paper prints.
 ALL, PAPER = "all", "paper"
@@ -46,38 +46,38 @@ def dataset_table(tables: Sequence[SiteTable]) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(counts, "Int64"))
 
 
-def render(frame: pd.DataFrame) -> Table:
-    """The table of `dataset_table` for a terminal: ratios to three decimals, missing labels in a last column."""
+def render(frame: pd.DataFrame) -> RenderableType:
+    """The table of `dataset_table` for a terminal: ratios to three decimals; views and missing labels below it."""
+    from rich import box
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     synthetic = "SYNTHETIC hospitals: " if frame["synthetic"].any() else ""
-    shown = Table(title=f"{synthetic}images and positive ratios", title_justify="left", caption_justify="left")
-    shown.caption = (
-        "ratio: positives among labelled rows, repeated training rows counted; paper: Table 2 of the CODASCA paper"
-    )
+    shown = Table(title=f"{synthetic}images and positive ratios", title_justify="left", box=box.SIMPLE_HEAD)
     for name in ("site", "part"):
-        shown.add_column(name)
-    for name in ("images", "patients", "rows", *(TITLES[disease] for disease in DISEASES)):
-        shown.add_column(name, justify="right")
-    shown.add_column("views")
-    shown.add_column("missing labels")
+        shown.add_column(name, overflow="fold")
+    for name, width in (("images", 7), ("patients", 8), ("rows", 7), *((TITLES[disease], 5) for disease in DISEASES)):
+        shown.add_column(name, justify="right", overflow="fold", min_width=width)
+    notes = []
     for row in frame.to_dict("records"):
+        paper = row["part"] == PAPER
         ratios = ["-" if pd.isna(row[disease]) else f"{row[disease]:.3f}" for disease in DISEASES]
-        lacking = {TITLES[disease]: row[f"{disease}_missing"] for disease in DISEASES}
-        lacking = {name: count for name, count in lacking.items() if not pd.isna(count) and count > 0}
-        same = len(lacking) == len(DISEASES) and len(set(lacking.values())) == 1
-        missing = f"{next(iter(lacking.values())):,} each" if same else ""
-        shown.add_row(
-            "" if row["part"] == PAPER else str(row["title"]),
-            str(row["part"]),
-            *("" if pd.isna(row[name]) else f"{row[name]:,}" for name in ("images", "patients", "rows")),
-            *ratios,
-            "" if pd.isna(row["views"]) else str(row["views"]),
-            missing or ", ".join(f"{name} {count:,}" for name, count in lacking.items()),
-            style="dim" if row["part"] == PAPER else None,
-            end_section=row["part"] == PAPER,
-        )
-    return shown
+        counts = ["" if pd.isna(row[name]) else f"{row[name]:,}" for name in ("images", "patients", "rows")]
+        title = "" if paper else str(row["title"])
+        shown.add_row(title, str(row["part"]), *counts, *ratios, style="dim" if paper else None, end_section=paper)
+        if not paper:
+            notes.append(f"{row['title']}, {row['part']}: {row['views']}; missing labels: {_missing(row)}")
+    notes.append(
+        "Ratio: positives among labelled rows, repeated training rows counted. Paper: Table 2 of the CODASCA paper."
+    )
+    return Group(shown, Text("\n".join(notes)))
+
+
+def _missing(row: Mapping[Hashable, object]) -> str:
+    """`none`, or the count per disease."""
+    counts = {TITLES[disease]: int(str(row[f"{disease}_missing"])) for disease in DISEASES}
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"
 
 
 def _row(table: SiteTable, part: str) -> dict[str, object]:

@@ -20,7 +20,7 @@ from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABE
 RAW_COLUMNS = ("image", "patient", "study", "view", "split", "sex", "age", "row", "file", "inverted")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SiteTable:
     """One site's images and labels. `frame` has the columns that `docs/design.md` lists.
 
