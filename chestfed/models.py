@@ -39,7 +39,7 @@ class ModelConfig(StrictModel):
         None, description="safetensors or .pth file to start from (MONAI or torchvision names); null: random"
     )
     init_features: int = Field(16, ge=1, description="channels after the first convolution")
-    growth_rate: int = Field(12, ge=1, description="channels that each layer adds")
+    growth_rate: int = Field(8, ge=1, description="channels that each layer adds")
     blocks: list[int] = Field([2, 2, 2, 2], description="layers per dense block")
     bottleneck: int = Field(2, ge=1, description="width of the 1x1 convolutions, in growth rates")
     norm: Literal["batch", "group"] = Field(

@@ -20,14 +20,15 @@ def change_body(body: Body, severity: Mapping[str, float], sides: Sides) -> Body
     """Cardiomegaly widens the heart; atelectasis takes volume: a raised diaphragm, the mediastinum drawn to its side."""
     ratio = body.heart_ratio
     if severity["cardiomegaly"]:
-        ratio = max(ratio, 0.47) + 0.02 + 0.17 * severity["cardiomegaly"]
+        ratio = max(ratio, 0.47) + 0.03 + 0.18 * severity["cardiomegaly"]
     lost, side = severity["atelectasis"], sides["atelectasis"]
+    rise = 0.05 + 0.16 * lost if lost else 0.0
     return replace(
         body,
         heart_ratio=ratio,
         shift=body.shift + 0.06 * lost * side,
-        diaphragm_right=body.diaphragm_right - (0.13 * lost if side < 0 else 0),
-        diaphragm_left=body.diaphragm_left - (0.13 * lost if side > 0 else 0),
+        diaphragm_right=body.diaphragm_right - (rise if side < 0 else 0),
+        diaphragm_left=body.diaphragm_left - (rise if side > 0 else 0),
     )
 
 
@@ -63,7 +64,7 @@ def _edema(body: Body, lung: np.ndarray, severity: float, rng: np.random.Generat
     x, y = grid()
     wings = np.exp(-(((np.abs(x) - 0.26) / 0.24) ** 2) - ((y - 0.0) / 0.36) ** 2)
     mottled = 1 + 0.35 * smooth_noise(rng, 12)
-    haze = (0.05 + 0.20 * severity) * wings * np.clip(mottled, 0.2, 2)
+    haze = (0.03 + 0.14 * severity) * wings * np.clip(mottled, 0.2, 2)
     upper = 0.10 * severity * np.abs(smooth_noise(rng, 22)) * soft(-y - 0.1, 0.1)
     edge = body.lung_width * 1.0
     lines = np.zeros_like(lung)
@@ -71,7 +72,7 @@ def _edema(body: Body, lung: np.ndarray, severity: float, rng: np.random.Generat
         side = rng.choice([-1, 1])
         level = rng.uniform(0.12, 0.40)
         near = np.exp(-(((y - level) / 0.007) ** 2)) * soft(side * x - edge + rng.uniform(0.07, 0.14), 0.015)
-        lines += 0.12 * near
+        lines += 0.09 * near
     return lung * (haze + upper + lines * (0.5 + severity))
 
 
@@ -79,14 +80,14 @@ def _consolidation(lung: np.ndarray, side: int, severity: float, rng: np.random.
     """A focal fluffy opacity in one lung, with air bronchograms as dark branches in it."""
     x, y = grid()
     centre_x, centre_y = side * rng.uniform(0.24, 0.46), rng.uniform(-0.45, 0.25)
-    radius = rng.uniform(0.13, 0.2) + 0.07 * severity
+    radius = rng.uniform(0.15, 0.22) + 0.08 * severity
     angle = rng.uniform(0, np.pi)
     u, v = x - centre_x, y - centre_y
     along, across = u * np.cos(angle) + v * np.sin(angle), -u * np.sin(angle) + v * np.cos(angle)
     ragged = 0.28 * smooth_noise(rng, 16)
     focus = soft(1 - (along / radius) ** 2 - (across / (radius * 0.75)) ** 2 + ragged, 0.22)
     branches = np.exp(-((np.sin(9 * along + 4 * across) / 0.25) ** 2)) * np.exp(-((across / 0.1) ** 2))
-    return lung * focus * (0.11 + 0.26 * severity) * (1 - 0.25 * branches)
+    return lung * focus * (0.22 + 0.30 * severity) * (1 - 0.25 * branches)
 
 
 def _atelectasis(body: Body, lung: np.ndarray, side: int, severity: float, rng: np.random.Generator) -> np.ndarray:
@@ -99,9 +100,9 @@ def _atelectasis(body: Body, lung: np.ndarray, side: int, severity: float, rng: 
         centre = side * rng.uniform(0.26, 0.42)
         distance = y - level - slope * (x - centre)
         length = rng.uniform(0.13, 0.22)
-        density += np.exp(-((distance / 0.014) ** 2)) * soft(length - np.abs(x - centre), 0.03)
+        density += np.exp(-((distance / 0.02) ** 2)) * soft(length - np.abs(x - centre), 0.03)
     crowded = np.exp(-(((y - base) / 0.10) ** 2))
-    return lung * ((0.12 + 0.16 * severity) * density + (0.03 + 0.12 * severity) * crowded)
+    return lung * ((0.20 + 0.22 * severity) * density + (0.08 + 0.16 * severity) * crowded)
 
 
 def _effusion(picture: np.ndarray, body: Body, side: int, severity: float) -> np.ndarray:

@@ -48,10 +48,22 @@ class Pretrain(StrictModel):
     batch_size: int = Field(32, ge=1)
     lr: float = Field(1e-5, gt=0, description="Adam's step size")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty")
+    schedule: Literal["constant", "cosine"] = Field(
+        "constant", description="cosine: the step size rises for a tenth of the steps, then falls to 0 as a cosine"
+    )
 
     def steps(self, rows: int) -> int:
         """Number of batches for `rows` training rows (repeated ones counted)."""
         return max(1, math.ceil(self.epochs * rows / self.batch_size))
+
+    def lr_at(self, step: int, steps: int) -> float:
+        """Step size of a step, counted from 0: a function of the counter alone, so there is no state to save."""
+        if self.schedule == "constant":
+            return self.lr
+        warm = max(1, steps // 10)
+        if step < warm:
+            return self.lr * (step + 1) / warm
+        return self.lr * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm))) / 2
 
 
 class Federated(StrictModel):

@@ -71,7 +71,8 @@ def pretrain(
             batches.seek(done)
             until = min(done + CHECKPOINT_STEPS, steps)
             with client.training(buffers):
-                for _ in range(done, until):
+                for step in range(done, until):
+                    adam.param_groups[0]["lr"] = settings.lr_at(step, steps)
                     weights.grad = client.gradients(vector, empty)[0]
                     adam.step()
             if not torch.isfinite(vector).all():
