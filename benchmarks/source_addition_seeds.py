@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/source_addition_seeds.py --seeds 1,2,3 --out runs
 
 Each seed is one whole study (`chestfed study --set seed=S`), so finished ones are found again. The difference is
-paired: the same test images under both models, averaged over the seeds; its interval is a patient-clustered bootstrap over
-the test patients, for these trained models. The spread over seeds is given apart.
+paired: the same test images under both models, averaged over the seeds; its interval is a patient-clustered bootstrap
+over the test patients, for these trained models. The spread over seeds is given apart.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ One folder per site and kind of preprocessing:
         pixels.u8       records of size x size bytes, one after the other
 
 The key of an image is a keyed hash of its path, size, time of change and inversion: no file name or patient id is
-stored, and a file that changes is decoded anew. Pixels reach the disk before their index entries, so a process that is killed
-loses the last batch at most; one process writes at a time, and any number read.
+stored, and a file that changes is decoded anew. Pixels reach the disk before their index entries, so a process that is
+killed loses the last batch at most; one process writes at a time, and any number read.
 """
 
 from __future__ import annotations
@@ -243,6 +243,11 @@ def _decoded(jobs: Sequence[tuple[str, bool, Preprocess]], workers: int) -> Iter
         yield from map(_decode_one, jobs)
         return
     # Spawned, not forked: the parent may have threads. Chunks bound what is in flight.
+    if multiprocessing.parent_process() is not None:
+        raise ChestfedError(
+            "images cannot be decoded in parallel from a process that was itself started by multiprocessing: put your "
+            "script's code under `if __name__ == '__main__':`, or call fill_cache with workers=1"
+        )
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
         ahead = _BATCH * workers * 2

@@ -12,6 +12,7 @@ Messages give the reason and never the content of a header, which may name a pat
 
 from __future__ import annotations
 
+import logging
 import warnings
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ def _decode_dicom(path: Path) -> np.ndarray:
     import pydicom
     from pydicom.pixels import apply_modality_lut, apply_voi_lut
 
+    logging.getLogger("pydicom").setLevel(logging.CRITICAL)  # its messages may quote header values
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -38,7 +38,7 @@ class Body:
 
 @cache
 def grid() -> tuple[np.ndarray, np.ndarray]:
-    """x and y of every pixel, float32 `[size, size]`."""
+    """X and y of every pixel, float32 `[size, size]`."""
     line = np.linspace(-1, 1, SIZE, dtype=np.float32)
     return np.broadcast_to(line, (SIZE, SIZE)), np.broadcast_to(line[:, None], (SIZE, SIZE))
 
@@ -79,8 +79,14 @@ def lungs(body: Body) -> tuple[np.ndarray, np.ndarray]:
         middle = 0.06 + body.lung_width * 0.52
         half = body.lung_width * 0.50 * np.clip(0.62 + 0.52 * (y - body.lung_top), 0.3, 1.0)
         outer = half - np.abs(u - middle * np.clip(0.72 + 0.35 * (y - body.lung_top), 0.6, 1.06))
-        dome = base + 1.2 * (u - middle * 0.85) ** 2 - 0.02  # the diaphragm: highest near the middle, angles at both ends
-        masks.append((soft(outer, 0.018) * soft(y - body.lung_top - 0.3 * (u - 0.25) ** 2, 0.02) * soft(dome - y, 0.012)).astype(np.float32))
+        dome = (
+            base + 1.2 * (u - middle * 0.85) ** 2 - 0.02
+        )  # the diaphragm: highest near the middle, angles at both ends
+        masks.append(
+            (soft(outer, 0.018) * soft(y - body.lung_top - 0.3 * (u - 0.25) ** 2, 0.02) * soft(dome - y, 0.012)).astype(
+                np.float32
+            )
+        )
     return masks[0], masks[1]
 
 
@@ -96,7 +102,9 @@ def render_healthy(body: Body, right: np.ndarray, left: np.ndarray) -> np.ndarra
     """Attenuation of the healthy chest, float32 `[size, size]`, about 0 to 1.2."""
     x, y = grid()
     lung = right + left
-    trunk = soft(body.width - np.abs(x) * (1 + 0.12 * np.clip(-y, 0, 1)), 0.03) * soft(y + 1.05 - 0.25 * (1 - x**2), 0.08)
+    trunk = soft(body.width - np.abs(x) * (1 + 0.12 * np.clip(-y, 0, 1)), 0.03) * soft(
+        y + 1.05 - 0.25 * (1 - x**2), 0.08
+    )
     picture = trunk * (0.52 + 0.16 * body.fat * (0.6 + 0.4 * y))
     picture = picture - 0.44 * lung
     below = soft(y - np.where(x < 0, body.diaphragm_right, body.diaphragm_left) - 0.06, 0.05)
@@ -105,7 +113,9 @@ def render_healthy(body: Body, right: np.ndarray, left: np.ndarray) -> np.ndarra
     middle = x - body.shift - body.tilt * y
     picture += 0.13 * soft(0.09 - np.abs(middle), 0.02)  # spine and great vessels
     picture += 0.02 * np.sin(2 * np.pi * y / 0.16) * soft(0.09 - np.abs(middle), 0.02)  # vertebrae
-    picture += 0.17 * soft(0.15 + 0.05 * (y + 0.5) - np.abs(middle - 0.02), 0.03) * soft(-y + 0.35, 0.1) * soft(y + 0.75, 0.1)
+    picture += (
+        0.17 * soft(0.15 + 0.05 * (y + 0.5) - np.abs(middle - 0.02), 0.03) * soft(-y + 0.35, 0.1) * soft(y + 0.75, 0.1)
+    )
     picture += 0.25 * heart(body) * np.clip(lung + 0.25, 0, 1)
 
     # Ribs: all pairs at once, as waves that run down towards the outside.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from chestfed.randomness import numpy_stream
 from chestfed.samples.acquisition import Device, expose
 from chestfed.samples.anatomy import draw_body, grid, lungs, render_healthy, smooth_noise, soft
 from chestfed.samples.patients import Film
 from chestfed.samples.signs import add_density, change_body
-from chestfed.randomness import numpy_stream
 
 
 def draw_film(film: Film, device: Device, seed: int, hospital: str) -> np.ndarray:

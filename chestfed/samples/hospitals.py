@@ -41,12 +41,20 @@ HOSPITALS: Final = (
     Hospital(
         "chexpert",
         "synthetic-chexpert",
-        train=300,
+        train=180,
         valid=VALID_PATIENTS,
         test=0,
         films=1.4,
         lateral=0.12,
-        mix=_mix((0.13, 0.28, 0.07, 0.26, 0.40), mean_age=61, female=0.42, portable=0.75, label_noise=0.04, subtle=0.3, uncertain=0.06),
+        mix=_mix(
+            (0.13, 0.28, 0.07, 0.26, 0.40),
+            mean_age=61,
+            female=0.42,
+            portable=0.75,
+            label_noise=0.04,
+            subtle=0.3,
+            uncertain=0.06,
+        ),
         device=Device(320, 390, 0.0, 1.0, 1.0, 0.5, 0.020, 0.15, "L", "PORTABLE"),
     ),
     Hospital(
@@ -57,7 +65,9 @@ HOSPITALS: Final = (
         test=40,
         films=1.3,
         lateral=0.0,
-        mix=_mix((0.025, 0.021, 0.042, 0.103, 0.119), mean_age=47, female=0.44, portable=0.4, label_noise=0.08, subtle=0.2),
+        mix=_mix(
+            (0.025, 0.021, 0.042, 0.103, 0.119), mean_age=47, female=0.44, portable=0.4, label_noise=0.08, subtle=0.2
+        ),
         device=Device(400, 400, -0.04, 1.12, 1.15, 0.7, 0.030, 0.30, "L"),
     ),
     Hospital(
@@ -68,7 +78,9 @@ HOSPITALS: Final = (
         test=0,
         films=1.2,
         lateral=0.15,
-        mix=_mix((0.089, 0.012, 0.015, 0.056, 0.064), mean_age=59, female=0.5, portable=0.12, label_noise=0.05, subtle=0.3),
+        mix=_mix(
+            (0.089, 0.012, 0.015, 0.056, 0.064), mean_age=59, female=0.5, portable=0.12, label_noise=0.05, subtle=0.3
+        ),
         device=Device(380, 360, 0.05, 0.90, 0.9, 0.4, 0.015, 0.10, "I"),
     ),
     Hospital(
@@ -79,7 +91,15 @@ HOSPITALS: Final = (
         test=15,
         films=1.7,
         lateral=0.15,
-        mix=_mix((0.196, 0.179, 0.047, 0.246, 0.237), mean_age=62, female=0.47, portable=0.65, label_noise=0.05, subtle=0.3, uncertain=0.05),
+        mix=_mix(
+            (0.196, 0.179, 0.047, 0.246, 0.237),
+            mean_age=62,
+            female=0.47,
+            portable=0.65,
+            label_noise=0.05,
+            subtle=0.3,
+            uncertain=0.05,
+        ),
         device=Device(360, 430, 0.02, 1.05, 1.05, 0.9, 0.025, 0.25, "L", "AP UPRIGHT"),
     ),
     Hospital(
@@ -90,7 +110,9 @@ HOSPITALS: Final = (
         test=30,
         films=1.0,
         lateral=0.0,
-        mix=_mix((0.153, 0.0, 0.024, 0.012, 0.069), mean_age=45, female=0.45, portable=0.0, label_noise=0.04, subtle=0.2),
+        mix=_mix(
+            (0.153, 0.0, 0.024, 0.012, 0.069), mean_age=45, female=0.45, portable=0.0, label_noise=0.04, subtle=0.2
+        ),
         device=Device(380, 340, -0.02, 0.85, 1.25, 0.3, 0.020, 0.20, "R"),
     ),
 )
@@ -134,8 +156,8 @@ def _films_of(hospital: Hospital, seed: int, number: int, split: str) -> list[Fi
 def _validation_set(hospital: Hospital, seed: int, first: int, share: float) -> list[Film]:
     """CheXpert's: 202 frontal images of 200 patients with the real numbers of positives, no doubt, no error.
 
-    Comes about by drawing patients with the same general state, and then setting, disease by disease, the highest latent
-    values positive.
+    Comes about by drawing patients with the same general state, and then setting, disease by disease, the highest
+    latent values positive.
     """
     rng = numpy_stream(seed, "samples", hospital.name, "validation set")
     patients = max(12, round(VALID_PATIENTS * share))

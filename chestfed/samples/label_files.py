@@ -65,7 +65,15 @@ def write_chexpert(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
 
 def write_chestxray8(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
     """`Data_Entry_2017_v2020.csv` and the two split lists."""
-    header = ["Image Index", "Finding Labels", "Follow-up #", "Patient ID", "Patient Age", "Patient Gender", "View Position"]
+    header = [
+        "Image Index",
+        "Finding Labels",
+        "Follow-up #",
+        "Patient ID",
+        "Patient Age",
+        "Patient Gender",
+        "View Position",
+    ]
     header += ["OriginalImage[Width", "Height]", "OriginalImagePixelSpacing[x", "y]"]
     words = ["Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Effusion"]
     rows = []
@@ -97,20 +105,29 @@ def write_padchest(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
         found = [term for term, value in zip(terms, film.said.values(), strict=True) if value == 1 and term]
         if film.said["atelectasis"] == 1:
             found.append(str(rng.choice(["atelectasis", "laminar atelectasis", "lobar atelectasis"])))
-        found += [term for term in ("aortic elongation", "scoliosis", "costophrenic angle blunting") if rng.random() < 0.05]
+        found += [
+            term for term in ("aortic elongation", "scoliosis", "costophrenic angle blunting") if rng.random() < 0.05
+        ]
         found = found or ["normal"]
         cells = [term + (" " if rng.random() < 0.05 else "") for term in found] + ([""] if rng.random() < 0.05 else [])
         lateral = film.view == "lateral"
-        projection = "L" if lateral else ("AP_horizontal" if film.view == "ap" and rng.random() < 0.5 else film.view.upper())
+        projection = (
+            "L" if lateral else ("AP_horizontal" if film.view == "ap" and rng.random() < 0.5 else film.view.upper())
+        )
         photometric = "MONOCHROME1" if layouts.padchest_inverted(film) else "MONOCHROME2"
         study = layouts.identifier("study", film.patient.number, film.study, length=20)
         person = [layouts.identifier("person", film.patient.number, length=20), 2017 - film.patient.age]
-        rows.append(
-            [index, layouts.padchest_name(film), layouts.padchest_folder(film), "20170101", study, *person]
-            + ["F" if film.patient.female else "M", "LATERAL" if lateral else "POSTEROANTERIOR", projection]
-            + ["Manual review of DICOM fields", "No", "DX", photometric, 1000 + index, "", _method(rng)]
-            + [str(cells), "[]", "[]", "[]", "[]"]
-        )
+        picture = [layouts.padchest_name(film), layouts.padchest_folder(film), "20170101", study]
+        position = [
+            "LATERAL" if lateral else "POSTEROANTERIOR",
+            projection,
+            "Manual review of DICOM fields",
+            "No",
+            "DX",
+        ]
+        sex = "F" if film.patient.female else "M"
+        record = [photometric, 1000 + index, "", _method(rng), str(cells), "[]", "[]", "[]", "[]"]
+        rows.append([index, *picture, *person, sex, *position, *record])
     _write_csv(root / "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv", header, rows)
 
 
@@ -130,7 +147,15 @@ def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed:
         height, width = hospital.device.height, hospital.device.width
         metadata.append([dicom, subject, study, "CHEST (PA AND LAT)", view, height, width, "21500101", "120000.0"])
         split.append([dicom, study, subject, names[film.split]])
-    header = ["dicom_id", "subject_id", "study_id", "PerformedProcedureStepDescription", "ViewPosition", "Rows", "Columns"]
+    header = [
+        "dicom_id",
+        "subject_id",
+        "study_id",
+        "PerformedProcedureStepDescription",
+        "ViewPosition",
+        "Rows",
+        "Columns",
+    ]
     _write_csv(root / "mimic-cxr-2.0.0-chexpert.csv.gz", ["subject_id", "study_id", *columns], studies.values())
     _write_csv(root / "mimic-cxr-2.0.0-metadata.csv.gz", [*header, "StudyDate", "StudyTime"], metadata)
     _write_csv(root / "mimic-cxr-2.0.0-split.csv.gz", ["dicom_id", "study_id", "subject_id", "split"], split)
@@ -138,10 +163,25 @@ def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed:
 
 def write_vindr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
     """PhysioNet's layout: three radiologists' rows per training image, the consensus for test images."""
-    findings = ["Aortic enlargement", "Atelectasis", "Calcification", "Cardiomegaly", "Clavicle fracture", "Consolidation"]
+    findings = [
+        "Aortic enlargement",
+        "Atelectasis",
+        "Calcification",
+        "Cardiomegaly",
+        "Clavicle fracture",
+        "Consolidation",
+    ]
     findings += ["Edema", "Emphysema", "Enlarged PA", "ILD", "Infiltration", "Lung Opacity", "Lung cavity", "Lung cyst"]
     findings += ["Mediastinal shift", "Nodule/Mass", "Pleural effusion", "Pleural thickening", "Pneumothorax"]
-    findings += ["Pulmonary fibrosis", "Rib fracture", "Other lesion", "COPD", "Lung tumor", "Pneumonia", "Tuberculosis"]
+    findings += [
+        "Pulmonary fibrosis",
+        "Rib fracture",
+        "Other lesion",
+        "COPD",
+        "Lung tumor",
+        "Pneumonia",
+        "Tuberculosis",
+    ]
     findings += ["Other disease", "No finding"]
     names = {name: disease for name, disease in _OBSERVED.items() if name != "Pleural Effusion"}
     names["Pleural effusion"] = "pleural_effusion"

@@ -66,7 +66,9 @@ def mimic_ids(film: Film) -> tuple[int, int, str]:
     """subject_id, study_id, dicom_id."""
     subject = 10_000_000 + film.patient.number * 37
     study = 50_000_000 + film.patient.number * 100 + film.study
-    raw = identifier("mimic", subject, study, film.number, length=32) + identifier("tail", subject, study, film.number, length=8)
+    raw = identifier("mimic", subject, study, film.number, length=32) + identifier(
+        "tail", subject, study, film.number, length=8
+    )
     return subject, study, "-".join(raw[start : start + 8] for start in range(0, 40, 8))
 
 

@@ -1,7 +1,7 @@
 """Who comes to a hospital: patients, their studies and diseases, and what the label file says of them.
 
-The truth is drawn first; a label file then errs on a share of it, and in some hospitals calls a subtle finding uncertain or
-does not mention a disease that is not there.
+The truth is drawn first; a label file then errs on a share of it, and in some hospitals calls a subtle finding uncertain
+or does not mention a disease that is not there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Patient:
 class Film:
     """One image: who, in which study, how taken, and what is really there.
 
-    `severity` is 0 for an absent disease, else 0.15 to 1. `said` is what the label file says: 1, 0, or -1 for uncertain.
+    `severity` is 0 for an absent disease, else 0.15 to 1. `said` is the label file: 1, 0, or -1 (uncertain).
     """
 
     patient: Patient

@@ -17,7 +17,7 @@ Sides = Mapping[str, int]
 
 
 def change_body(body: Body, severity: Mapping[str, float], sides: Sides) -> Body:
-    """Cardiomegaly widens the heart; atelectasis takes volume: a raised diaphragm, the mediastinum drawn to its side."""
+    """Cardiomegaly widens the heart; atelectasis raises a diaphragm and draws the mediastinum to its side."""
     ratio = body.heart_ratio
     if severity["cardiomegaly"]:
         ratio = max(ratio, 0.47) + 0.03 + 0.18 * severity["cardiomegaly"]

@@ -107,7 +107,7 @@ def write_hospitals(
 _Job = tuple[Path, Hospital, Film, int]
 
 
-class _pool:  # noqa: N801 (reads as a function)
+class _pool:
     """Runs jobs one by one, or in spawned processes; results in order."""
 
     def __init__(self, workers: int) -> None:

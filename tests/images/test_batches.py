@@ -1,0 +1,115 @@
+"""Batches: normalised as documented, seekable, every row as often as it should be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chestfed.images.augment import Affine, Augment
+from chestfed.images.batches import EvalBatches, TrainBatches, normalise
+
+PLAIN = Augment(enabled=False)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Pictures of one grey level: row i is i everywhere."""
+
+    records: np.ndarray
+
+    def read(self, row: int) -> np.ndarray:
+        return np.full((16, 16), row, np.uint8)
+
+
+def batches(rows: int = 7, size: int = 3, **options: object) -> TrainBatches:
+    labels = np.stack([np.arange(rows), np.full(rows, np.nan)], axis=1).astype(np.float32)
+    settings = {"repeats": np.ones(rows, int), "augment": PLAIN, "workers": 0, "seed": 1, "name": "c", **options}
+    images = settings.pop("images", Images(np.arange(rows)))
+    return TrainBatches(images, labels, batch_size=size, **settings)  # type: ignore[arg-type]
+
+
+def test_tensors_are_normalised_with_imagenets_means_and_deviations() -> None:
+    grey = np.arange(2 * 4 * 5, dtype=np.uint8).reshape(2, 4, 5) * 6
+    for channels_last in (False, True):
+        found = normalise(grey, channels_last=channels_last)
+        assert found.shape == (2, 3, 4, 5)
+        assert found.dtype == torch.float32
+        for channel, (mean, std) in enumerate(((0.485, 0.229), (0.456, 0.224), (0.406, 0.225))):
+            np.testing.assert_allclose(found[:, channel].numpy(), (grey / 255 - mean) / std, atol=1e-5)
+    assert normalise(grey, channels_last=True).is_contiguous(memory_format=torch.channels_last)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 20), st.integers(0, 3))
+def test_going_to_a_position_gives_the_batches_that_running_there_gives(
+    rows: int, size: int, position: int, workers: int
+) -> None:
+    run = batches(rows, size)
+    for _ in range(position):
+        run.next()
+    there = batches(rows, size, workers=workers)
+    there.next()
+    there.seek(position)
+    for _ in range(3):
+        expected, found = run.next(), there.next()
+        assert torch.equal(expected.images, found.images)
+        assert torch.equal(expected.labels.nan_to_num(-1), found.labels.nan_to_num(-1))
+    there.close()
+    assert there.position == position + 3
+
+
+def test_every_epoch_has_every_readable_row_as_often_as_it_repeats() -> None:
+    repeats = np.array([1, 3, 1, 2, 1])
+    images = Images(np.array([0, 1, -1, 3, 4]))
+    train = batches(5, 7, repeats=repeats, images=images)  # 1 + 3 + 2 + 1: one epoch is one batch
+    epochs = [train.next().labels[:, 0].tolist() for _ in range(4)]
+    assert all(sorted(epoch) == [0, 1, 1, 1, 3, 3, 4] for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) > 1
+
+
+def test_labels_belong_to_their_images() -> None:
+    batch = batches(9, 9).next()
+    grey = batch.images[:, 0, 0, 0] * 0.229 * 255 + 0.485 * 255
+    torch.testing.assert_close(grey, batch.labels[:, 0], atol=1e-3, rtol=0)
+    assert torch.isnan(batch.labels[:, 1]).all()
+
+
+def test_two_clients_and_two_seeds_draw_differently() -> None:
+    orders = {
+        tuple(batches(9, 9, **option).next().labels[:, 0].tolist()) for option in ({}, {"name": "d"}, {"seed": 2})
+    }
+    assert len(orders) == 3
+
+
+def test_a_client_without_a_readable_image_is_refused() -> None:
+    with pytest.raises(ValueError, match="client 'c' has no readable training image"):
+        batches(2, 1, images=Images(np.array([-1, -1])))
+
+
+def test_augmentation_is_a_function_of_its_seed_and_stays_within_its_limits() -> None:
+    picture = np.zeros((120, 120), np.uint8)
+    picture[50:70, 50:70] = 255
+    affine = Affine(Augment())
+    assert np.array_equal(affine(picture, 3), affine(picture, 3))
+    assert np.array_equal(affine(picture, 3), Affine(Augment())(picture, 3))
+    centres, areas = [], []
+    for seed in range(60):
+        moved = affine(picture, seed).astype(float)
+        rows, columns = np.nonzero(moved > 127)
+        centres.append((rows.mean() - 59.5, columns.mean() - 59.5))
+        areas.append(np.sqrt(moved.sum() / 255) / 20)
+    assert np.abs(centres).max() <= 0.05 * 120 + 1.5
+    assert np.abs(centres).max() > 3
+    assert 0.93 < min(areas) < 0.98
+    assert 1.02 < max(areas) < 1.07
+    assert np.array_equal(Affine(PLAIN)(picture, 3), picture)
+
+
+def test_evaluation_goes_through_the_rows_in_order() -> None:
+    found = [batch.labels[:, 0].tolist() for batch in EvalBatches(Images(np.arange(5)), np.arange(5.0)[:, None], 2)]  # type: ignore[arg-type]
+    assert found == [[0, 1], [2, 3], [4]]

@@ -1,0 +1,191 @@
+"""The cache: made once, exact, without names, safe against interruption and a second process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from chestfed.errors import ChestfedError, ImageError, SiteError
+from chestfed.images import cache as module
+from chestfed.images.cache import fill_cache
+from chestfed.images.decode import decode
+from chestfed.images.preprocess import Preprocess
+
+SMALL = Preprocess(size=32)
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    root: Path
+    synthetic: bool
+    frame: pd.DataFrame
+
+
+def make_site(folder: Path, count: int = 6) -> Table:
+    """A site of small random pictures."""
+    root = folder / "site"
+    (root / "images").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    names = [f"images/patient{index:05d}.png" for index in range(count)]
+    for name in names:
+        Image.fromarray(rng.integers(0, 256, (40, 50), dtype=np.uint8)).save(root / name)
+    frame = pd.DataFrame({"image": names, "row": range(2, count + 2), "inverted": [i % 2 == 1 for i in range(count)]})
+    return Table("toy", root, True, frame)
+
+
+def expected(table: Table, row: int) -> np.ndarray:
+    return SMALL.apply(decode(table.root / table.frame["image"][row], inverted=bool(table.frame["inverted"][row])))
+
+
+def test_it_gives_back_what_decoding_and_resizing_give(tmp_path: Path) -> None:
+    table = make_site(tmp_path)
+    told: list[tuple[int, int]] = []
+    images = fill_cache(table, tmp_path / "cache", SMALL, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (6, 6)
+    for row in range(6):
+        np.testing.assert_array_equal(images.read(row), expected(table, row))
+    assert len(set(images.digests)) == 6
+
+
+def test_nothing_is_decoded_twice_and_rows_may_come_in_any_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_site(tmp_path)
+    first = fill_cache(table, tmp_path / "cache", SMALL)
+    monkeypatch.setattr(module, "_decode_one", lambda job: pytest.fail("decoded again"))
+    turned = Table("toy", table.root, True, table.frame.iloc[::-1].reset_index(drop=True))
+    again = fill_cache(turned, tmp_path / "cache", SMALL)
+    np.testing.assert_array_equal(again.records, first.records[::-1])
+
+
+def test_a_changed_file_or_another_size_is_decoded_anew(tmp_path: Path) -> None:
+    table = make_site(tmp_path)
+    fill_cache(table, tmp_path / "cache", SMALL)
+    Image.fromarray(np.full((40, 50), 7, np.uint8)).save(table.root / table.frame["image"][0])
+    assert (fill_cache(table, tmp_path / "cache", SMALL).read(0) == expected(table, 0)).all()
+    assert fill_cache(table, tmp_path / "cache", Preprocess(size=48)).read(0).shape == (48, 48)
+
+
+def test_processes_give_the_same_pixels(tmp_path: Path) -> None:
+    table = make_site(tmp_path, 70)
+    alone = fill_cache(table, tmp_path / "a", SMALL, workers=1)
+    together = fill_cache(table, tmp_path / "b", SMALL, workers=2)
+    assert alone.digests == together.digests
+
+
+def test_all_missing_and_unreadable_images_are_in_one_report_or_left_out_and_counted(tmp_path: Path) -> None:
+    table = make_site(tmp_path)
+    (table.root / table.frame["image"][1]).unlink()
+    (table.root / table.frame["image"][3]).write_bytes(b"")
+    with pytest.raises(SiteError) as caught:
+        fill_cache(table, tmp_path / "cache", SMALL)
+    text = str(caught.value)
+    assert "has 2 problems" in text
+    assert "images/patient00001.png:3: no such file" in text
+    assert "images/patient00003.png:5: the file is empty (0 bytes)" in text
+    assert "--skip-unreadable" in text
+    images = fill_cache(table, tmp_path / "cache", SMALL, skip_unreadable=True)
+    assert [problem.row for problem in images.quarantined] == [3, 5]
+    assert (images.records < 0).tolist() == [False, True, False, True, False, False]
+    with pytest.raises(ImageError, match="no readable image"):
+        images.read(1)
+
+
+def test_no_file_name_is_stored_and_the_salt_is_the_owners(tmp_path: Path) -> None:
+    table = make_site(tmp_path)
+    images = fill_cache(table, tmp_path / "cache", SMALL)
+    for file in images.folder.iterdir():
+        assert b"patient0" not in file.read_bytes()
+    if os.name != "nt":
+        assert (images.folder / "salt").stat().st_mode & 0o077 == 0
+
+
+def test_a_damaged_cache_is_noticed_when_it_is_read(tmp_path: Path) -> None:
+    table = make_site(tmp_path)
+    images = fill_cache(table, tmp_path / "cache", SMALL)
+    with (images.folder / "pixels.u8").open("r+b") as file:
+        file.write(b"\x00" * 900)
+    with pytest.raises(ImageError, match="is damaged: delete this folder"):
+        images.read(0)
+
+
+def test_a_full_disk_is_a_clear_error_and_what_was_decoded_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_site(tmp_path, 10)
+    monkeypatch.setattr(module, "_BATCH", 4)
+    original, calls = os.fsync, [0]
+
+    def fsync(descriptor: int) -> None:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise OSError(28, "No space left on device")
+        original(descriptor)
+
+    monkeypatch.setattr(module.os, "fsync", fsync)
+    with pytest.raises(ChestfedError, match=r"No space left on device.*What was decoded is kept"):
+        fill_cache(table, tmp_path / "cache", SMALL)
+    told: list[int] = []
+    images = fill_cache(table, tmp_path / "cache", SMALL, progress=lambda done, total: told.append(total))
+    assert set(told) == {6}
+    for row in range(10):
+        np.testing.assert_array_equal(images.read(row), expected(table, row))
+
+
+KILLER = """
+import os, signal, sys
+from pathlib import Path
+from chestfed.images import cache
+from tests.images.test_cache import SMALL, Table
+import pandas as pd
+cache._BATCH, moment, root = 3, sys.argv[1], Path(sys.argv[2])
+original, calls = os.fsync, [0]
+def fsync(descriptor):
+    calls[0] += 1
+    if calls[0] == 2 and moment == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    original(descriptor)
+    if calls[0] == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+cache.os.fsync = fsync
+frame = pd.read_pickle(root / "frame.pkl")
+cache.fill_cache(Table("toy", root / "site", True, frame), root / "cache", SMALL)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_process_killed_while_filling_loses_a_batch_at_most(tmp_path: Path, moment: str) -> None:
+    table = make_site(tmp_path, 10)
+    table.frame.to_pickle(tmp_path / "frame.pkl")
+    command = [sys.executable, "-c", KILLER, moment, str(tmp_path)]
+    killed = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    told: list[int] = []
+    images = fill_cache(table, tmp_path / "cache", SMALL, progress=lambda done, total: told.append(total))
+    assert set(told) == {7}
+    for row in range(10):
+        np.testing.assert_array_equal(images.read(row), expected(table, row))
+
+
+def test_two_processes_at_once_fill_one_cache(tmp_path: Path) -> None:
+    table = make_site(tmp_path, 40)
+    table.frame.to_pickle(tmp_path / "frame.pkl")
+    program = KILLER.split("original, calls")[0] + KILLER[KILLER.index("frame = pd") :]
+    command = [sys.executable, "-c", program, "-", str(tmp_path)]
+    both = [subprocess.Popen(command, cwd=Path(__file__).parents[2]) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    images = fill_cache(table, tmp_path / "cache", SMALL)
+    assert sorted(images.records) == list(range(40))
+    for row in range(40):
+        np.testing.assert_array_equal(images.read(row), expected(table, row))

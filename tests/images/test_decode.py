@@ -1,0 +1,207 @@
+"""Decoding: grey levels as documented, and every kind of bad file refused with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pydicom
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from pydicom.data import get_testdata_file
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian, JPEG2000Lossless, RLELossless
+
+from chestfed.errors import ImageError
+from chestfed.images import decode as module
+from chestfed.images.decode import decode
+
+RAMP = np.linspace(0, 1, 64 * 48, dtype=np.float32).reshape(64, 48)
+
+
+def dicom(stored: np.ndarray, **elements: object) -> Dataset:
+    dataset = Dataset()
+    dataset.file_meta = FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    dataset.SOPClassUID = dataset.file_meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"
+    dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = "1.2.3"
+    dataset.PatientName, dataset.PatientID = "Doe^Jane", "4711"
+    dataset.Rows, dataset.Columns = stored.shape
+    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
+    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 12, 11, 0
+    dataset.PixelData = stored.astype(np.uint16).tobytes()
+    for name, value in elements.items():
+        setattr(dataset, name, value)
+    return dataset
+
+
+def save(dataset: Dataset, path: Path) -> Path:
+    dataset.save_as(path, enforce_file_format=True)
+    return path
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "LA"])
+@pytest.mark.parametrize("suffix", [".png", ".jpg"])
+def test_8_bit_pictures_keep_their_grey_levels_whatever_their_mode(tmp_path: Path, mode: str, suffix: str) -> None:
+    if suffix == ".jpg" and mode not in ("L", "RGB"):
+        return
+    grey = (RAMP * 255).astype(np.uint8)
+    Image.fromarray(grey).convert(mode).save(tmp_path / f"a{suffix}", quality=100)
+    found = decode(tmp_path / f"a{suffix}")
+    assert found.dtype == np.uint8
+    assert np.abs(found.astype(int) - grey).max() <= (2 if suffix == ".jpg" else 0)
+
+
+def test_16_bit_png_is_stretched_between_its_percentiles_and_inverted_when_told(tmp_path: Path) -> None:
+    stored = (RAMP * 4095).astype(np.uint16)
+    Image.fromarray(stored).save(tmp_path / "a.png")
+    found = decode(tmp_path / "a.png")
+    low, high = np.percentile(stored, [0.5, 99.5])
+    expected = np.clip((stored - low) / (high - low), 0, 1) * 255
+    assert np.abs(found - expected).max() <= 0.51
+    np.testing.assert_array_equal(decode(tmp_path / "a.png", inverted=True), 255 - found)
+
+
+def test_what_a_file_is_is_read_from_its_content(tmp_path: Path) -> None:
+    Image.fromarray((RAMP * 255).astype(np.uint8)).save(tmp_path / "a.png")
+    (tmp_path / "a.png").rename(tmp_path / "a.jpg")
+    assert decode(tmp_path / "a.jpg").shape == RAMP.shape
+
+
+def test_dicom_goes_through_rescale_window_and_then_inversion(tmp_path: Path) -> None:
+    stored = (RAMP * 4095).astype(np.uint16)
+    elements = {"RescaleSlope": "2", "RescaleIntercept": "-1000", "WindowCenter": "3000", "WindowWidth": "2000"}
+    found = decode(save(dicom(stored, **elements), tmp_path / "a.dcm"))
+    expected = np.clip((stored * 2.0 - 1000 - 2000) / 2000, 0, 1) * 255
+    assert np.abs(found - expected).max() <= 1
+    inverted = decode(save(dicom(stored, PhotometricInterpretation="MONOCHROME1", **elements), tmp_path / "b.dcm"))
+    np.testing.assert_array_equal(inverted, 255 - found)
+
+
+def test_dicom_without_a_window_takes_its_percentiles_and_padding_is_black(tmp_path: Path) -> None:
+    stored = (200 + RAMP * 3000).astype(np.uint16)
+    stored[:4] = 0
+    plain = dicom(stored, PhotometricInterpretation="MONOCHROME1")
+    plain.add_new("PixelPaddingValue", "US", 0)
+    found = decode(save(plain, tmp_path / "a.dcm"))
+    assert not found[:4].any()
+    assert found[5].mean() > found[-1].mean()
+
+
+@pytest.mark.parametrize("syntax", [RLELossless, JPEG2000Lossless])
+def test_compressed_dicom_gives_the_same_pixels(tmp_path: Path, syntax: str) -> None:
+    stored = (RAMP * 4095).astype(np.uint16)
+    plain = decode(save(dicom(stored, WindowCenter="2047", WindowWidth="4096"), tmp_path / "a.dcm"))
+    packed = dicom(stored, WindowCenter="2047", WindowWidth="4096")
+    packed.compress(syntax, encoding_plugin="pylibjpeg")
+    np.testing.assert_array_equal(decode(save(packed, tmp_path / "b.dcm")), plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("rtplan.dcm", "without pixels"),
+        ("rtstruct.dcm", "not a JPEG, PNG or DICOM|without pixels"),
+        ("rtdose.dcm", "multi-frame"),
+        ("SC_rgb_rle.dcm", "colour"),
+        ("examples_palette.dcm", "neither MONOCHROME1 nor MONOCHROME2"),
+        ("MR_truncated.dcm", "damaged or unsupported"),
+        ("no_meta.dcm", "not a JPEG, PNG or DICOM"),
+    ],
+)
+def test_awkward_real_dicom_files_are_refused_with_a_reason(name: str, reason: str) -> None:
+    path = get_testdata_file(name, download=False)
+    assert isinstance(path, str)
+    with pytest.raises(ImageError, match=reason):
+        decode(Path(path))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CT_small.dcm",
+        "MR_small.dcm",
+        "MR_small_RLE.dcm",
+        "JPEG2000.dcm",
+        "MR_small_jpeg_ls_lossless.dcm",
+        "MR_small_jp2klossless.dcm",
+    ],
+)
+def test_real_dicom_files_of_several_transfer_syntaxes_are_read(name: str) -> None:
+    path = get_testdata_file(name, download=False)
+    assert isinstance(path, str)
+    grey = decode(Path(path))
+    assert grey.dtype == np.uint8
+    assert grey.std() > 5
+
+
+def test_dicom_without_a_transfer_syntax_is_refused_and_no_header_content_is_in_the_message(tmp_path: Path) -> None:
+    path = save(dicom((RAMP * 4095).astype(np.uint16)), tmp_path / "a.dcm")
+    data = pydicom.dcmread(path)
+    del data.PixelData
+    with pytest.raises(ImageError, match="without pixels") as caught:
+        decode(save(data, tmp_path / "b.dcm"))
+    assert "Doe" not in str(caught.value)
+    assert "4711" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"", "empty"), (b"hello world" * 50, "not a JPEG, PNG or DICOM"), (b"\x89PNG\r\n\x1a\n" + b"x" * 200, "damaged")],
+)
+def test_files_that_are_no_images_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "a.png").write_bytes(content)
+    with pytest.raises(ImageError, match=reason):
+        decode(tmp_path / "a.png")
+
+
+def test_a_missing_file_is_another_thing_than_a_damaged_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        decode(tmp_path / "a.png")
+
+
+def test_an_image_larger_than_any_radiograph_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.fromarray((RAMP * 255).astype(np.uint8)).save(tmp_path / "a.png")
+    monkeypatch.setattr(module, "MAX_PIXELS", 1000)
+    with pytest.raises(ImageError, match="refused unread"):
+        decode(tmp_path / "a.png")
+
+
+def a_file(kind: str, folder: Path) -> Path:
+    path = folder / kind
+    if kind == "dicom":
+        packed = dicom((RAMP * 4095).astype(np.uint16))
+        packed.compress(RLELossless, encoding_plugin="pylibjpeg")
+        return save(packed, path)
+    picture = (RAMP * 65535).astype(np.uint16) if kind == "png" else (RAMP * 255).astype(np.uint8)
+    Image.fromarray(picture).save(path, "PNG" if kind == "png" else "JPEG")
+    return path
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(["png", "jpeg", "dicom"]), st.floats(0, 1), st.integers(0, 255), st.booleans())
+def test_a_truncated_or_altered_file_gives_pixels_or_a_reason(
+    tmp_path: Path, kind: str, where: float, value: int, cut: bool
+) -> None:
+    data = bytearray(a_file(kind, tmp_path).read_bytes())
+    place = int(where * (len(data) - 1))
+    if cut:
+        del data[place:]
+    else:
+        data[place] = value
+    (tmp_path / "bad").write_bytes(bytes(data))
+    try:
+        assert decode(tmp_path / "bad").ndim == 2
+    except ImageError as error:
+        assert str(error)
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg", "dicom"])
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+def test_a_truncated_file_is_refused(tmp_path: Path, kind: str, share: float) -> None:
+    data = a_file(kind, tmp_path).read_bytes()
+    (tmp_path / "bad").write_bytes(data[: int(share * len(data))])
+    with pytest.raises(ImageError):
+        decode(tmp_path / "bad")
