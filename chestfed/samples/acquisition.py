@@ -13,8 +13,8 @@ from chestfed.samples.anatomy import SIZE, grid, soft
 class Device:
     """How a hospital takes pictures.
 
-    `exposure` and `contrast` act on the grey values (offset, factor), `gamma` bends them, `blur` is a radius in pixels of
-    the phantom, `noise` a deviation in grey values of 0..1, `collimation` the chance of a black border, `marker` the
+    `exposure` and `contrast` act on the grey values (offset, factor), `gamma` bends them, `blur` is a radius in pixels
+    of the phantom, `noise` a deviation in grey values of 0..1, `collimation` the chance of a black border, `marker` the
     letters burned in, `height` and `width` the picture's size.
     """
 

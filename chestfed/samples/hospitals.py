@@ -33,7 +33,7 @@ class Hospital:
 
 
 def _mix(prevalence: tuple[float, ...], **rest: float) -> CaseMix:
-    return CaseMix(dict(zip(DISEASES, prevalence, strict=True)), **rest)  # type: ignore[arg-type]
+    return CaseMix(dict(zip(DISEASES, prevalence, strict=True)), **rest)
 
 
 #: The prevalences are Table 2's but for CheXpert, whose paper row counts positives of two diseases twice.

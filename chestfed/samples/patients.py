@@ -1,7 +1,7 @@
 """Who comes to a hospital: patients, their studies and diseases, and what the label file says of them.
 
-The truth is drawn first; a label file then errs on a share of it, and in some hospitals calls a subtle finding uncertain
-or does not mention a disease that is not there.
+The truth is drawn first; a label file then errs on a share of it, and in some hospitals calls a subtle finding
+uncertain or does not mention a disease that is not there.
 """
 
 from __future__ import annotations

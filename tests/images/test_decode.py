@@ -193,9 +193,10 @@ def test_a_truncated_or_altered_file_gives_pixels_or_a_reason(
         data[place] = value
     (tmp_path / "bad").write_bytes(bytes(data))
     try:
-        assert decode(tmp_path / "bad").ndim == 2
-    except ImageError as error:
-        assert str(error)
+        grey = decode(tmp_path / "bad")
+    except ImageError:
+        return
+    assert (grey.ndim, grey.dtype) == (2, np.uint8)
 
 
 @pytest.mark.parametrize("kind", ["png", "jpeg", "dicom"])
