@@ -1,76 +1,157 @@
-"""From attenuation to a stored picture: exposure, contrast, blur, noise, collimation, markers, resolution."""
+"""From attenuation to grey: the X-ray machine, the detector and the processing of a hospital."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from chestfed.samples.anatomy import SIZE, grid, soft
+from chestfed.samples.frame import Frame
 
 
 @dataclass(frozen=True)
-class Device:
-    """How a hospital takes pictures.
+class Look:
+    """How a hospital's pictures look. Pairs are mean and deviation from picture to picture."""
 
-    `exposure` and `contrast` act on the grey values (offset, factor), `gamma` bends them, `blur` is a radius in pixels
-    of the phantom, `noise` a deviation in grey values of 0..1, `collimation` the chance of a black border, `marker` the
-    letters burned in, `height` and `width` the picture's size.
-    """
-
-    height: int
-    width: int
-    exposure: float
-    contrast: float
-    gamma: float
-    blur: float
+    shape: tuple[int, int]
+    """Stored height and width in pixels."""
+    field: tuple[float, float]
+    """Height in cm that the detector sees."""
+    scatter: tuple[float, float]
+    """Scattered radiation by primary, behind the mean chest: it flattens the contrast."""
     noise: float
-    collimation: float
-    marker: str
-    portable_marker: str = ""
+    """Deviation of the exposure behind the mean chest, as a share of it."""
+    blur: float
+    """Unsharpness in cm."""
+    black: tuple[float, float]
+    """Grey (0..1) of the lungs' darkest part."""
+    white: tuple[float, float]
+    """Grey of the densest part."""
+    gamma: tuple[float, float]
+    edges: float
+    """Strength of the manufacturer's edge enhancement."""
+    tilt: float
+    """Deviation in radians of the body's axis from the detector's."""
+    collimated: float
+    """Share of pictures with a border that the collimator left unexposed."""
+    marker: Literal["letter", "box", "disc", "dot"]
+    """Shape of the side marker."""
+    portable_word: str
+    """Burned into AP pictures; empty for none."""
+    portable_share: float = 1.0
+    """Share of AP pictures that carry it."""
 
 
-def expose(attenuation: np.ndarray, device: Device, rng: np.random.Generator, *, portable: bool) -> np.ndarray:
-    """Grey values float32 `[height, width]` in 0..1, bone bright."""
+def detector(look: Look, rng: np.random.Generator) -> Frame:
+    """Where the patient stands before the detector, on a working grid: nothing that is drawn is finer."""
+    height = 256
+    width = round(height * look.shape[1] / look.shape[0])
+    field = float(np.clip(rng.normal(*look.field), 30, 46))
+    scale = height / field
+    origin = (width / 2 + scale * rng.normal(0, 0.8), height * 0.5 + scale * rng.normal(0.3, 0.8))
+    return Frame(height, width, scale, origin, rng.normal(0, look.tilt))
+
+
+def expose(optical: np.ndarray, frame: Frame, look: Look, rng: np.random.Generator, *, portable: bool) -> np.ndarray:
+    """From line integrals to the picture as the hospital stores it, float32 `[height, width]` in 0..1, air dark."""
     import cv2
 
-    grey = attenuation
-    if portable:  # the heart nearer to the tube, a shorter distance: magnified and hazier
-        matrix = cv2.getRotationMatrix2D((SIZE / 2, SIZE / 2), float(rng.normal(0, 2.5)), 1.05)
-        grey = cv2.warpAffine(grey, matrix, (SIZE, SIZE), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    blur = device.blur + (0.4 if portable else 0)
-    if blur > 0:
-        grey = cv2.GaussianBlur(grey, (0, 0), blur)
-    factor = device.contrast * float(np.exp(rng.normal(0, 0.07)))
-    grey = (grey - 0.45) * factor + 0.45 + device.exposure + float(rng.normal(0, 0.03))
-    grey = np.clip(grey, 0.001, 1.3) ** (device.gamma * float(np.exp(rng.normal(0, 0.06))))
-    if rng.random() < device.collimation:
-        grey = grey * _field(rng)
-    picture = cv2.resize(grey.astype(np.float32), (device.width, device.height), interpolation=cv2.INTER_LINEAR)
-    noise = rng.standard_normal(picture.shape, dtype=np.float32)
-    picture += device.noise * noise * np.sqrt(np.clip(picture, 0.05, 1))
-    _burn_in(picture, device, rng, portable=portable)
-    return np.clip(picture, 0, 1)
+    primary = np.exp(-frame.blur(optical, look.blur))
+    coarse = optical[::3, ::3]
+    mean = float(np.exp(-np.median(coarse[coarse > 0.7])))
+    scatter = max(0.0, rng.normal(*look.scatter))
+    # Scatter comes from the body alone; where the beam meets the detector freely it would be blinding.
+    intensity = primary + scatter * frame.blur(np.minimum(primary, 4 * mean), 3.5)
+    dose = look.noise * float(rng.lognormal(0, 0.2))
+    grain = rng.standard_normal(intensity.shape, dtype=np.float32)
+    intensity += dose * np.sqrt(mean * intensity) * grain
+    logarithm = -np.log(np.maximum(intensity, 0.02 * mean))
+    grey = _developed(logarithm, look, frame, rng)
+    grey = cv2.resize(grey, look.shape[::-1], interpolation=cv2.INTER_CUBIC)
+    _collimate(grey, look, rng)
+    _mark(grey, look, rng, portable=portable)
+    return np.clip(grey, 0, 1, out=grey)
 
 
-def _field(rng: np.random.Generator) -> np.ndarray:
-    """The collimated field: 1 inside, nearly 0 outside."""
-    x, y = grid()
-    left, right, top, bottom = rng.uniform(0.86, 1.02, 4)
-    inside = soft(x + left, 0.006) * soft(right - x, 0.006) * soft(y + top, 0.006) * soft(bottom - y, 0.006)
-    return 0.04 + 0.96 * inside
+def _developed(logarithm: np.ndarray, look: Look, frame: Frame, rng: np.random.Generator) -> np.ndarray:
+    """Grey levels by the automatic window of the machine: the lungs to `black`, the middle to `white`."""
+    rows, columns = logarithm.shape
+    middle = logarithm[rows // 8 : -rows // 8 : 3, columns // 5 : -columns // 5 : 3]
+    low, high = (float(level) for level in np.percentile(middle, (3, 97)))
+    black, white = rng.normal(*look.black), rng.normal(*look.white)
+    grey = black + (white - black) / max(high - low, 0.2) * (logarithm - low)
+    if look.edges:
+        grey += look.edges * (grey - frame.blur(grey, 0.7))
+    gamma = look.gamma[0] * float(np.exp(rng.normal(0, look.gamma[1])))
+    # By table, which is faster. A soft shoulder: what is denser than the window is still told apart.
+    levels = np.linspace(0, 1.5, 4096)
+    levels = np.where(levels > 0.85, 0.85 + 0.15 * np.tanh((levels - 0.85) / 0.15), levels) ** gamma
+    places = np.clip(grey * (4095 / 1.5), 0, 4095).astype(np.int32)
+    return levels.astype(np.float32)[places]
 
 
-def _burn_in(picture: np.ndarray, device: Device, rng: np.random.Generator, *, portable: bool) -> None:
-    """Side marker and, for portable films, its label: letters, never a name or number."""
+def _collimate(grey: np.ndarray, look: Look, rng: np.random.Generator) -> None:
+    """Blacken what lies outside the collimator, a rectangle that is a little askew."""
     import cv2
 
-    height, width = picture.shape
-    scale = height / 420
-    ink = np.zeros(picture.shape, np.uint8)
-    corner = (int(width * rng.uniform(0.84, 0.9)), int(height * rng.uniform(0.08, 0.16)))
-    cv2.putText(ink, device.marker, corner, cv2.FONT_HERSHEY_SIMPLEX, scale, 255, max(1, round(2 * scale)))
-    if portable and device.portable_marker:
-        corner = (int(width * 0.03), int(height * rng.uniform(0.05, 0.1)))
-        cv2.putText(ink, device.portable_marker, corner, cv2.FONT_HERSHEY_PLAIN, scale, 240, max(1, round(scale)))
-    np.maximum(picture, ink.astype(np.float32) / 270, out=picture)
+    chosen = rng.random() < look.collimated
+    height, width = grey.shape
+    margins = rng.uniform(0.0, 0.075, 4) * (rng.random(4) < 0.6)
+    slant = rng.normal(0, 0.008, 4)
+    if not chosen:
+        return
+    left, top, right, bottom = margins
+    corners = np.array(
+        [
+            (left, top + slant[0]),
+            (1 - right, top + slant[1]),
+            (1 - right + slant[2], 1 - bottom),
+            (left + slant[3], 1 - bottom),
+        ]
+    )
+    mask = np.zeros(grey.shape, np.uint8)
+    cv2.fillConvexPoly(mask, np.rint(corners * (width, height)).astype(np.int32), 255, cv2.LINE_AA)
+    grey *= np.maximum(cv2.blur(mask, (3, 3)).astype(np.float32) / 255, 0.03)
+
+
+def _mark(grey: np.ndarray, look: Look, rng: np.random.Generator, *, portable: bool) -> None:
+    """Burn in the side marker, and the word for pictures from a portable machine."""
+    import cv2
+
+    height, width = grey.shape
+    size = height / 400 * rng.uniform(0.55, 0.8)
+    left_side = rng.random() < 0.5
+    spot = (int(width * rng.uniform(0.86, 0.93)), int(height * rng.uniform(0.05, 0.2)))
+    if not left_side:
+        spot = (width - spot[0] - int(12 * size), spot[1])
+    worded = rng.random() < look.portable_share
+    # The word stands in the other corner than the letter.
+    word_at = (int(width * (rng.uniform(0.02, 0.1) + (0 if left_side else 0.6))), int(height * rng.uniform(0.05, 0.1)))
+    # Two layers, for drawing text takes 8 bits: what is blackened, and what is lit.
+    plate, ink = np.zeros((2, height, width), np.uint8)
+    _draw_letter(plate, ink, look.marker, "L" if left_side else "R", spot, size)
+    if look.portable_word and portable and worded:
+        cv2.putText(ink, look.portable_word, word_at, cv2.FONT_HERSHEY_SIMPLEX, 0.7 * size, 250, 1, cv2.LINE_AA)
+    grey *= 1 - plate.astype(np.float32) * (0.96 / 255)
+    np.maximum(grey, ink.astype(np.float32) / 255, out=grey)
+
+
+def _draw_letter(
+    plate: np.ndarray, ink: np.ndarray, marker: str, letter: str, spot: tuple[int, int], size: float
+) -> None:
+    """The letter with what this hospital puts around it: a box, a disc, a lead dot, or nothing."""
+    import cv2
+
+    half = int(13 * size)
+    middle = (spot[0] + int(10 * size), spot[1] - int(10 * size))
+    if marker == "box":
+        corners = (middle[0] - half - 3, middle[1] - half - 3), (middle[0] + half + 3, middle[1] + half + 3)
+        cv2.rectangle(plate, *corners, 255, -1)
+        cv2.rectangle(ink, *corners, 250, 1)
+    elif marker == "disc":
+        cv2.circle(plate, middle, half + 5, 255, -1, cv2.LINE_AA)
+        cv2.circle(ink, middle, half + 5, 250, 1, cv2.LINE_AA)
+    elif marker == "dot":
+        cv2.circle(ink, (middle[0], middle[1] + 2 * half), max(2, half // 3), 250, -1, cv2.LINE_AA)
+    cv2.putText(ink, letter, spot, cv2.FONT_HERSHEY_SIMPLEX, size, 250, max(1, round(2 * size)), cv2.LINE_AA)

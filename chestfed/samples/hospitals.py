@@ -1,4 +1,4 @@
-"""The five hospitals: their patients, devices and sizes, near the source paper's Table 2, and unlike one another."""
+"""The five hospitals: their patients, machines and sizes, near the source paper's Table 2, and unlike one another."""
 
 from __future__ import annotations
 
@@ -9,179 +9,283 @@ import numpy as np
 
 from chestfed.diseases import DISEASES
 from chestfed.randomness import numpy_stream
-from chestfed.samples.acquisition import Device
-from chestfed.samples.patients import CaseMix, Film, draw_patient, draw_severities, draw_sides, report
+from chestfed.samples.acquisition import Look
+from chestfed.samples.patients import CaseMix, Film, Visit, draw_films, draw_patient
 
-#: CheXpert's validation set: images, of them frontal, patients, and positives among the frontal ones.
-VALID_IMAGES, VALID_FRONTAL, VALID_PATIENTS = 234, 202, 200
+#: CheXpert's validation set: positives among its 202 frontal images of 200 patients; 32 lateral ones go with them.
+VALID_FRONTAL, VALID_PATIENTS, VALID_LATERAL = 202, 200, 32
 VALID_POSITIVES: Final = dict(zip(DISEASES, (66, 42, 32, 75, 64), strict=True))
 
 
 @dataclass(frozen=True)
+class Size:
+    """How many images are written: all of them, or at most `at_most` per hospital and split."""
+
+    at_most: int | None = None
+
+    def of(self, images: int) -> int:
+        """That many of a split's images."""
+        return images if self.at_most is None else min(images, self.at_most)
+
+
+SIZES: Final = {"default": Size(), "tiny": Size(at_most=24)}
+
+
+@dataclass(frozen=True)
 class Hospital:
-    """One hospital. `train`, `valid` and `test` count patients; `films` is the mean number of images per patient."""
+    """One hospital.
+
+    `train`, `valid` and `test` count the images that the site's configuration uses: frontal ones, or all
+    (`counts_lateral`). `studies` is the mean number of studies per patient, `lateral` the share of them with a
+    lateral image.
+    """
 
     name: str
     folder: str
     train: int
     valid: int
     test: int
-    films: float
+    studies: float
     lateral: float
+    counts_lateral: bool
     mix: CaseMix
-    device: Device
+    look: Look
 
 
-def _mix(prevalence: tuple[float, ...], **rest: float) -> CaseMix:
-    return CaseMix(dict(zip(DISEASES, prevalence, strict=True)), **rest)
+def _by_disease(*values: float) -> dict[str, float]:
+    return dict(zip(DISEASES, values, strict=True))
 
 
-#: The prevalences are Table 2's but for CheXpert, whose paper row counts positives of two diseases twice.
+#: Prevalences are Table 2's; for CheXpert, whose row there counts the positives of two diseases twice, the single ones.
 HOSPITALS: Final = (
     Hospital(
         "chexpert",
         "synthetic-chexpert",
-        train=180,
-        valid=VALID_PATIENTS,
+        train=360,
+        valid=VALID_FRONTAL,
         test=0,
-        films=1.4,
-        lateral=0.12,
-        mix=_mix(
-            (0.13, 0.28, 0.07, 0.26, 0.40),
+        studies=1.2,
+        lateral=0.11,
+        counts_lateral=False,
+        mix=CaseMix(
+            _by_disease(0.122, 0.322, 0.068, 0.312, 0.403),
             mean_age=61,
-            female=0.42,
-            portable=0.75,
-            label_noise=0.04,
-            subtle=0.3,
-            uncertain=0.06,
+            female=0.41,
+            portable=0.72,
+            sick_portable=0.06,
+            noise=0.05,
+            subtle=0.12,
+            doubted_positives={"edema": 0.19, "atelectasis": 0.5},
+            doubted_negatives={"cardiomegaly": 0.035, "consolidation": 0.12, "pleural_effusion": 0.05},
         ),
-        device=Device(320, 390, 0.0, 1.0, 1.0, 0.5, 0.020, 0.15, "L", "PORTABLE"),
+        look=Look(
+            shape=(320, 390),
+            field=(36.5, 1.5),
+            scatter=(0.5, 0.1),
+            noise=0.035,
+            blur=0.05,
+            black=(0.16, 0.03),
+            white=(0.88, 0.03),
+            gamma=(1.0, 0.08),
+            edges=0.2,
+            tilt=0.02,
+            collimated=0.15,
+            marker="letter",
+            portable_word="PORTABLE",
+            portable_share=0.4,
+        ),
     ),
     Hospital(
         "chestxray8",
         "synthetic-chestxray8",
-        train=440,
+        train=560,
         valid=0,
-        test=40,
-        films=1.3,
+        test=60,
+        studies=1.6,
         lateral=0.0,
-        mix=_mix(
-            (0.025, 0.021, 0.042, 0.103, 0.119), mean_age=47, female=0.44, portable=0.4, label_noise=0.08, subtle=0.2
+        counts_lateral=True,
+        mix=CaseMix(
+            _by_disease(0.025, 0.021, 0.042, 0.103, 0.119),
+            mean_age=47,
+            female=0.44,
+            portable=0.33,
+            sick_portable=0.12,
+            noise=0.08,
+            subtle=0.05,
+            doubted_positives={},
+            doubted_negatives={},
         ),
-        device=Device(400, 400, -0.04, 1.12, 1.15, 0.7, 0.030, 0.30, "L"),
+        look=Look(
+            shape=(352, 352),
+            field=(38.5, 2.0),
+            scatter=(0.9, 0.15),
+            noise=0.055,
+            blur=0.09,
+            black=(0.12, 0.04),
+            white=(0.92, 0.03),
+            gamma=(0.86, 0.1),
+            edges=0.0,
+            tilt=0.03,
+            collimated=0.35,
+            marker="box",
+            portable_word="AP",
+        ),
     ),
     Hospital(
         "padchest",
         "synthetic-padchest",
-        train=440,
+        train=480,
         valid=0,
         test=0,
-        films=1.2,
-        lateral=0.15,
-        mix=_mix(
-            (0.089, 0.012, 0.015, 0.056, 0.064), mean_age=59, female=0.5, portable=0.12, label_noise=0.05, subtle=0.3
+        studies=1.3,
+        lateral=0.07,
+        counts_lateral=False,
+        mix=CaseMix(
+            _by_disease(0.089, 0.012, 0.015, 0.056, 0.064),
+            mean_age=59,
+            female=0.5,
+            portable=0.12,
+            sick_portable=0.1,
+            noise=0.06,
+            subtle=0.1,
+            doubted_positives={},
+            doubted_negatives={},
         ),
-        device=Device(380, 360, 0.05, 0.90, 0.9, 0.4, 0.015, 0.10, "I"),
+        look=Look(
+            shape=(368, 344),
+            field=(39.5, 1.5),
+            scatter=(0.6, 0.1),
+            noise=0.03,
+            blur=0.05,
+            black=(0.26, 0.03),
+            white=(0.80, 0.03),
+            gamma=(1.2, 0.07),
+            edges=0.1,
+            tilt=0.015,
+            collimated=0.1,
+            marker="dot",
+            portable_word="",
+        ),
     ),
     Hospital(
         "mimic-cxr",
         "synthetic-mimic-cxr",
-        train=360,
-        valid=15,
-        test=15,
-        films=1.7,
-        lateral=0.15,
-        mix=_mix(
-            (0.196, 0.179, 0.047, 0.246, 0.237),
+        train=640,
+        valid=20,
+        test=40,
+        studies=1.5,
+        lateral=0.1,
+        counts_lateral=True,
+        mix=CaseMix(
+            _by_disease(0.196, 0.179, 0.047, 0.246, 0.237),
             mean_age=62,
-            female=0.47,
-            portable=0.65,
-            label_noise=0.05,
-            subtle=0.3,
-            uncertain=0.05,
+            female=0.48,
+            portable=0.35,
+            sick_portable=0.3,  # a confounder: here the word in the corner says "ill"
+            noise=0.06,
+            subtle=0.12,
+            doubted_positives={"edema": 0.3, "atelectasis": 0.18},
+            doubted_negatives={"cardiomegaly": 0.03, "consolidation": 0.02, "pleural_effusion": 0.025},
         ),
-        device=Device(360, 430, 0.02, 1.05, 1.05, 0.9, 0.025, 0.25, "L", "AP UPRIGHT"),
+        look=Look(
+            shape=(400, 328),
+            field=(41.0, 1.5),
+            scatter=(0.7, 0.12),
+            noise=0.04,
+            blur=0.06,
+            black=(0.14, 0.03),
+            white=(0.86, 0.04),
+            gamma=(0.92, 0.08),
+            edges=0.55,
+            tilt=0.03,
+            collimated=0.3,
+            marker="disc",
+            portable_word="PORTABLE AP",
+        ),
     ),
     Hospital(
         "vindr",
         "synthetic-vindr",
-        train=340,
+        train=400,
         valid=0,
-        test=30,
-        films=1.0,
+        test=60,
+        studies=1.0,
         lateral=0.0,
-        mix=_mix(
-            (0.153, 0.0, 0.024, 0.012, 0.069), mean_age=45, female=0.45, portable=0.0, label_noise=0.04, subtle=0.2
+        counts_lateral=True,
+        mix=CaseMix(
+            _by_disease(0.153, 0.0, 0.024, 0.012, 0.069),
+            mean_age=45,
+            female=0.46,
+            portable=0.0,
+            sick_portable=0.0,
+            noise=0.05,
+            subtle=0.05,
+            doubted_positives={},
+            doubted_negatives={},
         ),
-        device=Device(380, 340, -0.02, 0.85, 1.25, 0.3, 0.020, 0.20, "R"),
+        look=Look(
+            shape=(380, 336),
+            field=(38.0, 1.5),
+            scatter=(0.4, 0.08),
+            noise=0.025,
+            blur=0.04,
+            black=(0.10, 0.03),
+            white=(0.84, 0.03),
+            gamma=(1.15, 0.08),
+            edges=0.35,
+            tilt=0.015,
+            collimated=0.2,
+            marker="letter",
+            portable_word="",
+        ),
     ),
 )
 
-#: Share of the default number of patients.
-SIZES: Final = {"default": 1.0, "tiny": 0.1}
 
-
-def draw_films(hospital: Hospital, seed: int, size: str) -> list[Film]:
-    """All films of a hospital, drawn from the seed; patients of one split only."""
-    share = SIZES[size]
+def films_of(hospital: Hospital, seed: int, size: Size) -> list[Film]:
+    """All images of a hospital; a patient is in one split only."""
     films: list[Film] = []
-    number = 0
-    for split, count in (("train", hospital.train), ("valid", hospital.valid), ("test", hospital.test)):
-        if split == "valid" and hospital.name == "chexpert":
-            films += _validation_set(hospital, seed, number, share)
-            number += count
+    for split, images in (("train", hospital.train), ("valid", hospital.valid), ("test", hospital.test)):
+        if not images:
             continue
-        for _ in range(max(3, round(count * share)) if count else 0):
-            number += 1
-            films += _films_of(hospital, seed, number, split)
+        rng = numpy_stream(seed, "samples", hospital.name, split)
+        first = 1 + max((film.patient.number for film in films), default=0)
+        if split == "valid" and hospital.name == "chexpert":
+            films += _validation_set(rng, hospital, first, size)
+        else:
+            visits = _visits(rng, hospital, first, size.of(images))
+            films += draw_films(rng, hospital.mix, visits, split, exact=False)
     return films
 
 
-def _films_of(hospital: Hospital, seed: int, number: int, split: str) -> list[Film]:
-    rng = numpy_stream(seed, "samples", hospital.name, "patient", number)
-    patient = draw_patient(rng, hospital.mix, number)
-    films = []
-    studies = 1 + int(rng.poisson(hospital.films - 1))
-    for study in range(1, studies + 1):
-        severity = draw_severities(rng, hospital.mix)
-        sides = draw_sides(rng)
-        said = report(rng, severity, hospital.mix) if split != "valid" else {d: int(s > 0) for d, s in severity.items()}
-        view = "ap" if rng.random() < hospital.mix.portable else "pa"
-        films.append(Film(patient, study, 1, view, split, severity, sides, said))
-        if rng.random() < hospital.lateral:
-            films.append(Film(patient, study, 2, "lateral", split, severity, sides, said))
-    return films
+def _visits(rng: np.random.Generator, hospital: Hospital, first: int, images: int) -> list[Visit]:
+    """Studies of patients numbered from `first`, until that many images are counted."""
+    visits: list[Visit] = []
+    number, counted = first, 0
+    while counted < images:
+        patient = draw_patient(rng, hospital.mix, number)
+        for study in range(1, 2 + int(rng.poisson(hospital.studies - 1))):
+            room = images - counted
+            if not room:
+                break
+            lateral = int(rng.random() < hospital.lateral) if room > 1 or not hospital.counts_lateral else 0
+            visits.append(Visit(patient, study, lateral, 1 + (lateral if hospital.counts_lateral else 0)))
+            counted += visits[-1].counted
+        number += 1
+    return visits
 
 
-def _validation_set(hospital: Hospital, seed: int, first: int, share: float) -> list[Film]:
-    """CheXpert's: 202 frontal images of 200 patients with the real numbers of positives, no doubt, no error.
-
-    Comes about by drawing patients with the same general state, and then setting, disease by disease, the highest
-    latent values positive.
-    """
-    rng = numpy_stream(seed, "samples", hospital.name, "validation set")
-    patients = max(12, round(VALID_PATIENTS * share))
-    frontal = patients + round(2 * share)
-    state = rng.standard_normal(frontal)
-    severities: list[dict[str, float]] = [{} for _ in range(frontal)]
-    for disease in DISEASES:
-        latent = 0.35 * state + 0.94 * rng.standard_normal(frontal)
-        positives = max(3, round(VALID_POSITIVES[disease] * frontal / VALID_FRONTAL))
-        chosen = set(np.argsort(-latent)[:positives].tolist())
-        for index in range(frontal):
-            drawn = float(0.18 + 0.82 * rng.beta(2.2, 1.6 + 2.4 * hospital.mix.subtle))
-            severities[index][disease] = drawn if index in chosen else 0.0
-    films = []
-    laterals = (VALID_IMAGES - VALID_FRONTAL) * patients // VALID_PATIENTS
-    for index, severity in enumerate(severities):
-        # The images beyond one per patient are second views of the first patients.
-        number, second = (first + index + 1, False) if index < patients else (first + index - patients + 1, True)
-        own = numpy_stream(seed, "samples", hospital.name, "patient", number)
-        patient = draw_patient(own, hospital.mix, number)
-        view = "ap" if rng.random() < hospital.mix.portable else "pa"
-        said = {disease: int(value > 0) for disease, value in severity.items()}
-        sides = draw_sides(rng)
-        films.append(Film(patient, 2 if second else 1, 1, view, "valid", severity, sides, said))
-        if index < laterals:
-            films.append(Film(patient, 1, 2, "lateral", "valid", severity, sides, said))
-    return films
+def _validation_set(rng: np.random.Generator, hospital: Hospital, first: int, size: Size) -> list[Film]:
+    """CheXpert's: its numbers of images, patients and positives; two patients have a second study; labels are exact."""
+    frontal = size.of(VALID_FRONTAL)
+    seconds = VALID_FRONTAL - VALID_PATIENTS if frontal == VALID_FRONTAL else 0
+    laterals = VALID_LATERAL * frontal // VALID_FRONTAL
+    visits = []
+    for place in range(frontal - seconds):
+        patient = draw_patient(rng, hospital.mix, first + place)
+        visits.append(Visit(patient, 1, int(place < laterals), 1))
+        if place < seconds:
+            visits.append(Visit(patient, 2, 0, 1))
+    ratios = {disease: count / VALID_FRONTAL for disease, count in VALID_POSITIVES.items()}
+    mix = CaseMix(**{**vars(hospital.mix), "prevalence": ratios})
+    return draw_films(rng, mix, visits, "valid", exact=True)

@@ -42,6 +42,15 @@ _OBSERVED: Final = {
     "Atelectasis": "atelectasis",
     "Pleural Effusion": "pleural_effusion",
 }
+_PADCHEST_COLUMNS: Final = (
+    *("", "ImageID", "ImageDir", "StudyDate_DICOM", "StudyID", "PatientID", "PatientBirth", "PatientSex_DICOM"),
+    *("ViewPosition_DICOM", "Projection", "MethodProjection", "Pediatric", "Modality_DICOM", "Manufacturer_DICOM"),
+    *("PhotometricInterpretation_DICOM", "PixelRepresentation_DICOM", "PixelAspectRatio_DICOM"),
+    *("SpatialResolution_DICOM", "BitsStored_DICOM", "WindowCenter_DICOM", "WindowWidth_DICOM", "Rows_DICOM"),
+    *("Columns_DICOM", "XRayTubeCurrent_DICOM", "Exposure_DICOM", "ExposureInuAs_DICOM", "ExposureTime"),
+    *("RelativeXRayExposure_DICOM", "ReportID", "Report", "MethodLabel", "Labels", "Localizations"),
+    *("LabelsLocalizationsBySentence", "labelCUIS", "LocalizationsCUIS"),
+)
 #: Name of the release that CheXpert's paths begin with; the folder here has another, as many users' have.
 RELEASE: Final = "CheXpert-v1.0-small"
 
@@ -80,72 +89,94 @@ def write_chestxray8(root: Path, films: Sequence[Film], hospital: Hospital, seed
     for film in films:
         rng = _row_stream(seed, hospital, film)
         findings = [word for word, value in zip(words, film.said.values(), strict=True) if value == 1]
-        findings += [word for word in ("Infiltration", "Pleural_Thickening", "Nodule") if rng.random() < 0.06]
+        findings += [word for word in ("Infiltration", "Pleural_Thickening") if rng.random() < 0.05]
+        findings += ["Nodule"] if film.nodule else []
         age = 412 if rng.random() < 0.004 else film.patient.age  # impossible ages, as in the release
         sex = "F" if film.patient.female else "M"
         person = [film.study - 1, film.patient.number, age, sex, film.view.upper()]
         text = "|".join(sorted(findings)) or "No Finding"
-        rows.append([layouts.chestxray8_name(film), text, *person, 1024, 1024, 0.168, 0.168])
+        rows.append([layouts.chestxray8_name(film), text, *person, *hospital.look.shape[::-1], 0.143, 0.143])
     _write_csv(root / "Data_Entry_2017_v2020.csv", header, rows)
     for name, split in (("train_val_list.txt", "train"), ("test_list.txt", "test")):
         names = [layouts.chestxray8_name(film) for film in films if film.split == split]
-        (root / name).write_text("\n".join(names) + "\n", encoding="utf-8")
+        (root / name).write_bytes(("\n".join(names) + "\n").encode())
 
 
 def write_padchest(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
     """The one CSV, with an unnamed first column as in the release."""
-    header = ["", "ImageID", "ImageDir", "StudyDate_DICOM", "StudyID", "PatientID", "PatientBirth", "PatientSex_DICOM"]
-    header += ["ViewPosition_DICOM", "Projection", "MethodProjection", "Pediatric", "Modality_DICOM"]
-    header += ["PhotometricInterpretation_DICOM", "ReportID", "Report", "MethodLabel", "Labels", "Localizations"]
-    header += ["LabelsLocalizationsBySentence", "labelCUIS", "LocalizationsCUIS"]
-    terms = ["cardiomegaly", "pulmonary edema", "consolidation", "", "pleural effusion"]
     rows = []
+    height, width = hospital.look.shape
     for index, film in enumerate(films):
         rng = _row_stream(seed, hospital, film)
-        found = [term for term, value in zip(terms, film.said.values(), strict=True) if value == 1 and term]
-        if film.said["atelectasis"] == 1:
-            found.append(str(rng.choice(["atelectasis", "laminar atelectasis", "lobar atelectasis"])))
-        found += [
-            term for term in ("aortic elongation", "scoliosis", "costophrenic angle blunting") if rng.random() < 0.05
-        ]
-        found = found or ["normal"]
-        cells = [term + (" " if rng.random() < 0.05 else "") for term in found] + ([""] if rng.random() < 0.05 else [])
         lateral = film.view == "lateral"
-        projection = (
-            "L" if lateral else ("AP_horizontal" if film.view == "ap" and rng.random() < 0.5 else film.view.upper())
-        )
-        photometric = "MONOCHROME1" if layouts.padchest_inverted(film) else "MONOCHROME2"
-        study = layouts.identifier("study", film.patient.number, film.study, length=20)
-        person = [layouts.identifier("person", film.patient.number, length=20), 2017 - film.patient.age]
-        picture = [layouts.padchest_name(film), layouts.padchest_folder(film), "20170101", study]
-        position = [
-            "LATERAL" if lateral else "POSTEROANTERIOR",
-            projection,
-            "Manual review of DICOM fields",
-            "No",
-            "DX",
-        ]
-        sex = "F" if film.patient.female else "M"
-        record = [photometric, 1000 + index, "", _method(rng), str(cells), "[]", "[]", "[]", "[]"]
-        rows.append([index, *picture, *person, sex, *position, *record])
-    _write_csv(root / "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv", header, rows)
+        lying = film.view == "ap" and rng.random() < 0.5
+        cells = {
+            "": index,
+            "ImageID": layouts.padchest_name(film),
+            "ImageDir": layouts.padchest_folder(film),
+            "StudyDate_DICOM": "20170101",
+            "StudyID": layouts.identifier("study", film.patient.number, film.study),
+            "PatientID": layouts.identifier("person", film.patient.number),
+            "PatientBirth": 2017 - film.patient.age,
+            "PatientSex_DICOM": "F" if film.patient.female else "M",
+            "ViewPosition_DICOM": {"pa": "POSTEROANTERIOR", "ap": "ANTEROPOSTERIOR", "lateral": "LATERAL"}[film.view],
+            "Projection": "L" if lateral else "AP_horizontal" if lying else film.view.upper(),
+            "MethodProjection": "Manual review of DICOM fields",
+            "Pediatric": "No",
+            "Modality_DICOM": "DX",
+            "PhotometricInterpretation_DICOM": "MONOCHROME1" if layouts.padchest_inverted(film) else "MONOCHROME2",
+            "BitsStored_DICOM": 12,
+            "Rows_DICOM": height,
+            "Columns_DICOM": width,
+            "ReportID": 1000 + index,
+            "MethodLabel": "Physician" if rng.random() < 0.27 else "RNN_model",
+            "Labels": str(_padchest_terms(film, rng)),
+            "Localizations": "[]",
+            "LabelsLocalizationsBySentence": "[]",
+            "labelCUIS": "[]",
+            "LocalizationsCUIS": "[]",
+        }
+        rows.append([cells.get(name, "") for name in _PADCHEST_COLUMNS])
+    _write_csv(root / "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv", _PADCHEST_COLUMNS, rows)
+
+
+def _padchest_terms(film: Film, rng: np.random.Generator) -> list[str]:
+    """The terms of a cell, with the stray blanks and empty terms of the release."""
+    names = {
+        "cardiomegaly": ["cardiomegaly"],
+        "edema": ["pulmonary edema"],
+        "consolidation": ["consolidation"],
+        "atelectasis": ["atelectasis", "laminar atelectasis", "lobar atelectasis"],
+        "pleural_effusion": ["pleural effusion", "pleural effusion", "loculated pleural effusion"],
+    }
+    found = [str(rng.choice(names[disease])) for disease, value in film.said.items() if value == 1]
+    found += [term for term in ("aortic elongation", "scoliosis") if rng.random() < 0.06]
+    found += ["nodule"] if film.nodule else []
+    found = [term + (" " if rng.random() < 0.08 else "") for term in found or ["normal"]]
+    return [*found, ""] if rng.random() < 0.05 else found
 
 
 def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
     """Labels per study, metadata and split per image, all csv.gz; a few studies have no labels."""
     studies: dict[int, list[object]] = {}
+    unlabelled: set[int] = set()
     metadata, split = [], []
     names = {"train": "train", "valid": "validate", "test": "test"}
     columns = sorted(OBSERVATIONS)
     for film in films:
         subject, study, dicom = layouts.mimic_ids(film)
         rng = _row_stream(seed, hospital, film)
-        if study not in studies and rng.random() > 0.01:
+        if film.number == 1 and rng.random() < 0.01:
+            unlabelled.add(study)
+        if study not in studies and study not in unlabelled:
             cells = dict(zip(OBSERVATIONS, _observed(film, rng, blanks=True), strict=True))
             studies[study] = [subject, study, *(cells[name] for name in columns)]
         view = "LATERAL" if film.view == "lateral" else film.view.upper()
-        height, width = hospital.device.height, hospital.device.width
-        metadata.append([dicom, subject, study, "CHEST (PA AND LAT)", view, height, width, "21500101", "120000.0"])
+        shown = "" if rng.random() < 0.01 and film.view != "lateral" else view
+        made = "CHEST (PORTABLE AP)" if film.view == "ap" else "CHEST (PA AND LAT)"
+        meaning = {"AP": "antero-posterior", "PA": "postero-anterior", "LATERAL": "lateral"}[view]
+        size = [*hospital.look.shape, "21500101", "120000.0"]
+        metadata.append([dicom, subject, study, made, shown, *size, made, meaning, "Erect"])
         split.append([dicom, study, subject, names[film.split]])
     header = [
         "dicom_id",
@@ -156,8 +187,10 @@ def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed:
         "Rows",
         "Columns",
     ]
+    header += ["StudyDate", "StudyTime", "ProcedureCodeSequence_CodeMeaning", "ViewCodeSequence_CodeMeaning"]
+    header += ["PatientOrientationCodeSequence_CodeMeaning"]
     _write_csv(root / "mimic-cxr-2.0.0-chexpert.csv.gz", ["subject_id", "study_id", *columns], studies.values())
-    _write_csv(root / "mimic-cxr-2.0.0-metadata.csv.gz", [*header, "StudyDate", "StudyTime"], metadata)
+    _write_csv(root / "mimic-cxr-2.0.0-metadata.csv.gz", header, metadata)
     _write_csv(root / "mimic-cxr-2.0.0-split.csv.gz", ["dicom_id", "study_id", "subject_id", "split"], split)
 
 
@@ -198,7 +231,7 @@ def write_vindr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int
                 cells = dict.fromkeys(findings, 0)
                 for name, disease in names.items():
                     cells[name] = int(film.said[disease] == 1 and (place == 0 or rng.random() < 0.75))
-                cells["Nodule/Mass"] = int(rng.random() < 0.04)
+                cells["Nodule/Mass"] = int(film.nodule and rng.random() < 0.8)
                 cells["No finding"] = int(not any(cells.values()))
                 rater = [f"R{reader}"] if split == "train" else []
                 rows.append([layouts.vindr_id(film), *rater, *cells.values()])
@@ -217,22 +250,22 @@ WRITERS: Final[dict[str, Callable[[Path, Sequence[Film], Hospital, int], None]]]
 
 def _observed(film: Film, rng: np.random.Generator, *, blanks: bool) -> list[str]:
     """CheXpert's 14 cells: 1.0, 0.0, -1.0 or blank. A negative is mostly not mentioned in training reports."""
+    said = film.said
+    opaque = 1 in (said["edema"], said["consolidation"], said["atelectasis"])
+    values = {name: said[disease] for name, disease in _OBSERVED.items()}
+    values["No Finding"] = int(not any(said.values()) and not film.nodule)
+    values["Enlarged Cardiomediastinum"] = int(said["cardiomegaly"] == 1 and rng.random() < 0.5)
+    values["Lung Opacity"] = int(film.nodule or (opaque and rng.random() < 0.8))
+    values["Lung Lesion"] = int(film.nodule)
+    values["Support Devices"] = int(film.devices)
+    if said["consolidation"] == 1 and rng.random() < 0.4:
+        values["Pneumonia"] = -1 if blanks else 1
     cells = []
     for name in OBSERVATIONS:
-        disease = _OBSERVED.get(name)
-        if disease is not None:
-            value = float(film.said[disease])
-        elif name == "No Finding":
-            value = float(not any(film.said.values()))
-        else:
-            value = float(rng.random() < 0.08)
-        blank = blanks and value == 0 and rng.random() < 0.7
-        cells.append("" if blank else f"{value:.1f}")
+        value = values.get(name, 0)
+        silent = name == "No Finding" or rng.random() < 0.75
+        cells.append("" if blanks and value == 0 and silent else f"{float(value):.1f}")
     return cells
-
-
-def _method(rng: np.random.Generator) -> str:
-    return "Physician" if rng.random() < 0.27 else "RNN_model"
 
 
 def _row_stream(seed: int, hospital: Hospital, film: Film) -> np.random.Generator:

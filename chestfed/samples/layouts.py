@@ -6,15 +6,22 @@ import hashlib
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from chestfed.randomness import numpy_stream
 from chestfed.samples.patients import Film
 
+if TYPE_CHECKING:
+    from PIL import Image
+    from pydicom.dataset import Dataset
+
 #: The largest stored value of 12-bit content.
 MAX_12_BIT = 4095
+
+#: Written into every picture file.
+COMMENT: Final = "SYNTHETIC phantom, no patient"
 
 #: PNG by Huffman coding only: noise has no repetitions to look for.
 _FAST: Final = {"compress_level": 1, "compress_type": zlib.Z_HUFFMAN_ONLY}
@@ -99,63 +106,91 @@ PATHS: Final[dict[str, Callable[[Film], str]]] = {
 
 def write_picture(hospital: str, path: Path, grey: np.ndarray, film: Film, seed: int) -> None:
     """Encode grey values 0..1 as the hospital does."""
+    from PIL import Image
+
     rng = numpy_stream(seed, "samples", hospital, "file", film.patient.number, film.study, film.number)
     if hospital in ("chexpert", "mimic-cxr"):
-        from PIL import Image
-
-        Image.fromarray(_bits(grey, 255).astype(np.uint8)).save(path, "JPEG", quality=90)
+        Image.fromarray(_levels(grey, 255).astype(np.uint8)).save(path, "JPEG", quality=90, comment=COMMENT.encode())
     elif hospital == "chestxray8":
-        from PIL import Image
-
-        picture = Image.fromarray(_bits(grey, 255).astype(np.uint8))
+        picture = Image.fromarray(_levels(grey, 255).astype(np.uint8))
         if rng.random() < 0.02:  # as some hundred files of the release
             picture = picture.convert("RGBA")
-        picture.save(path, "PNG", **_FAST)
+        _save_png(picture, path)
     elif hospital == "padchest":
-        from PIL import Image
-
-        stored = _bits(grey, MAX_12_BIT)
-        if padchest_inverted(film):
-            stored = MAX_12_BIT - stored
-        Image.fromarray(stored.astype(np.uint16)).save(path, "PNG", **_FAST)
+        stored = _levels(grey, MAX_12_BIT)
+        _save_png(Image.fromarray(MAX_12_BIT - stored if padchest_inverted(film) else stored), path)
     else:
         _write_dicom(path, grey, film, rng)
 
 
-def _bits(grey: np.ndarray, largest: int) -> np.ndarray:
-    return np.rint(grey * largest)
+def _levels(grey: np.ndarray, largest: int) -> np.ndarray:
+    """Stored values uint16 of grey values 0..1."""
+    return np.rint(grey * largest).astype(np.uint16)
+
+
+def _save_png(picture: Image.Image, path: Path) -> None:
+    from PIL.PngImagePlugin import PngInfo
+
+    note = PngInfo()
+    note.add_text("Comment", COMMENT)
+    picture.save(path, "PNG", pnginfo=note, **_FAST)
 
 
 def _write_dicom(path: Path, grey: np.ndarray, film: Film, rng: np.random.Generator) -> None:
-    """12 of 16 bits; MONOCHROME1 or 2, with or without a window, rescaled or not, plain, RLE or JPEG 2000."""
+    """12 of 16 bits; MONOCHROME1 or 2, rescaled or not, with a window, a VOI LUT or neither; plain, RLE, JPEG 2000."""
     from pydicom.dataset import Dataset, FileMetaDataset
-    from pydicom.uid import ExplicitVRLittleEndian, JPEG2000Lossless, RLELossless
+    from pydicom.uid import (
+        DigitalXRayImageStorageForPresentation,
+        ExplicitVRLittleEndian,
+        JPEG2000Lossless,
+        RLELossless,
+    )
 
-    stored = _bits(grey, MAX_12_BIT).astype(np.uint16)
+    inverted, rescaled, voi, syntax = rng.random(4)
+    stored = _levels(grey, MAX_12_BIT)
+    if inverted < 0.4:
+        stored = MAX_12_BIT - stored
     dataset = Dataset()
     dataset.file_meta = FileMetaDataset()
     dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    dataset.SOPClassUID = dataset.file_meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"  # digital X-ray
-    dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = f"2.25.{int(vindr_id(film), 16)}"
+    dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID = DigitalXRayImageStorageForPresentation
+    uid = f"2.25.{int(vindr_id(film), 16)}"
+    dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID = uid
+    dataset.file_meta.ImplementationClassUID = "2.25.1"  # else it would tell the version of the library
     dataset.Modality = "DX"
-    dataset.ImageComments = "synthetic phantom, no patient"
+    dataset.ImageComments = COMMENT
+    dataset.PatientSex = "F" if film.patient.female else "M"
+    dataset.PatientAge = f"{film.patient.age:03d}Y"
     dataset.Rows, dataset.Columns = stored.shape
     dataset.SamplesPerPixel = 1
-    dataset.PhotometricInterpretation = "MONOCHROME2"
+    dataset.PhotometricInterpretation = "MONOCHROME1" if inverted < 0.4 else "MONOCHROME2"
     dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 12, 11, 0
-    intercept = 0
-    if rng.random() < 0.3:
-        intercept = -1024
+    intercept = -1024 if rescaled < 0.3 else 0
+    if intercept:
         dataset.RescaleSlope, dataset.RescaleIntercept = "1", str(intercept)
-    if rng.random() < 0.4:
-        dataset.PhotometricInterpretation = "MONOCHROME1"
-        stored = (MAX_12_BIT - stored).astype(np.uint16)
-    if rng.random() < 0.6:
-        dataset.WindowCenter, dataset.WindowWidth = str(2047 + intercept), str(4096)
+    if voi < 0.55:
+        low, high = (round(float(level)) for level in np.percentile(stored[::4, ::4], (1, 99)))
+        dataset.WindowCenter = str((low + high) // 2 + intercept)
+        dataset.WindowWidth = str(max(high - low, 256))
+    elif voi < 0.7:
+        dataset.VOILUTSequence = [_lookup_table(intercept)]
     dataset.PixelData = stored.tobytes()
-    kind = rng.random()
-    if kind < 0.2:
+    # Named encoders and no new UIDs: otherwise the bytes would depend on what else is installed, and on chance.
+    if syntax < 0.2:
         dataset.compress(RLELossless, encoding_plugin="pylibjpeg", generate_instance_uid=False)
-    elif kind < 0.3:
+    elif syntax < 0.35:
         dataset.compress(JPEG2000Lossless, encoding_plugin="pylibjpeg", generate_instance_uid=False)
     dataset.save_as(path, enforce_file_format=True)
+
+
+def _lookup_table(intercept: int) -> Dataset:
+    """A VOI LUT: a soft S, from 12 bits to 12 bits."""
+    from pydicom.dataset import Dataset
+
+    x = np.linspace(-1, 1, MAX_12_BIT + 1)
+    curve = 0.5 + 0.5 * np.tanh(1.4 * x) / np.tanh(1.4)
+    item = Dataset()
+    # An unsigned first value goes as US, a negative one as SS.
+    item.add_new((0x0028, 0x3002), "SS" if intercept < 0 else "US", [MAX_12_BIT + 1, intercept, 12])
+    item.add_new((0x0028, 0x3006), "US", _levels(curve, MAX_12_BIT).tolist())
+    return item

@@ -1,21 +1,24 @@
 """Who comes to a hospital: patients, their studies and diseases, and what the label file says of them.
 
-The truth is drawn first; a label file then errs on a share of it, and in some hospitals calls a subtle finding
-uncertain or does not mention a disease that is not there.
+The label file comes first: as many positives as the hospital's prevalences ask for, the diseases of a patient in
+company. What is in the pictures then departs from it: some positives are wrong, as many cases were missed, and a
+hospital whose labels come from reports calls subtle cases uncertain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from statistics import NormalDist
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from chestfed.diseases import DISEASES
 
-#: How strongly diseases come together: weight of a patient's general state in each disease's latent variable.
-_SHARED = 0.35
+#: Correlation of the diseases' latent variables: one part of the patient, one of the study.
+_PATIENT, _STUDY = 0.3, 0.35
+#: A case that no report mentions is not a plain one.
+_MISSED_SEVERITY: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,10 @@ class Patient:
 
 @dataclass(frozen=True)
 class Film:
-    """One image: who, in which study, how taken, and what is really there.
+    """One image: who, in which study, how taken, what is really there, and what the label file says.
 
-    `severity` is 0 for an absent disease, else 0.15 to 1. `said` is the label file: 1, 0, or -1 (uncertain).
+    `severity` is 0 for an absent disease, else from 0.17 to 1. `said` is 1, 0, or -1 for uncertain. A `nodule` and
+    `devices` (lines, leads, a pacemaker) are there to see but are none of the five diseases.
     """
 
     patient: Patient
@@ -40,69 +44,117 @@ class Film:
     view: str
     split: str
     severity: Mapping[str, float]
-    sides: Mapping[str, int]
     said: Mapping[str, int]
-
-    @property
-    def present(self) -> dict[str, bool]:
-        """The truth, disease by disease."""
-        return {disease: severity > 0 for disease, severity in self.severity.items()}
+    nodule: bool = False
+    devices: bool = False
 
 
 @dataclass(frozen=True)
 class CaseMix:
-    """What a hospital's patients are like; ratios are of images."""
+    """What a hospital's patients and labels are like.
+
+    `prevalence`: share of the images with a positive label, an uncertain one counted as `doubted_positives` says.
+    `portable`: share of AP pictures among patients without a disease; each disease adds `sick_portable`. `noise`: share
+    of the positive labels that are wrong; as many cases are missed. `subtle` from 0 to 1 moves severities down.
+    `doubted_positives`: share of a disease's positives that the labels call uncertain, subtle ones first (the policy
+    counts them as positive). `doubted_negatives`: the same of the negatives (counted as negative).
+    """
 
     prevalence: Mapping[str, float]
     mean_age: float
     female: float
     portable: float
-    label_noise: float
+    sick_portable: float
+    noise: float
     subtle: float
-    uncertain: float = 0.0
+    doubted_positives: Mapping[str, float]
+    doubted_negatives: Mapping[str, float]
 
 
-def draw_severities(rng: np.random.Generator, mix: CaseMix) -> dict[str, float]:
-    """Severity of each disease of one study; together they follow the hospital's prevalences."""
-    state = rng.standard_normal()
-    severities = {}
-    for disease in DISEASES:
-        latent = _SHARED * state + np.sqrt(1 - _SHARED**2) * rng.standard_normal()
-        p = mix.prevalence[disease]
-        present = p > 0 and latent > NormalDist().inv_cdf(1 - p)
-        # Beta: most cases in between, some subtle, few unmistakable; `subtle` shifts the whole.
-        drawn = rng.beta(2.2, 1.6 + 2.4 * mix.subtle)
-        severities[disease] = float(0.18 + 0.82 * drawn) if present else 0.0
-    return severities
+@dataclass(frozen=True)
+class Visit:
+    """A study before its diseases are drawn; `counted` is the number of its images that prevalences refer to."""
 
-
-def draw_sides(rng: np.random.Generator) -> dict[str, int]:
-    """Side of the one-sided findings, and how much of an effusion the other side has, in percent."""
-    sides = {disease: int(rng.choice([-1, 1])) for disease in DISEASES}
-    return sides | {"effusion_other": int(rng.choice([0, 0, 60]))}
+    patient: Patient
+    study: int
+    laterals: int
+    counted: int
 
 
 def draw_patient(rng: np.random.Generator, mix: CaseMix, number: int) -> Patient:
     """A patient of this hospital."""
-    age = int(np.clip(rng.normal(mix.mean_age, 15), 18, 90))
+    age = int(np.clip(rng.normal(mix.mean_age, 16), 18, 90))
     return Patient(number, bool(rng.random() < mix.female), age)
 
 
-def report(rng: np.random.Generator, severity: Mapping[str, float], mix: CaseMix) -> dict[str, int]:
-    """What the label file says: 1, 0 or -1. Errors fall on subtle findings more often than on plain ones."""
-    said = {}
-    for disease in DISEASES:
-        true = severity[disease]
-        plain = true > 0.45
-        missed = mix.label_noise * (0.4 if plain else 2.0)
-        # Wrong positives are rare enough not to swamp a rare disease.
-        invented = mix.label_noise * min(0.5, mix.prevalence[disease])
-        value = int(true > 0)
-        if rng.random() < (missed if true else invented):
-            value = 1 - value
-        if mix.uncertain:
-            doubt = mix.uncertain * ((0.6 if plain else 2.5) if true else 0.5)
-            if rng.random() < doubt:
-                value = -1
-        said[disease] = value
-    return said
+def draw_films(rng: np.random.Generator, mix: CaseMix, visits: list[Visit], split: str, *, exact: bool) -> list[Film]:
+    """The images of these studies. With `exact`, labels are the truth: no errors, no doubts."""
+    positive = _positives(rng, mix, visits)
+    truth, severity = _truth(rng, mix, positive, errors=not exact)
+    doubted = np.zeros_like(positive) if exact else _doubted(rng, mix, positive, severity)
+    films = []
+    for row, visit in enumerate(visits):
+        sick = int(truth[row].sum())
+        portable = rng.random() < min(mix.portable + mix.sick_portable * sick, 0.97)
+        said = {name: -1 if doubted[row, j] else int(positive[row, j]) for j, name in enumerate(DISEASES)}
+        first = Film(
+            visit.patient,
+            visit.study,
+            1,
+            "ap" if portable else "pa",
+            split,
+            dict(zip(DISEASES, severity[row].tolist(), strict=True)),
+            said,
+            nodule=bool(rng.random() < 0.06),
+            devices=bool(rng.random() < (0.5 if portable else 0.06)),
+        )
+        films.append(first)
+        films += [replace(first, number=2 + extra, view="lateral", devices=False) for extra in range(visit.laterals)]
+    return films
+
+
+def _positives(rng: np.random.Generator, mix: CaseMix, visits: list[Visit]) -> np.ndarray:
+    """Positive labels bool `[studies, diseases]`: those with the highest latent values, until there are enough."""
+    people = {visit.patient.number: None for visit in visits}
+    states = dict(zip(people, rng.standard_normal(len(people)), strict=True))
+    of_patient = np.array([states[visit.patient.number] for visit in visits])[:, None]
+    own = np.sqrt(1 - _PATIENT**2 - _STUDY**2) * rng.standard_normal((len(visits), len(DISEASES)))
+    latent = _PATIENT * of_patient + _STUDY * rng.standard_normal((len(visits), 1)) + own
+    counted = np.array([visit.counted for visit in visits])
+    positive = np.zeros(latent.shape, dtype=bool)
+    for j, disease in enumerate(DISEASES):
+        if mix.prevalence[disease] > 0:
+            wanted = max(2, round(mix.prevalence[disease] * counted.sum()))
+            order = np.argsort(-latent[:, j], kind="stable")
+            positive[order[np.cumsum(counted[order]) <= wanted], j] = True
+    return positive
+
+
+def _truth(
+    rng: np.random.Generator, mix: CaseMix, positive: np.ndarray, *, errors: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """What is there, bool, and how plainly, float, both `[studies, diseases]`."""
+    truth = positive.copy()
+    severity = 0.35 + 0.65 * rng.beta(2.4, 1.4 + 2.4 * mix.subtle, positive.shape)
+    for j in range(positive.shape[1]):
+        wrong = int(rng.binomial(positive[:, j].sum(), mix.noise)) if errors else 0
+        if wrong:
+            truth[rng.choice(np.flatnonzero(positive[:, j]), wrong, replace=False), j] = False
+            missed = rng.choice(np.flatnonzero(~positive[:, j]), wrong, replace=False)
+            truth[missed, j] = True
+            severity[missed, j] *= _MISSED_SEVERITY
+    return truth, np.where(truth, np.maximum(severity, 0.15), 0.0)
+
+
+def _doubted(rng: np.random.Generator, mix: CaseMix, positive: np.ndarray, severity: np.ndarray) -> np.ndarray:
+    """Labels called uncertain, bool `[studies, diseases]`: the subtlest positives, and negatives by chance."""
+    doubted = np.zeros(positive.shape, dtype=bool)
+    for j, disease in enumerate(DISEASES):
+        rows = np.flatnonzero(positive[:, j])
+        plainness = severity[rows, j] + rng.normal(0, 0.15, len(rows))
+        number = round(mix.doubted_positives.get(disease, 0.0) * len(rows))
+        doubted[rows[np.argsort(plainness, kind="stable")[:number]], j] = True
+        # A missed case is doubted more often than a healthy chest.
+        chance = mix.doubted_negatives.get(disease, 0.0) * np.where(severity[:, j] > 0, 6, 1)
+        doubted[:, j] |= ~positive[:, j] & (rng.random(len(positive)) < chance)
+    return doubted

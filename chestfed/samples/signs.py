@@ -1,118 +1,111 @@
-"""The five diseases as their radiological signs. A severity of 0 changes nothing, 1 is unmistakable.
+"""The five diseases as their radiological signs, each graded by a severity from 0 (absent) to 1 (plain).
 
-Some signs change the geometry before the chest is drawn (`change_body`), the others add density to it (`add_density`).
+Two of them change the body (a larger heart; a lung that has lost volume), and all but the first put something where
+there was air. Each sign says where a reader looks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import replace
 
 import numpy as np
 
-from chestfed.samples.anatomy import Body, grid, smooth_noise, soft
-
-#: side (-1 right, 1 left) of the one-sided diseases, drawn once per patient
-Sides = Mapping[str, int]
+from chestfed.samples.anatomy import LEFT, RIGHT, Body, Chest
 
 
-def change_body(body: Body, severity: Mapping[str, float], sides: Sides) -> Body:
-    """Cardiomegaly widens the heart; atelectasis raises a diaphragm and draws the mediastinum to its side."""
-    ratio = body.heart_ratio
-    if severity["cardiomegaly"]:
-        ratio = max(ratio, 0.47) + 0.03 + 0.18 * severity["cardiomegaly"]
-    lost, side = severity["atelectasis"], sides["atelectasis"]
-    rise = 0.05 + 0.16 * lost if lost else 0.0
-    return replace(
-        body,
-        heart_ratio=ratio,
-        shift=body.shift + 0.06 * lost * side,
-        diaphragm_right=body.diaphragm_right - (rise if side < 0 else 0),
-        diaphragm_left=body.diaphragm_left - (rise if side > 0 else 0),
-    )
+def enlarge_heart(body: Body, severity: float) -> Body:
+    """Cardiomegaly: the cardiothoracic ratio grows by 0.06 to 0.23; the mildest overlap large healthy hearts."""
+    ratio = min(body.heart_ratio + 0.06 + 0.17 * severity, 0.74)
+    return replace(body, heart_ratio=ratio, heart_tilt=body.heart_tilt - 0.15 * severity)
 
 
-def add_density(
-    picture: np.ndarray,
-    body: Body,
-    right: np.ndarray,
-    left: np.ndarray,
-    severity: Mapping[str, float],
-    sides: Sides,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """The picture with the signs of edema, consolidation, atelectasis and effusion."""
-    lung = {-1: right, 1: left}
-    if severity["edema"]:
-        picture = picture + _edema(body, right + left, severity["edema"], rng)
-    if severity["consolidation"]:
-        side = sides["consolidation"]
-        picture = picture + _consolidation(lung[side], side, severity["consolidation"], rng)
-    if severity["atelectasis"]:
-        side = sides["atelectasis"]
-        picture = picture + _atelectasis(body, lung[side], side, severity["atelectasis"], rng)
-    if severity["pleural_effusion"]:
-        side = sides["pleural_effusion"]
-        for where, share in ((side, 1.0), (-side, sides["effusion_other"] / 100)):
-            if share:
-                picture = _effusion(picture, body, where, severity["pleural_effusion"] * share)
-    return picture
+def lose_volume(body: Body, severity: float, side: int) -> Body:
+    """Atelectasis, first half: the hemidiaphragm of that side stands higher, the mediastinum moves towards it."""
+    raised = 0.7 + 2.6 * severity
+    dome = (body.dome[0] - raised * (side == RIGHT), body.dome[1] - raised * (side == LEFT))
+    return replace(body, dome=dome, shift=body.shift + side * (0.2 + 0.9 * severity))
 
 
-def _edema(body: Body, lung: np.ndarray, severity: float, rng: np.random.Generator) -> np.ndarray:
-    """Perihilar haze on both sides (bat wing), fuller upper vessels, Kerley B lines at the lateral bases."""
-    x, y = grid()
-    wings = np.exp(-(((np.abs(x) - 0.26) / 0.24) ** 2) - ((y - 0.0) / 0.36) ** 2)
-    mottled = 1 + 0.35 * smooth_noise(rng, 12)
-    haze = (0.03 + 0.14 * severity) * wings * np.clip(mottled, 0.2, 2)
-    upper = 0.10 * severity * np.abs(smooth_noise(rng, 22)) * soft(-y - 0.1, 0.1)
-    edge = body.lung_width * 1.0
-    lines = np.zeros_like(lung)
-    for _ in range(int(4 + 8 * severity)):
-        side = rng.choice([-1, 1])
-        level = rng.uniform(0.12, 0.40)
-        near = np.exp(-(((y - level) / 0.007) ** 2)) * soft(side * x - edge + rng.uniform(0.07, 0.14), 0.015)
-        lines += 0.09 * near
-    return lung * (haze + upper + lines * (0.5 + severity))
+def collapse_base(chest: Chest, severity: float, side: int, rng: np.random.Generator) -> None:
+    """Atelectasis, second half: dense lines and plates, nearly level, above the diaphragm of that side."""
+    body, frame = chest.body, chest.frame
+    dome = body.dome_of(side)
+    plates = []
+    for _ in range(1 + rng.binomial(3, 0.25 + 0.5 * severity)):
+        centre = np.array([side * body.half_width * rng.uniform(0.42, 0.72), dome - rng.uniform(0.7, 4.2)])
+        tilt, half = rng.normal(0.0, 0.22), 0.5 * rng.uniform(3.5, 5.0 + 3.0 * severity)
+        reach = half * np.array([math.cos(tilt), math.sin(tilt)])
+        path = centre + np.stack([-reach, (0.0, rng.normal(0, 0.25)), reach])
+        plates.append((path[None], rng.uniform(0.3, 0.5 + 0.5 * severity), rng.uniform(0.7, 1.0)))
+    x, y = frame.coarse.xy
+    across, along = (x - side * 0.5 * body.half_width) * (1 / 4.2), (y - dome) * (1 / 2.4)
+    crowded = np.exp(-(across * across) - along * along)
+    opacity = (0.35 + 0.40 * severity) * frame.lines(plates, 0.12)
+    opacity += (0.12 + 0.38 * severity) * frame.enlarged(crowded)
+    chest.fill(opacity * chest.lung(side))
 
 
-def _consolidation(lung: np.ndarray, side: int, severity: float, rng: np.random.Generator) -> np.ndarray:
-    """A focal fluffy opacity in one lung, with air bronchograms as dark branches in it."""
-    x, y = grid()
-    centre_x, centre_y = side * rng.uniform(0.24, 0.46), rng.uniform(-0.45, 0.25)
-    radius = rng.uniform(0.15, 0.22) + 0.08 * severity
-    angle = rng.uniform(0, np.pi)
-    u, v = x - centre_x, y - centre_y
-    along, across = u * np.cos(angle) + v * np.sin(angle), -u * np.sin(angle) + v * np.cos(angle)
-    ragged = 0.28 * smooth_noise(rng, 16)
-    focus = soft(1 - (along / radius) ** 2 - (across / (radius * 0.75)) ** 2 + ragged, 0.22)
-    branches = np.exp(-((np.sin(9 * along + 4 * across) / 0.25) ** 2)) * np.exp(-((across / 0.1) ** 2))
-    return lung * focus * (0.22 + 0.30 * severity) * (1 - 0.25 * branches)
+def flood_interstitium(chest: Chest, severity: float, rng: np.random.Generator) -> None:
+    """Edema: haze around both hila in the shape of a bat's wings, and Kerley B lines at the lower rims.
+
+    The vessels of the upper lobes widen too; that is settled when the chest is built.
+    """
+    coarse = chest.frame.coarse
+    x, y = coarse.xy
+    across = (np.abs(x) - (4.0 + 1.4 * severity)) * (1 / (2.8 + 2.0 * severity))
+    along = (y - 0.6) * (1 / (4.2 + 2.0 * severity))
+    wings = np.exp(-(across * across) - along * along)
+    lobes = np.where(x < 0, rng.uniform(0.8, 1.1), rng.uniform(0.8, 1.1)).astype(np.float32)
+    grains = np.clip(1 + 0.28 * coarse.clouds(rng, 1.8), 0.3, 1.7)
+    haze = (0.02 + 0.06 * severity + (0.13 + 0.36 * severity) * wings * lobes) * grains
+    lines = (0.16 + 0.30 * severity) * _kerley_lines(chest, severity, rng)
+    chest.fill((chest.frame.enlarged(haze) + lines) * (chest.right + chest.left))
 
 
-def _atelectasis(body: Body, lung: np.ndarray, side: int, severity: float, rng: np.random.Generator) -> np.ndarray:
-    """Plate-like lines above the raised diaphragm, and crowded density at the base."""
-    x, y = grid()
-    base = body.diaphragm_right if side < 0 else body.diaphragm_left
-    density = np.zeros_like(lung)
-    for _ in range(int(rng.integers(1, 3)) + int(severity > 0.5)):
-        level, slope = base - rng.uniform(0.06, 0.22), rng.uniform(-0.25, 0.25)
-        centre = side * rng.uniform(0.26, 0.42)
-        distance = y - level - slope * (x - centre)
-        length = rng.uniform(0.13, 0.22)
-        density += np.exp(-((distance / 0.02) ** 2)) * soft(length - np.abs(x - centre), 0.03)
-    crowded = np.exp(-(((y - base) / 0.10) ** 2))
-    return lung * ((0.20 + 0.22 * severity) * density + (0.08 + 0.16 * severity) * crowded)
+def _kerley_lines(chest: Chest, severity: float, rng: np.random.Generator) -> np.ndarray:
+    """Short level lines that reach the pleura at the bases, 0..1."""
+    body = chest.body
+    paths = []
+    for side in (RIGHT, LEFT):
+        for level in np.arange(body.dome_of(side) - 5.0, body.dome_of(side) + 2.0, 0.75):
+            if rng.random() < 0.35 + 0.6 * severity:
+                outer, length = side * (body.half_width - 0.15), rng.uniform(1.0, 1.9)
+                heights = level + rng.normal(0, 0.12, 2)
+                paths.append([(outer, heights[0]), (outer - side * length, heights[1])])
+    return chest.frame.lines([(np.array(paths), 0.12, 0.8)] if paths else [], 0.06)
 
 
-def _effusion(picture: np.ndarray, body: Body, side: int, severity: float) -> np.ndarray:
-    """Fluid that fills the costophrenic angle with a meniscus rising along the lateral wall."""
-    x, y = grid()
-    base = body.diaphragm_right if side < 0 else body.diaphragm_left
-    wall = body.lung_width + 0.06
-    level = base + 0.10 - 0.38 * severity
-    climb = (0.12 + 0.22 * severity) * np.exp(-np.clip(wall - side * x, 0, None) / 0.10)
-    fluid = soft(y - level + climb, 0.018) * soft(side * x - 0.05, 0.03) * soft(wall + 0.02 - side * x, 0.03)
-    fluid = fluid * soft(body.diaphragm_left + 0.30 - y, 0.05)
-    dense = np.maximum(picture, 0.62)
-    return picture + fluid * np.clip(0.75 + severity * 0.25, 0, 1) * (dense - picture)
+def consolidate(chest: Chest, severity: float, side: int, rng: np.random.Generator) -> None:
+    """Consolidation: one fluffy opacity within a lobe, crossed by bronchi that still hold air."""
+    body, frame = chest.body, chest.frame.coarse
+    upper = rng.random() < 0.35
+    height = -rng.uniform(0.35, 0.6) * body.apex if upper else rng.uniform(0.2, 0.6) * body.dome_of(side)
+    centre = np.array([side * body.half_width * rng.uniform(0.5, 0.7), height])
+    size, stretch = 2.9 + 2.2 * severity, rng.uniform(0.8, 1.25)
+    x, y = frame.xy
+    across, along = (x - centre[0].item()) * (1 / (size * stretch)), (y - height) * (stretch / size)
+    fluff = np.clip(1.3 - np.sqrt(across * across + along * along) + 0.20 * frame.clouds(rng, 1.6), 0, 1)
+    ends = centre + rng.normal(0, 0.45 * size, (3, 2))
+    bronchi = np.stack([0.55 * np.array([side * 3.4, -1.0]) + 0.45 * ends, ends], axis=1)
+    air = frame.lines([(bronchi, 0.32, 1.0)], 0.1)
+    opacity = (0.42 + 0.46 * severity) * fluff * (1 - 0.55 * air)
+    chest.fill(chest.frame.enlarged(opacity) * chest.lung(side))
+
+
+def pour_effusion(chest: Chest, severity: float, side: int, lying: float, rng: np.random.Generator) -> None:
+    """Pleural effusion: fluid in the costophrenic angle, its surface a meniscus that climbs the chest wall.
+
+    `lying` (0 erect, 1 supine): the fluid then layers behind the lung, and a veil takes the place of the level.
+    """
+    body, frame = chest.body, chest.frame.coarse
+    x, y = frame.xy
+    dome = body.dome_of(side)
+    level = dome + 2.6 - (1.8 + 7.0 * severity)
+    depth = np.maximum(body.half_width - side * x, 0)
+    climb = (1.2 + 2.6 * severity) * np.exp(depth * (-1 / (1.5 + 1.8 * severity)))
+    surface = y - level + climb + 0.12 * frame.clouds(rng, 2.5)
+    below = 0.5 + 0.5 * np.tanh(surface * (1.1 / (0.35 + 1.1 * lying)))
+    veil = lying * (0.06 + 0.22 * severity) * np.clip((y + 0.8 * body.apex) * (1 / (dome + 0.8 * body.apex)), 0, 1)
+    share = np.maximum((0.92 - 0.25 * lying) * below, veil)
+    chest.fill(chest.frame.enlarged(share) * chest.lung(side))

@@ -7,8 +7,9 @@ import multiprocessing
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,15 +18,16 @@ from filelock import FileLock
 
 from chestfed.errors import ChestfedError
 from chestfed.samples.film import draw_film
-from chestfed.samples.hospitals import HOSPITALS, SIZES, Hospital, draw_films
+from chestfed.samples.hospitals import HOSPITALS, SIZES, Hospital, films_of
 from chestfed.samples.label_files import WRITERS
 from chestfed.samples.layouts import PATHS, write_picture
 from chestfed.samples.patients import Film
 
 #: Raised when the same seed gives other hospitals than before.
-SAMPLES_VERSION: Final = 1
+SAMPLES_VERSION: Final = 2
 
 _MARKER: Final = "SYNTHETIC.txt"
+_STAMP: Final = "synthetic.json"
 _TEXT: Final = """\
 SYNTHETIC. These pictures are phantoms drawn by chestfed, in the layout of a real data set.
 They show no patient, and nothing that is computed from them says anything about patients.
@@ -76,59 +78,56 @@ def write_hospitals(
     ChestfedError
         If the folder holds hospitals of another seed or size, or something else under their names.
     """
+    stamp = _stamp(seed, size)
     folder.mkdir(parents=True, exist_ok=True)
+    films = {hospital.name: films_of(hospital, seed, SIZES[size]) for hospital in HOSPITALS}
     with FileLock(folder / ".samples.lock"):
-        for hospital in HOSPITALS:
-            root = folder / hospital.folder
-            if root.exists() and _stamp_of(root) != _stamp(seed, size):
-                raise ChestfedError(
-                    f"{root} holds something else than the synthetic hospital of seed {seed}, size {size}. "
-                    "Choose another folder, or remove this one."
-                )
-        films = {hospital.name: draw_films(hospital, seed, size) for hospital in HOSPITALS}
-        todo = [hospital for hospital in HOSPITALS if not (folder / hospital.folder).exists()]
+        todo = [hospital for hospital in HOSPITALS if not _is_there(folder / hospital.folder, stamp)]
         total = sum(len(films[hospital.name]) for hospital in todo)
         done = 0
         with _pool(workers or os.cpu_count() or 1) as run:
             for hospital in todo:
-                part = folder / f".{hospital.folder}.part"
-                shutil.rmtree(part, ignore_errors=True)
-                for _ in run([(part, hospital, film, seed) for film in films[hospital.name]]):
+                for _ in _write_hospital(folder, hospital, films[hospital.name], seed, stamp, run):
                     done += 1
                     if progress is not None:
                         progress(done, total)
-                WRITERS[hospital.name](part, films[hospital.name], hospital, seed)
-                (part / _MARKER).write_text(_TEXT, encoding="utf-8")
-                (part / "synthetic.json").write_text(json.dumps(_stamp(seed, size)) + "\n", encoding="utf-8")
-                part.rename(folder / hospital.folder)
     return [_summary(folder / hospital.folder, films[hospital.name]) for hospital in HOSPITALS]
 
 
 _Job = tuple[Path, Hospital, Film, int]
+_Run = Callable[[list[_Job]], Iterable[None]]
 
 
-class _pool:
-    """Runs jobs one by one, or in spawned processes; results in order."""
+def _write_hospital(
+    folder: Path, hospital: Hospital, films: list[Film], seed: int, stamp: dict[str, object], run: _Run
+) -> Iterator[None]:
+    """Fill a folder beside the hospital's, then rename it; yields once per picture."""
+    part = folder / f".{hospital.folder}.part"
+    shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
+    part.mkdir()
+    (part / _MARKER).write_bytes(_TEXT.encode())
+    try:
+        yield from run([(part, hospital, film, seed) for film in films])
+        WRITERS[hospital.name](part, films, hospital, seed)
+        (part / _STAMP).write_bytes((json.dumps(stamp) + "\n").encode())
+        part.rename(folder / hospital.folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
 
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
-        self._executor: ProcessPoolExecutor | None = None
 
-    def __enter__(self) -> Callable[[list[_Job]], Iterator[None]]:
-        return self._run
-
-    def __exit__(self, *_: object) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(cancel_futures=True)
-
-    def _run(self, jobs: list[_Job]) -> Iterator[None]:
-        if self._workers == 1:
-            yield from map(_write_film, jobs)
-            return
-        if self._executor is None:
-            context = multiprocessing.get_context("spawn")
-            self._executor = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_one_thread)
-        yield from self._executor.map(_write_film, jobs, chunksize=16)
+@contextmanager
+def _pool(workers: int) -> Iterator[_Run]:
+    """Draws in this process, or in spawned ones: the parent may have threads. Results come in order."""
+    if workers == 1:
+        yield lambda jobs: map(_write_film, jobs)
+        return
+    context = multiprocessing.get_context("spawn")
+    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread)
+    try:
+        yield lambda jobs: executor.map(_write_film, jobs, chunksize=16)
+    finally:
+        executor.shutdown(cancel_futures=True)
 
 
 def _one_thread() -> None:
@@ -142,7 +141,7 @@ def _write_film(job: _Job) -> None:
     part, hospital, film, seed = job
     path = part / PATHS[hospital.name](film)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_picture(hospital.name, path, draw_film(film, hospital.device, seed, hospital.name), film, seed)
+    write_picture(hospital.name, path, draw_film(film, hospital.look, seed, hospital.name), film, seed)
 
 
 def _stamp(seed: int, size: str) -> dict[str, object]:
@@ -153,9 +152,21 @@ def _stamp(seed: int, size: str) -> dict[str, object]:
 
 def _stamp_of(root: Path) -> dict[str, object] | None:
     try:
-        return json.loads((root / "synthetic.json").read_text(encoding="utf-8"))
+        return json.loads((root / _STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def _is_there(root: Path, stamp: dict[str, object]) -> bool:
+    """Whether the hospital is written already; a folder of that name with anything else in it is refused."""
+    if not root.exists():
+        return False
+    if _stamp_of(root) != stamp:
+        raise ChestfedError(
+            f"{root} holds something else than the synthetic hospital of seed {stamp['seed']}, size {stamp['size']}, "
+            f"version {stamp['version']}. Remove it, or choose another folder."
+        )
+    return True
 
 
 def _summary(root: Path, films: list[Film]) -> HospitalSummary:

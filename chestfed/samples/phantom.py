@@ -1,0 +1,91 @@
+"""One image from its description: body, pose, signs of disease, and what else may be there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from chestfed.diseases import DISEASES
+from chestfed.samples import signs
+from chestfed.samples.anatomy import LEFT, RIGHT, Body, Chest, build_chest
+from chestfed.samples.frame import Frame
+from chestfed.samples.patients import Film
+
+
+def draw_chest(film: Film, body: Body, frame: Frame, rng: np.random.Generator) -> Chest:
+    """The frontal chest of a film with its diseases; what is drawn for one does not depend on the others."""
+    own = dict(zip((*DISEASES, "other"), rng.spawn(len(DISEASES) + 1), strict=True))
+    side = {disease: RIGHT if own[disease].random() < 0.5 else LEFT for disease in DISEASES}
+    both = own["pleural_effusion"].random() < 0.35
+    lying = rng.uniform(0.15, 0.9) if film.view == "ap" else 0.0
+    severity = film.severity
+    body = _posed(body, film.view == "ap", rng)
+    if severity["cardiomegaly"]:
+        body = signs.enlarge_heart(body, severity["cardiomegaly"])
+    if severity["atelectasis"]:
+        body = signs.lose_volume(body, severity["atelectasis"], side["atelectasis"])
+
+    redistributed = 0.1 + 0.5 * severity["edema"] if severity["edema"] else 0.0
+    chest = build_chest(body, frame, upper_vessels=0.6 + 0.15 * lying + redistributed)
+    if severity["edema"]:
+        signs.flood_interstitium(chest, severity["edema"], own["edema"])
+    if severity["consolidation"]:
+        signs.consolidate(chest, severity["consolidation"], side["consolidation"], own["consolidation"])
+    if severity["atelectasis"]:
+        signs.collapse_base(chest, severity["atelectasis"], side["atelectasis"], own["atelectasis"])
+    if fluid := severity["pleural_effusion"]:
+        signs.pour_effusion(chest, fluid, side["pleural_effusion"], 0.5 * lying, own["pleural_effusion"])
+        if both:
+            signs.pour_effusion(chest, 0.5 * fluid, -side["pleural_effusion"], 0.5 * lying, own["pleural_effusion"])
+    if film.nodule:
+        _add_nodule(chest, own["other"])
+    if film.devices:
+        _add_devices(chest, own["other"])
+    return chest
+
+
+def _posed(body: Body, portable: bool, rng: np.random.Generator) -> Body:
+    """How deep the breath, how straight the patient; in an AP picture the heart is nearer the tube, so larger."""
+    breath = rng.normal(-0.9 if portable else 0.0, 0.7)
+    return replace(
+        body,
+        dome=(body.dome[0] + breath, body.dome[1] + breath),
+        heart_ratio=body.heart_ratio * (1.05 if portable else 1.0) + rng.normal(0, 0.008),
+        rotation=rng.normal(0, 0.55 if portable else 0.3),
+    )
+
+
+def _add_nodule(chest: Chest, rng: np.random.Generator) -> None:
+    """A round dense spot in a lung, 0.8 to 2.4 cm: none of the five diseases."""
+    body = chest.body
+    x, y = chest.frame.xy
+    side = RIGHT if rng.random() < 0.5 else LEFT
+    centre = (side * body.half_width * rng.uniform(0.35, 0.8), rng.uniform(-0.6 * body.apex, 0.6 * body.dome[0]))
+    across, along = (x - centre[0]), (y - centre[1])
+    ball = np.sqrt(np.maximum(1 - (across * across + along * along) * rng.uniform(0.7, 6.0), 0))
+    chest.fill(0.5 * ball * chest.lung(side))
+
+
+def _add_devices(chest: Chest, rng: np.random.Generator) -> None:
+    """A venous line, electrodes with their leads, or a pacemaker; counted as bone."""
+    body = chest.body
+    drawn: list[tuple[np.ndarray, float, float]] = []
+    line, electrodes, pacemaker = rng.random(3) < (0.6, 0.55, 0.2)
+    side = RIGHT if rng.random() < 0.7 else LEFT
+    if line or not (electrodes or pacemaker):
+        tip = (-2.0 + rng.normal(0, 0.3), rng.uniform(-2.0, 3.0))
+        path = [(side * 6.5, -body.apex - 2), (side * 4.5, -body.apex + 3), (-1.8, -7.0), tip]
+        drawn.append((np.array([path]), 0.2, 0.4))
+    if electrodes:
+        spots = rng.uniform((-0.9 * body.half_width, -10), (0.9 * body.half_width, 9), (3, 2))
+        away = np.stack([rng.choice((-26.0, 26.0), 3), spots[:, 1] + rng.normal(-3, 5, 3)], axis=1)
+        bend = 0.6 * spots + 0.4 * away + rng.normal(0, 1.5, (3, 2))
+        drawn.append((np.stack([spots, bend, away], axis=1), 0.12, 0.3))
+        drawn.append((np.stack([spots - 0.18, spots + 0.18], axis=1), 0.9, 0.5))
+    if pacemaker:
+        middle, height = 0.72 * body.half_width, -0.62 * body.apex
+        box = np.array([(middle - 0.8, height), (middle + 0.8, height)])
+        lead = np.array([[box[0], (3.0, -9.0), (-1.5, -6.0), (-1.0, 3.0), (3.0, 6.5)]])
+        drawn += [(box[None], 3.2, 1.0), (lead, 0.16, 0.6)]
+    chest.bone += 3.0 * chest.frame.lines(drawn, 0.05)

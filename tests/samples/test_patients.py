@@ -1,0 +1,97 @@
+"""Prevalences, label errors and doubts come out as the hospitals' descriptions say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from chestfed.diseases import DISEASES
+from chestfed.samples.hospitals import (
+    HOSPITALS,
+    SIZES,
+    VALID_FRONTAL,
+    VALID_LATERAL,
+    VALID_PATIENTS,
+    VALID_POSITIVES,
+    Hospital,
+    films_of,
+)
+from chestfed.samples.patients import Film
+
+BY_NAME = {hospital.name: hospital for hospital in HOSPITALS}
+
+
+def films(name: str, split: str, seed: int = 1) -> list[Film]:
+    return [film for film in films_of(BY_NAME[name], seed, SIZES["default"]) if film.split == split]
+
+
+def policy_positive(film: Film, disease: str) -> bool:
+    """By the source paper's policy for uncertain labels."""
+    return film.said[disease] == 1 or (film.said[disease] == -1 and disease in ("edema", "atelectasis"))
+
+
+@pytest.mark.parametrize("hospital", HOSPITALS, ids=lambda hospital: hospital.name)
+def test_prevalences_of_training_labels_are_those_of_the_papers_table(hospital: Hospital) -> None:
+    train = films(hospital.name, "train")
+    counted = [film for film in train if hospital.counts_lateral or film.view != "lateral"]
+    assert len(counted) == hospital.train
+    for disease in DISEASES:
+        share = np.mean([policy_positive(film, disease) for film in counted])
+        assert share == pytest.approx(hospital.mix.prevalence[disease], abs=0.004)
+
+
+def test_chexperts_validation_set_has_the_real_counts() -> None:
+    valid = films("chexpert", "valid")
+    frontal = [film for film in valid if film.view != "lateral"]
+    assert len(valid) == VALID_FRONTAL + VALID_LATERAL == 234
+    assert len(frontal) == 202
+    assert len({film.patient.number for film in valid}) == VALID_PATIENTS == 200
+    assert {disease: sum(film.said[disease] for film in frontal) for disease in DISEASES} == VALID_POSITIVES
+
+
+def test_validation_labels_are_the_truth() -> None:
+    for film in films("chexpert", "valid"):
+        assert {disease: int(severity > 0) for disease, severity in film.severity.items()} == film.said
+
+
+def test_training_labels_err_on_few_cases_in_both_directions() -> None:
+    train = films("mimic-cxr", "train")
+    wrong = sum(film.said[disease] == 1 and not film.severity[disease] for film in train for disease in DISEASES)
+    positive = sum(film.said[disease] == 1 for film in train for disease in DISEASES)
+    missed = sum(film.said[disease] == 0 and film.severity[disease] > 0 for film in train for disease in DISEASES)
+    assert 0.02 < wrong / positive < 0.12
+    assert 0.02 < missed / positive < 0.12
+
+
+def test_doubted_positives_are_subtler_than_the_others() -> None:
+    train = films("chexpert", "train")
+    said = {
+        value: np.mean([film.severity["atelectasis"] for film in train if film.said["atelectasis"] == value])
+        for value in (1, -1)
+    }
+    assert said[-1] < said[1] - 0.15
+
+
+def test_diseases_come_in_company() -> None:
+    train = [film for film in films("mimic-cxr", "train") if film.number == 1]
+    present = np.array([[film.severity[disease] > 0 for disease in DISEASES] for film in train])
+    correlations = np.corrcoef(present.T)[np.triu_indices(len(DISEASES), 1)]
+    assert 0.02 < correlations.mean() < 0.35
+
+
+def test_a_patient_is_in_one_split_only() -> None:
+    for hospital in HOSPITALS:
+        splits: dict[int, set[str]] = {}
+        for film in films_of(hospital, 1, SIZES["default"]):
+            splits.setdefault(film.patient.number, set()).add(film.split)
+        assert all(len(found) == 1 for found in splits.values())
+
+
+def test_the_portable_word_goes_with_disease_at_one_hospital_more_than_at_the_target() -> None:
+    def gap(name: str) -> float:
+        train = [film for film in films(name, "train") if film.number == 1]
+        sick = [film.view == "ap" for film in train if any(film.severity.values())]
+        healthy = [film.view == "ap" for film in train if not any(film.severity.values())]
+        return float(np.mean(sick) - np.mean(healthy))
+
+    assert gap("mimic-cxr") > gap("chexpert") + 0.15

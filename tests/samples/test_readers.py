@@ -1,0 +1,29 @@
+"""The written hospitals go through the readers and the decoder of real data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chestfed.cli import bundled
+from chestfed.images.decode import decode
+from chestfed.sites import load_site_config, open_site
+
+NAMES = ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_image_of_the_table_decodes_with_air_dark(tiny: Path, name: str) -> None:
+    table = open_site(load_site_config(bundled("site_configs") / "synthetic" / f"{name}.yaml"), tiny)
+    assert table.synthetic
+    assert (table.frame["split"] == "train").sum() == 24
+    darker = []
+    for image, inverted in zip(table.frame["image"], table.frame["inverted"], strict=True):
+        grey = decode(table.root / image, bool(inverted))
+        height, width = grey.shape
+        # Beside the neck there is air, amid the lower edge the abdomen.
+        air, abdomen = grey[: height // 12, : width // 8], grey[-height // 6 :, 2 * width // 5 : 3 * width // 5]
+        darker.append(np.median(air) < np.median(abdomen) - 30)
+    assert np.mean(darker) > 0.97
