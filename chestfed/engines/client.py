@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from chestfed.algorithms.variables import Gradients
 from chestfed.models import FlatModule
 from chestfed.objectives import Objective
 
@@ -69,13 +70,20 @@ class NetworkClient:
     ) -> None:
         self.name = name
         self.batches = batches
+        self.gradients_computed = 0
         self.images_seen = 0
         self._network = network
         self._objective = objective
         self._device = device
         self._autocast = autocast
         self._loss_sum = torch.zeros((), device=device)
-        self._loss_count = 0
+        self._gradient_sum = torch.zeros(network.size + objective.extra_size).to(network.grad)
+        self._steps = 0
+
+    @property
+    def oracle(self) -> Gradients:
+        """The gradients of the objective."""
+        return self.gradients
 
     @contextmanager
     def training(self, buffers: Tensor) -> Iterator[None]:
@@ -83,7 +91,8 @@ class NetworkClient:
         self._network.load_buffers(buffers)
         self._network.module.train()
         self._loss_sum.zero_()
-        self._loss_count = 0
+        self._gradient_sum.zero_()
+        self._steps = 0
         yield
 
     def buffers(self) -> Tensor:
@@ -92,7 +101,11 @@ class NetworkClient:
 
     def mean_loss(self) -> float:
         """Mean of the loss over the round's steps."""
-        return float(self._loss_sum) / max(self._loss_count, 1)
+        return float(self._loss_sum) / max(self._steps, 1)
+
+    def mean_gradient(self) -> Tensor:
+        """Mean of the gradient by the primal variables over the round's steps, `[d + extra]`."""
+        return self._gradient_sum / max(self._steps, 1)
 
     def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of the objective at (primal, dual) on the next batch.
@@ -115,8 +128,12 @@ class NetworkClient:
         loss.backward()
 
         self._loss_sum += loss.detach()
-        self._loss_count += 1
+        self._steps += 1
+        self.gradients_computed += 1
         self.images_seen += labels.shape[0]
         if extra.grad is None or alpha.grad is None:  # an objective without variables of its own
-            return self._network.grad, torch.zeros_like(dual)
-        return torch.cat([self._network.grad, extra.grad]), alpha.grad
+            gradient, dual_gradient = self._network.grad, torch.zeros_like(dual)
+        else:
+            gradient, dual_gradient = torch.cat([self._network.grad, extra.grad]), alpha.grad
+        self._gradient_sum += gradient
+        return gradient, dual_gradient

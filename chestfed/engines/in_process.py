@@ -15,13 +15,18 @@ from chestfed.errors import TrainingError
 
 
 class Client(Protocol):
-    """What the engine needs of a client; `NetworkClient` is one."""
+    """What the engine needs of a client; `NetworkClient` is one.
+
+    `gradients_computed` and `images_seen` count from the client's first step on.
+    """
 
     name: str
+    gradients_computed: int
     images_seen: int
 
-    def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients on the next batch."""
+    @property
+    def oracle(self) -> Any:
+        """What the algorithm asks in its local steps: `Gradients`, or what its file names instead."""
         ...
 
     def training(self, buffers: Tensor) -> AbstractContextManager[None]:
@@ -34,6 +39,10 @@ class Client(Protocol):
 
     def mean_loss(self) -> float:
         """Mean loss over the round's steps."""
+        ...
+
+    def mean_gradient(self) -> Tensor:
+        """Mean over the round's steps of the gradient by the primal variables `[d + extra]`."""
         ...
 
 
@@ -51,7 +60,8 @@ class RoundRecord:
     """What one round cost and how it went, summed over clients unless said otherwise.
 
     `bytes_up` and `bytes_down` count the tensors of the messages as sent, buffers included. `drift` is the mean
-    over clients of the squared distance between a local model and the mean of the local models.
+    over clients of the squared distance between a local model and the mean of the local models;
+    `gradient_drift` the same for the clients' mean gradients over the round.
     """
 
     gradients: int
@@ -60,6 +70,7 @@ class RoundRecord:
     bytes_down: int
     loss: float
     drift: float
+    gradient_drift: float
 
 
 class InProcessEngine:
@@ -90,11 +101,12 @@ class InProcessEngine:
             If a client's update is not finite; the federation given stays as it was.
         """
         message = self.algorithm.message(federation.server)
-        seen_before = sum(client.images_seen for client in self.clients)
-        updates, states, buffers, losses = [], [], [], []
+        images_before = sum(client.images_seen for client in self.clients)
+        gradients_before = sum(client.gradients_computed for client in self.clients)
+        updates, states, buffers, losses, slopes = [], [], [], [], []
         for client, state in zip(self.clients, federation.clients, strict=True):
             with client.training(federation.buffers):
-                update, new_state = self.algorithm.local_round(message, state, client.gradients)
+                update, new_state = self.algorithm.local_round(message, state, client.oracle)
             if not (torch.isfinite(update.primal).all() and torch.isfinite(update.dual).all()):
                 raise TrainingError(
                     f"client '{client.name}': its update is not finite (NaN or infinity) after "
@@ -105,17 +117,19 @@ class InProcessEngine:
             states.append(new_state)
             buffers.append(client.buffers())
             losses.append(client.mean_loss())
+            slopes.append(client.mean_gradient())
 
         server = self.algorithm.server_round(federation.server, updates, self.weights)
         mean_buffers = weighted_mean(buffers, self.weights)
         buffer_bytes = mean_buffers.numel() * mean_buffers.element_size()
         record = RoundRecord(
-            gradients=self.algorithm.window * len(self.clients),
-            images=sum(client.images_seen for client in self.clients) - seen_before,
+            gradients=sum(client.gradients_computed for client in self.clients) - gradients_before,
+            images=sum(client.images_seen for client in self.clients) - images_before,
             bytes_up=sum(byte_count(update) + buffer_bytes for update in updates),
             bytes_down=len(self.clients) * (byte_count(message) + buffer_bytes),
             loss=sum(weight * loss for weight, loss in zip(self.weights, losses, strict=True)),
-            drift=_drift([update.primal for update in updates]),
+            drift=_spread([update.primal for update in updates]),
+            gradient_drift=_spread(slopes),
         )
         return Federation(server, tuple(states), mean_buffers), record
 
@@ -130,6 +144,7 @@ class InProcessEngine:
         return self.algorithm.stage_output(federation.server, finals, self.weights), sent
 
 
-def _drift(primals: Sequence[Tensor]) -> float:
-    mean = weighted_mean(primals, [1 / len(primals)] * len(primals))
-    return sum(float((primal - mean).square().sum()) for primal in primals) / len(primals)
+def _spread(vectors: Sequence[Tensor]) -> float:
+    """Mean squared distance to the mean."""
+    mean = weighted_mean(vectors, [1 / len(vectors)] * len(vectors))
+    return sum(float((vector - mean).square().sum()) for vector in vectors) / len(vectors)

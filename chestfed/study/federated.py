@@ -198,6 +198,7 @@ def _save(path: Path, progress: _Progress, clients: Sequence[NetworkClient]) -> 
         "history": progress.history,
         "positions": [client.batches.position for client in clients],
         "images_seen": [client.images_seen for client in clients],
+        "gradients_computed": [client.gradients_computed for client in clients],
     }
     save_checkpoint(path, tensors, values)
 
@@ -215,7 +216,8 @@ def _load(path: Path, blank: _Progress, clients: Sequence[NetworkClient], machin
         tuple(restore(state, f"client.{index}") for index, state in enumerate(blank.federation.clients)),
         tensors["buffers"].to(machine.device),
     )
-    for client, position, seen in zip(clients, values["positions"], values["images_seen"], strict=True):
-        client.batches.seek(position)
-        client.images_seen = seen
+    for index, client in enumerate(clients):
+        client.batches.seek(values["positions"][index])
+        client.images_seen = values["images_seen"][index]
+        client.gradients_computed = values["gradients_computed"][index]
     return _Progress(federation, values["stage"], values["round"], values["history"])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
-from chestfed.algorithms.variables import Point
+from chestfed.algorithms.variables import Gradients, Point
 from chestfed.engines.in_process import Federation, InProcessEngine
 from chestfed.errors import TrainingError
 from tests.invariants import quadratic_saddle as saddle
@@ -22,22 +22,29 @@ class QuadraticClient:
     """A client of the saddle problem, with a buffer that counts its steps."""
 
     def __init__(self, name: str, problem: saddle.Saddle, poison_at: int | None = None) -> None:
-        self.name, self.images_seen = name, 0
+        self.name, self.images_seen, self.gradients_computed = name, 0, 0
         self._exact = problem.torch_gradients()
+        self._slopes: list[Tensor] = []
         self._buffers = torch.zeros(2, dtype=torch.float64)
         self._poison_at = poison_at
 
     @contextmanager
     def training(self, buffers: Tensor) -> Iterator[None]:
-        self._buffers = buffers.clone()
+        self._buffers, self._slopes = buffers.clone(), []
         yield
+
+    @property
+    def oracle(self) -> Gradients:
+        return self.gradients
 
     def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         self.images_seen += 7
+        self.gradients_computed += 1
         self._buffers += len(self.name)
         grad_v, grad_alpha = self._exact(primal, dual)
         if self._poison_at is not None and self.images_seen >= self._poison_at:
             grad_v = grad_v * torch.nan
+        self._slopes.append(grad_v)
         return grad_v, grad_alpha
 
     def buffers(self) -> Tensor:
@@ -45,6 +52,9 @@ class QuadraticClient:
 
     def mean_loss(self) -> float:
         return float(len(self.name))
+
+    def mean_gradient(self) -> Tensor:
+        return torch.stack(self._slopes).mean(dim=0)
 
 
 def start(engine: InProcessEngine, problems: list[saddle.Saddle]) -> Federation:
@@ -84,15 +94,18 @@ def test_buffers_loss_and_drift_are_means_over_clients() -> None:
     federation, record = engine.run_round(start(engine, problems))
     assert federation.buffers.tolist() == [0.25 * 5 + 0.75 * 15] * 2
     assert record.loss == 0.25 * 1 + 0.75 * 3
-    ends = []
+    ends, slopes = [], []
     for problem in problems:
         v, alpha = np.zeros(4), np.zeros(2)
+        slopes.append(np.zeros(4))
         for _ in range(5):
             grad_v, grad_alpha = problem.gradients(v, alpha)
+            slopes[-1] += grad_v / 5
             v, alpha = v - 0.02 * grad_v, alpha + 0.02 * grad_alpha
         ends.append(v)
-    mean = (ends[0] + ends[1]) / 2
-    assert record.drift == pytest.approx(np.mean([((end - mean) ** 2).sum() for end in ends]), rel=1e-12)
+    for drift, vectors in ((record.drift, ends), (record.gradient_drift, slopes)):
+        mean = (vectors[0] + vectors[1]) / 2
+        assert drift == pytest.approx(np.mean([((vector - mean) ** 2).sum() for vector in vectors]), rel=1e-12)
 
 
 def test_an_update_that_is_not_finite_names_the_client_and_changes_nothing() -> None:

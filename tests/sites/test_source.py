@@ -51,6 +51,7 @@ def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> Non
         (b"\x1f\x8b nonsense", "is damaged or cut short"),
         (b'name,value\n"open,1\n', "1 cells where the header has 2"),
     ],
+    ids=["empty", "header only", "UTF-16", "no encoding", "zip", "cut gzip", "no gzip", "open quote"],
 )
 def test_what_cannot_be_read_is_one_problem(tmp_path: Path, content: bytes, message: str) -> None:
     source = source_of(tmp_path, content)
