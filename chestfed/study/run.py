@@ -362,7 +362,9 @@ def _metrics(prefix: str, row: tables.Row) -> dict[str, float | None]:
 
 
 def _round_metrics(entry: dict[str, Any]) -> dict[str, float | None]:
-    plain = {key: entry[key] for key in ("loss", "drift", "gradient_drift", "images", "gradients", "bytes_up", "bytes_down")}
+    plain = {
+        key: entry[key] for key in ("loss", "drift", "gradient_drift", "images", "gradients", "bytes_up", "bytes_down")
+    }
     aucs = {f"auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
     return {**plain, **aucs, "auc_mean": entry.get("mean_auc")}
 
