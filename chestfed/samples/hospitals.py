@@ -61,7 +61,7 @@ HOSPITALS: Final = (
     Hospital(
         "chexpert",
         "synthetic-chexpert",
-        train=360,
+        train=160,
         valid=VALID_FRONTAL,
         test=0,
         studies=1.2,
