@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -100,4 +100,13 @@ class Algorithm(Protocol):
 
     def stage_output(self, server: Any, finals: Sequence[Any | None], weights: Sequence[float]) -> Point:
         """The point that the stage returns: the next stage starts there."""
+        ...
+
+
+@runtime_checkable
+class Restarting(Protocol):
+    """An algorithm that has its clients estimate the best dual variables before a stage begins."""
+
+    def restart(self, point: Point, duals: Sequence[Tensor], weights: Sequence[float]) -> Point:
+        """The point from which the next stage starts."""
         ...

@@ -12,6 +12,7 @@ from torch import Tensor
 from chestfed.algorithms.variables import Gradients
 from chestfed.models import FlatModule
 from chestfed.objectives import Objective
+from chestfed.objectives.auc_margin import AucMargin
 
 
 class Batch(Protocol):
@@ -56,6 +57,8 @@ class NetworkClient:
     ----------
     autocast
         Run the network in bfloat16 (`torch.autocast`); the loss is always computed in float32.
+    large_batch
+        Batches that `best_dual` takes together.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class NetworkClient:
         *,
         device: torch.device,
         autocast: bool = False,
+        large_batch: int = 8,
     ) -> None:
         self.name = name
         self.batches = batches
@@ -76,6 +80,7 @@ class NetworkClient:
         self._objective = objective
         self._device = device
         self._autocast = autocast
+        self._large_batch = large_batch
         self._loss_sum = torch.zeros((), device=device)
         self._gradient_sum = torch.zeros(network.size + objective.extra_size).to(network.grad)
         self._steps = 0
@@ -107,6 +112,30 @@ class NetworkClient:
         """Mean of the gradient by the primal variables over the round's steps, `[d + extra]`."""
         return self._gradient_sum / max(self._steps, 1)
 
+    def best_dual(self, primal: Tensor, dual: Tensor) -> Tensor:
+        """The dual variables `[J]` that maximise the objective at `primal`, from the next `large_batch` batches.
+
+        Raises
+        ------
+        TypeError
+            If the objective has no dual variables with a closed form.
+        """
+        if not isinstance(self._objective, AucMargin):
+            raise TypeError(f"{type(self._objective).__name__} has no dual variables to estimate")
+        self._network.bind(primal)
+        scores, labels = [], []
+        with torch.no_grad():
+            for _ in range(self._large_batch):
+                batch = self.batches.next()
+                scores.append(torch.sigmoid(self._logits(batch.images.to(self._device, non_blocking=True))))
+                labels.append(batch.labels.to(self._device))
+                self.images_seen += batch.labels.shape[0]
+        return self._objective.best_dual(torch.cat(scores), torch.cat(labels), dual)
+
+    def _logits(self, images: Tensor) -> Tensor:
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
+            return self._network.module(images).float()
+
     def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of the objective at (primal, dual) on the next batch.
 
@@ -122,9 +151,7 @@ class NetworkClient:
         extra = primal[size:].detach().requires_grad_()
         alpha = dual.detach().requires_grad_()
 
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
-            logits = self._network.module(images)
-        loss = self._objective.loss(logits.float(), labels, extra, alpha)
+        loss = self._objective.loss(self._logits(images), labels, extra, alpha)
         loss.backward()
 
         self._loss_sum += loss.detach()

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Algorithm, Point, byte_count, weighted_mean
+from chestfed.algorithms.variables import Algorithm, Point, Restarting, byte_count, weighted_mean
 from chestfed.errors import TrainingError
 
 
@@ -45,6 +45,10 @@ class Client(Protocol):
         """Mean over the round's steps of the gradient by the primal variables `[d + extra]`."""
         ...
 
+    def best_dual(self, primal: Tensor, dual: Tensor) -> Tensor:
+        """The dual variables that are best for this client's loss at `primal`, estimated on a large batch."""
+        ...
+
 
 @dataclass(frozen=True)
 class Federation:
@@ -71,6 +75,15 @@ class RoundRecord:
     loss: float
     drift: float
     gradient_drift: float
+
+
+@dataclass(frozen=True)
+class StageEnd:
+    """What a stage returns, and the bytes that were sent for it beyond its rounds."""
+
+    point: Point
+    bytes_up: int
+    bytes_down: int
 
 
 class InProcessEngine:
@@ -137,11 +150,20 @@ class InProcessEngine:
         """The point to evaluate after a round."""
         return self.algorithm.current(federation.server)
 
-    def finish_stage(self, federation: Federation) -> tuple[Point, int]:
-        """The point that the stage returns, and the bytes that clients send for it."""
+    def finish_stage(self, federation: Federation) -> StageEnd:
+        """The point that the stage returns: the next stage starts there."""
         finals = [self.algorithm.final_message(state) for state in federation.clients]
-        sent = sum(byte_count(final) for final in finals if final is not None)
-        return self.algorithm.stage_output(federation.server, finals, self.weights), sent
+        up = sum(byte_count(final) for final in finals if final is not None)
+        point = self.algorithm.stage_output(federation.server, finals, self.weights)
+        if not isinstance(self.algorithm, Restarting):
+            return StageEnd(point, up, 0)
+        duals = []
+        for client in self.clients:
+            with client.training(federation.buffers):
+                duals.append(client.best_dual(point.primal, point.dual))
+        size = point.dual.numel() * point.dual.element_size()
+        down = len(self.clients) * (byte_count(point) + federation.buffers.numel() * federation.buffers.element_size())
+        return StageEnd(self.algorithm.restart(point, duals, self.weights), up + len(duals) * size, down)
 
 
 def _spread(vectors: Sequence[Tensor]) -> float:

@@ -65,3 +65,17 @@ class AucMargin:
         terms = torch.where(positive, on_positives, torch.where(negative, on_negatives, 0.0))
         per_disease = terms.sum(dim=0) / count.clamp(min=1) - p * (1 - p) * dual**2
         return torch.where(count > 0, per_disease, 0.0).mean()
+
+    def best_dual(self, scores: Tensor, labels: Tensor, dual: Tensor) -> Tensor:
+        """The alpha `[J]` that maximises the loss of these scores; `dual` where nothing is labelled or p is 0 or 1.
+
+        The derivative of eq. 2 by alpha is zero at mean(p h [y=0] - (1-p) h [y=1]) / (p(1-p)): with a share p of
+        positives among the labels, the mean score of the negatives less that of the positives.
+        """
+        p = self.positive_ratio.to(scores)
+        positive, negative = labels == 1, labels == 0
+        count = (positive | negative).sum(dim=0)
+        terms = torch.where(negative, p * scores, torch.where(positive, (p - 1) * scores, 0.0))
+        known = (count > 0) & (p > 0) & (p < 1)
+        best = terms.sum(dim=0) / (count.clamp(min=1) * torch.where(known, p * (1 - p), 1.0))
+        return torch.where(known, best, dual)

@@ -140,9 +140,10 @@ def train_federated(
         while progress.stage < settings.stages:
             progress.federation, record = engine.run_round(progress.federation)
             progress.round += 1
-            point, final_bytes = engine.current(progress.federation), 0
+            point, end = engine.current(progress.federation), None
             if progress.round == settings.rounds_per_stage:
-                point, final_bytes = engine.finish_stage(progress.federation)
+                end = engine.finish_stage(progress.federation)
+                point = end.point
                 progress.stage, progress.round = progress.stage + 1, 0
                 engine = engine_of(min(progress.stage, settings.stages - 1))
                 progress.federation = engine.start_stage(point, progress.federation.buffers)
@@ -150,7 +151,9 @@ def train_federated(
                 "round": len(progress.history) + 1,
                 "stage": progress.stage + (progress.round > 0),
             }
-            entry["bytes_up"] += final_bytes
+            if end is not None:
+                entry["bytes_up"] += end.bytes_up
+                entry["bytes_down"] += end.bytes_down
             last = progress.stage == settings.stages
             if last or entry["round"] % pipeline.evaluation.every == 0:
                 scores = _score(network, point, progress.federation.buffers, data, pipeline, machine)

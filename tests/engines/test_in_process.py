@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,8 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from chestfed.algorithms.coda import Coda
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
+from chestfed.algorithms.codasca_minimal import CodascaMinimal
 from chestfed.algorithms.variables import Gradients, Point
 from chestfed.engines.in_process import Federation, InProcessEngine
 from chestfed.errors import TrainingError
@@ -23,7 +26,7 @@ class QuadraticClient:
 
     def __init__(self, name: str, problem: saddle.Saddle, poison_at: int | None = None) -> None:
         self.name, self.images_seen, self.gradients_computed = name, 0, 0
-        self._exact = problem.torch_gradients()
+        self._problem, self._exact = problem, problem.torch_gradients()
         self._slopes: list[Tensor] = []
         self._buffers = torch.zeros(2, dtype=torch.float64)
         self._poison_at = poison_at
@@ -56,6 +59,10 @@ class QuadraticClient:
     def mean_gradient(self) -> Tensor:
         return torch.stack(self._slopes).mean(dim=0)
 
+    def best_dual(self, primal: Tensor, dual: Tensor) -> Tensor:
+        at_zero = self._exact(primal, torch.zeros_like(dual))[1]
+        return torch.linalg.solve(torch.from_numpy(self._problem.c), at_zero)
+
 
 def start(engine: InProcessEngine, problems: list[saddle.Saddle]) -> Federation:
     return engine.start_stage(saddle.origin(problems), torch.zeros(2, dtype=torch.float64))
@@ -78,13 +85,38 @@ def test_bytes_are_those_of_the_messages_buffers_included() -> None:
     problems = saddle.heterogeneous(3, dimension=10, duals=2)
     clients = [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)]
     d, j, number = 10, 2, 8  # float64
-    for method, per_message in ((Codasca(2, 0.01, 0.01), 2 * (d + j)), (CodaPlus(2, 0.01, 0.01), d + j)):
+    for method, per_message in (
+        (Codasca(2, 0.01, 0.01), 2 * (d + j)),
+        (CodascaMinimal(Codasca(2, 0.01, 0.01)), d + j),
+        (CodaPlus(2, 0.01, 0.01), d + j),
+    ):
         engine = InProcessEngine(method, clients, [1 / 3] * 3)
         federation, record = engine.run_round(start(engine, problems))
         assert record.bytes_up == record.bytes_down == 3 * number * (per_message + 2)
         assert (record.gradients, record.images) == (6, 6 * 7)
-        _, final = engine.finish_stage(federation)
-        assert final == (0 if isinstance(method, Codasca) else 3 * number * (d + j))
+        end = engine.finish_stage(federation)
+        assert end.bytes_up == (3 * number * (d + j) if isinstance(method, CodaPlus) else 0)
+        assert end.bytes_down == 0
+
+
+def test_coda_starts_a_stage_at_the_best_dual_variables_of_the_mean_loss() -> None:
+    # One curvature along alpha at all clients, as one common p gives it.
+    problems = [dataclasses.replace(problem, c=2 * np.eye(2)) for problem in saddle.heterogeneous(3)]
+    weights = [0.2, 0.3, 0.5]
+    engine = InProcessEngine(
+        Coda(4, 0.02, 0.02), [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)], weights
+    )
+    federation, _ = engine.run_round(start(engine, problems))
+    end = engine.finish_stage(federation)
+    primal = end.point.primal.numpy()
+    slopes = [p.gradients(primal, end.point.dual.numpy())[1] for p in problems]
+    np.testing.assert_allclose(np.average(slopes, axis=0, weights=weights), 0, atol=1e-13)
+    plus = InProcessEngine(CodaPlus(4, 0.02, 0.02), engine.clients, weights)
+    again = plus.finish_stage(plus.run_round(start(plus, problems))[0])
+    assert torch.equal(end.point.primal, again.point.primal)
+    number, d, j = 8, 4, 2
+    assert end.bytes_up == 3 * number * (d + j + j)
+    assert end.bytes_down == 3 * number * (d + j + 2)
 
 
 def test_buffers_loss_and_drift_are_means_over_clients() -> None:

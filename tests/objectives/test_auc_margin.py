@@ -164,3 +164,24 @@ def test_cross_entropy_is_the_mean_over_diseases_of_the_mean_over_labelled_image
     all_missing.backward()
     assert all_missing.item() == 0
     assert torch.isfinite(logits.grad).all()  # type: ignore[arg-type]
+
+
+def test_the_best_dual_makes_the_derivative_zero_and_keeps_alpha_where_nothing_is_known() -> None:
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 2, size=(40, 4)).astype(float)
+    labels[rng.random(labels.shape) < 0.2] = np.nan
+    labels[:, 2] = np.nan
+    scores = torch.from_numpy(rng.random((40, 4)))
+    objective = AucMargin(torch.tensor([0.3, 0.02, 0.4, 0.0], dtype=torch.float64))
+    before = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    best = objective.best_dual(scores, torch.from_numpy(labels), before).requires_grad_()
+    extra = torch.zeros(8, dtype=torch.float64)
+    objective.loss_of_scores(scores, torch.from_numpy(labels), extra, best).backward()
+    assert best.grad is not None
+    assert best.grad[:2].abs().max() < 1e-15
+    assert best[2:].tolist() == [0.3, 0.4]
+    # A share of positives equal to p: the papers' difference of the class means.
+    even = torch.tensor([1.0] * 3 + [0.0] * 7, dtype=torch.float64)[:, None]
+    values = torch.from_numpy(rng.random((10, 1)))
+    (alpha,) = AucMargin(torch.tensor([0.3])).best_dual(values, even, torch.zeros(1))
+    assert float(alpha) == pytest.approx(float(values[3:].mean() - values[:3].mean()), abs=1e-6)

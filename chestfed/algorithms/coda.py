@@ -1,0 +1,30 @@
+"""CODA: CODA+ whose dual variable is estimated anew at the start of every stage but the first.
+
+Guo, Liu, Yuan, Shen, Liu, Yang: "Communication-Efficient Distributed Stochastic AUC Maximization with Deep Neural
+Networks", ICML 2020; as a baseline in Yuan et al., ICML 2021. The local steps and the averaging are CODA+'s. Between
+two stages every client draws a large batch, takes the alpha that is best for it at the new v, and the server
+averages: J numbers up, besides the v that goes down for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from chestfed.algorithms.coda_plus import CodaPlus
+from chestfed.algorithms.variables import Point, weighted_mean
+
+
+@dataclass(frozen=True)
+class Coda(CodaPlus):
+    """Hyper-parameters as in `CodaPlus`."""
+
+    def restart(self, point: Point, duals: Sequence[Tensor], weights: Sequence[float]) -> Point:
+        """The next stage's start: the stage's v, and the mean of the clients' best alphas `[J]` at it.
+
+        The losses have the same curvature along alpha at all clients (one common p), so the mean of their maximisers
+        is the maximiser of the mean loss; where all clients have the ratio p it is the papers' mean(h-) - mean(h+).
+        """
+        return Point(point.primal, weighted_mean(duals, weights))
