@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chestfed.algorithms.coda import Coda
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
+from chestfed.algorithms.codasca_minimal import CodascaMinimal
 from chestfed.algorithms.variables import Algorithm, Point, from_named_tensors, named_tensors
 from chestfed.checkpoint import load_checkpoint, save_checkpoint
 from chestfed.engines.client import NetworkClient
@@ -20,6 +22,7 @@ from chestfed.engines.in_process import Federation, InProcessEngine
 from chestfed.evaluation.auc import mean_auc
 from chestfed.models import FlatModule, build_model, reset_classifier
 from chestfed.objectives.auc_margin import AucMargin
+from chestfed.randomness import numpy_stream
 from chestfed.study.data import ClientData, StudyData
 from chestfed.study.machine import Machine
 from chestfed.study.pipeline import Federated, Pipeline
@@ -43,12 +46,14 @@ class Trained:
 
 @dataclass
 class _Progress:
-    """Where training stands; `round` counts finished rounds of the current stage."""
+    """Where training stands: finished rounds of the current stage; the point and buffers put aside to be returned."""
 
     federation: Federation
     stage: int
     round: int
     history: History
+    kept: Point
+    kept_buffers: Tensor
 
 
 def client_weights(clients: Sequence[ClientData], mode: str) -> list[float]:
@@ -72,16 +77,28 @@ def common_positive_ratio(clients: Sequence[ClientData], weights: Sequence[float
     return torch.from_numpy(p)
 
 
-def algorithm_of_stage(settings: Federated, stage: int, p: Tensor) -> Algorithm:
-    """The algorithm with the step sizes of a stage: divided by `lr_decay` after each."""
-    decay = settings.lr_decay**stage
-    dual_lr: float | Tensor = (settings.dual_lr or settings.local_lr) / decay
+def algorithm_of_stage(settings: Federated, number: int, p: Tensor, clients: int) -> Algorithm:
+    """The algorithm with the hyper-parameters of a stage, counted from 0, for this number of clients."""
+    stage = settings.stage(number)
+    local_lr = settings.local_lr * stage.lr_factor
+    dual_lr: float | Tensor = (settings.dual_lr or settings.local_lr) * stage.lr_factor
     if settings.dual_step == "preconditioned":
         curvature = p * (1 - p) / p.numel()
         dual_lr = dual_lr / torch.where(curvature > 0, curvature, 1.0)
-    if settings.algorithm == "coda_plus":
-        return CodaPlus(settings.window, settings.local_lr / decay, dual_lr, settings.prox)
-    return Codasca(settings.window, settings.local_lr / decay, dual_lr, settings.server_lr, settings.prox)
+    if settings.algorithm == "codasca":
+        server_lr = clients**0.5 if settings.server_lr == "sqrt_k" else settings.server_lr
+        rule = Codasca(stage.window, local_lr, dual_lr, server_lr, settings.prox)
+        return CodascaMinimal(rule) if settings.communication == "minimal" else rule
+    output = "average" if settings.returned in (None, "average") else "last"
+    kind = Coda if settings.algorithm == "coda" else CodaPlus
+    return kind(stage.window, local_lr, dual_lr, settings.prox, output)
+
+
+def returned_round(settings: Federated, seed: int, number: int) -> int | None:
+    """The round of a stage, counted from 1, whose point the stage returns; None: as the algorithm says."""
+    if settings.returned != "random_round":
+        return None
+    return int(numpy_stream(seed, "returned round", number).integers(1, settings.stage(number).rounds + 1))
 
 
 def train_federated(
@@ -116,12 +133,13 @@ def train_federated(
             objective,
             device=machine.device,
             autocast=machine.autocast,
+            large_batch=settings.large_batch,
         )
         for client in participants
     ]
 
     def engine_of(stage: int) -> InProcessEngine:
-        return InProcessEngine(algorithm_of_stage(settings, stage, p), clients, weights)
+        return InProcessEngine(algorithm_of_stage(settings, stage, p, k), clients, weights)
 
     state_file = folder / "state.safetensors"
     engine = engine_of(0)
@@ -129,7 +147,7 @@ def train_federated(
         torch.cat([network.parameters(), torch.zeros(objective.extra_size).to(p)]),
         torch.zeros(objective.dual_size).to(p),
     )
-    progress = _Progress(engine.start_stage(start, network.buffers()), 0, 0, [])
+    progress = _Progress(engine.start_stage(start, network.buffers()), 0, 0, [], start, network.buffers())
     if state_file.exists():
         progress = _load(state_file, progress, clients, machine)
         engine = engine_of(min(progress.stage, settings.stages - 1))
@@ -141,12 +159,17 @@ def train_federated(
             progress.federation, record = engine.run_round(progress.federation)
             progress.round += 1
             point, end = engine.current(progress.federation), None
-            if progress.round == settings.rounds_per_stage:
+            drawn = returned_round(settings, pipeline.seed, progress.stage)
+            if progress.round == drawn:
+                progress.kept, progress.kept_buffers = point, progress.federation.buffers
+            if progress.round == settings.stage(progress.stage).rounds:
                 end = engine.finish_stage(progress.federation)
-                point = end.point
+                point, buffers = end.point, progress.federation.buffers
+                if drawn is not None:
+                    point, buffers = progress.kept, progress.kept_buffers
                 progress.stage, progress.round = progress.stage + 1, 0
                 engine = engine_of(min(progress.stage, settings.stages - 1))
-                progress.federation = engine.start_stage(point, progress.federation.buffers)
+                progress.federation = engine.start_stage(point, buffers)
             entry = asdict(record) | {
                 "round": len(progress.history) + 1,
                 "stage": progress.stage + (progress.round > 0),
@@ -194,7 +217,8 @@ def _save(path: Path, progress: _Progress, clients: Sequence[NetworkClient]) -> 
     tensors = {f"server.{name}": tensor for name, tensor in named_tensors(progress.federation.server).items()}
     for index, state in enumerate(progress.federation.clients):
         tensors |= {f"client.{index}.{name}": tensor for name, tensor in named_tensors(state).items()}
-    tensors["buffers"] = progress.federation.buffers
+    tensors |= {f"kept.{name}": tensor for name, tensor in named_tensors(progress.kept).items()}
+    tensors["buffers"], tensors["kept_buffers"] = progress.federation.buffers, progress.kept_buffers
     values = {
         "stage": progress.stage,
         "round": progress.round,
@@ -223,4 +247,11 @@ def _load(path: Path, blank: _Progress, clients: Sequence[NetworkClient], machin
         client.batches.seek(values["positions"][index])
         client.images_seen = values["images_seen"][index]
         client.gradients_computed = values["gradients_computed"][index]
-    return _Progress(federation, values["stage"], values["round"], values["history"])
+    return _Progress(
+        federation,
+        values["stage"],
+        values["round"],
+        values["history"],
+        restore(blank.kept, "kept"),
+        tensors["kept_buffers"].to(machine.device),
+    )

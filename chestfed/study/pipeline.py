@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,6 +19,8 @@ from chestfed.evaluation.protocols import Protocol
 from chestfed.images.augment import Augment
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import ModelConfig
+
+AlgorithmName = Literal["codasca", "coda_plus", "coda", "npa"]
 
 
 class SampleHospitals(StrictModel):
@@ -66,11 +69,30 @@ class Pretrain(StrictModel):
         return self.lr * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm))) / 2
 
 
-class Federated(StrictModel):
-    """Stage 2: federated AUC maximization. Names in brackets are the paper's symbols."""
+@dataclass(frozen=True)
+class Stage:
+    """One stage: its window, its whole rounds, and the factor on the step sizes."""
 
-    algorithm: Literal["codasca", "coda_plus"] = "codasca"
+    window: int
+    rounds: int
+    lr_factor: float
+
+
+class Federated(StrictModel):
+    """Stage 2: federated AUC maximization. Names in brackets are the papers' symbols.
+
+    The experiments of the source paper keep window and stage length and divide the step sizes; its Theorems 1 and 2
+    let all three change geometrically: `lr_decay`, `stage_growth` and `window_growth` of the same size.
+    """
+
+    algorithm: AlgorithmName = "codasca"
+    communication: Literal["published", "minimal"] = Field(
+        "published",
+        description="CODASCA's messages: with control variates (2d each way), or without (d each way; equal up to "
+        "rounding)",
+    )
     window: int = Field(32, ge=1, description="local steps per round [I]")
+    window_growth: float = Field(1.0, ge=1, description="the window is multiplied by this after each stage")
     local_lr: float = Field(0.1, gt=0, description="step size of v at the clients [eta_l]")
     dual_lr: float | None = Field(None, gt=0, description="step size of alpha; null: local_lr")
     dual_step: Literal["gradient", "preconditioned"] = Field(
@@ -78,26 +100,53 @@ class Federated(StrictModel):
         description="gradient: alpha steps along its gradient; preconditioned: the step is divided by p(1-p)/J, "
         "the curvature of each disease's alpha, so that rare diseases move as fast as common ones",
     )
-    server_lr: float = Field(1.0, gt=0, description="server step [eta_g], CODASCA only")
+    server_lr: Annotated[float, Field(gt=0)] | Literal["sqrt_k"] = Field(
+        1.0, description="server step [eta_g], CODASCA only; sqrt_k: the square root of the number of clients"
+    )
     prox: float = Field(1e-3, ge=0, description="coefficient of the proximal term [lambda]")
     batch_size: int = Field(32, ge=1, description="images per client and step")
+    large_batch: int = Field(8, ge=1, description="batches from which CODA estimates alpha between two stages")
     weights: Literal["uniform", "images"] = Field(
         "uniform",
         description="weight of a client in every mean: 1/K (the paper), or its share of the training rows",
     )
     stages: int = Field(3, ge=1, description="number of stages")
     stage_steps: int = Field(1000, ge=1, description="local steps per stage [T0], rounded up to whole rounds")
+    stage_growth: float = Field(1.0, ge=1, description="stage_steps is multiplied by this after each stage")
     lr_decay: float = Field(3.0, ge=1, description="step sizes are divided by this after each stage")
+    returned: Literal["last", "average", "random_round"] | None = Field(
+        None,
+        description="the point that a stage returns: its last; the average of all iterates (CODA+, CODA); that of a "
+        "round drawn at random, as in the analysis; null: average for CODA+ and CODA, else last",
+    )
 
-    @property
-    def rounds_per_stage(self) -> int:
-        """Whole rounds that cover `stage_steps`."""
-        return math.ceil(self.stage_steps / self.window)
+    @model_validator(mode="after")
+    def _options_suit_the_algorithm(self) -> Self:
+        averaging = self.algorithm in ("coda_plus", "coda", "npa")
+        if self.returned == "average" and not averaging:
+            raise ValueError(f"returned: average is for coda_plus, coda and npa; {self.algorithm} has no such average")
+        if self.algorithm != "codasca" and self.communication == "minimal":
+            raise ValueError(f"communication: minimal is for codasca; {self.algorithm} has one form of messages")
+        if self.algorithm == "npa" and (self.window != 1 or self.window_growth != 1):
+            raise ValueError("npa communicates after every step: set window: 1 and window_growth: 1")
+        return self
+
+    def stage(self, number: int) -> Stage:
+        """Stage `number`, counted from 0."""
+        window = round(self.window * self.window_growth**number)
+        steps = self.stage_steps * self.stage_growth**number
+        return Stage(window, math.ceil(steps / window - 1e-9), self.lr_decay**-number)
 
     @property
     def rounds(self) -> int:
         """Rounds over all stages."""
-        return self.stages * self.rounds_per_stage
+        return sum(self.stage(number).rounds for number in range(self.stages))
+
+    @property
+    def steps(self) -> int:
+        """Local steps of one client over all stages."""
+        stages = [self.stage(number) for number in range(self.stages)]
+        return sum(stage.rounds * stage.window for stage in stages)
 
 
 class Evaluation(StrictModel):

@@ -105,7 +105,7 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) ->
     from chestfed.study.federated import algorithm_of_stage
 
     count = len(DISEASES)
-    algorithm = algorithm_of_stage(pipeline.federated, 0, torch.empty(count, device="meta"))
+    algorithm = algorithm_of_stage(pipeline.federated, 0, torch.empty(count, device="meta"), 1)
     point = Point(torch.empty(parameters + 2 * count, device="meta"), torch.empty(count, device="meta"))
     message = algorithm.message(algorithm.start_stage(point))
     update, _ = algorithm.local_round(message, algorithm.start_client(point), lambda v, alpha: (v, alpha))
@@ -158,7 +158,7 @@ def render(plan: StudyPlan, pipeline: Pipeline, tables: SiteTables, machine: Mac
     total = plan.decode_seconds + stage_1
     evaluations = -(-plan.rounds // pipeline.evaluation.every) * plan.evaluation_seconds
     for k in pipeline.k:
-        steps = plan.rounds * settings.window
+        steps = settings.steps
         seconds = steps * k * plan.step_seconds[1] + evaluations
         total += seconds
         work.add_row(
@@ -173,7 +173,7 @@ def render(plan: StudyPlan, pipeline: Pipeline, tables: SiteTables, machine: Mac
         )
     facts = (
         f"{pipeline.model.title}, {plan.parameters:,} parameters, on {machine.name}. {settings.algorithm}, window "
-        f"{settings.window}, {settings.stages} stages of {settings.rounds_per_stage} rounds. In all about "
+        f"{settings.window}, {settings.stages} stages, {settings.rounds} rounds. In all about "
         f"{_duration(total)}, from {_TIMED_STEPS} timed steps; start-up and MLflow come on top. Nothing was written."
     )
     return Group(counts, work, Text(facts))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from chestfed.cli import bundled
 from chestfed.errors import ConfigError
-from chestfed.study.pipeline import identity, load_pipeline
+from chestfed.study.federated import algorithm_of_stage, returned_round
+from chestfed.study.pipeline import Federated, identity, load_pipeline
 from chestfed.study.plan import bytes_per_client_round
 
 PIPELINES = sorted(bundled("pipelines").glob("*.yaml"))
@@ -38,7 +41,45 @@ def test_the_papers_pipelines_hold_the_published_hyper_parameters(network: str) 
 def test_a_stage_is_a_whole_number_of_rounds() -> None:
     pipeline = load_pipeline(bundled("pipelines") / "source_addition_densenet121.yaml")
     for window, rounds in ((16, 63), (32, 32), (64, 16), (128, 8)):
-        assert pipeline.federated.model_copy(update={"window": window}).rounds_per_stage == rounds
+        settings = pipeline.federated.model_copy(update={"window": window})
+        assert [settings.stage(number).rounds for number in range(3)] == [rounds] * 3
+        assert (settings.rounds, settings.steps) == (3 * rounds, 3 * rounds * window)
+
+
+def test_stages_that_grow_keep_the_number_of_rounds_and_the_product_of_step_and_window() -> None:
+    """Theorems 1 and 2 of the source paper: step sizes fall as windows and stage lengths grow."""
+    growing = Federated(window=8, stage_steps=80, stages=4, local_lr=0.1, lr_decay=2, stage_growth=2, window_growth=2)
+    stages = [growing.stage(number) for number in range(4)]
+    assert [stage.window for stage in stages] == [8, 16, 32, 64]
+    assert [stage.rounds for stage in stages] == [10] * 4
+    assert [stage.window * stage.lr_factor for stage in stages] == [8] * 4
+    assert growing.steps == 10 * (8 + 16 + 32 + 64)
+    p = torch.full((2,), 0.3)
+    rules = [algorithm_of_stage(growing, number, p, 9) for number in (0, 3)]
+    assert [(rule.window, rule.local_lr, rule.dual_lr) for rule in rules] == [(8, 0.1, 0.1), (64, 0.0125, 0.0125)]
+    root = growing.model_copy(update={"server_lr": "sqrt_k"})
+    assert algorithm_of_stage(root, 0, p, 9).server_lr == 3
+
+
+def test_the_returned_round_is_drawn_from_the_stage_and_the_seed() -> None:
+    settings = Federated(window=2, stage_steps=10, returned="random_round")
+    drawn = {returned_round(settings, seed, number) for seed in range(40) for number in range(3)}
+    assert drawn == {1, 2, 3, 4, 5}
+    assert returned_round(settings, 7, 1) == returned_round(settings, 7, 1)
+    assert returned_round(Federated(), 7, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"returned": "average"}, "codasca has no such average"),
+        ({"algorithm": "coda", "communication": "minimal"}, "coda has one form of messages"),
+        ({"algorithm": "npa", "window": 8}, "set window: 1"),
+    ],
+)
+def test_options_that_an_algorithm_has_not_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Federated(**settings)
 
 
 def test_more_clients_than_there_are_is_refused() -> None:
@@ -69,5 +110,7 @@ def test_bytes_of_a_round_follow_the_formula() -> None:
     path = bundled("pipelines") / "source_addition_samples.yaml"
     d, j = 1234, 5
     assert bytes_per_client_round(load_pipeline(path), d, 0) == (8 * (d + 3 * j),) * 2
+    half = load_pipeline(path, ["federated.communication=minimal"])
+    assert bytes_per_client_round(half, d, 0) == (4 * (d + 3 * j),) * 2
     plus = load_pipeline(path, ["federated.algorithm=coda_plus"])
     assert bytes_per_client_round(plus, d, 10) == (4 * (d + 3 * j) + 40,) * 2
