@@ -20,6 +20,7 @@ import pandas as pd
 
 from chestfed.diseases import DISEASES, TITLES
 from chestfed.evaluation.bootstrap import Interval, paired_difference
+from chestfed.study.run import software_versions
 
 
 def main() -> None:
@@ -35,7 +36,9 @@ def main() -> None:
     report = summarise(folders)
     for line in report["lines"]:
         print(line)
+    report |= {"command": " ".join(["python", *sys.argv]), "seeds": options.seeds, "versions": software_versions()}
     if options.save:
+        options.save.parent.mkdir(parents=True, exist_ok=True)
         options.save.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
