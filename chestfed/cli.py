@@ -79,12 +79,22 @@ def study(
         str | None, typer.Option(help="MLflow tracking URI. Default: a sqlite store in the output folder.")
     ] = None,
     tracking: Annotated[bool, typer.Option(help="Record the study in MLflow.")] = True,
+    algorithms: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,C",
+            help="Compare algorithms on the same data, weights and number of steps, with the largest K.",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Compare over this many seeds, counted up from `seed`.")] = 1,
 ) -> None:
     """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
 
     Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline.
     Stopped at any moment, the same command goes on where it was. The tables are printed, and written to the run
-    folder as CSV and JSON.
+    folder as CSV and JSON. With --algorithms or --seeds it is a comparison instead: a table and plots of the mean
+    AUC against rounds, bytes and images.
     """
     from chestfed.commands.study import run_command
 
@@ -99,6 +109,8 @@ def study(
         skip_unreadable=skip_unreadable,
         tracking_uri=tracking_uri,
         tracking=tracking,
+        algorithms=[name.strip() for name in algorithms.split(",")] if algorithms else [],
+        seeds=seeds,
     )
 
 

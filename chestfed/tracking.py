@@ -6,6 +6,7 @@ are in the run folder all the same. Nothing that names a patient or an image is 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import warnings
@@ -115,6 +116,7 @@ class Tracker:
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
 
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it announces every new sqlite file
         client = MlflowClient(tracking_uri=self._uri)
         experiment = client.get_experiment_by_name(EXPERIMENT)
         if experiment is None:

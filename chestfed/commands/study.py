@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast, get_args
 
 from rich.console import Console
 
 from chestfed.commands.progress import Bars
-from chestfed.errors import ChestfedError
+from chestfed.errors import ChestfedError, ConfigError
+from chestfed.study import compare
 from chestfed.study.data import load_images, open_tables, resolve_data_root
 from chestfed.study.machine import prepare_machine
-from chestfed.study.pipeline import Pipeline, load_pipeline
+from chestfed.study.pipeline import AlgorithmName, Pipeline, load_pipeline
 from chestfed.study.plan import plan_study
 from chestfed.study.plan import render as render_plan
 from chestfed.study.run import run_study
@@ -32,9 +35,12 @@ def run_command(
     skip_unreadable: bool,
     tracking_uri: str | None,
     tracking: bool,
+    algorithms: Sequence[str] = (),
+    seeds: int = 1,
 ) -> None:
-    """Plan or run a study, and print its table."""
+    """Plan or run a study, or one per algorithm and seed, and print its table."""
     pipeline = load_pipeline(pipeline_file, overrides)
+    variants = _variants(pipeline, algorithms, seeds)
     data_root = resolve_data_root(pipeline, data)
     machine = prepare_machine(pipeline.runtime)
     if dry_run:
@@ -55,12 +61,49 @@ def run_command(
         uri = (tracking_uri or local_store(out)) if tracking else None
         out.mkdir(parents=True, exist_ok=True)
         tracker = Tracker(uri, out / "mlflow-artifacts", lambda text: console.print(text, style="yellow"))
-        study = run_study(pipeline, pipeline_file.stem, study_data, machine, out, tracker, bars)
-    console.print(render_table(study.table))
-    console.print(f"written to {study.folder}/table.csv and table.json", highlight=False, soft_wrap=True)
+        studies = []
+        for number, variant in enumerate(variants, start=1):
+            if len(variants) > 1:
+                console.print(f"{number}/{len(variants)}: {_name(variant)}", highlight=False)
+            studies.append(run_study(variant, pipeline_file.stem, study_data, machine, out, tracker, bars))
+    if algorithms or seeds > 1:
+        named = zip(variants, studies, strict=True)
+        runs = [compare.Run(variant.federated.algorithm, variant.seed, study) for variant, study in named]
+        comparison = compare.collect(runs, pipeline.title)
+        folder = compare.write(comparison, runs, out)
+        console.print(compare.render(comparison))
+        console.print(f"written to {folder}: results.csv, curves.csv, curves.png", highlight=False, soft_wrap=True)
+    else:
+        (study,) = studies
+        console.print(render_table(study.table))
+        console.print(f"written to {study.folder}/table.csv and table.json", highlight=False, soft_wrap=True)
     if tracker.active and tracking_uri is None:
         console.print(f"see it in MLflow: chestfed ui --out {out}", highlight=False, soft_wrap=True)
     console.print(f"took {time.monotonic() - started:.0f} s")
+
+
+def _variants(pipeline: Pipeline, algorithms: Sequence[str], seeds: int) -> list[Pipeline]:
+    """The pipeline itself, or one variant per algorithm and seed, the seeds of an algorithm together."""
+    if not algorithms and seeds == 1:
+        return [pipeline]
+    known = get_args(AlgorithmName)
+    chosen: list[AlgorithmName] = []
+    for name in algorithms or [pipeline.federated.algorithm]:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean '{close[0]}'?" if close else ""
+            raise ConfigError(f"--algorithms: '{name}' is none of {', '.join(known)}{hint}")
+        chosen.append(cast(AlgorithmName, name))
+    if len(set(chosen)) < len(chosen):
+        raise ConfigError("--algorithms: name each algorithm once")
+    try:
+        return [pipeline.variant(name, pipeline.seed + number) for name in chosen for number in range(seeds)]
+    except ValueError as error:
+        raise ConfigError(f"--algorithms: {error}") from None
+
+
+def _name(variant: Pipeline) -> str:
+    return f"{variant.federated.algorithm}, seed {variant.seed}, K={variant.k[-1]}"
 
 
 def write_samples(console: Console, folder: Path, seed: int, size: str, bars: Bars) -> None:

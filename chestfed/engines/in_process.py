@@ -79,11 +79,12 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class StageEnd:
-    """What a stage returns, and the bytes that were sent for it beyond its rounds."""
+    """What a stage returns, and what was sent and seen for it beyond its rounds."""
 
     point: Point
     bytes_up: int
     bytes_down: int
+    images: int
 
 
 class InProcessEngine:
@@ -156,14 +157,16 @@ class InProcessEngine:
         up = sum(byte_count(final) for final in finals if final is not None)
         point = self.algorithm.stage_output(federation.server, finals, self.weights)
         if not isinstance(self.algorithm, Restarting):
-            return StageEnd(point, up, 0)
+            return StageEnd(point, up, 0, 0)
+        images_before = sum(client.images_seen for client in self.clients)
         duals = []
         for client in self.clients:
             with client.training(federation.buffers):
                 duals.append(client.best_dual(point.primal, point.dual))
         size = point.dual.numel() * point.dual.element_size()
         down = len(self.clients) * (byte_count(point) + federation.buffers.numel() * federation.buffers.element_size())
-        return StageEnd(self.algorithm.restart(point, duals, self.weights), up + len(duals) * size, down)
+        images = sum(client.images_seen for client in self.clients) - images_before
+        return StageEnd(self.algorithm.restart(point, duals, self.weights), up + len(duals) * size, down, images)
 
 
 def _spread(vectors: Sequence[Tensor]) -> float:

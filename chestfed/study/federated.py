@@ -177,6 +177,7 @@ def train_federated(
             if end is not None:
                 entry["bytes_up"] += end.bytes_up
                 entry["bytes_down"] += end.bytes_down
+                entry["images"] += end.images
             last = progress.stage == settings.stages
             if last or entry["round"] % pipeline.evaluation.every == 0:
                 scores = _score(network, point, progress.federation.buffers, data, pipeline, machine)

@@ -182,6 +182,10 @@ class Pipeline(StrictModel):
     augment: Augment = Augment()
     pretrain: Pretrain = Pretrain()
     federated: Federated = Federated()
+    comparison: dict[AlgorithmName, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="keys of `federated` that an algorithm takes in a comparison: its own step size, say",
+    )
     evaluation: Evaluation = Evaluation()
     runtime: Runtime = Runtime()
     seed: int = Field(1, ge=0, description="seed of everything but the samples")
@@ -193,6 +197,8 @@ class Pipeline(StrictModel):
             raise ValueError(
                 f"k must be increasing numbers from 1 to {available}, the number of clients; found {self.k}"
             )
+        for algorithm in self.comparison:
+            self.variant(algorithm, self.seed)
         if any(entry.test_fraction is not None for entry in self.sites[1:]):
             raise ValueError("test_fraction belongs to the first site, the target")
         if self.sites[0].test_fraction is not None and self.evaluation.split != "test":
@@ -201,6 +207,18 @@ class Pipeline(StrictModel):
             )
         return self
 
+    def variant(self, algorithm: AlgorithmName, seed: int) -> Pipeline:
+        """The same experiment with another algorithm and seed, for the largest K only: one run of a comparison.
+
+        Raises
+        ------
+        ValueError
+            If the algorithm's keys under `comparison` are not those of `federated`, or do not suit it.
+        """
+        own = {"npa": {"window": 1, "window_growth": 1}}.get(algorithm, {}) | self.comparison.get(algorithm, {})
+        settings = Federated(**{**self.federated.model_dump(), **own, "algorithm": algorithm})
+        return self.model_copy(update={"federated": settings, "seed": seed, "k": [max(self.k)], "comparison": {}})
+
 
 def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
     """Read a pipeline; see `chestfed.config.load_config` for the errors."""
@@ -208,7 +226,7 @@ def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
 
 
 #: Keys that say where things are or how fast they are read, and never what comes out.
-_NOT_IDENTITY = (("title",), ("data_root",), ("runtime", "loader_workers"))
+_NOT_IDENTITY = (("title",), ("data_root",), ("comparison",), ("runtime", "loader_workers"))
 
 
 def identity(pipeline: Pipeline) -> dict[str, Any]:

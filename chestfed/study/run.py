@@ -5,9 +5,10 @@ sites (pixels, labels), and the code. The same command therefore finds its own u
 
     runs/<pipeline>-<digest>/
         study.json       identity: configuration, digests, versions
-        pretrain/        state of stage 1
         k1/ k2/ ...      state of stage 2, model, predictions, result
         table.csv, table.json
+    runs/pretrained-<digest>/
+        state of stage 1, shared by all studies that have it in common
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def run_study(
                 reused = row is not None
                 if row is None:
                     if pretrained is None:
-                        pretrained = _stage_1(pipeline, data, machine, folder, tracker, parent, reporter)
+                        pretrained = _stage_1(pipeline, data, machine, out, this, tracker, parent, reporter)
                     row = _stage_2(pipeline, data, machine, k, pretrained, folder, tracker, parent, reporter)
                 rows.append(row)
                 reporter.row_done(row, reused)
@@ -163,7 +164,8 @@ def _stage_1(
     pipeline: Pipeline,
     data: StudyData,
     machine: Machine,
-    folder: Path,
+    out: Path,
+    this: Identity,
     tracker: Tracker,
     parent: str,
     reporter: Reporter,
@@ -175,8 +177,22 @@ def _stage_1(
         if np.isfinite(loss):
             tracker.log_metrics(parent, {"pretrain_loss": loss}, step)
 
-    (folder / "pretrain").mkdir(exist_ok=True)
-    return pretrain(pipeline, data, machine, folder / "pretrain", report)
+    folder = out / f"{'synthetic-' if data.synthetic else ''}pretrained-{_stage_1_identity(this, data).digest}"
+    folder.mkdir(exist_ok=True)
+    with FileLock(folder / ".lock"):  # another study that needs the same weights is waited for
+        return pretrain(pipeline, data, machine, folder, report)
+
+
+def _stage_1_identity(this: Identity, data: StudyData) -> Identity:
+    """What determines stage 1: a part of the study's identity."""
+    parts = ("model", "preprocess", "augment", "pretrain", "runtime", "seed")
+    target = data.clients[0].name
+    return Identity(
+        {part: this.configuration[part] for part in parts},
+        {target: this.inputs[target]},
+        this.code,
+        this.machine,
+    )
 
 
 def _stage_2(
@@ -340,7 +356,8 @@ def _start_parent(
 ) -> str:
     title = f"{'synthetic ' if data.synthetic else ''}{name} {this.digest}"
     known = _read_json(folder / "mlflow.json").get("run")
-    run = tracker.start_run(title, _tags(data, digest=this.digest), known)
+    tags = _tags(data, digest=this.digest, algorithm=pipeline.federated.algorithm, seed=str(pipeline.seed))
+    run = tracker.start_run(title, tags, known)
     if run:
         write_json(folder / "mlflow.json", {"run": run})
     versions = {f"version.{package}": version for package, version in software_versions().items()}

@@ -60,6 +60,7 @@ class QuadraticClient:
         return torch.stack(self._slopes).mean(dim=0)
 
     def best_dual(self, primal: Tensor, dual: Tensor) -> Tensor:
+        self.images_seen += 50
         at_zero = self._exact(primal, torch.zeros_like(dual))[1]
         return torch.linalg.solve(torch.from_numpy(self._problem.c), at_zero)
 
@@ -117,6 +118,7 @@ def test_coda_starts_a_stage_at_the_best_dual_variables_of_the_mean_loss() -> No
     number, d, j = 8, 4, 2
     assert end.bytes_up == 3 * number * (d + j + j)
     assert end.bytes_down == 3 * number * (d + j + 2)
+    assert end.images == 3 * 50
 
 
 def test_buffers_loss_and_drift_are_means_over_clients() -> None:

@@ -1,0 +1,156 @@
+"""Several algorithms on the same data, model, weights and budget, over several seeds: a table and plots.
+
+Every algorithm and seed is a study of its own (`Pipeline.variant`) with the largest K; stage 1 of a seed is shared.
+The budget that they have in common is the number of local steps, and so of images and gradients; rounds and bytes
+are what they differ in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from chestfed.checkpoint import write_atomically, write_json, write_text
+from chestfed.diseases import TITLES
+from chestfed.study.run import Study
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+#: Columns of the curves that the AUC is drawn against, with their titles.
+AXES = {"round": "communication rounds", "bytes": "bytes sent, all clients, up and down", "images": "images seen"}
+
+#: Okabe and Ito's colours, which the colour-blind tell apart.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run of a comparison."""
+
+    algorithm: str
+    seed: int
+    study: Study
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`results`: one row per algorithm, seed and disease; `curves`: one per algorithm, seed and evaluated round.
+
+    The curves' counters are sums from the start of stage 2 over all clients.
+    """
+
+    title: str
+    synthetic: bool
+    results: pd.DataFrame
+    curves: pd.DataFrame
+
+
+def collect(runs: Sequence[Run], title: str) -> Comparison:
+    """Put the results of finished runs side by side."""
+    results: list[dict[str, Any]] = []
+    curves: list[dict[str, Any]] = []
+    for run in runs:
+        (row,) = run.study.table.rows
+        head = {"algorithm": run.algorithm, "seed": run.seed}
+        results += [head | {"disease": result.disease, "auc": result.auc} for result in row.diseases]
+        lines = (run.study.folder / f"k{row.k}" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+        sums = dict.fromkeys(("bytes_up", "bytes_down", "images", "gradients"), 0)
+        for entry in map(json.loads, lines):
+            for name in sums:
+                sums[name] += entry[name]
+            if entry.get("mean_auc") is not None:
+                bytes_sent = sums["bytes_up"] + sums["bytes_down"]
+                plain = {name: entry[name] for name in ("round", "loss", "drift", "gradient_drift", "mean_auc")}
+                curves.append(head | plain | sums | {"bytes": bytes_sent})
+    return Comparison(title, runs[0].study.table.synthetic, pd.DataFrame(results), pd.DataFrame(curves))
+
+
+def write(comparison: Comparison, runs: Sequence[Run], out: Path) -> Path:
+    """Write tables and plots; returns their folder, named by the runs that they are of."""
+    mark = "synthetic-" if comparison.synthetic else ""
+    names = sorted(run.study.folder.name for run in runs)
+    digest = hashlib.blake2b("\n".join(names).encode(), digest_size=6).hexdigest()
+    folder = out / f"{mark}comparison-{digest}"
+    folder.mkdir(parents=True, exist_ok=True)
+    data = "synthetic" if comparison.synthetic else "real"
+    for name in ("results", "curves"):
+        write_text(folder / f"{name}.csv", getattr(comparison, name).assign(data=data).to_csv(index=False))
+    write_json(
+        folder / "comparison.json",
+        {
+            "title": comparison.title,
+            "synthetic": comparison.synthetic,
+            "runs": [{"algorithm": r.algorithm, "seed": r.seed, "folder": r.study.folder.name} for r in runs],
+        },
+    )
+    for suffix in ("png", "svg"):
+        write_atomically(folder / f"curves.{suffix}", partial(_draw, comparison, suffix))
+    return folder
+
+
+def render(comparison: Comparison) -> RenderableType:
+    """Mean and standard deviation over the seeds, per algorithm and disease, for a terminal."""
+    from rich.table import Table
+
+    mark = "SYNTHETIC hospitals (phantoms, no clinical meaning): " if comparison.synthetic else ""
+    seeds = comparison.results["seed"].nunique()
+    table = Table(title=f"{mark}{comparison.title}", title_justify="left", caption_justify="left")
+    spread = "± the standard deviation over them" if seeds > 1 else "one seed, so no spread"
+    table.caption = f"AUC, mean over {seeds} seeds {spread}. Sums over all clients." if seeds > 1 else f"AUC; {spread}."
+    diseases = list(comparison.results["disease"].unique())
+    table.add_column("algorithm")
+    for name in (*(TITLES.get(disease, disease) for disease in diseases), "mean", "rounds", "sent", "images"):
+        table.add_column(name, justify="right")
+    for algorithm, part in comparison.results.groupby("algorithm", sort=False):
+        values = part.pivot(index="seed", columns="disease", values="auc")[diseases].to_numpy(float)
+        last = comparison.curves[comparison.curves["algorithm"] == algorithm].groupby("seed").last()
+        table.add_row(
+            str(algorithm),
+            *(_mean_and_spread(values[:, j]) for j in range(len(diseases))),
+            _mean_and_spread(np.nanmean(values, axis=1)),
+            f"{last['round'].max():,}",
+            f"{last['bytes'].mean() / 1e6:,.1f} MB",
+            f"{last['images'].mean():,.0f}",
+        )
+    return table
+
+
+def _mean_and_spread(values: np.ndarray) -> str:
+    values = values[~np.isnan(values)]
+    if len(values) == 0:
+        return "n/a"
+    return f"{values.mean():.3f}" + (f" ±{values.std(ddof=1):.3f}" if len(values) > 1 else "")
+
+
+def _draw(comparison: Comparison, kind: str, path: Path) -> None:
+    """Mean AUC against rounds, bytes and images; the band goes from the lowest seed to the highest."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    axes = figure.subplots(1, len(AXES), sharey=True)
+    for axis, (column, title) in zip(axes, AXES.items(), strict=True):
+        for number, (algorithm, part) in enumerate(comparison.curves.groupby("algorithm", sort=False)):
+            colour, dashes = _COLOURS[number % len(_COLOURS)], ("-", "--", ":", "-.")[number // len(_COLOURS) % 4]
+            by_round = part.groupby("round")
+            x, y = by_round[column].mean(), by_round["mean_auc"]
+            axis.plot(x, y.mean(), dashes, color=colour, label=algorithm, marker="o", markersize=3)
+            axis.fill_between(x, y.min(), y.max(), color=colour, alpha=0.15, linewidth=0)
+        axis.set_xlabel(title)
+        axis.grid(alpha=0.3)
+        if column == "bytes":
+            axis.set_xscale("log")
+    axes[0].set_ylabel("mean AUC over the diseases")
+    axes[0].legend(frameon=False)
+    seeds = comparison.results["seed"].nunique()
+    mark = "SYNTHETIC phantoms. " if comparison.synthetic else ""
+    figure.suptitle(f"{mark}{comparison.title}; {seeds} seed{'s' if seeds > 1 else ''}, band: lowest to highest")
+    figure.savefig(path, format=kind, dpi=130)

@@ -1,0 +1,68 @@
+"""A comparison of algorithms on tiny synthetic hospitals."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from chestfed.samples import write_hospitals
+from tests.study.test_run import command
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("comparing")
+    write_hospitals(folder / "synthetic_hospitals", size="tiny", workers=1)
+    return folder
+
+
+def compare(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command("runs", "--no-tracking", *options), cwd=home, capture_output=True, text=True, check=False
+    )
+
+
+def test_algorithms_share_stage_1_and_the_number_of_images(home: Path) -> None:
+    result = compare(home, "--algorithms", "codasca,coda,npa", "--seeds", "2")
+    assert result.returncode == 0, result.stderr
+    runs = home / "runs"
+    assert len(list(runs.glob("synthetic-pretrained-*"))) == 2  # one per seed
+    assert len(list(runs.glob("synthetic-source_addition_samples-*"))) == 6
+    (folder,) = runs.glob("synthetic-comparison-*")
+    for picture in ("curves.png", "curves.svg"):
+        assert (folder / picture).stat().st_size > 5_000
+    results = pd.read_csv(folder / "results.csv")
+    assert set(results["data"]) == {"synthetic"}
+    assert results.groupby(["algorithm", "seed"]).size().tolist() == [5] * 6
+    curves = pd.read_csv(folder / "curves.csv").groupby(["algorithm", "seed"]).last()
+    steps, clients, batch = 8, 2, 2  # 2 stages of 4 steps
+    large_batches = 2 * clients * 8 * batch  # CODA's, after each stage
+    images = curves["images"].unstack()
+    assert images.loc["codasca"].tolist() == images.loc["npa"].tolist() == [steps * clients * batch] * 2
+    assert images.loc["coda"].tolist() == [steps * clients * batch + large_batches] * 2
+    assert curves["gradients"].tolist() == [steps * clients] * 6
+    assert curves["round"].unstack().loc["npa"].tolist() == [steps] * 2
+    assert curves["round"].unstack().loc["codasca"].tolist() == [4] * 2
+    assert (curves["bytes"] == curves["bytes_up"] + curves["bytes_down"]).all()
+    again = compare(home, "--algorithms", "codasca,coda,npa", "--seeds", "2")
+    assert again.stdout.count("from the earlier run") == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--algorithms", "codasca,codas"], "'codas' is none of codasca, .*did you mean 'coda"),
+        (["--algorithms", "coda,coda"], "name each algorithm once"),
+        (["--algorithms", "coda", "--set", "comparison.coda.widow=3"], "unknown key|Extra inputs|widow"),
+    ],
+)
+def test_a_comparison_that_makes_no_sense_is_refused_before_anything_runs(
+    home: Path, options: list[str], message: str
+) -> None:
+    result = compare(home, *options)
+    assert result.returncode == 1
+    assert pd.Series([result.stderr]).str.contains(message, regex=True).all(), result.stderr
+    assert "Traceback" not in result.stderr
