@@ -14,12 +14,13 @@ import chestfed
 ROOT = Path(chestfed.__file__).parent
 
 #: Package part -> the parts it may import, besides itself and the foundation.
-FOUNDATION = {"errors", "diseases", "config", "randomness", "__init__"}
+FOUNDATION = {"errors", "diseases", "config", "randomness", "workers", "__init__"}
 ALLOWED = {
     "errors": set(),
     "diseases": set(),
     "config": set(),
     "randomness": set(),
+    "workers": set(),
     "checkpoint": set(),
     "sites": set(),
     "images": set(),

@@ -35,6 +35,7 @@ from filelock import FileLock, Timeout
 from chestfed.errors import ChestfedError, ImageError, Problem, SiteError
 from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
+from chestfed.workers import start_worker
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -249,17 +250,10 @@ def _decoded(jobs: Sequence[tuple[str, bool, Preprocess]], workers: int) -> Iter
             "script's code under `if __name__ == '__main__':`, or call fill_cache with workers=1"
         )
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
         ahead = _BATCH * workers * 2
         for start in range(0, len(jobs), ahead):
             yield from pool.map(_decode_one, jobs[start : start + ahead], chunksize=8)
-
-
-def _one_thread() -> None:
-    """The processes share the cores already."""
-    import cv2
-
-    cv2.setNumThreads(1)
 
 
 def _decode_one(job: tuple[str, bool, Preprocess]) -> bytes | str:

@@ -4,8 +4,9 @@ What a file is, is read from its first bytes, not from its name. Grey levels:
 
 * 8-bit files keep their values (colour is turned to grey, transparency is ignored);
 * 16-bit PNG has no window: its 0.5 and 99.5 percentiles become 0 and 255;
-* DICOM goes through the modality LUT (rescale), then the VOI LUT or the first window, else the 0.5 to 99.5 percentile
-  range, then 0..255, and MONOCHROME1 is inverted last.
+* DICOM goes through the modality LUT (rescale), then the VOI LUT or the first window, then 0..255, and MONOCHROME1 is
+  inverted last. Without a window, or with one that cannot be meant (width below 1, or none of the image's values in
+  it), the 0.5 to 99.5 percentile range is used. Padding counts for no range and becomes black.
 
 Messages give the reason and never the content of a header, which may name a patient.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,24 +87,50 @@ def _decode_dicom(path: Path) -> np.ndarray:
             dataset = pydicom.dcmread(path)
             _check_dicom(dataset)
             stored = dataset.pixel_array
-            values = apply_modality_lut(stored, dataset)
-            if "VOILUTSequence" in dataset or dataset.get("WindowCenter") is not None:
-                values = apply_voi_lut(values, dataset, index=0).astype(np.float32)
-                grey = _scale(values, float(values.min()), float(values.max()))
-            else:
-                grey = _stretch(values.astype(np.float32))
+            if stored.ndim != 2:
+                raise ImageError(f"the pixels have {stored.ndim} dimensions, expected height and width")
+            padding = _padding(stored, dataset)
+            values = apply_modality_lut(stored, dataset).astype(np.float32)
+            grey = None
+            if "VOILUTSequence" in dataset or _has_window(dataset):
+                windowed = apply_voi_lut(apply_modality_lut(stored, dataset), dataset, index=0).astype(np.float32)
+                low, high = _extremes(windowed[~padding])
+                grey = _scale(windowed, low, high) if high > low else None
+            if grey is None:
+                grey = _scale(values, *_percentile_range(values[~padding]))
     except ImageError:
         raise
     except Exception as error:  # pydicom and its plugins raise many kinds on damaged files
         raise ImageError(f"damaged or unsupported DICOM file ({_reason(error)})") from None
-    if grey.ndim != 2:
-        raise ImageError(f"the pixels have {grey.ndim} dimensions, expected height and width")
     if dataset.PhotometricInterpretation == "MONOCHROME1":
         grey = 255 - grey
-    padding = dataset.get("PixelPaddingValue")
-    if isinstance(padding, int):
-        grey = np.where(stored == padding, np.uint8(0), grey)
+    grey[padding] = 0
     return grey
+
+
+def _padding(stored: np.ndarray, dataset: Any) -> np.ndarray:
+    """Where the stored values are padding: one value, or a range of them (PS3.3, C.7.5.1.1.2)."""
+    first, last = dataset.get("PixelPaddingValue"), dataset.get("PixelPaddingRangeLimit")
+    if not isinstance(first, int):
+        return np.zeros(stored.shape, bool)
+    bounds = sorted((first, last if isinstance(last, int) else first))
+    found = (stored >= bounds[0]) & (stored <= bounds[1])
+    return np.zeros(stored.shape, bool) if found.all() else found
+
+
+def _has_window(dataset: Any) -> bool:
+    """Whether the first window can be meant: a width of at least 1, or above 0 where the function allows it."""
+    width, centre = (_first(dataset.get(name)) for name in ("WindowWidth", "WindowCenter"))
+    if width is None or centre is None or not np.isfinite([width, centre]).all():
+        return False
+    return width >= 1 or (width > 0 and dataset.get("VOILUTFunction", "LINEAR") != "LINEAR")
+
+
+def _first(value: Any) -> float | None:
+    """The first of one or several numbers; None if there is none."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = value[0] if len(value) else None
+    return None if value is None or value == "" else float(value)
 
 
 def _check_dicom(dataset: Any) -> None:
@@ -128,10 +156,16 @@ def _check_size(width: int, height: int) -> None:
 
 def _stretch(values: np.ndarray) -> np.ndarray:
     """The percentile range to 0..255."""
+    return _scale(values, *_percentile_range(values))
+
+
+def _percentile_range(values: np.ndarray) -> tuple[float, float]:
     low, high = np.percentile(values, _PERCENTILES)
-    if high <= low:
-        low, high = float(values.min()), float(values.max())
-    return _scale(values, float(low), float(high))
+    return (float(low), float(high)) if high > low else _extremes(values)
+
+
+def _extremes(values: np.ndarray) -> tuple[float, float]:
+    return float(values.min()), float(values.max())
 
 
 def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:

@@ -11,7 +11,7 @@ from pydantic import Field
 from chestfed.config import StrictModel
 
 #: Raised whenever decoding or resizing gives other pixels than before: caches of an older version are not read.
-PREPROCESS_VERSION = 1
+PREPROCESS_VERSION = 2
 
 
 class Preprocess(StrictModel):

@@ -22,6 +22,7 @@ from chestfed.samples.hospitals import HOSPITALS, SIZES, Hospital, films_of
 from chestfed.samples.label_files import WRITERS
 from chestfed.samples.layouts import PATHS, write_picture
 from chestfed.samples.patients import Film
+from chestfed.workers import start_worker
 
 #: Raised when the same seed gives other hospitals than before.
 SAMPLES_VERSION: Final = 2
@@ -123,18 +124,11 @@ def _pool(workers: int) -> Iterator[_Run]:
         yield lambda jobs: map(_write_film, jobs)
         return
     context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread)
+    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker)
     try:
         yield lambda jobs: executor.map(_write_film, jobs, chunksize=16)
     finally:
         executor.shutdown(cancel_futures=True)
-
-
-def _one_thread() -> None:
-    """The processes share the cores already."""
-    import cv2
-
-    cv2.setNumThreads(1)
 
 
 def _write_film(job: _Job) -> None:

@@ -90,6 +90,53 @@ def test_dicom_without_a_window_takes_its_percentiles_and_padding_is_black(tmp_p
     assert found[5].mean() > found[-1].mean()
 
 
+@pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
+@pytest.mark.parametrize("window", [{}, {"WindowCenter": "2000", "WindowWidth": "5000"}])
+def test_padding_counts_for_no_range(tmp_path: Path, photometric: str, window: dict[str, str]) -> None:
+    """A frame of padding far below the anatomy must not squeeze its grey levels."""
+    anatomy = (2000 + RAMP * 1500).astype(np.uint16)
+    padded = np.zeros((64, 72), np.uint16)
+    padded[:, 12:60] = anatomy
+    padded[:, 70:] = 5
+    plain = dicom(padded, PhotometricInterpretation=photometric, **window)
+    plain.add_new("PixelPaddingValue", "US", 0)
+    plain.add_new("PixelPaddingRangeLimit", "US", 5)
+    found = decode(save(plain, tmp_path / "a.dcm"))
+    alone = decode(save(dicom(anatomy, PhotometricInterpretation=photometric, **window), tmp_path / "b.dcm"))
+    np.testing.assert_array_equal(found[:, 12:60], alone)
+    assert not found[:, :12].any()
+    assert not found[:, 60:].any()
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"WindowCenter": "2000", "WindowWidth": "0"},
+        {"WindowCenter": "2000", "WindowWidth": "-500"},
+        {"WindowCenter": ["2000", "1000"], "WindowWidth": ["0", "500"]},
+        {"WindowCenter": "30000", "WindowWidth": "400"},
+        {"WindowCenter": "-9000", "WindowWidth": "400"},
+        {"WindowCenter": "2000"},
+    ],
+    ids=["zero", "negative", "first of two", "above", "below", "no width"],
+)
+def test_a_window_that_cannot_be_meant_gives_way_to_the_percentiles(
+    tmp_path: Path, window: dict[str, str | list[str]]
+) -> None:
+    stored = (RAMP * 4095).astype(np.uint16)
+    expected = decode(save(dicom(stored), tmp_path / "plain.dcm"))
+    np.testing.assert_array_equal(decode(save(dicom(stored, **window), tmp_path / "a.dcm")), expected)
+    assert expected.std() > 50
+
+
+def test_an_exact_window_may_be_narrower_than_1(tmp_path: Path) -> None:
+    stored = (RAMP * 4095).astype(np.uint16)
+    window = {"RescaleSlope": "0.0001", "RescaleIntercept": "0", "WindowCenter": "0.2", "WindowWidth": "0.2"}
+    found = decode(save(dicom(stored, VOILUTFunction="LINEAR_EXACT", **window), tmp_path / "a.dcm"))
+    expected = np.clip((stored * 0.0001 - 0.1) / 0.2, 0, 1) * 255
+    assert np.abs(found - expected).max() <= 1
+
+
 @pytest.mark.parametrize("syntax", [RLELossless, JPEG2000Lossless])
 def test_compressed_dicom_gives_the_same_pixels(tmp_path: Path, syntax: str) -> None:
     stored = (RAMP * 4095).astype(np.uint16)
