@@ -7,6 +7,7 @@ module's parameters views into one vector, so that algorithms work on vectors an
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -42,6 +43,9 @@ class ModelConfig(StrictModel):
     growth_rate: int = Field(8, ge=1, description="channels that each layer adds")
     blocks: list[int] = Field([2, 2, 2, 2], description="layers per dense block")
     bottleneck: int = Field(2, ge=1, description="width of the 1x1 convolutions, in growth rates")
+    pool: int = Field(
+        1, ge=1, le=8, description="average the image over squares of this side first: 2 is four times as fast"
+    )
     norm: Literal["batch", "group"] = Field(
         "group", description="group: no running statistics, so none to average over unlike hospitals"
     )
@@ -88,6 +92,9 @@ def build_model(config: ModelConfig, diseases: int, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, "initial weights"))
         model = DenseNet(spatial_dims=2, in_channels=3, out_channels=diseases, **architecture)
+    if config.name == "small" and config.pool > 1:
+        layers = dict(model.features.named_children())
+        model.features = nn.Sequential(OrderedDict({"pool_images": nn.AvgPool2d(config.pool), **layers}))
     if config.initial_weights is not None:
         _load_weights(model, Path(config.initial_weights))
     return model

@@ -52,6 +52,13 @@ def test_buffers_come_back_and_integer_buffers_are_left_alone() -> None:
     assert FlatModule(build_model(ModelConfig(init_features=8, growth_rate=8, blocks=[1]), 5, 1)).buffers().numel() == 0
 
 
+def test_pooling_is_the_same_network_on_averaged_images() -> None:
+    plain, pooled = build_model(SMALL, 5, 1), build_model(SMALL.model_copy(update={"pool": 2}), 5, 1)
+    assert list(plain.state_dict()) == list(pooled.state_dict())
+    halved = images().unfold(2, 2, 2).unfold(3, 2, 2).mean(dim=(4, 5))
+    torch.testing.assert_close(pooled(images()), plain(halved))
+
+
 def test_weights_depend_on_the_seed_only_and_no_global_generator_moves() -> None:
     before = torch.random.get_rng_state()
     first, again, other = (FlatModule(build_model(SMALL, 5, seed)).parameters() for seed in (1, 1, 2))

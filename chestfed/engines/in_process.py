@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,7 +10,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Algorithm, Point, Restarting, byte_count, weighted_mean
+from chestfed.algorithms.variables import (
+    Algorithm,
+    Point,
+    Restarting,
+    byte_count,
+    from_named_tensors,
+    named_tensors,
+    weighted_mean,
+)
 from chestfed.errors import TrainingError
 
 
@@ -146,6 +154,25 @@ class InProcessEngine:
             gradient_drift=_spread(slopes),
         )
         return Federation(server, tuple(states), mean_buffers), record
+
+    def tensors(self, federation: Federation) -> dict[str, Tensor]:
+        """Everything that a stage keeps, by name: what a checkpoint stores."""
+        named = {f"server.{name}": tensor for name, tensor in named_tensors(federation.server).items()}
+        for index, state in enumerate(federation.clients):
+            named |= {f"client.{index}.{name}": tensor for name, tensor in named_tensors(state).items()}
+        return named | {"buffers": federation.buffers}
+
+    def restored(self, tensors: Mapping[str, Tensor], like: Federation) -> Federation:
+        """The inverse of `tensors`; `like` is any federation of this engine and gives the types of the states."""
+
+        def restore(record: Any, prefix: str) -> Any:
+            names = named_tensors(record)
+            return from_named_tensors(
+                type(record), {name: tensors[f"{prefix}.{name}"].to(names[name].device) for name in names}
+            )
+
+        states = tuple(restore(state, f"client.{index}") for index, state in enumerate(like.clients))
+        return Federation(restore(like.server, "server"), states, tensors["buffers"].to(like.buffers.device))
 
     def current(self, federation: Federation) -> Point:
         """The point to evaluate after a round."""

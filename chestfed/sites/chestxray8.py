@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.diseases import DISEASES
 from chestfed.sites.findings import NEGATIVE, POSITIVE, UNLABELLED, ages, sexes
 from chestfed.sites.rows import join_rows, label_names, raw_rows, views
 from chestfed.sites.source import Source
@@ -47,7 +46,7 @@ def read(source: Source) -> pd.DataFrame:
     optional = ["Follow-up #", "Patient Age", "Patient Gender"]
     frame = None if path is None else source.read(path, required, optional)
     if path is None or frame is None:
-        return join_rows([])
+        return join_rows([], source)
     rows = frame["row"].to_numpy()
     columns = {
         "image": _images(source, frame["Image Index"]),
@@ -82,7 +81,7 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame) -> dict[str, np.n
     bad = np.array([*contrary, False])[codes]
     source.bad_rows(path, "bad label value", bad, rows, "'No Finding' beside a finding", "decide which it is")
     findings = {}
-    for disease in DISEASES:
+    for disease in source.config.diseases:
         names = set(source.config.labels[disease])
         table = [POSITIVE if names & set(group) else NEGATIVE for group in words]
         findings[disease] = np.array([*table, UNLABELLED], dtype=np.int8)[codes]

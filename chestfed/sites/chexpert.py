@@ -49,7 +49,7 @@ def read(source: Source) -> pd.DataFrame:
         files = [source.find(role, required=role == "train") for role in ("train", "valid", "test")]
     names = label_names(source, OBSERVATIONS)
     parts = [_read_file(source, path, names) for path in files if path is not None]
-    return join_rows([part for part in parts if part is not None])
+    return join_rows([part for part in parts if part is not None], source)
 
 
 def _read_file(source: Source, path: Path, names: list[str]) -> pd.DataFrame | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from chestfed.config import StrictModel, load_config
-from chestfed.diseases import DISEASES
+from chestfed.diseases import DISEASES, TITLES
 
 #: Views of a site table; `frontal` is frontal without knowing whether PA or AP.
 VIEWS: Final[tuple[str, ...]] = ("pa", "ap", "frontal", "lateral", "other", "unknown")
@@ -22,9 +22,24 @@ Uncertain = Literal["positive", "negative", "missing"]
 Blank = Literal["negative", "missing"]
 
 
-def _for_every_disease(value: object) -> object:
-    """One word stands for all diseases."""
-    return dict.fromkeys(DISEASES, value) if isinstance(value, str) else value
+def _for_every_disease(value: object, info: ValidationInfo) -> object:
+    """One word stands for all diseases of the site."""
+    return dict.fromkeys(info.data.get("diseases", DISEASES), value) if isinstance(value, str) else value
+
+
+def check_diseases(names: Iterable[str]) -> None:
+    """Check that all are known.
+
+    Raises
+    ------
+    ValueError
+        Naming the first that is not, with a suggestion.
+    """
+    for name in names:
+        if name not in TITLES:
+            close = difflib.get_close_matches(name.lower().replace(" ", "_"), TITLES, n=1, cutoff=0.5)
+            hint = f"did you mean '{close[0]}'?" if close else f"known diseases: {', '.join(TITLES)}"
+            raise ValueError(f"unknown disease '{name}'; {hint}")
 
 
 class Splits(StrictModel):
@@ -56,6 +71,11 @@ class SiteConfig(StrictModel):
         "a name also stands for its .gz"
     )
     views: list[View] | Literal["all"] = Field(description="views that are kept")
+    diseases: list[str] = Field(
+        list(DISEASES),
+        min_length=1,
+        description="the diseases that the site labels; any other is missing there, not negative",
+    )
     labels: dict[str, list[str]] = Field(description="disease -> the names that mean it in the site's vocabulary")
     no_label: list[str] = Field(
         [], description="terms beside which a disease that is not named is blank, not negative (PadChest)"
@@ -78,20 +98,27 @@ class SiteConfig(StrictModel):
     source: str = Field("", description="where the files come from, for the docs")
     citation: str = Field("", description="what to cite, for the docs")
 
+    @field_validator("diseases")
+    @classmethod
+    def _each_disease_once(cls, value: list[str]) -> list[str]:
+        check_diseases(value)
+        if len(set(value)) < len(value):
+            raise ValueError("names a disease twice")
+        return value
+
     @field_validator("labels", "uncertain", "blank", "upsample")
     @classmethod
-    def _diseases_are_known(cls, value: dict[str, object]) -> dict[str, object]:
-        for name in value:
-            if name not in DISEASES:
-                close = difflib.get_close_matches(name.lower().replace(" ", "_"), DISEASES, n=1, cutoff=0.5)
-                hint = f"did you mean '{close[0]}'?" if close else f"known diseases: {', '.join(DISEASES)}"
-                raise ValueError(f"unknown disease '{name}'; {hint}")
+    def _diseases_are_known(cls, value: dict[str, object], info: ValidationInfo) -> dict[str, object]:
+        check_diseases(value)
+        strange = [name for name in value if name not in info.data.get("diseases", value)]
+        if strange:
+            raise ValueError(f"{', '.join(strange)}: not among the site's 'diseases'")
         return value
 
     @field_validator("labels", "uncertain", "blank")
     @classmethod
-    def _diseases_are_complete(cls, value: dict[str, object]) -> dict[str, object]:
-        lacking = [disease for disease in DISEASES if disease not in value]
+    def _diseases_are_complete(cls, value: dict[str, object], info: ValidationInfo) -> dict[str, object]:
+        lacking = [disease for disease in info.data.get("diseases", []) if disease not in value]
         if lacking:
             raise ValueError(f"says nothing about {', '.join(lacking)}")
         return value

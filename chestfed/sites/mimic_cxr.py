@@ -33,7 +33,7 @@ def read(source: Source) -> pd.DataFrame:
     images = None if metadata_path is None else source.read(metadata_path, columns)
     splits = _read_splits(source)
     if metadata_path is None or images is None or labels_path is None or labels is None:
-        return join_rows([])
+        return join_rows([], source)
     subject, study = images["subject_id"].astype("str"), images["study_id"].astype("str")
     files = "files/p" + subject.str[:2] + "/p" + subject + "/s" + study + "/" + images["dicom_id"] + ".jpg"
     view = translate(images["ViewPosition"], _VIEWS)

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from chestfed.config import expand_path
-from chestfed.diseases import DISEASES
 from chestfed.errors import SiteError
 from chestfed.sites import chestxray8, chexpert, mimic_cxr, padchest, vindr
 from chestfed.sites.config import SPLITS, SiteConfig
@@ -57,7 +56,9 @@ def open_site(config: SiteConfig, data_root: Path, labels_file: Path | None = No
     frame = _cut(apply_policy(raw, config), config)
     synthetic = config.synthetic or _is_marked(source)
     title = config.title if not synthetic or "synthetic" in config.title.lower() else f"{config.title} (synthetic)"
-    return SiteTable(config.site, title, source.root, synthetic, DISEASES, repeat_positives(frame, config))
+    return SiteTable(
+        config.site, title, source.root, synthetic, tuple(config.diseases), repeat_positives(frame, config)
+    )
 
 
 def _cut(frame: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
@@ -70,7 +71,9 @@ def _cut(frame: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
     for name, share in shares.items():
         if share > 0:
             train = np.flatnonzero(split == "train")
-            moved = split_patients(frame.iloc[train], share / left, config.splits.seed, config.site, name)
+            moved = split_patients(
+                frame.iloc[train], config.diseases, share / left, config.splits.seed, config.site, name
+            )
             split[train[moved]] = name
             left -= share
     return frame.assign(split=pd.Categorical(split, categories=SPLITS))

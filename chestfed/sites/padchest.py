@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.diseases import DISEASES
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNLABELLED, ages, sexes
 from chestfed.sites.rows import join_rows, raw_rows, views
 from chestfed.sites.source import Source
@@ -43,7 +42,7 @@ def read(source: Source) -> pd.DataFrame:
     path = source.labels_file or source.find("labels")
     frame = None if path is None else source.read(path, _REQUIRED, _OPTIONAL)
     if path is None or frame is None:
-        return join_rows([])
+        return join_rows([], source)
     rows = frame["row"].to_numpy()
     columns = {
         "image": _images(source, path, frame),
@@ -74,7 +73,7 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame) -> dict[str, np.n
     silent = {_normal(term) for term in source.config.no_label}
     kept = _kept_methods(source, path, frame)
     findings = {}
-    for disease in DISEASES:
+    for disease in source.config.diseases:
         names = {_normal(name) for name in source.config.labels[disease]}
         table = [_finding(group or set(), names, silent) for group in terms]
         found = np.array([*table, UNLABELLED], dtype=np.int8)[codes]

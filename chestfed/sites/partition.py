@@ -5,18 +5,21 @@ A cut depends on the seed, the names given and the patients; the order of rows d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
-from chestfed.diseases import DISEASES
 from chestfed.errors import ConfigError
 from chestfed.randomness import numpy_stream
 from chestfed.sites.table import SiteTable
 
 
-def split_patients(frame: pd.DataFrame, fraction: float, seed: int, *name: str | int) -> np.ndarray:
+def split_patients(
+    frame: pd.DataFrame, diseases: Sequence[str], fraction: float, seed: int, *name: str | int
+) -> np.ndarray:
     """Which rows go to the smaller side, bool `[n]`: those of about `fraction` of the patients."""
-    return _deal(frame, np.array([1 - fraction, fraction]), seed, *name) == 1
+    return _deal(frame, diseases, np.array([1 - fraction, fraction]), seed, *name) == 1
 
 
 def cut_into_clients(table: SiteTable, clients: int, seed: int) -> list[SiteTable]:
@@ -30,7 +33,7 @@ def cut_into_clients(table: SiteTable, clients: int, seed: int) -> list[SiteTabl
     patients = table.frame["patient"].nunique()
     if patients < clients:
         raise ConfigError(f"site '{table.name}' has {patients} patients here: not enough for {clients} clients")
-    parts = _deal(table.frame, np.full(clients, 1 / clients), seed, table.name, "clients")
+    parts = _deal(table.frame, table.diseases, np.full(clients, 1 / clients), seed, table.name, "clients")
     return [table.with_frame(table.frame[parts == part].reset_index(drop=True)) for part in range(clients)]
 
 
@@ -42,7 +45,7 @@ def hold_out(table: SiteTable, fraction: float, seed: int) -> tuple[SiteTable, S
     ConfigError
         If a side would be empty.
     """
-    held = split_patients(table.frame, fraction, seed, table.name, "hold out")
+    held = split_patients(table.frame, table.diseases, fraction, seed, table.name, "hold out")
     if held.all() or not held.any():
         patients = table.frame["patient"].nunique()
         raise ConfigError(f"site '{table.name}' has {patients} patients here: too few to hold out {fraction:g} of them")
@@ -52,25 +55,25 @@ def hold_out(table: SiteTable, fraction: float, seed: int) -> tuple[SiteTable, S
     return table.with_frame(table.frame[~held].reset_index(drop=True)), table.with_frame(test)
 
 
-def _deal(frame: pd.DataFrame, shares: np.ndarray, seed: int, *name: str | int) -> np.ndarray:
+def _deal(frame: pd.DataFrame, diseases: Sequence[str], shares: np.ndarray, seed: int, *name: str | int) -> np.ndarray:
     """The part of each row, int `[n]`. Patients are dealt one by one, those with the rarest disease first.
 
     A patient goes to a part that has no carrier yet of the patient's rarest disease, then to the one that has the
     fewest of them for its share, then of all patients; who has none of the diseases evens out the sizes.
     """
     patients, of_row = np.unique(frame["patient"].to_numpy(dtype=str), return_inverse=True)
-    has = np.zeros((len(patients), len(DISEASES)), dtype=bool)
-    for place, disease in enumerate(DISEASES):
+    has = np.zeros((len(patients), len(diseases)), dtype=bool)
+    for place, disease in enumerate(diseases):
         has[of_row[(frame[disease] == 1).to_numpy()], place] = True
     carriers = has.sum(axis=0)
     rarity = np.argsort(carriers, kind="stable")
     healthy = ~has.any(axis=1)
     rarest = np.where(healthy, -1, rarity[has[:, rarity].argmax(axis=1)])
-    turn = np.where(healthy, len(DISEASES), has[:, rarity].argmax(axis=1))
+    turn = np.where(healthy, len(diseases), has[:, rarity].argmax(axis=1))
     generator = numpy_stream(seed, *name, "patients")
     order = np.lexsort((generator.permutation(len(patients)), turn))
     tie = generator.permutation(len(shares))
-    dealt, total = np.zeros((len(DISEASES), len(shares))), np.zeros(len(shares))
+    dealt, total = np.zeros((len(diseases), len(shares))), np.zeros(len(shares))
     part = np.zeros(len(patients), dtype=np.int64)
     for patient in order:
         disease = rarest[patient]

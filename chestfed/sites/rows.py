@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from chestfed.diseases import DISEASES
 from chestfed.sites.findings import INVALID, from_numbers, strongest, translate
 from chestfed.sites.source import Source
 from chestfed.sites.table import RAW_COLUMNS
@@ -22,10 +21,10 @@ def raw_rows(columns: Mapping[str, object], findings: Mapping[str, np.ndarray], 
     return pd.DataFrame({**filled, **findings}, index=pd.RangeIndex(rows))
 
 
-def join_rows(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def join_rows(parts: Sequence[pd.DataFrame], source: Source) -> pd.DataFrame:
     """The rows of several label files; an empty frame with all columns if there is none."""
     if not parts:
-        return raw_rows(dict.fromkeys(RAW_COLUMNS), dict.fromkeys(DISEASES, np.zeros(0, np.int8)), 0)
+        return raw_rows(dict.fromkeys(RAW_COLUMNS), dict.fromkeys(source.config.diseases, np.zeros(0, np.int8)), 0)
     return pd.concat(parts, ignore_index=True)
 
 
@@ -53,7 +52,7 @@ def column_findings(
             source.problem("bad label value", source.name(path), text, int(rows[place]), advice)
     return {
         disease: strongest([by_name[name] for name in source.config.labels[disease] if name in by_name], len(frame))
-        for disease in DISEASES
+        for disease in source.config.diseases
     }
 
 

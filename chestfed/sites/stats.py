@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from chestfed.diseases import DISEASES, TITLES
+from chestfed.diseases import TITLES
 from chestfed.sites.config import SPLITS
 from chestfed.sites.table import SiteTable
 
@@ -41,8 +41,9 @@ def dataset_table(tables: Sequence[SiteTable]) -> pd.DataFrame:
         if paper is not None:
             rows.append({**_names(table), "part": PAPER, **paper})
     columns = ["site", "title", "synthetic", "part", "images", "patients", "rows", "views"]
-    frame = pd.DataFrame(rows, columns=[*columns, *DISEASES, *(f"{disease}_missing" for disease in DISEASES)])
-    counts = ["images", "patients", "rows", *(f"{disease}_missing" for disease in DISEASES)]
+    diseases = [disease for disease in TITLES if any(disease in table.diseases for table in tables)]
+    frame = pd.DataFrame(rows, columns=[*columns, *diseases, *(f"{disease}_missing" for disease in diseases)])
+    counts = ["images", "patients", "rows", *(f"{disease}_missing" for disease in diseases)]
     return frame.astype(dict.fromkeys(counts, "Int64"))
 
 
@@ -57,12 +58,13 @@ def render(frame: pd.DataFrame) -> RenderableType:
     shown = Table(title=f"{synthetic}images and positive ratios", title_justify="left", box=box.SIMPLE_HEAD)
     for name in ("site", "part"):
         shown.add_column(name, overflow="fold")
-    for name, width in (("images", 7), ("patients", 8), ("rows", 7), *((TITLES[disease], 5) for disease in DISEASES)):
+    diseases = [disease for disease in TITLES if disease in frame]
+    for name, width in (("images", 7), ("patients", 8), ("rows", 7), *((TITLES[disease], 5) for disease in diseases)):
         shown.add_column(name, justify="right", overflow="fold", min_width=width)
     notes = []
     for row in frame.to_dict("records"):
         paper = row["part"] == PAPER
-        ratios = ["-" if pd.isna(row[disease]) else f"{row[disease]:.3f}" for disease in DISEASES]
+        ratios = ["-" if pd.isna(row[disease]) else f"{row[disease]:.3f}" for disease in diseases]
         counts = ["" if pd.isna(row[name]) else f"{row[name]:,}" for name in ("images", "patients", "rows")]
         title = "" if paper else str(row["title"])
         shown.add_row(title, str(row["part"]), *counts, *ratios, style="dim" if paper else None, end_section=paper)
@@ -76,8 +78,9 @@ def render(frame: pd.DataFrame) -> RenderableType:
 
 def _missing(row: Mapping[Hashable, object]) -> str:
     """`none`, or the count per disease."""
-    counts = {TITLES[disease]: int(str(row[f"{disease}_missing"])) for disease in DISEASES}
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "none"
+    counts = {title: row.get(f"{disease}_missing") for disease, title in TITLES.items()}
+    texts = [f"{name} {count:,}" for name, count in counts.items() if isinstance(count, int) and count]
+    return ", ".join(texts) or "none"
 
 
 def _row(table: SiteTable, part: str) -> dict[str, object]:

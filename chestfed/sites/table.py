@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from chestfed.diseases import DISEASES
 from chestfed.errors import Problem
 from chestfed.sites.config import SPLITS, VIEWS, SiteConfig
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
@@ -46,6 +45,11 @@ class SiteTable:
     def with_frame(self, frame: pd.DataFrame) -> SiteTable:
         """The same site with other rows."""
         return dataclasses.replace(self, frame=frame)
+
+    def about(self, diseases: Sequence[str]) -> SiteTable:
+        """The same rows with these diseases; those that the site does not label are missing."""
+        blank = {disease: np.float32(np.nan) for disease in diseases if disease not in self.diseases}
+        return dataclasses.replace(self, diseases=tuple(diseases), frame=self.frame.assign(**blank))
 
     def labels(self) -> np.ndarray:
         """Labels float32 `[n, diseases]`: 0, 1 or NaN."""
@@ -108,7 +112,7 @@ def apply_policy(raw: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
             "inverted": kept["inverted"].to_numpy(dtype=bool),
         }
     )
-    for disease in DISEASES:
+    for disease in config.diseases:
         frame[disease] = _label(kept[disease].to_numpy(), config.uncertain[disease], config.blank[disease])
     frame["repeats"] = np.ones(len(frame), dtype=np.int64)
     return frame

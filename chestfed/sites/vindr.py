@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.diseases import DISEASES
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNLABELLED
 from chestfed.sites.rows import column_findings, join_rows, label_names, raw_rows
 from chestfed.sites.source import Source
@@ -74,7 +73,7 @@ def read(source: Source) -> pd.DataFrame:
         files = {role: source.find(role, required=role == "train") for role in ("train", "test")}
     names = label_names(source, (*LOCAL, *GLOBAL, NO_FINDING))
     parts = [_read_file(source, split, path, names) for split, path in files.items() if path is not None]
-    return join_rows([part for part in parts if part is not None])
+    return join_rows([part for part in parts if part is not None], source)
 
 
 def _read_file(source: Source, split: str, path: Path, names: list[str]) -> pd.DataFrame | None:
@@ -130,7 +129,7 @@ def _boxes(source: Source, path: Path) -> pd.DataFrame | None:
     votes = frame[["image_id", "rad_id", "row"]].drop_duplicates(["image_id", "rad_id"]).reset_index(drop=True)
     # The challenge dropped some findings, Edema among them: there they are blank, not negative.
     asked = set(CHALLENGE) if set(frame["class_name"]) <= {*CHALLENGE, NO_FINDING} else set(LOCAL)
-    for disease in DISEASES:
+    for disease in source.config.diseases:
         names = source.config.labels[disease]
         findings = np.full(len(votes), NEGATIVE if asked & set(names) else BLANK, dtype=np.int8)
         findings[vote[frame["class_name"].isin(names).to_numpy()]] = POSITIVE
@@ -149,7 +148,7 @@ def _agreed(source: Source, path: Path, votes: pd.DataFrame, images: pd.Series) 
         votes = votes[votes["rad_id"] == rule]
     place = pd.Index(images).get_indexer(votes["image_id"])
     agreed = {}
-    for disease in DISEASES:
+    for disease in source.config.diseases:
         cast = votes[disease].to_numpy()
         total = np.bincount(place[cast != BLANK], minlength=len(images))
         positive = np.bincount(place[cast == POSITIVE], minlength=len(images))

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from chestfed.config import expand_path
-from chestfed.diseases import DISEASES
 from chestfed.errors import ConfigError, Problem
 from chestfed.evaluation.protocols import views_of
 from chestfed.images.augment import Augment
@@ -171,7 +170,14 @@ def open_tables(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> Sit
     if len(set(names)) < len(names):
         raise ConfigError(f"two sites have the same name: {', '.join(names)}. Change 'site' in one of their YAMLs.")
     assert test is not None
-    return SiteTables(tuple(whole), tuple(clients), test)
+    lacking = [disease for disease in pipeline.diseases if disease not in whole[0].diseases]
+    if lacking:
+        raise ConfigError(
+            f"site '{whole[0].name}' is the target and does not label {', '.join(lacking)}: nothing could be evaluated "
+            "there. Change 'diseases' in the pipeline, or the site's YAML"
+        )
+    about = [(name, part.about(pipeline.diseases)) for name, part in clients]
+    return SiteTables(tuple(whole), tuple(about), test.about(pipeline.diseases))
 
 
 def load_images(
@@ -213,10 +219,10 @@ def load_images(
     else:
         kept = tables.test
     _, patients = np.unique(kept.frame["patient"].to_numpy(dtype=str), return_inverse=True)
-    test = TestSet(test_images, kept.labels(), patients, DISEASES)
+    test = TestSet(test_images, kept.labels(), patients, tables.test.diseases)
     digests = {client.name: _digest(client.images.digests, client.labels, client.repeats) for client in clients}
     digests["test set"] = _digest(test.images.digests, test.labels, test.patients)
-    return StudyData(tuple(clients), test, DISEASES, synthetic, quarantined, digests)
+    return StudyData(tuple(clients), test, tables.test.diseases, synthetic, quarantined, digests)
 
 
 def _rows_in_use(tables: SiteTables) -> list[SiteTable]:

@@ -11,21 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.coda import Coda
-from chestfed.algorithms.coda_plus import CodaPlus
-from chestfed.algorithms.codasca import Codasca
-from chestfed.algorithms.codasca_minimal import CodascaMinimal
-from chestfed.algorithms.variables import Algorithm, Point, from_named_tensors, named_tensors
+from chestfed.algorithms.variables import Point, named_tensors
 from chestfed.checkpoint import load_checkpoint, save_checkpoint
 from chestfed.engines.client import NetworkClient
 from chestfed.engines.in_process import Federation, InProcessEngine
 from chestfed.evaluation.auc import mean_auc
 from chestfed.models import FlatModule, build_model, reset_classifier
-from chestfed.objectives.auc_margin import AucMargin
-from chestfed.randomness import numpy_stream
 from chestfed.study.data import ClientData, StudyData
 from chestfed.study.machine import Machine
-from chestfed.study.pipeline import Federated, Pipeline
+from chestfed.study.methods import algorithm_of_stage, objective_of, returned_round
+from chestfed.study.pipeline import Pipeline
 from chestfed.study.pretrain import Pretrained
 from chestfed.study.scoring import evaluate, score
 
@@ -77,30 +72,6 @@ def common_positive_ratio(clients: Sequence[ClientData], weights: Sequence[float
     return torch.from_numpy(p)
 
 
-def algorithm_of_stage(settings: Federated, number: int, p: Tensor, clients: int) -> Algorithm:
-    """The algorithm with the hyper-parameters of a stage, counted from 0, for this number of clients."""
-    stage = settings.stage(number)
-    local_lr = settings.local_lr * stage.lr_factor
-    dual_lr: float | Tensor = (settings.dual_lr or settings.local_lr) * stage.lr_factor
-    if settings.dual_step == "preconditioned":
-        curvature = p * (1 - p) / p.numel()
-        dual_lr = dual_lr / torch.where(curvature > 0, curvature, 1.0)
-    if settings.algorithm == "codasca":
-        server_lr = clients**0.5 if settings.server_lr == "sqrt_k" else settings.server_lr
-        rule = Codasca(stage.window, local_lr, dual_lr, server_lr, settings.prox)
-        return CodascaMinimal(rule) if settings.communication == "minimal" else rule
-    output = "average" if settings.returned in (None, "average") else "last"
-    kind = Coda if settings.algorithm == "coda" else CodaPlus
-    return kind(stage.window, local_lr, dual_lr, settings.prox, output)
-
-
-def returned_round(settings: Federated, seed: int, number: int) -> int | None:
-    """The round of a stage, counted from 1, whose point the stage returns; None: as the algorithm says."""
-    if settings.returned != "random_round":
-        return None
-    return int(numpy_stream(seed, "returned round", number).integers(1, settings.stage(number).rounds + 1))
-
-
 def train_federated(
     pipeline: Pipeline,
     data: StudyData,
@@ -124,7 +95,7 @@ def train_federated(
     participants = data.clients[:k]
     weights = client_weights(participants, settings.weights)
     p = common_positive_ratio(participants, weights).to(network.grad)
-    objective = AucMargin(p)
+    objective = objective_of(settings, p)
     clients = [
         NetworkClient(
             client.name,
@@ -149,7 +120,7 @@ def train_federated(
     )
     progress = _Progress(engine.start_stage(start, network.buffers()), 0, 0, [], start, network.buffers())
     if state_file.exists():
-        progress = _load(state_file, progress, clients, machine)
+        progress = _load(state_file, engine, progress, clients)
         engine = engine_of(min(progress.stage, settings.stages - 1))
         report(progress.history)
 
@@ -183,7 +154,7 @@ def train_federated(
                 scores = _score(network, point, progress.federation.buffers, data, pipeline, machine)
                 entry |= _aucs(scores, data)
             progress.history.append(entry)
-            _save(state_file, progress, clients)
+            _save(state_file, engine, progress, clients)
             report(progress.history)
     finally:
         for client in clients:
@@ -214,12 +185,10 @@ def _aucs(scores: np.ndarray, data: StudyData) -> dict[str, Any]:
     return {"auc": {result.disease: result.auc for result in results}, "mean_auc": mean_auc(results)}
 
 
-def _save(path: Path, progress: _Progress, clients: Sequence[NetworkClient]) -> None:
-    tensors = {f"server.{name}": tensor for name, tensor in named_tensors(progress.federation.server).items()}
-    for index, state in enumerate(progress.federation.clients):
-        tensors |= {f"client.{index}.{name}": tensor for name, tensor in named_tensors(state).items()}
+def _save(path: Path, engine: InProcessEngine, progress: _Progress, clients: Sequence[NetworkClient]) -> None:
+    tensors = engine.tensors(progress.federation)
     tensors |= {f"kept.{name}": tensor for name, tensor in named_tensors(progress.kept).items()}
-    tensors["buffers"], tensors["kept_buffers"] = progress.federation.buffers, progress.kept_buffers
+    tensors["kept_buffers"] = progress.kept_buffers
     values = {
         "stage": progress.stage,
         "round": progress.round,
@@ -231,28 +200,19 @@ def _save(path: Path, progress: _Progress, clients: Sequence[NetworkClient]) -> 
     save_checkpoint(path, tensors, values)
 
 
-def _load(path: Path, blank: _Progress, clients: Sequence[NetworkClient], machine: Machine) -> _Progress:
-    """The saved progress; `blank` gives the types of the states."""
+def _load(path: Path, engine: InProcessEngine, blank: _Progress, clients: Sequence[NetworkClient]) -> _Progress:
+    """The saved progress; `blank` is that of the start."""
     tensors, values = load_checkpoint(path)
-
-    def restore(like: Any, prefix: str) -> Any:
-        mine = {name: tensors[f"{prefix}.{name}"].to(machine.device) for name in named_tensors(like)}
-        return from_named_tensors(type(like), mine)
-
-    federation = Federation(
-        restore(blank.federation.server, "server"),
-        tuple(restore(state, f"client.{index}") for index, state in enumerate(blank.federation.clients)),
-        tensors["buffers"].to(machine.device),
-    )
     for index, client in enumerate(clients):
         client.batches.seek(values["positions"][index])
         client.images_seen = values["images_seen"][index]
         client.gradients_computed = values["gradients_computed"][index]
+    device = blank.kept.primal.device
     return _Progress(
-        federation,
+        engine.restored(tensors, blank.federation),
         values["stage"],
         values["round"],
         values["history"],
-        restore(blank.kept, "kept"),
-        tensors["kept_buffers"].to(machine.device),
+        Point(tensors["kept.primal"].to(device), tensors["kept.dual"].to(device)),
+        tensors["kept_buffers"].to(device),
     )

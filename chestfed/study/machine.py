@@ -54,4 +54,7 @@ def prepare_machine(runtime: Runtime) -> Machine:
         raise ConfigError("runtime.device: this torch sees no CUDA device; use --set runtime.device=cpu")
     threads = runtime.threads or os.cpu_count() or 1
     torch.set_num_threads(threads)
-    return Machine(device, threads, runtime.bf16, runtime.channels_last, runtime.loader_workers)
+    workers = runtime.loader_workers
+    if workers is None:
+        workers = min(8, max(0, (os.cpu_count() or 1) - 2))
+    return Machine(device, threads, runtime.bf16, runtime.channels_last, workers)

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from chestfed.config import StrictModel, load_config
+from chestfed.diseases import DISEASES
 from chestfed.evaluation.protocols import Protocol
 from chestfed.images.augment import Augment
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import ModelConfig
+from chestfed.sites.config import check_diseases
 
 AlgorithmName = Literal["codasca", "coda_plus", "coda", "npa"]
 
@@ -166,7 +168,12 @@ class Runtime(StrictModel):
     threads: int | None = Field(None, ge=1, description="CPU threads of torch; null: all cores")
     bf16: bool = Field(False, description="run the network in bfloat16 (autocast)")
     channels_last: bool = Field(True, description="memory format of the images; faster on CPUs and on GPUs")
-    loader_workers: int = Field(2, ge=0, description="threads that read and augment ahead of training")
+    loader_workers: int | None = Field(
+        None,
+        ge=0,
+        description="threads that read and augment ahead of training; 0: none; null: one per core beyond two, at most "
+        "8 (on two cores they would only get in the way of the network)",
+    )
 
 
 class Pipeline(StrictModel):
@@ -176,6 +183,12 @@ class Pipeline(StrictModel):
     data_root: str | None = Field(None, description="folder of the sites' roots; null: $CHESTFED_DATA")
     samples: SampleHospitals | None = Field(None, description="write synthetic hospitals into data_root first")
     sites: list[SiteEntry] = Field(min_length=1, description="in the order in which they are added")
+    diseases: list[str] = Field(
+        list(DISEASES),
+        min_length=1,
+        description="the binary tasks; the target labels all of them, elsewhere a disease that a site does not label "
+        "is missing",
+    )
     k: list[int] = Field([1, 2, 3, 4, 5], min_length=1, description="numbers of clients to train with")
     model: ModelConfig = ModelConfig()
     preprocess: Preprocess = Preprocess()
@@ -189,6 +202,14 @@ class Pipeline(StrictModel):
     evaluation: Evaluation = Evaluation()
     runtime: Runtime = Runtime()
     seed: int = Field(1, ge=0, description="seed of everything but the samples")
+
+    @field_validator("diseases")
+    @classmethod
+    def _diseases_are_known(cls, value: list[str]) -> list[str]:
+        check_diseases(value)
+        if len(set(value)) < len(value):
+            raise ValueError("names a disease twice")
+        return value
 
     @model_validator(mode="after")
     def _clients_suffice(self) -> Self:

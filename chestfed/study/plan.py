@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chestfed.diseases import DISEASES, TITLES
+from chestfed.diseases import TITLES
 from chestfed.sites.table import SiteTable
 from chestfed.study.data import SiteTables
 from chestfed.study.machine import Machine
@@ -57,7 +57,7 @@ def plan_study(pipeline: Pipeline, tables: SiteTables, machine: Machine) -> Stud
 
     from chestfed.models import FlatModule, build_model
 
-    network = FlatModule(build_model(pipeline.model, len(DISEASES), pipeline.seed), machine.device)
+    network = FlatModule(build_model(pipeline.model, len(pipeline.diseases), pipeline.seed), machine.device)
     clients = tuple(_client_plan(name, table) for name, table in tables.clients)
     test = _client_plan("test set", tables.test)
     size = pipeline.preprocess.size
@@ -102,9 +102,9 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) ->
     import torch
 
     from chestfed.algorithms.variables import Point, byte_count
-    from chestfed.study.federated import algorithm_of_stage
+    from chestfed.study.methods import algorithm_of_stage
 
-    count = len(DISEASES)
+    count = len(pipeline.diseases)
     algorithm = algorithm_of_stage(pipeline.federated, 0, torch.empty(count, device="meta"), 1)
     point = Point(torch.empty(parameters + 2 * count, device="meta"), torch.empty(count, device="meta"))
     message = algorithm.message(algorithm.start_stage(point))
@@ -122,7 +122,7 @@ def render(plan: StudyPlan, pipeline: Pipeline, tables: SiteTables, machine: Mac
     counts = Table(title=f"{mark}{pipeline.title}", title_justify="left", caption_justify="left")
     counts.caption = "positives/negatives per disease, repeated training rows counted; the rest is missing"
     counts.add_column("client")
-    for name in ("images", "rows", *(TITLES[disease] for disease in DISEASES)):
+    for name in ("images", "rows", *(TITLES[disease] for disease in pipeline.diseases)):
         counts.add_column(name, justify="right")
     for part in (*plan.clients, plan.test):
         cells = [f"{p}/{n}" for p, n in zip(part.positives, part.negatives, strict=True)]

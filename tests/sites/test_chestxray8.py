@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.sites.small_sites import column, open_files, problems_of
@@ -151,3 +152,18 @@ def test_a_bad_row_is_named(tmp_path: Path, bad: str, kind: str, message: str) -
 def test_a_blank_findings_cell_is_missing_and_not_negative(tmp_path: Path) -> None:
     table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + row(A, "") + row(B, patient="2")})
     assert column(table, "edema") == [None, 0.0]
+
+
+def test_all_fourteen_findings_are_read_with_the_configuration_that_names_them(tmp_path: Path) -> None:
+    table = open_files(tmp_path, "fourteen_diseases/chestxray8", {"Data_Entry_2017.csv": HEADER + THREE})
+    assert len(table.diseases) == 14
+    positive = [[d for d, label in zip(table.diseases, row, strict=True) if label] for row in table.labels()]
+    assert positive == [["cardiomegaly", "pleural_effusion"], [], ["edema", "pleural_thickening"]]
+
+
+def test_a_disease_that_a_site_does_not_label_is_missing_and_not_negative(tmp_path: Path) -> None:
+    table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE}).about(["mass", "edema"])
+    labels = table.labels()
+    assert np.isnan(labels[:, 0]).all()
+    assert labels[:, 1].tolist() == [0, 0, 1]
+    assert np.isnan(table.positive_ratios()[0])

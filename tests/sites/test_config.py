@@ -50,6 +50,12 @@ def test_one_word_stands_for_all_diseases() -> None:
     [
         ("labels.odema=[Edema]", "unknown disease 'odema'; did you mean 'edema'?"),
         ("upsample.Pleural Effusion=1", "unknown disease 'Pleural Effusion'; did you mean 'pleural_effusion'?"),
+        ("labels.pneumonia=[Pneumonia]", "pneumonia: not among the site's 'diseases'"),
+        ("diseases=[edema, edema]", "names a disease twice"),
+        (
+            "diseases=[cardiomegaly, edema, consolidation, atelectasis, pleural_effusion, mass]",
+            "says nothing about mass",
+        ),
         ("uncertain={edema: positive}", "says nothing about cardiomegaly, consolidation"),
         ("uncertain=perhaps", "'positive', 'negative' or 'missing', found 'perhaps'"),
         ("blank=positive", "'negative' or 'missing', found 'positive'"),
@@ -72,7 +78,7 @@ def test_a_mistake_is_refused_with_its_place(override: str, message: str) -> Non
 
 
 def test_an_unknown_disease_in_a_file_is_named_with_its_line(tmp_path: Path) -> None:
-    text = f"extends: {CONFIGS / 'chexpert.yaml'}\nlabels:\n  pneumonia: [Pneumonia]\n"
+    text = f"extends: {CONFIGS / 'chexpert.yaml'}\nlabels:\n  scoliosis: [Scoliosis]\n"
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"mine\.yaml:2: 'labels': unknown disease 'pneumonia'"):
+    with pytest.raises(ConfigError, match=r"mine\.yaml:2: 'labels': unknown disease 'scoliosis'"):
         load_site_config(tmp_path / "mine.yaml")

@@ -92,7 +92,7 @@ def test_rare_positives_are_spread_over_the_clients(seed: int) -> None:
 @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
 def test_a_held_out_part_has_its_share_of_patients_and_positives(fraction: float) -> None:
     table = rare_table()
-    held = split_patients(table.frame, fraction, 1, "x")
+    held = split_patients(table.frame, DISEASES, fraction, 1, "x")
     assert held.sum() == pytest.approx(fraction * len(held), abs=2)
     total, kept = np.nansum(table.labels(), axis=0), np.nansum(table.labels()[held], axis=0)
     assert kept == pytest.approx(fraction * total, abs=float(2 + 0.05 * total.max()))
@@ -101,10 +101,10 @@ def test_a_held_out_part_has_its_share_of_patients_and_positives(fraction: float
 
 def test_seed_and_name_change_the_cut() -> None:
     frame = rare_table().frame
-    cut = split_patients(frame, 0.5, 1, "x")
-    assert (cut == split_patients(frame, 0.5, 1, "x")).all()
-    assert (cut != split_patients(frame, 0.5, 2, "x")).any()
-    assert (cut != split_patients(frame, 0.5, 1, "y")).any()
+    cut = split_patients(frame, DISEASES, 0.5, 1, "x")
+    assert (cut == split_patients(frame, DISEASES, 0.5, 1, "x")).all()
+    assert (cut != split_patients(frame, DISEASES, 0.5, 2, "x")).any()
+    assert (cut != split_patients(frame, DISEASES, 0.5, 1, "y")).any()
 
 
 def test_two_carriers_of_a_disease_go_to_two_clients() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from chestfed.cli import bundled
 from chestfed.errors import ConfigError
-from chestfed.study.federated import algorithm_of_stage, returned_round
+from chestfed.study.methods import algorithm_of_stage, returned_round
 from chestfed.study.pipeline import Federated, identity, load_pipeline
 from chestfed.study.plan import bytes_per_client_round
 
