@@ -110,3 +110,32 @@ class Restarting(Protocol):
     def restart(self, point: Point, duals: Sequence[Tensor], weights: Sequence[float]) -> Point:
         """The point from which the next stage starts."""
         ...
+
+
+class PeerAlgorithm(Protocol):
+    """What an engine needs of an algorithm without a server: pure steps on the states of nodes."""
+
+    @property
+    def window(self) -> int:
+        """Local steps, and so gradients, per node and round."""
+        ...
+
+    def start_node(self, point: Point, signs: Tensor, degrees: Tensor) -> Any:
+        """State of a node; per neighbour +1 if it has the larger number, else -1, and the neighbour's degree, `[E]`."""
+        ...
+
+    def local_round(self, node: Any, gradients: Gradients) -> Any:
+        """The node's local steps."""
+        ...
+
+    def message(self, node: Any, edge: int) -> Any:
+        """What the node sends to its neighbour number `edge`."""
+        ...
+
+    def exchange(self, node: Any, received: Mapping[int, Any]) -> Any:
+        """The node after messages from some of its neighbours, by their number."""
+        ...
+
+    def current(self, node: Any) -> Point:
+        """The node's point."""
+        ...

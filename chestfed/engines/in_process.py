@@ -150,8 +150,8 @@ class InProcessEngine:
             bytes_up=sum(byte_count(update) + buffer_bytes for update in updates),
             bytes_down=len(self.clients) * (byte_count(message) + buffer_bytes),
             loss=sum(weight * loss for weight, loss in zip(self.weights, losses, strict=True)),
-            drift=_spread([update.primal for update in updates]),
-            gradient_drift=_spread(slopes),
+            drift=spread([update.primal for update in updates]),
+            gradient_drift=spread(slopes),
         )
         return Federation(server, tuple(states), mean_buffers), record
 
@@ -196,7 +196,7 @@ class InProcessEngine:
         return StageEnd(self.algorithm.restart(point, duals, self.weights), up + len(duals) * size, down, images)
 
 
-def _spread(vectors: Sequence[Tensor]) -> float:
+def spread(vectors: Sequence[Tensor]) -> float:
     """Mean squared distance to the mean."""
     mean = weighted_mean(vectors, [1 / len(vectors)] * len(vectors))
     return sum(float((vector - mean).square().sum()) for vector in vectors) / len(vectors)

@@ -3,66 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from chestfed.algorithms.coda import Coda
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
 from chestfed.algorithms.codasca_minimal import CodascaMinimal
-from chestfed.algorithms.variables import Gradients, Point
+from chestfed.algorithms.variables import Point
 from chestfed.engines.in_process import Federation, InProcessEngine
 from chestfed.errors import TrainingError
+from tests.engines.quadratic_client import QuadraticClient
 from tests.invariants import quadratic_saddle as saddle
-
-
-class QuadraticClient:
-    """A client of the saddle problem, with a buffer that counts its steps."""
-
-    def __init__(self, name: str, problem: saddle.Saddle, poison_at: int | None = None) -> None:
-        self.name, self.images_seen, self.gradients_computed = name, 0, 0
-        self._problem, self._exact = problem, problem.torch_gradients()
-        self._slopes: list[Tensor] = []
-        self._buffers = torch.zeros(2, dtype=torch.float64)
-        self._poison_at = poison_at
-
-    @contextmanager
-    def training(self, buffers: Tensor) -> Iterator[None]:
-        self._buffers, self._slopes = buffers.clone(), []
-        yield
-
-    @property
-    def oracle(self) -> Gradients:
-        return self.gradients
-
-    def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
-        self.images_seen += 7
-        self.gradients_computed += 1
-        self._buffers += len(self.name)
-        grad_v, grad_alpha = self._exact(primal, dual)
-        if self._poison_at is not None and self.images_seen >= self._poison_at:
-            grad_v = grad_v * torch.nan
-        self._slopes.append(grad_v)
-        return grad_v, grad_alpha
-
-    def buffers(self) -> Tensor:
-        return self._buffers
-
-    def mean_loss(self) -> float:
-        return float(len(self.name))
-
-    def mean_gradient(self) -> Tensor:
-        return torch.stack(self._slopes).mean(dim=0)
-
-    def best_dual(self, primal: Tensor, dual: Tensor) -> Tensor:
-        self.images_seen += 50
-        at_zero = self._exact(primal, torch.zeros_like(dual))[1]
-        return torch.linalg.solve(torch.from_numpy(self._problem.c), at_zero)
 
 
 def start(engine: InProcessEngine, problems: list[saddle.Saddle]) -> Federation:

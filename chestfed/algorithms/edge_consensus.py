@@ -1,0 +1,123 @@
+"""Edge-consensus learning: PDMM-SGD and ADMM-SGD on a graph, without a server.
+
+Niwa, Harada, Zhang, Kleijn: "Edge-consensus Learning: Deep Learning on P2P Networks with Nonhomogeneous Data",
+KDD 2020.
+Nodes i minimise the mean of their losses under w_i = w_j on every edge. Each edge carries a dual variable at either
+end, z_ij; A_ij is +1 if i < j, else -1. In the names of the paper:
+
+    U (local step)  w_i  <- (mu w_i - g_i + sum_j (eta A_ij z_ij + rho w_j)) / (mu + (eta + rho) E_i)
+                    y_ij  = z_ij - 2 A_ij w_i
+    X (exchange)    PDMM: z_ij <- y_ji        ADMM: z_ij <- (z_ij + y_ji) / 2
+
+with g_i the gradient on a batch, 1/mu the step size, E_i the number of neighbours and w_j the point last received.
+At a fixed point all w agree, the gradients sum to zero, and z_ij - z_ji = 2 A_ij w.
+
+The published code divides eta and rho by E_i, which on a graph with unequal degrees leads to the wrong point, and
+repeats ADMM's average at every local step; here eta and rho are the same at all nodes, and z changes once per exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from chestfed.algorithms.variables import Gradients, Point
+
+
+@dataclass(frozen=True)
+class Node:
+    """w_i `[d]`, per neighbour z_ij `[E, d]` and the w_j last received `[E, d]` (`[0, d]` without rho), A_ij `[E]`."""
+
+    primal: Tensor
+    dual: Tensor
+    z: Tensor
+    received: Tensor
+    signs: Tensor
+
+
+@dataclass(frozen=True)
+class Message:
+    """y_ij, and w_i if rho is above 0: d or 2d numbers per edge and direction."""
+
+    y: Tensor
+    primal: Tensor
+
+
+def tuning_free_eta(rule: Literal["pdmm", "admm"], step: float, window: int, degree: int) -> float:
+    """Eta that needs no tuning (Niwa et al., ICML 2021, ECL-ISVR), for step size 1/mu, window K and largest degree E.
+
+    Raises
+    ------
+    ValueError
+        If the formula has no positive value, as for ADMM with a window of 1.
+    """
+    once = window * degree + window
+    below = once - degree if rule == "pdmm" else (once - 2 * degree) / 2
+    if below <= 0:
+        raise ValueError(
+            f"eta has no tuning-free value for {rule} with window {window} and {degree} neighbours: set it"
+        )
+    return 1 / (step * below)
+
+
+@dataclass(frozen=True)
+class EdgeConsensus:
+    """PDMM-SGD or ADMM-SGD.
+
+    Attributes
+    ----------
+    rule
+        "pdmm" or "admm": what an exchange does to z.
+    window
+        Local steps between two exchanges.
+    mu
+        The inverse of the step size.
+    eta
+        Weight of the dual variables, the same at all nodes.
+    rho
+        Weight of the neighbours' points; 0 halves the traffic.
+    """
+
+    rule: Literal["pdmm", "admm"]
+    window: int
+    mu: float
+    eta: float = 1.0
+    rho: float = 0.1
+
+    def start_node(self, point: Point, signs: Tensor, degrees: Tensor) -> Node:
+        """Start at the common point with z = 0."""
+        zeros = torch.zeros(len(signs), point.primal.numel()).to(point.primal)
+        known = point.primal.expand(len(signs) if self.rho > 0 else 0, -1).clone()
+        return Node(point.primal, point.dual, zeros, known, signs.to(point.primal))
+
+    def local_round(self, node: Node, gradients: Gradients) -> Node:
+        """`window` U steps."""
+        w = node.primal.clone()
+        pull = self.eta * (node.signs[:, None] * node.z).sum(dim=0) + self.rho * node.received.sum(dim=0)
+        weight = self.mu + (self.eta + self.rho) * len(node.signs)
+        for _ in range(self.window):
+            gradient, _ = gradients(w, node.dual)
+            w.copy_((self.mu * w - gradient + pull) / weight)
+        return Node(w, node.dual, node.z, node.received, node.signs)
+
+    def message(self, node: Node, edge: int) -> Message:
+        """What the node sends along its edge number `edge`."""
+        y = node.z[edge] - 2 * node.signs[edge] * node.primal
+        return Message(y, node.primal if self.rho > 0 else node.primal[:0])
+
+    def exchange(self, node: Node, received: Mapping[int, Message]) -> Node:
+        """X step with what came along some of the node's edges."""
+        z, known = node.z.clone(), node.received.clone()
+        for edge, message in received.items():
+            z[edge] = message.y if self.rule == "pdmm" else (z[edge] + message.y) / 2
+            if self.rho > 0:
+                known[edge] = message.primal
+        return Node(node.primal, node.dual, z, known, node.signs)
+
+    def current(self, node: Node) -> Point:
+        """The node's point."""
+        return Point(node.primal, node.dual)

@@ -1,0 +1,93 @@
+"""The engine without a server: schedules, accounting, refusals, and going on from a checkpoint."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from chestfed.algorithms.edge_consensus import EdgeConsensus
+from chestfed.algorithms.gossip import Gossip
+from chestfed.algorithms.variables import Point
+from chestfed.engines.peers import PeerEngine, Peers, Schedule
+from chestfed.engines.topology import build_graph
+from chestfed.errors import ConfigError, TrainingError
+from tests.engines.quadratic_client import QuadraticClient
+from tests.invariants import quadratic_saddle as saddle
+
+NONE = torch.zeros(0, dtype=torch.float64)
+PDMM = EdgeConsensus("pdmm", 3, 8.0)
+
+
+def engine(method: object, nodes: int = 4, schedule: Schedule = "synchronous", poison: int | None = None) -> PeerEngine:
+    problems = saddle.heterogeneous(nodes, dimension=6, duals=0)
+    clients = [QuadraticClient(f"n{i}", p, poison if i == 1 else None, buffers=0) for i, p in enumerate(problems)]
+    return PeerEngine(method, clients, build_graph("ring", nodes), schedule, seed=3)  # type: ignore[arg-type]
+
+
+def start(peers: PeerEngine) -> Peers:
+    return peers.start_stage(Point(torch.zeros(6, dtype=torch.float64), NONE), NONE)
+
+
+@pytest.mark.parametrize(
+    ("method", "numbers"),
+    [(EdgeConsensus("pdmm", 3, 8.0, rho=0.0), 6), (EdgeConsensus("admm", 3, 8.0, rho=0.1), 12), (Gossip(3, 0.1), 6)],
+)
+def test_bytes_are_d_or_2d_per_edge_and_direction(method: object, numbers: int) -> None:
+    whole, single = engine(method), engine(method, schedule="random_edge")
+    _, record = whole.run_round(start(whole))
+    assert record.bytes_up == record.bytes_down == 4 * 2 * numbers * 8  # on a ring every node has two edges
+    assert (record.gradients, record.images) == (12, 12 * 7)
+    _, record = single.run_round(start(single))
+    assert record.bytes_up == 2 * numbers * 8
+
+
+def test_every_edge_has_its_turn_and_random_edges_are_a_function_of_seed_and_round() -> None:
+    turns, drawn = engine(PDMM, schedule="round_robin"), engine(PDMM, schedule="random_edge")
+    assert [turns._edges(number) for number in range(4)] == [[edge] for edge in turns.graph.edges]
+    assert [drawn._edges(n) for n in range(20)] == [drawn._edges(n) for n in range(20)]
+    assert {edge for n in range(60) for edge in drawn._edges(n)} == set(drawn.graph.edges)
+
+
+def test_going_on_from_the_stored_tensors_changes_no_bit() -> None:
+    peers = engine(PDMM, schedule="random_edge")
+    state = start(peers)
+    for _ in range(3):
+        state, _ = peers.run_round(state)
+    stored = {name: tensor.clone() for name, tensor in peers.tensors(state).items()}
+    again = peers.restored(stored, start(peers))
+    for _ in range(4):
+        state, _ = peers.run_round(state)
+        again, _ = peers.run_round(again)
+    mine, theirs = peers.tensors(state), peers.tensors(again)
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def test_a_point_that_is_not_finite_names_the_node_and_changes_nothing() -> None:
+    peers = engine(PDMM, poison=7 * 5)
+    state, _ = peers.run_round(start(peers))
+    before = {name: tensor.clone() for name, tensor in peers.tensors(state).items()}
+    with pytest.raises(TrainingError, match="node 'n1': its point is not finite"):
+        peers.run_round(state)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in peers.tensors(state).items())
+
+
+def test_what_needs_a_server_is_refused() -> None:
+    peers = engine(PDMM)
+    point = Point(torch.zeros(6, dtype=torch.float64), NONE)
+    with pytest.raises(ConfigError, match=r"set model\.norm: group"):
+        peers.start_stage(point, torch.zeros(2))
+    with pytest.raises(ConfigError, match="EdgeConsensus minimises and has no step for dual variables"):
+        peers.start_stage(Point(point.primal, torch.zeros(5)), NONE)
+    with pytest.raises(ConfigError, match="3 nodes, and there are 4 clients"):
+        PeerEngine(PDMM, peers.clients, build_graph("ring", 3), "synchronous", 1)
+
+
+def test_the_mean_of_the_nodes_is_evaluated_and_their_spread_is_the_drift() -> None:
+    peers = engine(Gossip(2, 0.05))
+    state, record = peers.run_round(start(peers))
+    points = torch.stack([node.primal for node in state.nodes])
+    torch.testing.assert_close(peers.current(state).primal, points.mean(dim=0), rtol=0, atol=1e-15)
+    spread = (points - points.mean(dim=0)).square().sum(dim=1).mean()
+    assert record.drift == pytest.approx(float(spread), rel=1e-12)
+    assert peers.finish_stage(state).bytes_up == 0

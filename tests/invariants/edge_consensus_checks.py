@@ -1,0 +1,147 @@
+"""What must hold for PDMM-SGD and ADMM-SGD, as functions of the module that implements them.
+
+Run on the module itself and on mutants of its source, in float64, on quadratics with a closed-form optimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from chestfed.algorithms.variables import Point
+from chestfed.engines.peers import PeerEngine, Peers, Schedule
+from chestfed.engines.topology import Graph, build_graph
+from tests.engines.quadratic_client import QuadraticClient
+from tests.invariants import quadratic_saddle as saddle
+
+NONE = torch.zeros(0, dtype=torch.float64)
+#: A tree with two more edges; degrees 1 to 4.
+IRREGULAR = Graph(7, ((0, 1), (0, 2), (1, 2), (2, 3), (2, 4), (4, 5), (4, 6), (5, 6)))
+
+
+def run(
+    method: Any, graph: Graph, rounds: int, schedule: Schedule = "synchronous", seed: int = 0
+) -> tuple[Peers, list[saddle.Saddle]]:
+    problems = saddle.heterogeneous(graph.nodes, duals=0, seed=seed)
+    clients = [QuadraticClient(f"n{i}", problem, buffers=0) for i, problem in enumerate(problems)]
+    engine = PeerEngine(method, clients, graph, schedule, seed=1)
+    peers = engine.start_stage(Point(torch.zeros(4, dtype=torch.float64), NONE), NONE)
+    for _ in range(rounds):
+        peers, _ = engine.run_round(peers)
+    return peers, problems
+
+
+def errors(peers: Peers, problems: list[saddle.Saddle]) -> tuple[float, float]:
+    """Largest distance of a node to the optimum of the mean loss, and to the mean of the nodes."""
+    points = np.stack([node.primal.numpy() for node in peers.nodes])
+    optimum, _ = saddle.solution(problems)
+    return (
+        float(np.linalg.norm(points - optimum, axis=1).max()),
+        float(np.linalg.norm(points - points.mean(axis=0), axis=1).max()),
+    )
+
+
+def check_every_state_equals_the_numpy_reference(module: ModuleType) -> None:
+    graph, mu, eta, rho, window = IRREGULAR, 9.0, 0.8, 0.15, 3
+    problems = saddle.heterogeneous(graph.nodes, duals=0)
+    for rule in ("pdmm", "admm"):
+        ours, _ = run(module.EdgeConsensus(rule, window, mu, eta, rho), graph, 4)
+        w = {i: np.zeros(4) for i in range(graph.nodes)}
+        ends = [(i, j) for i in range(graph.nodes) for j in graph.neighbours(i)]
+        a = {(i, j): 1.0 if i < j else -1.0 for i, j in ends}
+        z, last = {end: np.zeros(4) for end in ends}, {end: np.zeros(4) for end in ends}
+        for _ in range(4):
+            y = {}
+            for i in range(graph.nodes):
+                for _ in range(window):
+                    g = problems[i].gradients(w[i], np.zeros(0))[0]
+                    total = mu * w[i] - g
+                    for j in graph.neighbours(i):
+                        total = total + eta * a[i, j] * z[i, j] + rho * last[i, j]
+                    w[i] = total / (mu + (eta + rho) * graph.degree(i))
+                    for j in graph.neighbours(i):
+                        y[i, j] = z[i, j] - 2 * a[i, j] * w[i]
+            z = {(i, j): y[j, i] if rule == "pdmm" else (z[i, j] + y[j, i]) / 2 for i, j in ends}
+            last = {(i, j): w[j].copy() for i, j in ends}
+        for i, node in enumerate(ours.nodes):
+            np.testing.assert_allclose(node.primal.numpy(), w[i], rtol=0, atol=1e-12)
+            expected = np.stack([z[i, j] for j in graph.neighbours(i)])
+            np.testing.assert_allclose(node.z.numpy(), expected, rtol=0, atol=1e-12)
+
+
+def _reaches(module: ModuleType, graph: Graph, window: int, rounds: int, schedule: Schedule, rho: float = 0.1) -> None:
+    for rule in ("pdmm", "admm"):
+        method = module.EdgeConsensus(rule, window, 8.0, 1.0, rho)
+        error, disagreement = errors(*run(method, graph, rounds, schedule))
+        assert error < 1e-10, f"{rule}, window {window}, {schedule}: error {error:.1e}"
+        assert disagreement < 1e-10
+
+
+def check_the_optimum_is_reached_on_a_ring(module: ModuleType) -> None:
+    _reaches(module, build_graph("ring", 8), 1, 450, "synchronous")
+    _reaches(module, build_graph("ring", 8), 8, 250, "synchronous")
+
+
+def check_the_optimum_is_reached_by_random_single_edges(module: ModuleType) -> None:
+    _reaches(module, build_graph("ring", 8), 1, 4000, "random_edge")
+
+
+def check_the_optimum_is_reached_on_irregular_graphs(module: ModuleType) -> None:
+    _reaches(module, build_graph("star", 6), 4, 400, "synchronous")
+    _reaches(module, IRREGULAR, 4, 400, "synchronous", rho=0.0)
+
+
+def check_the_identities_of_the_fixed_point(module: ModuleType) -> None:
+    for rule in ("pdmm", "admm"):
+        peers, problems = run(module.EdgeConsensus(rule, 4, 8.0), IRREGULAR, 400)
+        slopes = [p.gradients(n.primal.numpy(), np.zeros(0))[0] for p, n in zip(problems, peers.nodes, strict=True)]
+        np.testing.assert_allclose(np.sum(slopes, axis=0), 0, atol=1e-9)
+        for i, j in IRREGULAR.edges:
+            here, there = IRREGULAR.neighbours(i).index(j), IRREGULAR.neighbours(j).index(i)
+            difference = peers.nodes[i].z[here] - peers.nodes[j].z[there]
+            np.testing.assert_allclose(difference.numpy(), 2 * peers.nodes[i].primal.numpy(), atol=1e-9)
+
+
+def check_a_lone_node_is_gradient_descent(module: ModuleType) -> None:
+    peers, (problem,) = run(module.EdgeConsensus("pdmm", 5, 10.0), Graph(1, ()), 3)
+    w = np.zeros(4)
+    for _ in range(15):
+        w = w - problem.gradients(w, np.zeros(0))[0] / 10
+    np.testing.assert_allclose(peers.nodes[0].primal.numpy(), w, rtol=0, atol=1e-13)
+
+
+CHECKS: list[Callable[[ModuleType], None]] = [
+    check_every_state_equals_the_numpy_reference,
+    check_a_lone_node_is_gradient_descent,
+    check_the_identities_of_the_fixed_point,
+    check_the_optimum_is_reached_on_irregular_graphs,
+    check_the_optimum_is_reached_on_a_ring,
+    check_the_optimum_is_reached_by_random_single_edges,
+]
+
+#: name -> (text in the source, its replacement).
+MUTANTS: dict[str, tuple[str, str]] = {
+    "gradient ascends": ("self.mu * w - gradient + pull", "self.mu * w + gradient + pull"),
+    "dual variables pull the wrong way": ("pull = self.eta * (node", "pull = -self.eta * (node"),
+    "signs are forgotten": ("(node.signs[:, None] * node.z)", "node.z"),
+    "neighbours' points are forgotten": ("+ self.rho * node.received.sum(dim=0)", ""),
+    "eta is divided by the degree": ("pull = self.eta *", "pull = self.eta / max(1, len(node.signs)) *"),
+    "penalties are divided by the degree": ("(self.eta + self.rho) * len(node.signs)", "(self.eta + self.rho)"),
+    "the penalty of rho is forgotten": ("(self.eta + self.rho) * len", "self.eta * len"),
+    "y takes w once": ("- 2 * node.signs[edge]", "- node.signs[edge]"),
+    "y has the wrong sign": ("- 2 * node.signs[edge]", "+ 2 * node.signs[edge]"),
+    "y forgets z": ("y = node.z[edge] - 2", "y = 0 * node.z[edge] - 2"),
+    "admm does not average": ("else (z[edge] + message.y) / 2", "else message.y"),
+    "admm averages with w": ("(z[edge] + message.y) / 2", "(node.primal + message.y) / 2"),
+    "pdmm averages": ('message.y if self.rule == "pdmm" else', 'message.y if self.rule == "none" else'),
+    "z starts at w": (
+        "zeros = torch.zeros(len(signs), point.primal.numel()).to(point.primal)",
+        "zeros = point.primal + 1",
+    ),
+    "received points are not kept": ("known[edge] = message.primal", "pass"),
+    "one local step too many": ("range(self.window)", "range(self.window + 1)"),
+}
