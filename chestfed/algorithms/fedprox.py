@@ -1,0 +1,63 @@
+"""FedProx: local steps on F_k(w) + mu/2 |w - w_r|^2, then averaging; with mu = 0 it is FedAvg.
+
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: "Federated Optimization in Heterogeneous Networks", MLSys 2020, Algorithm
+2, with a fixed number of local steps and full participation. FedAvg: McMahan et al., AISTATS 2017. The reference is the
+server's point of the round, not of the stage as in CODA+.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chestfed.algorithms.variables import Gradients, Point, weighted_mean
+
+
+@dataclass(frozen=True)
+class Client:
+    """Nothing is kept at a client between rounds."""
+
+
+@dataclass(frozen=True)
+class FedProx:
+    """`window` steps of size `local_lr` between two averages; `mu` pulls towards the server's point."""
+
+    window: int
+    local_lr: float
+    mu: float = 0.0
+
+    def start_stage(self, point: Point) -> Point:
+        """The server keeps w."""
+        return point
+
+    def start_client(self, point: Point) -> Client:
+        """Nothing to keep."""
+        return Client()
+
+    def message(self, server: Point) -> Point:
+        """Send w: d numbers."""
+        return server
+
+    def local_round(self, message: Point, client: Client, gradients: Gradients) -> tuple[Point, Client]:
+        """I local steps on the proximal loss."""
+        w = message.primal.clone()
+        for _ in range(self.window):
+            gradient, _ = gradients(w, message.dual)
+            w -= self.local_lr * (gradient + self.mu * (w - message.primal))
+        return Point(w, message.dual), client
+
+    def server_round(self, server: Point, updates: Sequence[Point], weights: Sequence[float]) -> Point:
+        """Average."""
+        return Point(weighted_mean([update.primal for update in updates], weights), server.dual)
+
+    def current(self, server: Point) -> Point:
+        """The server's w."""
+        return server
+
+    def final_message(self, client: Client) -> None:
+        """Nothing."""
+        return
+
+    def stage_output(self, server: Point, finals: Sequence[None], weights: Sequence[float]) -> Point:
+        """The last iterate."""
+        return server

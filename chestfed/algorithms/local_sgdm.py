@@ -1,0 +1,78 @@
+"""LocalSGDM: momentum SGD with local steps; the model and the momentum are averaged. With beta = 0 it is FedAvg.
+
+Yu, Jin, Yang: "On the Linear Speedup Analysis of Communication Efficient Momentum SGD for Distributed Non-Convex
+Optimization", ICML 2019; a baseline of Zhang et al., NeurIPS 2023. A minimisation: it has no step for dual variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from chestfed.algorithms.variables import Gradients, Point, weighted_mean
+
+
+@dataclass(frozen=True)
+class State:
+    """w, the momentum u, and the dual variables, which stay as they are: 2d numbers each way."""
+
+    primal: Tensor
+    momentum: Tensor
+    dual: Tensor
+
+
+@dataclass(frozen=True)
+class Client:
+    """Nothing is kept at a client between rounds."""
+
+
+@dataclass(frozen=True)
+class LocalSgdm:
+    """`window` steps u = beta u + g, w = w - lr u, between two averages."""
+
+    window: int
+    local_lr: float
+    beta: float = 0.9
+
+    def start_stage(self, point: Point) -> State:
+        """Start without momentum."""
+        return State(point.primal, torch.zeros_like(point.primal), point.dual)
+
+    def start_client(self, point: Point) -> Client:
+        """Nothing to keep."""
+        return Client()
+
+    def message(self, server: State) -> State:
+        """Send w and u."""
+        return server
+
+    def local_round(self, message: State, client: Client, gradients: Gradients) -> tuple[State, Client]:
+        """I local steps."""
+        w, u = message.primal.clone(), message.momentum.clone()
+        for _ in range(self.window):
+            u = self.beta * u + gradients(w, message.dual)[0]
+            w -= self.local_lr * u
+        return State(w, u, message.dual), client
+
+    def server_round(self, server: State, updates: Sequence[State], weights: Sequence[float]) -> State:
+        """Average w and u."""
+        return State(
+            weighted_mean([update.primal for update in updates], weights),
+            weighted_mean([update.momentum for update in updates], weights),
+            server.dual,
+        )
+
+    def current(self, server: State) -> Point:
+        """The server's w."""
+        return Point(server.primal, server.dual)
+
+    def final_message(self, client: Client) -> None:
+        """Nothing."""
+        return
+
+    def stage_output(self, server: State, finals: Sequence[None], weights: Sequence[float]) -> Point:
+        """The last iterate."""
+        return self.current(server)

@@ -1,0 +1,90 @@
+"""SCAFFOLD: stochastic controlled averaging for a minimisation.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: ICML 2020, Algorithm 1 with option II and all clients taking part.
+CODASCA is the same idea on both sides of a saddle point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from chestfed.algorithms.variables import Gradients, Point, weighted_mean
+
+
+@dataclass(frozen=True)
+class Server:
+    """x and the control variate c, the clients' mean: 2d numbers down."""
+
+    primal: Tensor
+    control: Tensor
+    dual: Tensor
+
+
+@dataclass(frozen=True)
+class Client:
+    """The client's control variate c_i."""
+
+    control: Tensor
+
+
+@dataclass(frozen=True)
+class Update:
+    """The changes of y_i and c_i: 2d numbers up."""
+
+    primal: Tensor
+    control: Tensor
+    dual: Tensor
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """`window` local steps of size `local_lr`, then a server step of size `server_lr`."""
+
+    window: int
+    local_lr: float
+    server_lr: float = 1.0
+
+    def start_stage(self, point: Point) -> Server:
+        """Start with c = 0."""
+        return Server(point.primal, torch.zeros_like(point.primal), point.dual)
+
+    def start_client(self, point: Point) -> Client:
+        """Start with c_i = 0."""
+        return Client(torch.zeros_like(point.primal))
+
+    def message(self, server: Server) -> Server:
+        """Send x and c."""
+        return server
+
+    def local_round(self, message: Server, client: Client, gradients: Gradients) -> tuple[Update, Client]:
+        """I local steps with g - c_i + c (line 10), then option II of line 12."""
+        y = message.primal.clone()
+        for _ in range(self.window):
+            gradient, _ = gradients(y, message.dual)
+            y -= self.local_lr * (gradient - client.control + message.control)
+        control = client.control - message.control + (message.primal - y) / (self.window * self.local_lr)
+        return Update(y - message.primal, control - client.control, message.dual), Client(control)
+
+    def server_round(self, server: Server, updates: Sequence[Update], weights: Sequence[float]) -> Server:
+        """Add the mean changes (lines 16 and 17)."""
+        return Server(
+            server.primal + self.server_lr * weighted_mean([update.primal for update in updates], weights),
+            server.control + weighted_mean([update.control for update in updates], weights),
+            server.dual,
+        )
+
+    def current(self, server: Server) -> Point:
+        """The server's x."""
+        return Point(server.primal, server.dual)
+
+    def final_message(self, client: Client) -> None:
+        """Nothing."""
+        return
+
+    def stage_output(self, server: Server, finals: Sequence[None], weights: Sequence[float]) -> Point:
+        """The last iterate."""
+        return self.current(server)

@@ -1,0 +1,132 @@
+"""What must hold for SCAFFOLD, FedProx, FedAvg and LocalSGDM, as functions of the modules that implement them.
+
+Run on the modules themselves and on mutants of their source, in float64, on quadratics with a closed-form optimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+import numpy as np
+import torch
+
+from chestfed.algorithms.variables import Point
+from tests.invariants import quadratic_saddle as saddle
+
+WEIGHTS = [0.1, 0.2, 0.3, 0.4]
+NONE = np.zeros(0)
+
+
+def problems(count: int = 4) -> list[saddle.Saddle]:
+    return saddle.heterogeneous(count, duals=0)
+
+
+def start() -> Point:
+    return Point(torch.tensor([0.5, -1.0, 2.0, 0.3], dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
+
+
+def check_scaffold_equals_the_numpy_reference(module: ModuleType) -> None:
+    clients, lr, lr_g, window = problems(), 0.03, 1.2, 5
+    ours, states = saddle.run(module.Scaffold(window, lr, lr_g), clients, 4, weights=WEIGHTS, start=start())
+    x = start().primal.numpy()
+    c, own = np.zeros(4), [np.zeros(4) for _ in clients]
+    for _ in range(4):
+        moves, changes = [], []
+        for k, client in enumerate(clients):
+            y = x.copy()
+            for _ in range(window):
+                y = y - lr * (client.gradients(y, NONE)[0] - own[k] + c)
+            new = own[k] - c + (x - y) / (window * lr)
+            moves.append(y - x)
+            changes.append(new - own[k])
+            own[k] = new
+        x = x + lr_g * np.average(moves, axis=0, weights=WEIGHTS)
+        c = c + np.average(changes, axis=0, weights=WEIGHTS)
+    np.testing.assert_allclose(ours.primal.numpy(), x, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(ours.control.numpy(), c, rtol=0, atol=1e-12)
+    for state, control in zip(states, own, strict=True):
+        np.testing.assert_allclose(state.control.numpy(), control, rtol=0, atol=1e-12)
+
+
+def check_scaffold_reaches_the_optimum_at_every_window(module: ModuleType) -> None:
+    for window, lr, rounds in ((1, 0.1, 500), (8, 0.05, 150), (32, 0.02, 120)):
+        server, _ = saddle.run(module.Scaffold(window, lr), problems(8), rounds)
+        error = saddle.distance(Point(server.primal, server.dual), problems(8))
+        assert error < 1e-9, f"window {window}: error {error:.1e}"
+
+
+def check_fedprox_equals_the_numpy_reference(module: ModuleType) -> None:
+    clients, lr, window = problems(), 0.03, 5
+    for mu in (0.0, 0.7):
+        ours, _ = saddle.run(module.FedProx(window, lr, mu), clients, 4, weights=WEIGHTS, start=start())
+        x = start().primal.numpy()
+        for _ in range(4):
+            ends = []
+            for client in clients:
+                y = x.copy()
+                for _ in range(window):
+                    y = y - lr * (client.gradients(y, NONE)[0] + mu * (y - x))
+                ends.append(y)
+            x = np.average(ends, axis=0, weights=WEIGHTS)
+        np.testing.assert_allclose(ours.primal.numpy(), x, rtol=0, atol=1e-12)
+
+
+def check_local_sgdm_equals_the_numpy_reference(module: ModuleType) -> None:
+    clients, lr, window, beta = problems(), 0.02, 5, 0.8
+    ours, _ = saddle.run(module.LocalSgdm(window, lr, beta), clients, 4, weights=WEIGHTS, start=start())
+    x, m = start().primal.numpy(), np.zeros(4)
+    for _ in range(4):
+        ends, moments = [], []
+        for client in clients:
+            y, u = x.copy(), m.copy()
+            for _ in range(window):
+                u = beta * u + client.gradients(y, NONE)[0]
+                y = y - lr * u
+            ends.append(y)
+            moments.append(u)
+        x, m = np.average(ends, axis=0, weights=WEIGHTS), np.average(moments, axis=0, weights=WEIGHTS)
+    np.testing.assert_allclose(ours.primal.numpy(), x, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(ours.momentum.numpy(), m, rtol=0, atol=1e-12)
+
+
+#: module name -> its checks, and its mutants: name -> (text in the source, its replacement).
+CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
+    "scaffold": [check_scaffold_equals_the_numpy_reference, check_scaffold_reaches_the_optimum_at_every_window],
+    "fedprox": [check_fedprox_equals_the_numpy_reference],
+    "local_sgdm": [check_local_sgdm_equals_the_numpy_reference],
+}
+MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
+    "scaffold": {
+        "correction has the wrong sign": ("gradient - client.control + message", "gradient + client.control - message"),
+        "c is forgotten in the step": ("- client.control + message.control)", "- client.control)"),
+        "the new c_i adds c": ("client.control - message.control + (m", "client.control + message.control + (m"),
+        "divisor is off by one": ("/ (self.window * self.local_lr)", "/ ((self.window + 1) * self.local_lr)"),
+        "c_i is sent instead of its change": ("control - client.control, message.dual", "control, message.dual"),
+        "the server's step is ignored": ("self.server_lr * weighted", "1.0 * weighted"),
+        "the server steps back": ("server.primal + self", "server.primal - self"),
+        "c is replaced by the mean change": ("server.control + weighted", "weighted"),
+        "one local step too many": ("range(self.window)", "range(self.window + 1)"),
+        "gradients are clipped": ("y -= self.local_lr * (gradient", "y -= self.local_lr * (gradient.clamp(-1, 1)"),
+    },
+    "fedprox": {
+        "the proximal term has the wrong sign": ("+ self.mu * (w", "- self.mu * (w"),
+        "the proximal term is doubled": ("+ self.mu * (w", "+ 2 * self.mu * (w"),
+        "gradient ascends": ("w -= self", "w += self"),
+        "weights are ignored": ("for update in updates], weights)", "for update in updates], [0.25] * 4)"),
+        "one local step too many": ("range(self.window)", "range(self.window + 1)"),
+    },
+    "local_sgdm": {
+        "momentum is not averaged": (
+            "weighted_mean([update.momentum for update in updates], weights)",
+            "updates[0].momentum",
+        ),
+        "momentum starts anew every round": ("message.momentum.clone()", "torch.zeros_like(message.momentum)"),
+        "momentum is damped": (
+            "self.beta * u + gradients(w, message.dual)[0]",
+            "self.beta * u + (1 - self.beta) * gradients(w, message.dual)[0]",
+        ),
+        "the step takes the gradient": ("w -= self.local_lr * u", "w -= self.local_lr * (u - self.beta * u)"),
+        "one local step too many": ("range(self.window)", "range(self.window + 1)"),
+    },
+}
