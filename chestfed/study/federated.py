@@ -14,12 +14,13 @@ from torch import Tensor
 from chestfed.algorithms.variables import Point, named_tensors
 from chestfed.checkpoint import load_checkpoint, save_checkpoint
 from chestfed.engines.client import NetworkClient
-from chestfed.engines.in_process import Federation, InProcessEngine
+from chestfed.engines.in_process import InProcessEngine
+from chestfed.engines.peers import PeerEngine
 from chestfed.evaluation.auc import mean_auc
 from chestfed.models import FlatModule, build_model, reset_classifier
 from chestfed.study.data import ClientData, StudyData
 from chestfed.study.machine import Machine
-from chestfed.study.methods import algorithm_of_stage, objective_of, returned_round
+from chestfed.study.methods import engine_of_stage, objective_of, returned_round
 from chestfed.study.pipeline import Pipeline
 from chestfed.study.pretrain import Pretrained
 from chestfed.study.scoring import evaluate, score
@@ -43,12 +44,15 @@ class Trained:
 class _Progress:
     """Where training stands: finished rounds of the current stage; the point and buffers put aside to be returned."""
 
-    federation: Federation
+    federation: Any
     stage: int
     round: int
     history: History
     kept: Point
     kept_buffers: Tensor
+
+
+Engine = InProcessEngine | PeerEngine
 
 
 def client_weights(clients: Sequence[ClientData], mode: str) -> list[float]:
@@ -109,8 +113,8 @@ def train_federated(
         for client in participants
     ]
 
-    def engine_of(stage: int) -> InProcessEngine:
-        return InProcessEngine(algorithm_of_stage(settings, stage, p, k), clients, weights)
+    def engine_of(stage: int) -> Engine:
+        return engine_of_stage(settings, stage, p, clients, weights, pipeline.seed)
 
     state_file = folder / "state.safetensors"
     engine = engine_of(0)
@@ -185,7 +189,7 @@ def _aucs(scores: np.ndarray, data: StudyData) -> dict[str, Any]:
     return {"auc": {result.disease: result.auc for result in results}, "mean_auc": mean_auc(results)}
 
 
-def _save(path: Path, engine: InProcessEngine, progress: _Progress, clients: Sequence[NetworkClient]) -> None:
+def _save(path: Path, engine: Engine, progress: _Progress, clients: Sequence[NetworkClient]) -> None:
     tensors = engine.tensors(progress.federation)
     tensors |= {f"kept.{name}": tensor for name, tensor in named_tensors(progress.kept).items()}
     tensors["kept_buffers"] = progress.kept_buffers
@@ -200,7 +204,7 @@ def _save(path: Path, engine: InProcessEngine, progress: _Progress, clients: Seq
     save_checkpoint(path, tensors, values)
 
 
-def _load(path: Path, engine: InProcessEngine, blank: _Progress, clients: Sequence[NetworkClient]) -> _Progress:
+def _load(path: Path, engine: Engine, blank: _Progress, clients: Sequence[NetworkClient]) -> _Progress:
     """The saved progress; `blank` is that of the start."""
     tensors, values = load_checkpoint(path)
     for index, client in enumerate(clients):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -9,33 +12,90 @@ from chestfed.algorithms.coda import Coda
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
 from chestfed.algorithms.codasca_minimal import CodascaMinimal
-from chestfed.algorithms.variables import Algorithm
+from chestfed.algorithms.edge_consensus import EdgeConsensus, tuning_free_eta
+from chestfed.algorithms.fedprox import FedProx
+from chestfed.algorithms.gossip import Gossip
+from chestfed.algorithms.local_sgdm import LocalSgdm
+from chestfed.algorithms.scaffold import Scaffold
+from chestfed.algorithms.variables import Algorithm, PeerAlgorithm
+from chestfed.engines.in_process import Client, InProcessEngine
+from chestfed.engines.peers import PeerEngine
+from chestfed.engines.topology import Graph, build_graph
+from chestfed.errors import ConfigError
 from chestfed.objectives import Objective
 from chestfed.objectives.auc_margin import AucMargin
+from chestfed.objectives.cross_entropy import CrossEntropy
 from chestfed.randomness import numpy_stream
-from chestfed.study.pipeline import Federated
+from chestfed.study.pipeline import PEER_ALGORITHMS, SADDLE_ALGORITHMS, Federated
 
 
 def objective_of(settings: Federated, p: Tensor) -> Objective:
     """The objective of the clients; `p` is the common positive ratio per disease `[J]`."""
-    return AucMargin(p)
+    return AucMargin(p) if settings.algorithm in SADDLE_ALGORITHMS else CrossEntropy()
+
+
+def engine_of_stage(
+    settings: Federated, number: int, p: Tensor, clients: Sequence[Client], weights: Sequence[float], seed: int
+) -> InProcessEngine | PeerEngine:
+    """The engine with the algorithm of a stage, counted from 0.
+
+    Raises
+    ------
+    ConfigError
+        If the graph is none, or eta has no tuning-free value.
+    """
+    if settings.algorithm not in PEER_ALGORITHMS:
+        return InProcessEngine(algorithm_of_stage(settings, number, p, len(clients)), clients, weights)
+    graph = build_graph(settings.topology, len(clients))
+    return PeerEngine(peer_algorithm(settings, graph), clients, graph, settings.exchange, seed)
+
+
+def peer_algorithm(settings: Federated, graph: Graph) -> PeerAlgorithm:
+    """The algorithm of the nodes of a graph.
+
+    Raises
+    ------
+    ConfigError
+        If eta has no tuning-free value.
+    """
+    if settings.algorithm == "gossip":
+        return Gossip(settings.window, settings.local_lr, pairwise=settings.exchange != "synchronous")
+    rule: Literal["pdmm", "admm"] = "pdmm" if settings.algorithm == "pdmm" else "admm"
+    eta = settings.eta
+    if eta == "auto":
+        degree = max((graph.degree(node) for node in range(graph.nodes)), default=0)
+        try:
+            eta = tuning_free_eta(rule, settings.local_lr, settings.window, degree)
+        except ValueError as error:
+            raise ConfigError(f"federated.eta: {error}; set a number") from None
+    return EdgeConsensus(rule, settings.window, 1 / settings.local_lr, eta, settings.rho)
 
 
 def algorithm_of_stage(settings: Federated, number: int, p: Tensor, clients: int) -> Algorithm:
-    """The algorithm with the hyper-parameters of a stage, counted from 0, for this number of clients."""
+    """The algorithm with a server, with the hyper-parameters of a stage, counted from 0, for this number of clients."""
     stage = settings.stage(number)
-    local_lr = settings.local_lr * stage.lr_factor
+    window, local_lr = stage.window, settings.local_lr * stage.lr_factor
+    server_lr = clients**0.5 if settings.server_lr == "sqrt_k" else settings.server_lr
+    match settings.algorithm:
+        case "fedavg":
+            return FedProx(window, local_lr)
+        case "fedprox":
+            return FedProx(window, local_lr, settings.prox)
+        case "scaffold":
+            return Scaffold(window, local_lr, server_lr)
+        case "local_sgdm":
+            return LocalSgdm(window, local_lr, settings.momentum)
+
     dual_lr: float | Tensor = (settings.dual_lr or settings.local_lr) * stage.lr_factor
     if settings.dual_step == "preconditioned":
         curvature = p * (1 - p) / p.numel()
         dual_lr = dual_lr / torch.where(curvature > 0, curvature, 1.0)
     if settings.algorithm == "codasca":
-        server_lr = clients**0.5 if settings.server_lr == "sqrt_k" else settings.server_lr
-        rule = Codasca(stage.window, local_lr, dual_lr, server_lr, settings.prox)
+        rule = Codasca(window, local_lr, dual_lr, server_lr, settings.prox)
         return CodascaMinimal(rule) if settings.communication == "minimal" else rule
     output = "average" if settings.returned in (None, "average") else "last"
     kind = Coda if settings.algorithm == "coda" else CodaPlus
-    return kind(stage.window, local_lr, dual_lr, settings.prox, output)
+    return kind(window, local_lr, dual_lr, settings.prox, output)
 
 
 def returned_round(settings: Federated, seed: int, number: int) -> int | None:

@@ -22,7 +22,14 @@ from chestfed.images.preprocess import Preprocess
 from chestfed.models import ModelConfig
 from chestfed.sites.config import check_diseases
 
-AlgorithmName = Literal["codasca", "coda_plus", "coda", "npa"]
+AlgorithmName = Literal[
+    "codasca", "coda_plus", "coda", "npa", "fedavg", "fedprox", "scaffold", "local_sgdm", "pdmm", "admm", "gossip"
+]
+ObjectiveName = Literal["auc", "cross_entropy"]
+
+#: The algorithms without a server, and those that look for the saddle point of the AUC loss; the rest minimise.
+PEER_ALGORITHMS = ("pdmm", "admm", "gossip")
+SADDLE_ALGORITHMS = ("codasca", "coda_plus", "coda", "npa")
 
 
 class SampleHospitals(StrictModel):
@@ -88,6 +95,11 @@ class Federated(StrictModel):
     """
 
     algorithm: AlgorithmName = "codasca"
+    objective: ObjectiveName | None = Field(
+        None,
+        description="auc: the min-max AUC square loss; cross_entropy; null: auc for codasca, coda_plus, coda and npa, "
+        "which have a step for its dual variables, cross_entropy for the others, which have none",
+    )
     communication: Literal["published", "minimal"] = Field(
         "published",
         description="CODASCA's messages: with control variates (2d each way), or without (d each way; equal up to "
@@ -103,9 +115,23 @@ class Federated(StrictModel):
         "the curvature of each disease's alpha, so that rare diseases move as fast as common ones",
     )
     server_lr: Annotated[float, Field(gt=0)] | Literal["sqrt_k"] = Field(
-        1.0, description="server step [eta_g], CODASCA only; sqrt_k: the square root of the number of clients"
+        1.0, description="server step [eta_g] of CODASCA and SCAFFOLD; sqrt_k: the square root of the number of clients"
     )
-    prox: float = Field(1e-3, ge=0, description="coefficient of the proximal term [lambda]")
+    prox: float = Field(
+        1e-3,
+        ge=0,
+        description="coefficient of the proximal term: lambda, towards the stage's start; FedProx's mu, "
+        "towards the round's",
+    )
+    momentum: float = Field(0.9, ge=0, lt=1, description="beta of LocalSGDM")
+    topology: str = Field("ring", description="without a server: ring, star, complete, or a file with an edge per line")
+    exchange: Literal["synchronous", "random_edge", "round_robin"] = Field(
+        "synchronous", description="without a server: the edges that exchange after the local steps"
+    )
+    eta: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+        1.0, description="weight of the dual variables of PDMM and ADMM; auto: the tuning-free formula"
+    )
+    rho: float = Field(0.1, ge=0, description="weight of the neighbours' points in PDMM and ADMM; 0 halves the traffic")
     batch_size: int = Field(32, ge=1, description="images per client and step")
     large_batch: int = Field(8, ge=1, description="batches from which CODA estimates alpha between two stages")
     weights: Literal["uniform", "images"] = Field(
@@ -129,6 +155,12 @@ class Federated(StrictModel):
             raise ValueError(f"returned: average is for coda_plus, coda and npa; {self.algorithm} has no such average")
         if self.algorithm != "codasca" and self.communication == "minimal":
             raise ValueError(f"communication: minimal is for codasca; {self.algorithm} has one form of messages")
+        saddle = self.algorithm in SADDLE_ALGORITHMS
+        if self.objective is not None and saddle != (self.objective == "auc"):
+            why = "looks for a saddle point" if saddle else "has no dual step"
+            raise ValueError(f"objective: {self.objective} does not go with {self.algorithm}, which {why}")
+        if self.algorithm in PEER_ALGORITHMS and self.stages != 1:
+            raise ValueError(f"{self.algorithm} would lose its dual variables between stages: set stages: 1")
         if self.algorithm == "npa" and (self.window != 1 or self.window_growth != 1):
             raise ValueError("npa communicates after every step: set window: 1 and window_growth: 1")
         return self
@@ -236,7 +268,14 @@ class Pipeline(StrictModel):
         ValueError
             If the algorithm's keys under `comparison` are not those of `federated`, or do not suit it.
         """
-        own = {"npa": {"window": 1, "window_growth": 1}}.get(algorithm, {}) | self.comparison.get(algorithm, {})
+        own: dict[str, Any] = {"objective": None}
+        if algorithm == "npa":
+            own |= {"window": 1, "window_growth": 1}
+        if algorithm in PEER_ALGORITHMS:
+            own |= {"stages": 1, "stage_steps": self.federated.steps}
+        if algorithm not in SADDLE_ALGORITHMS and self.federated.returned == "average":
+            own["returned"] = None
+        own |= self.comparison.get(algorithm, {})
         settings = Federated(**{**self.federated.model_dump(), **own, "algorithm": algorithm})
         return self.model_copy(update={"federated": settings, "seed": seed, "k": [max(self.k)], "comparison": {}})
 

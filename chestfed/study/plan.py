@@ -98,15 +98,30 @@ def plan_study(pipeline: Pipeline, tables: SiteTables, machine: Machine) -> Stud
 
 
 def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) -> tuple[int, int]:
-    """Bytes (up, down) of one client in one round: the algorithm's own messages, built from tensors without content."""
+    """Bytes (up, down) of one client in one round: the algorithm's own messages, built from tensors without content.
+
+    Without a server: what a node sends to its neighbours and receives from them, on average.
+    """
     import torch
 
     from chestfed.algorithms.variables import Point, byte_count
-    from chestfed.study.methods import algorithm_of_stage
+    from chestfed.engines.topology import build_graph
+    from chestfed.study.methods import algorithm_of_stage, objective_of, peer_algorithm
+    from chestfed.study.pipeline import PEER_ALGORITHMS
 
-    count = len(pipeline.diseases)
-    algorithm = algorithm_of_stage(pipeline.federated, 0, torch.empty(count, device="meta"), 1)
-    point = Point(torch.empty(parameters + 2 * count, device="meta"), torch.empty(count, device="meta"))
+    settings, count = pipeline.federated, len(pipeline.diseases)
+    objective = objective_of(settings, torch.empty(count, device="meta"))
+    primal = torch.empty(parameters + objective.extra_size, device="meta")
+    if settings.algorithm in PEER_ALGORITHMS:
+        nodes = max(pipeline.k)
+        graph = build_graph(settings.topology, nodes)
+        peer, none = peer_algorithm(settings, graph), primal[:0]
+        node = peer.start_node(Point(primal, none), torch.empty(1, device="meta"), torch.empty(1, device="meta"))
+        edges = len(graph.edges) if settings.exchange == "synchronous" else min(1, len(graph.edges))
+        mean = 2 * edges * byte_count(peer.message(node, 0)) // nodes
+        return mean, mean
+    algorithm = algorithm_of_stage(settings, 0, torch.empty(count, device="meta"), 1)
+    point = Point(primal, torch.empty(objective.dual_size, device="meta"))
     message = algorithm.message(algorithm.start_stage(point))
     update, _ = algorithm.local_round(message, algorithm.start_client(point), lambda v, alpha: (v, alpha))
     return byte_count(update) + 4 * buffers, byte_count(message) + 4 * buffers

@@ -51,6 +51,28 @@ def test_algorithms_share_stage_1_and_the_number_of_images(home: Path) -> None:
     assert again.stdout.count("from the earlier run") == 6
 
 
+def test_every_algorithm_runs_in_the_study(home: Path) -> None:
+    names = "coda_plus,fedavg,fedprox,scaffold,local_sgdm,pdmm,admm,gossip"
+    result = compare(home, "--algorithms", names, "--set", "model.norm=group", "--set", "federated.local_lr=0.1")
+    assert result.returncode == 0, result.stderr
+    folder = next(
+        f for f in (home / "runs").glob("synthetic-comparison-*") if "gossip" in (f / "results.csv").read_text()
+    )
+    curves = pd.read_csv(folder / "curves.csv").groupby("algorithm").last()
+    assert set(curves.index) == set(names.split(","))
+    assert curves["images"].nunique() == curves["gradients"].nunique() == 1  # one budget
+    sent = curves["bytes"]
+    assert sent["scaffold"] == sent["local_sgdm"] == 2 * sent["fedavg"] == 2 * sent["fedprox"]
+    assert sent["pdmm"] == sent["admm"] == 2 * sent["gossip"]  # rho > 0: y and w along every edge
+    assert curves["mean_auc"].between(0, 1).all()
+
+
+def test_a_method_without_a_server_refuses_running_statistics(home: Path) -> None:
+    result = compare(home, "--algorithms", "pdmm")
+    assert result.returncode == 1
+    assert "set model.norm: group" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -75,6 +75,9 @@ def test_the_returned_round_is_drawn_from_the_stage_and_the_seed() -> None:
         ({"returned": "average"}, "codasca has no such average"),
         ({"algorithm": "coda", "communication": "minimal"}, "coda has one form of messages"),
         ({"algorithm": "npa", "window": 8}, "set window: 1"),
+        ({"algorithm": "scaffold", "objective": "auc"}, "objective: auc does not go with scaffold"),
+        ({"algorithm": "codasca", "objective": "cross_entropy"}, "cross_entropy does not go with codasca"),
+        ({"algorithm": "pdmm"}, "set stages: 1"),
     ],
 )
 def test_options_that_an_algorithm_has_not_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -114,3 +117,9 @@ def test_bytes_of_a_round_follow_the_formula() -> None:
     assert bytes_per_client_round(half, d, 0) == (4 * (d + 3 * j),) * 2
     plus = load_pipeline(path, ["federated.algorithm=coda_plus"])
     assert bytes_per_client_round(plus, d, 10) == (4 * (d + 3 * j) + 40,) * 2
+    for algorithm, numbers in (("fedavg", d), ("fedprox", d), ("scaffold", 2 * d), ("local_sgdm", 2 * d)):
+        other = load_pipeline(path, [f"federated.algorithm={algorithm}"])
+        assert bytes_per_client_round(other, d, 0) == (4 * numbers,) * 2
+    for algorithm, rho, numbers in (("pdmm", 0, 2 * d), ("admm", 0.1, 4 * d), ("gossip", 0, 2 * d)):
+        ring = ["federated.stages=1", f"federated.algorithm={algorithm}", f"federated.rho={rho}"]
+        assert bytes_per_client_round(load_pipeline(path, ring), d, 0) == (4 * numbers,) * 2
