@@ -123,7 +123,9 @@ class Tracker:
             local = str(self._uri).startswith("sqlite:")
             location = self._artifacts.resolve().as_uri() if local else None
             try:
-                self._experiment = client.create_experiment(EXPERIMENT, artifact_location=location)
+                self._experiment = client.create_experiment(
+                    EXPERIMENT, location, {"mlflow.experimentKind": "custom_model_development"}
+                )
             except MlflowException:  # another process has just created it
                 experiment = client.get_experiment_by_name(EXPERIMENT)
                 if experiment is None:
