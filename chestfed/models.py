@@ -32,7 +32,7 @@ _PUBLISHED: dict[str, dict[str, Any]] = {
 class ModelConfig(StrictModel):
     """Which network; `small` is a DenseNet that a laptop can train.
 
-    The fields from `init_features` on are for `small` only; 121 and 161 are the published architectures.
+    The fields from `init_features` to `pool` are for `small` only; 121 and 161 are the published architectures.
     """
 
     name: Literal["small", "densenet121", "densenet161"] = Field("small", description="architecture")
@@ -46,13 +46,15 @@ class ModelConfig(StrictModel):
     pool: int = Field(
         1, ge=1, le=8, description="average the image over squares of this side first: 2 is four times as fast"
     )
-    norm: Literal["batch", "group"] = Field(
-        "group", description="group: no running statistics, so none to average over unlike hospitals"
+    norm: Literal["batch", "group"] | None = Field(
+        None,
+        description="group: no running statistics, so none to average over unlike hospitals; null: group for small, "
+        "batch for the published architectures",
     )
 
     @model_validator(mode="after")
     def _groups_divide_channels(self) -> Self:
-        if self.name != "small" or self.norm != "group":
+        if self.name != "small" or self.norm == "batch":
             return self
         channels = self.init_features
         widths = [channels, self.bottleneck * self.growth_rate]
@@ -85,13 +87,14 @@ def build_model(config: ModelConfig, diseases: int, seed: int) -> nn.Module:
             "growth_rate": config.growth_rate,
             "block_config": tuple(config.blocks),
             "bn_size": config.bottleneck,
-            "norm": "batch" if config.norm == "batch" else ("group", {"num_groups": _GROUPS}),
         }
     else:
         architecture = _PUBLISHED[config.name]
+    norm = config.norm or ("group" if config.name == "small" else "batch")
+    layer = "batch" if norm == "batch" else ("group", {"num_groups": _GROUPS})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, "initial weights"))
-        model = DenseNet(spatial_dims=2, in_channels=3, out_channels=diseases, **architecture)
+        model = DenseNet(spatial_dims=2, in_channels=3, out_channels=diseases, norm=layer, **architecture)
     if config.name == "small" and config.pool > 1:
         layers = dict(model.features.named_children())
         model.features = nn.Sequential(OrderedDict({"pool_images": nn.AvgPool2d(config.pool), **layers}))

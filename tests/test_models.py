@@ -59,6 +59,16 @@ def test_pooling_is_the_same_network_on_averaged_images() -> None:
     torch.testing.assert_close(pooled(images()), plain(halved))
 
 
+def test_a_published_architecture_has_running_statistics_unless_told_otherwise() -> None:
+    small = ModelConfig(init_features=8, growth_rate=8, blocks=[1, 1])
+    assert FlatModule(build_model(small, 5, 1)).buffers().numel() == 0
+    published = ModelConfig(name="densenet121")
+    assert FlatModule(build_model(published, 5, 1)).buffers().numel() > 80_000
+    grouped = FlatModule(build_model(published.model_copy(update={"norm": "group"}), 5, 1))
+    assert grouped.buffers().numel() == 0
+    assert grouped.size == FlatModule(build_model(published, 5, 1)).size
+
+
 def test_weights_depend_on_the_seed_only_and_no_global_generator_moves() -> None:
     before = torch.random.get_rng_state()
     first, again, other = (FlatModule(build_model(SMALL, 5, seed)).parameters() for seed in (1, 1, 2))
