@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import cast, get_args
 
 from rich.console import Console
 
 from chestfed.commands.progress import Bars
-from chestfed.errors import ChestfedError, ConfigError
+from chestfed.errors import ConfigError
 from chestfed.study import compare
 from chestfed.study.data import load_images, open_tables, resolve_data_root
 from chestfed.study.machine import prepare_machine
@@ -44,9 +46,9 @@ def run_command(
     data_root = resolve_data_root(pipeline, data)
     machine = prepare_machine(pipeline.runtime)
     if dry_run:
-        _require_samples(pipeline, data_root)
-        tables = open_tables(pipeline, pipeline_file, data_root)
-        console.print(render_plan(plan_study(pipeline, tables, machine), pipeline, tables, machine))
+        with _hospitals_to_look_at(console, pipeline, data_root) as root:
+            tables = open_tables(pipeline, pipeline_file, root)
+            console.print(render_plan(plan_study(pipeline, tables, machine), pipeline, tables, machine))
         return
 
     started = time.monotonic()
@@ -116,12 +118,17 @@ def write_samples(console: Console, folder: Path, seed: int, size: str, bars: Ba
     write_hospitals(folder, seed=seed, size=size, progress=bars.drawing)
 
 
-def _require_samples(pipeline: Pipeline, data_root: Path) -> None:
+@contextmanager
+def _hospitals_to_look_at(console: Console, pipeline: Pipeline, data_root: Path) -> Iterator[Path]:
+    """The data root; or, if synthetic hospitals are still to be written there, a temporary folder that has them."""
     from chestfed.samples import is_complete
 
     wanted = pipeline.samples
-    if wanted is not None and not is_complete(data_root, seed=wanted.seed, size=wanted.size):
-        raise ChestfedError(
-            f"the synthetic hospitals are not in {data_root} yet, and a dry run writes nothing: "
-            f"write them first with `chestfed samples --out {data_root} --seed {wanted.seed} --size {wanted.size}`"
-        )
+    if wanted is None or is_complete(data_root, seed=wanted.seed, size=wanted.size):
+        yield data_root
+        return
+    with TemporaryDirectory(prefix="chestfed-") as folder:
+        with Bars(console) as bars:
+            write_samples(console, Path(folder), wanted.seed, wanted.size, bars)
+        console.print("(they are removed again: a dry run leaves nothing behind)")
+        yield Path(folder)

@@ -135,6 +135,23 @@ def test_killed_at_any_moment_it_ends_in_bit_identical_tables(home: Path, finish
         assert (again / name).read_bytes() == (finished / name).read_bytes(), name
 
 
+def test_a_dry_run_without_sample_hospitals_draws_them_elsewhere_and_removes_them(tmp_path: Path) -> None:
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "here").mkdir()
+    result = subprocess.run(
+        command("nowhere", "--dry-run"),
+        cwd=tmp_path / "here",
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "What would run" in result.stdout
+    assert not list((tmp_path / "here").iterdir())
+    assert not list((tmp_path / "temporary").glob("chestfed-*"))
+
+
 def test_a_dry_run_says_what_would_run_and_writes_nothing(home: Path) -> None:
     before = sorted(str(path) for path in home.rglob("*"))
     result = run(home, "nowhere", "--dry-run")
