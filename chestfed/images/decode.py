@@ -100,7 +100,9 @@ def _decode_dicom(path: Path) -> np.ndarray:
                 grey = _scale(values, *_percentile_range(values[~padding]))
     except ImageError:
         raise
-    except Exception as error:  # pydicom and its plugins raise many kinds on damaged files
+    except BaseException as error:  # pydicom and its plugins raise many kinds on damaged files
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise  # a plugin written in Rust panics past Exception; an interrupt must pass
         raise ImageError(f"damaged or unsupported DICOM file ({_reason(error)})") from None
     if dataset.PhotometricInterpretation == "MONOCHROME1":
         grey = 255 - grey
@@ -177,7 +179,7 @@ def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
     return np.clip((values - low) * (255 / (high - low)) + 0.5, 0, 255).astype(np.uint8)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """Kind of the error and its first words, without anything that may come from a header."""
     text = str(error).strip().splitlines()
     safe = text[0][:80] if text and isinstance(error, OSError | SyntaxError) and "'" not in text[0] else ""
