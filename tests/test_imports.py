@@ -23,6 +23,7 @@ ALLOWED = {
     "workers": set(),
     "checkpoint": set(),
     "sites": set(),
+    "collections": set(),
     "images": set(),
     "objectives": set(),
     "algorithms": set(),
