@@ -156,7 +156,8 @@ class FlatModule:
 
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
         self.module = module.to(device)
-        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        trainable = {name: part for name, part in module.named_parameters() if part.requires_grad}
+        self._names, self._parameters = list(trainable), list(trainable.values())
         self._buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
         self.size = sum(parameter.numel() for parameter in self._parameters)
         self.grad = torch.zeros(self.size, dtype=self._parameters[0].dtype, device=device)
@@ -181,6 +182,14 @@ class FlatModule:
         for parameter, view in zip(self._parameters, self._views(flat), strict=True):
             parameter.data = view
         self._bound = flat
+
+    def call(self, flat: Tensor, images: Tensor) -> Tensor:
+        """The module's output with parameters `flat` `[>= d]`, differentiable in them as often as one likes.
+
+        Nothing is bound; running statistics are updated as in a plain call.
+        """
+        views = dict(zip(self._names, self._views(flat), strict=True))
+        return torch.func.functional_call(self.module, views, (images,))
 
     def buffers(self) -> Tensor:
         """A copy of the float buffers (running statistics) as one vector; empty if there are none."""

@@ -58,6 +58,22 @@ def weighted_mean(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor
     return total.to(tensors[0].dtype)
 
 
+class CompositionalGradients(Protocol):
+    """The parts of the gradient of f(g(x), y) on a client's batches."""
+
+    def inner(self, x: Tensor) -> Tensor:
+        """g(x; xi) on the next batch xi, of the size of x."""
+        ...
+
+    def outer(self, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of f(h, y; zeta) by h and by y on the next batch zeta."""
+        ...
+
+    def pull_back(self, q: Tensor) -> Tensor:
+        """J'q, with J the Jacobian of g(.; xi) at the x and xi of the last call of `inner`."""
+        ...
+
+
 class Algorithm(Protocol):
     """What an engine needs of a federated algorithm with a server: pure steps on states.
 
@@ -82,8 +98,8 @@ class Algorithm(Protocol):
         """What the server sends to every client at the start of a round."""
         ...
 
-    def local_round(self, message: Any, client: Any, gradients: Gradients) -> tuple[Any, Any]:
-        """The client's local steps: what it sends back, and its new state."""
+    def local_round(self, message: Any, client: Any, oracle: Any, /) -> tuple[Any, Any]:
+        """The client's local steps: what it sends back, and its new state. The oracle is `Gradients`, mostly."""
         ...
 
     def server_round(self, server: Any, updates: Sequence[Any], weights: Sequence[float]) -> Any:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Gradients
+from chestfed.engines.compositional import NetworkComposition
 from chestfed.models import FlatModule
 from chestfed.objectives import Objective
 from chestfed.objectives.auc_margin import AucMargin
+from chestfed.objectives.compositional import CompositionalAuc
 
 
 class Batch(Protocol):
@@ -86,8 +87,12 @@ class NetworkClient:
         self._steps = 0
 
     @property
-    def oracle(self) -> Gradients:
-        """The gradients of the objective."""
+    def oracle(self) -> Any:
+        """`Gradients` of the objective; for a compositional one its `CompositionalGradients`."""
+        if isinstance(self._objective, CompositionalAuc):
+            return NetworkComposition(
+                self._network, self._objective, self._next_batch, self._note, autocast=self._autocast
+            )
         return self.gradients
 
     @contextmanager
@@ -126,11 +131,23 @@ class NetworkClient:
         scores, labels = [], []
         with torch.no_grad():
             for _ in range(self._large_batch):
-                batch = self.batches.next()
-                scores.append(torch.sigmoid(self._logits(batch.images.to(self._device, non_blocking=True))))
-                labels.append(batch.labels.to(self._device))
-                self.images_seen += batch.labels.shape[0]
+                images, truth = self._next_batch()
+                scores.append(torch.sigmoid(self._logits(images)))
+                labels.append(truth)
         return self._objective.best_dual(torch.cat(scores), torch.cat(labels), dual)
+
+    def _next_batch(self) -> tuple[Tensor, Tensor]:
+        batch = self.batches.next()
+        self.images_seen += batch.labels.shape[0]
+        return batch.images.to(self._device, non_blocking=True), batch.labels.to(self._device, non_blocking=True)
+
+    def _note(self, loss: Tensor | None, gradient: Tensor | None) -> None:
+        self.gradients_computed += 1
+        if loss is not None:
+            self._loss_sum += loss
+        if gradient is not None:
+            self._gradient_sum += gradient
+            self._steps += 1
 
     def _logits(self, images: Tensor) -> Tensor:
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
@@ -142,9 +159,7 @@ class NetworkClient:
         `primal` `[d + extra]` holds the weights and then the objective's own variables. The returned tensors are
         overwritten by the next call.
         """
-        batch = self.batches.next()
-        images = batch.images.to(self._device, non_blocking=True)
-        labels = batch.labels.to(self._device, non_blocking=True)
+        images, labels = self._next_batch()
         size = self._network.size
         self._network.bind(primal)
         self._network.grad.zero_()
@@ -154,13 +169,9 @@ class NetworkClient:
         loss = self._objective.loss(self._logits(images), labels, extra, alpha)
         loss.backward()
 
-        self._loss_sum += loss.detach()
-        self._steps += 1
-        self.gradients_computed += 1
-        self.images_seen += labels.shape[0]
         if extra.grad is None or alpha.grad is None:  # an objective without variables of its own
             gradient, dual_gradient = self._network.grad, torch.zeros_like(dual)
         else:
             gradient, dual_gradient = torch.cat([self._network.grad, extra.grad]), alpha.grad
-        self._gradient_sum += gradient
+        self._note(loss.detach(), gradient)
         return gradient, dual_gradient

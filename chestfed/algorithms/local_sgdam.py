@@ -1,0 +1,93 @@
+"""LocalSGDAM: descent ascent with momentum and local steps, for a min-max problem without an inner function.
+
+Zhang, Zhang, Yang, Souvenir, Gao: "Federated Compositional Deep AUC Maximization", NeurIPS 2023, a baseline there: its
+Algorithm 1 with the identity as inner function. In the paper's symbols: `local_lr` = gamma_x eta, `dual_lr` =
+gamma_y eta, `primal_rate` = beta_x eta, `dual_rate` = beta_y eta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from chestfed.algorithms.variables import Gradients, Point, weighted_mean
+
+
+@dataclass(frozen=True)
+class State:
+    """x and y, and the moving averages u and v of their gradients: 2(d + 3J) numbers each way."""
+
+    primal: Tensor
+    dual: Tensor
+    primal_momentum: Tensor
+    dual_momentum: Tensor
+
+
+@dataclass(frozen=True)
+class Client:
+    """The number of finished rounds: in the first, the client starts its averages with its own gradients."""
+
+    rounds: Tensor
+
+
+@dataclass(frozen=True)
+class LocalSgdam:
+    """`window` steps between two averages of everything."""
+
+    window: int
+    local_lr: float
+    dual_lr: float | Tensor
+    primal_rate: float = 0.1
+    dual_rate: float = 0.1
+
+    def start_stage(self, point: Point) -> State:
+        """Start at the point; the averages are the clients' to begin."""
+        return State(point.primal, point.dual, torch.zeros_like(point.primal), torch.zeros_like(point.dual))
+
+    def start_client(self, point: Point) -> Client:
+        """No round yet."""
+        return Client(torch.zeros((), dtype=torch.int64))
+
+    def message(self, server: State) -> State:
+        """Send x, y, u and v."""
+        return server
+
+    def local_round(self, message: State, client: Client, gradients: Gradients) -> tuple[State, Client]:
+        """`window` steps along the averages, each refreshed with a gradient at the new point."""
+        x, y = message.primal.clone(), message.dual.clone()
+        u, v = message.primal_momentum.clone(), message.dual_momentum.clone()
+        if client.rounds == 0:
+            u, v = (part.clone() for part in gradients(x, y))
+
+        for _ in range(self.window):
+            x -= self.local_lr * u
+            y += self.dual_lr * v
+            grad_x, grad_y = gradients(x, y)
+            u = (1 - self.primal_rate) * u + self.primal_rate * grad_x
+            v = (1 - self.dual_rate) * v + self.dual_rate * grad_y
+
+        return State(x, y, u, v), Client(client.rounds + 1)
+
+    def server_round(self, server: State, updates: Sequence[State], weights: Sequence[float]) -> State:
+        """Average points and gradient averages."""
+        return State(
+            weighted_mean([update.primal for update in updates], weights),
+            weighted_mean([update.dual for update in updates], weights),
+            weighted_mean([update.primal_momentum for update in updates], weights),
+            weighted_mean([update.dual_momentum for update in updates], weights),
+        )
+
+    def current(self, server: State) -> Point:
+        """The server's x and y."""
+        return Point(server.primal, server.dual)
+
+    def final_message(self, client: Client) -> None:
+        """Nothing."""
+        return
+
+    def stage_output(self, server: State, finals: Sequence[None], weights: Sequence[float]) -> Point:
+        """The last iterate."""
+        return self.current(server)

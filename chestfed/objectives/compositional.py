@@ -1,0 +1,44 @@
+"""Compositional AUC: the AUC loss of a network that has taken one step along its cross-entropy gradient.
+
+min over (w, a, b), max over alpha of f(g(w, a, b), alpha) with f the AUC square loss and
+g(w, a, b) = (w - rho grad L_CE(w), a, b): Yuan, Guo, Chawla, Yang, "Compositional Training for End-to-End Deep AUC
+Maximization", ICLR 2022; federated in Zhang et al., NeurIPS 2023.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor
+
+from chestfed.objectives.auc_margin import AucMargin
+from chestfed.objectives.cross_entropy import CrossEntropy
+
+
+@dataclass(frozen=True)
+class CompositionalAuc:
+    """`outer` is f, `inner` the loss that g steps along, `rho` its step.
+
+    `hvp` "exact" takes the gradient through g with the Hessian of the inner loss; "drop" leaves the Hessian out, as an
+    ablation: J'q is then q.
+    """
+
+    outer: AucMargin
+    rho: float
+    hvp: Literal["exact", "drop"] = "exact"
+    inner: CrossEntropy = field(default_factory=CrossEntropy)
+
+    @property
+    def extra_size(self) -> int:
+        """A and b of the AUC loss."""
+        return self.outer.extra_size
+
+    @property
+    def dual_size(self) -> int:
+        """The dual variables of the AUC loss."""
+        return self.outer.dual_size
+
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        """The outer loss f, on logits of the network at g(x)."""
+        return self.outer.loss(logits, labels, extra, dual)

@@ -1,0 +1,84 @@
+"""Ratio Loss: cross-entropy whose classes are weighted by what the server sees of their scarcity.
+
+Wang, Xu, Wang, Zhu: "Addressing Class Imbalance in Federated Learning", AAAI 2021. The weight of class c is
+`alpha + beta R_c`. R_c comes from the server, once per round, from a few auxiliary images of each class: the gradient
+that the images of class c cause at the weights of the classifier's neuron c, over the gradient that the other classes'
+images cause there. A class that the network has seen little of is predicted badly, and its ratio is large.
+
+Here a disease is one logit, which is a pair of softmax neurons with opposite weights: the two classes of a disease
+cause gradients of opposite signs at the same weights, and R+ = 1 / R-. The paper takes the mean over the weights of the
+elementwise ratio, which a weight with hardly any gradient blows up; here it is the ratio of the sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+@dataclass(frozen=True)
+class RatioLoss:
+    """Weighted binary cross-entropy of J diseases.
+
+    The ratios `[2J]` (R of the positives, then of the negatives) stand where other objectives have dual variables: the
+    server sends them with the model, and no client changes them.
+    """
+
+    diseases: int
+    alpha: float = 1.0
+    beta: float = 0.1
+
+    @property
+    def extra_size(self) -> int:
+        """No variables beside the weights."""
+        return 0
+
+    @property
+    def dual_size(self) -> int:
+        """The ratios: 2J."""
+        return 2 * self.diseases
+
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        """Loss of `logits` `[n, J]` against `labels` `[n, J]` in {0, 1, NaN}; `dual` holds the ratios.
+
+        The mean over the labelled images of a disease, and then over the diseases; without a labelled image 0.
+        """
+        ratios = dual.detach()
+        positive, negative = labels == 1, labels == 0
+        count = (positive | negative).sum(dim=0).clamp(min=1)
+        weight = self.alpha + self.beta * torch.where(positive, ratios[: self.diseases], ratios[self.diseases :])
+        terms = functional.binary_cross_entropy_with_logits(logits, positive.to(logits), reduction="none")
+        return (torch.where(positive | negative, weight * terms, 0.0).sum(dim=0) / count).mean()
+
+
+def class_ratios(logits: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+    """R of every disease's positives and negatives, `[2J]`, from auxiliary images.
+
+    Parameters
+    ----------
+    logits
+        `[n, J]`.
+    features
+        `[n, f]`, what goes into the classifier.
+    labels
+        `[n, J]` in {0, 1, NaN}.
+
+    A disease that lacks images of one class, or of which the network causes no gradient, has the ratio 1.
+    """
+    slopes = torch.sigmoid(logits) - (labels == 1).to(logits)  # of the cross-entropy by the logit
+    sizes = []
+    for value in (1, 0):
+        of_class = (labels == value).to(logits)
+        gradient = (slopes * of_class).T @ features / of_class.sum(dim=0).clamp(min=1)[:, None]  # [J, f]
+        sizes.append(gradient.sum(dim=1).abs())
+    of_positives, of_negatives = sizes
+    usable = (of_positives > 0) & (of_negatives > 0)
+    return torch.cat(
+        [
+            torch.where(usable, of_positives / torch.where(usable, of_negatives, 1.0), 1.0),
+            torch.where(usable, of_negatives / torch.where(usable, of_positives, 1.0), 1.0),
+        ]
+    )

@@ -1,0 +1,189 @@
+"""LocalSGDAM, LocalSCGDAM, and the compositional gradient of a network."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from chestfed.algorithms.local_scgdam import LocalScgdam
+from chestfed.algorithms.local_sgdam import LocalSgdam
+from chestfed.algorithms.variables import byte_count
+from chestfed.engines.compositional import NetworkComposition
+from chestfed.models import FlatModule, ModelConfig, build_model
+from chestfed.objectives.auc_margin import AucMargin
+from chestfed.objectives.compositional import CompositionalAuc
+from tests.invariants import quadratic_composition as composition
+from tests.invariants import quadratic_saddle as saddle
+from tests.invariants.compositional_checks import CHECKS, MUTANTS, start
+from tests.invariants.mutants import mutant_of
+
+
+@pytest.mark.parametrize(("name", "number"), [(name, i) for name in CHECKS for i in range(len(CHECKS[name]))])
+def test_an_algorithm_holds_its_checks(name: str, number: int) -> None:
+    CHECKS[name][number](importlib.import_module(f"chestfed.algorithms.{name}"))
+
+
+@pytest.mark.parametrize(("name", "mutant"), [(name, mutant) for name in MUTANTS for mutant in MUTANTS[name]])
+def test_a_mutant_fails_at_least_one_check(name: str, mutant: str) -> None:
+    module = mutant_of(f"chestfed.algorithms.{name}", *MUTANTS[name][mutant])
+    for check in CHECKS[name]:
+        try:
+            check(module)
+        except AssertionError:
+            return
+    pytest.fail(f"no check noticed: {mutant}")
+
+
+def test_with_the_identity_inside_and_no_memory_of_h_it_is_local_sgdam() -> None:
+    problems = composition.identity(4)
+    whole = composition.run(LocalScgdam(5, 0.03, 0.02, 1.0, 0.3, 0.4), problems, 6, start=start())
+    plain, _ = saddle.run(
+        LocalSgdam(5, 0.03, 0.02, 0.3, 0.4), [problem.outer for problem in problems], 6, start=start()
+    )
+    for name in ("primal", "dual", "primal_momentum", "dual_momentum"):
+        torch.testing.assert_close(getattr(whole, name), getattr(plain, name), rtol=0, atol=1e-14)
+
+
+def test_without_averages_of_gradients_local_sgdam_is_a_shifted_descent_ascent() -> None:
+    """Rates of 1: the gradient at the last point is the next step, which is plain descent ascent."""
+    problem = saddle.heterogeneous(1)
+    server, _ = saddle.run(LocalSgdam(7, 0.03, 0.02, 1.0, 1.0), problem, 3, start=start())
+    x, y = start().primal.numpy(), start().dual.numpy()
+    for _ in range(21):
+        grad_x, grad_y = problem[0].gradients(x, y)
+        x, y = x - 0.03 * grad_x, y + 0.02 * grad_y
+    np.testing.assert_allclose(server.primal.numpy(), x, rtol=0, atol=1e-12)
+
+
+def test_local_steps_on_unlike_clients_stall_more_the_longer_the_window() -> None:
+    errors = []
+    for window in (8, 32):
+        problems = saddle.heterogeneous(8)
+        server, _ = saddle.run(LocalSgdam(window, 0.01, 0.01, 0.5, 0.5), problems, 300)
+        errors.append(saddle.distance(LocalSgdam(1, 1, 1).current(server), problems))
+    assert 0.01 < errors[0] < errors[1]
+
+
+def test_unlike_inner_functions_leave_an_error_in_proportion_to_the_rate_of_h() -> None:
+    """Each client takes its gradient at its own h, which differs from the mean by the rate times its difference."""
+    problems, errors = composition.heterogeneous(8), []
+    for rate in (0.4, 0.1, 0.025):
+        algorithm = LocalScgdam(1, 0.01, 0.01, rate, 0.5, 0.5)
+        state = composition.run(algorithm, problems, 4000)
+        errors.append(composition.distance(algorithm.current(state), problems))
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.3)
+    assert errors[1] / errors[2] == pytest.approx(4, rel=0.3)
+
+
+def test_messages_are_three_and_two_times_the_variables() -> None:
+    x, y = start().primal.numel(), start().dual.numel()
+    compositional = LocalScgdam(2, 0.1, 0.1)
+    message = compositional.message(compositional.start_stage(start()))
+    update, _ = compositional.local_round(
+        message, compositional.start_client(start()), composition.Oracle(composition.identity(1)[0])
+    )
+    assert byte_count(message) == byte_count(update) == 8 * (3 * x + 2 * y)
+    plain = LocalSgdam(2, 0.1, 0.1)
+    message = plain.message(plain.start_stage(start()))
+    update, _ = plain.local_round(message, plain.start_client(start()), saddle.heterogeneous(1)[0].torch_gradients())
+    assert byte_count(message) == byte_count(update) == 8 * 2 * (x + y)
+
+
+# The compositional gradient of a network, against automatic differentiation through the whole and finite differences.
+
+
+def small_network() -> FlatModule:
+    torch.manual_seed(0)
+    return FlatModule(nn.Sequential(nn.Flatten(), nn.Linear(12, 6), nn.Tanh(), nn.Linear(6, 2)).double())
+
+
+def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    made = []
+    for _ in range(count):
+        labels = (torch.rand(9, 2, generator=generator) < 0.4).double()
+        labels[0, 1] = torch.nan
+        made.append((torch.randn(9, 3, 2, 2, generator=generator).double(), labels))
+    return made
+
+
+def oracle_of(network: FlatModule, rho: float, hvp: str, data: list) -> NetworkComposition:
+    queue = iter(data)
+    objective = CompositionalAuc(AucMargin(torch.tensor([0.3, 0.4]).double()), rho, hvp)  # type: ignore[arg-type]
+    return NetworkComposition(network, objective, lambda: next(queue), lambda loss, gradient: None, autocast=False)
+
+
+def whole_loss(network: FlatModule, x: torch.Tensor, alpha: torch.Tensor, rho: float, data: list) -> torch.Tensor:
+    """f(g(x), alpha) written in one piece, with the second batch outside and the first inside."""
+    (inner_images, inner_labels), (images, labels) = data
+    objective = CompositionalAuc(AucMargin(torch.tensor([0.3, 0.4]).double()), rho)
+    w = x[: network.size]
+    inner = objective.inner.loss(network.call(w, inner_images), inner_labels, x[:0], x[:0])
+    (slope,) = torch.autograd.grad(inner, w, create_graph=True)
+    return objective.loss(network.call(w - rho * slope, images), labels, x[network.size :], alpha)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.1, 1.5])
+def test_the_gradient_through_the_composition_equals_autograd_through_the_whole(rho: float) -> None:
+    network, data = small_network(), batches(2)
+    x = torch.cat([network.parameters(), torch.tensor([0.6, 0.5, 0.3, 0.2]).double()])
+    alpha = torch.tensor([0.1, -0.2]).double()
+    oracle = oracle_of(network, rho, "exact", data)
+    grad_h, grad_alpha = oracle.outer(oracle.inner(x), alpha)
+    ours = oracle.pull_back(grad_h)
+    point, dual = x.clone().requires_grad_(), alpha.clone().requires_grad_()
+    expected, expected_dual = torch.autograd.grad(whole_loss(network, point, dual, rho, data), (point, dual))
+    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(grad_alpha, expected_dual, rtol=1e-10, atol=1e-13)
+
+
+def test_the_gradient_through_the_composition_equals_finite_differences() -> None:
+    network, data = small_network(), batches(2)
+    x = torch.cat([network.parameters(), torch.tensor([0.6, 0.5, 0.3, 0.2]).double()])
+    alpha = torch.tensor([0.1, -0.2]).double()
+    oracle = oracle_of(network, 0.7, "exact", data)
+    ours = oracle.pull_back(oracle.outer(oracle.inner(x), alpha)[0])
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(5):
+        direction = torch.randn(x.numel(), generator=generator).double()
+        step = 1e-5
+        ahead, behind = (
+            whole_loss(network, (x + sign * step * direction).requires_grad_(), alpha, 0.7, data) for sign in (1, -1)
+        )
+        assert float((ahead - behind).detach() / (2 * step)) == pytest.approx(float(ours @ direction), rel=1e-6)
+
+
+def test_dropping_the_hessian_gives_another_gradient_and_without_a_step_there_is_none_to_drop() -> None:
+    network, data = small_network(), batches(2)
+    x = torch.cat([network.parameters(), torch.zeros(4).double()])
+    alpha = torch.zeros(2).double()
+
+    def gradient(rho: float, hvp: str) -> torch.Tensor:
+        oracle = oracle_of(network, rho, hvp, data)
+        return oracle.pull_back(oracle.outer(oracle.inner(x), alpha)[0])
+
+    exact, dropped = gradient(0.7, "exact"), gradient(0.7, "drop")
+    assert (exact - dropped).norm() > 0.01 * exact.norm()
+    torch.testing.assert_close(gradient(0.0, "exact"), gradient(0.0, "drop"), rtol=0, atol=0)
+
+
+def test_the_published_networks_can_be_differentiated_twice() -> None:
+    """In-place activations and normalisation layers included."""
+    for norm in ("batch", "group"):
+        network = FlatModule(build_model(ModelConfig(norm=norm, blocks=[1, 1]), 2, seed=1))  # type: ignore[arg-type]
+        generator = torch.Generator().manual_seed(3)
+        data = [
+            (torch.randn(4, 3, 64, 64, generator=generator), torch.tensor([[0.0, 1], [1, 0], [1, 1], [0, 0]]))
+            for _ in range(2)
+        ]
+        objective = CompositionalAuc(AucMargin(torch.tensor([0.3, 0.4])), 0.5)
+        queue = iter(data)
+        oracle = NetworkComposition(network, objective, lambda q=queue: next(q), lambda a, b: None, autocast=False)
+        x = torch.cat([network.parameters(), torch.zeros(4)])
+        gradient = oracle.pull_back(oracle.outer(oracle.inner(x), torch.zeros(2))[0])
+        assert torch.isfinite(gradient).all()
+        assert gradient[: network.size].norm() > 0
