@@ -115,6 +115,16 @@ def study(
 
 
 @app.command()
+def algorithms(
+    name: Annotated[str | None, typer.Argument(help="Describe this one.", show_default=False)] = None,
+) -> None:
+    """List the algorithms: paper, equations, what is sent, which objectives they take."""
+    from chestfed.commands.algorithms import run_command
+
+    run_command(_console(), name)
+
+
+@app.command()
 def samples(
     out: Annotated[Path, typer.Option(help="Folder to write the five hospitals to.")] = Path("synthetic_hospitals"),
     seed: Annotated[int, typer.Option(help="Seed of patients and pictures.")] = 1,

@@ -10,17 +10,18 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
 from chestfed.config import StrictModel
 from chestfed.errors import ConfigError
 from chestfed.randomness import stream_seed
 
-_GROUPS = 4
+#: Numbers of groups for group normalisation: the first that divides every number of channels is taken.
+_GROUPS = (4, 2, 1)
 
 #: Huang et al., "Densely Connected Convolutional Networks", CVPR 2017, Table 1; MONAI has no class for 161.
 _PUBLISHED: dict[str, dict[str, Any]] = {
@@ -46,24 +47,11 @@ class ModelConfig(StrictModel):
     pool: int = Field(
         1, ge=1, le=8, description="average the image over squares of this side first: 2 is four times as fast"
     )
-    norm: Literal["batch", "group"] | None = Field(
+    norm: Literal["batch", "group", "auto"] | None = Field(
         None,
         description="group: no running statistics, so none to average over unlike hospitals; null: group for small, "
-        "batch for the published architectures",
+        "batch for the published architectures; auto: batch, but group where no server averages running statistics",
     )
-
-    @model_validator(mode="after")
-    def _groups_divide_channels(self) -> Self:
-        if self.name != "small" or self.norm == "batch":
-            return self
-        channels = self.init_features
-        widths = [channels, self.bottleneck * self.growth_rate]
-        for layers in self.blocks:
-            widths += [channels + layer * self.growth_rate for layer in range(layers + 1)]
-            channels = widths[-1] // 2  # MONAI's transition halves the channels
-        if any(width % _GROUPS for width in widths):
-            raise ValueError(f"with norm: group every number of channels must be a multiple of {_GROUPS}")
-        return self
 
     @property
     def title(self) -> str:
@@ -91,7 +79,7 @@ def build_model(config: ModelConfig, diseases: int, seed: int) -> nn.Module:
     else:
         architecture = _PUBLISHED[config.name]
     norm = config.norm or ("group" if config.name == "small" else "batch")
-    layer = "batch" if norm == "batch" else ("group", {"num_groups": _GROUPS})
+    layer = "batch" if norm in ("batch", "auto") else ("group", {"num_groups": _groups(architecture)})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, "initial weights"))
         model = DenseNet(spatial_dims=2, in_channels=3, out_channels=diseases, norm=layer, **architecture)
@@ -101,6 +89,15 @@ def build_model(config: ModelConfig, diseases: int, seed: int) -> nn.Module:
     if config.initial_weights is not None:
         _load_weights(model, Path(config.initial_weights))
     return model
+
+
+def _groups(architecture: dict[str, Any]) -> int:
+    channels, growth = architecture["init_features"], architecture["growth_rate"]
+    widths = [channels, architecture.get("bn_size", 4) * growth]
+    for layers in architecture["block_config"]:
+        widths += [channels + layer * growth for layer in range(layers + 1)]
+        channels = widths[-1] // 2  # MONAI's transition halves the channels
+    return next(groups for groups in _GROUPS if all(width % groups == 0 for width in widths))
 
 
 def reset_classifier(model: nn.Module, seed: int) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from chestfed.errors import ConfigError
 from chestfed.models import FlatModule, ModelConfig, build_model, reset_classifier
@@ -138,6 +137,17 @@ def test_a_pickle_that_is_not_weights_is_refused(tmp_path: Path) -> None:
         build_model(SMALL.model_copy(update={"initial_weights": str(tmp_path / "w.pth")}), 5, 1)
 
 
-def test_group_norm_with_channels_that_do_not_divide_is_refused_when_the_file_is_read() -> None:
-    with pytest.raises(ValidationError, match="multiple of 4"):
-        ModelConfig(init_features=6)
+@pytest.mark.parametrize(("channels", "groups"), [(8, 4), (6, 2), (9, 1)])
+def test_group_norm_takes_as_many_groups_as_divide_all_channels(channels: int, groups: int) -> None:
+    config = ModelConfig(init_features=channels, growth_rate=channels if channels == 9 else 8, blocks=[1])
+    layers = [part for part in build_model(config, 5, 1).modules() if isinstance(part, torch.nn.GroupNorm)]
+    assert {layer.num_groups for layer in layers} == {groups}
+
+
+def test_a_call_with_given_parameters_equals_the_bound_module() -> None:
+    network = FlatModule(build_model(SMALL, 5, 1))
+    other = network.parameters() + 0.01
+    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    called = network.call(other, images)
+    network.bind(other)
+    torch.testing.assert_close(called, network.module(images), rtol=0, atol=0)

@@ -48,7 +48,10 @@ def run_command(
     if dry_run:
         with _hospitals_to_look_at(console, pipeline, data_root) as root:
             tables = open_tables(pipeline, pipeline_file, root)
-            console.print(render_plan(plan_study(pipeline, tables, machine), pipeline, tables, machine))
+            first = variants[0]
+            console.print(render_plan(plan_study(first, tables, machine), first, tables, machine))
+            if len(variants) > 1:
+                console.print(f"That is the first of {len(variants)} runs: {', '.join(map(_name, variants))}.")
         return
 
     started = time.monotonic()
@@ -87,7 +90,7 @@ def run_command(
 def _variants(pipeline: Pipeline, algorithms: Sequence[str], seeds: int) -> list[Pipeline]:
     """The pipeline itself, or one variant per algorithm and seed, the seeds of an algorithm together."""
     if not algorithms and seeds == 1:
-        return [pipeline]
+        return [pipeline.for_algorithm()]
     known = get_args(AlgorithmName)
     chosen: list[AlgorithmName] = []
     for name in algorithms or [pipeline.federated.algorithm]:
@@ -99,7 +102,7 @@ def _variants(pipeline: Pipeline, algorithms: Sequence[str], seeds: int) -> list
     if len(set(chosen)) < len(chosen):
         raise ConfigError("--algorithms: name each algorithm once")
     try:
-        return [pipeline.variant(name, pipeline.seed + number) for name in chosen for number in range(seeds)]
+        return [pipeline.variant(name, pipeline.seed + number, chosen) for name in chosen for number in range(seeds)]
     except ValueError as error:
         raise ConfigError(f"--algorithms: {error}") from None
 

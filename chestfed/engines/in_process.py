@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -102,17 +102,38 @@ class InProcessEngine:
     ----------
     weights
         One per client, summing to 1.
+    monitor
+        `monitor(primal, buffers)` gives the dual variables that the server sends with the next round's message, for
+        objectives whose dual variables are the server's own estimate.
+    sends
+        False for one client that holds all the data: nothing is sent, and no byte counted.
     """
 
-    def __init__(self, algorithm: Algorithm, clients: Sequence[Client], weights: Sequence[float]) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        clients: Sequence[Client],
+        weights: Sequence[float],
+        *,
+        monitor: Callable[[Tensor, Tensor], Tensor] | None = None,
+        sends: bool = True,
+    ) -> None:
         self.algorithm = algorithm
         self.clients = clients
         self.weights = weights
+        self._monitor = monitor
+        self._sends = sends
 
     def start_stage(self, point: Point, buffers: Tensor) -> Federation:
         """All clients and the server at the same point."""
         states = tuple(self.algorithm.start_client(point) for _ in self.clients)
-        return Federation(self.algorithm.start_stage(point), states, buffers)
+        return Federation(self._watched(self.algorithm.start_stage(point), buffers), states, buffers)
+
+    def _watched(self, server: Any, buffers: Tensor) -> Any:
+        """The server's state with what its monitor sees in the current model."""
+        if self._monitor is None:
+            return server
+        return replace(server, dual=self._monitor(self.algorithm.current(server).primal, buffers))
 
     def run_round(self, federation: Federation) -> tuple[Federation, RoundRecord]:
         """One communication round.
@@ -144,16 +165,18 @@ class InProcessEngine:
         server = self.algorithm.server_round(federation.server, updates, self.weights)
         mean_buffers = weighted_mean(buffers, self.weights)
         buffer_bytes = mean_buffers.numel() * mean_buffers.element_size()
+        up = sum(byte_count(update) + buffer_bytes for update in updates)
+        down = len(self.clients) * (byte_count(message) + buffer_bytes)
         record = RoundRecord(
             gradients=sum(client.gradients_computed for client in self.clients) - gradients_before,
             images=sum(client.images_seen for client in self.clients) - images_before,
-            bytes_up=sum(byte_count(update) + buffer_bytes for update in updates),
-            bytes_down=len(self.clients) * (byte_count(message) + buffer_bytes),
+            bytes_up=up if self._sends else 0,
+            bytes_down=down if self._sends else 0,
             loss=sum(weight * loss for weight, loss in zip(self.weights, losses, strict=True)),
             drift=spread([update.primal for update in updates]),
             gradient_drift=spread(slopes),
         )
-        return Federation(server, tuple(states), mean_buffers), record
+        return Federation(self._watched(server, mean_buffers), tuple(states), mean_buffers), record
 
     def tensors(self, federation: Federation) -> dict[str, Tensor]:
         """Everything that a stage keeps, by name: what a checkpoint stores."""
@@ -181,7 +204,7 @@ class InProcessEngine:
     def finish_stage(self, federation: Federation) -> StageEnd:
         """The point that the stage returns: the next stage starts there."""
         finals = [self.algorithm.final_message(state) for state in federation.clients]
-        up = sum(byte_count(final) for final in finals if final is not None)
+        up = sum(byte_count(final) for final in finals if final is not None) if self._sends else 0
         point = self.algorithm.stage_output(federation.server, finals, self.weights)
         if not isinstance(self.algorithm, Restarting):
             return StageEnd(point, up, 0, 0)

@@ -11,19 +11,37 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from chestfed.images.augment import Affine, Augment
-from chestfed.images.cache import CachedImages
 from chestfed.randomness import numpy_stream, stream_seed
 
 #: ImageNet's channel means and standard deviations, so that weights trained on ImageNet fit.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 _AHEAD = 2  # batches prepared per worker
+
+
+class Images(Protocol):
+    """Images of rows; `CachedImages` is one."""
+
+    @property
+    def records(self) -> np.ndarray:
+        """int64 `[n]`, negative for a row whose image cannot be read."""
+        ...
+
+    @property
+    def digests(self) -> tuple[bytes, ...]:
+        """16 bytes per row, of the pixels."""
+        ...
+
+    def read(self, row: int) -> np.ndarray:
+        """Pixels uint8 of a row: grey `[size, size]`, or colour `[size, size, 3]`; the same for all rows."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +86,7 @@ class TrainBatches:
 
     def __init__(
         self,
-        images: CachedImages,
+        images: Images,
         labels: np.ndarray,
         repeats: np.ndarray,
         *,
@@ -161,9 +179,7 @@ class TrainBatches:
 class EvalBatches:
     """The images in row order, without augmentation; the last batch may be smaller."""
 
-    def __init__(
-        self, images: CachedImages, labels: np.ndarray, batch_size: int, *, channels_last: bool = False
-    ) -> None:
+    def __init__(self, images: Images, labels: np.ndarray, batch_size: int, *, channels_last: bool = False) -> None:
         self._images, self._labels = images, torch.from_numpy(np.asarray(labels, np.float32))
         self._batch_size, self._channels_last = batch_size, channels_last
 

@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from chestfed.config import expand_path
 from chestfed.errors import ConfigError, Problem
 from chestfed.evaluation.protocols import views_of
 from chestfed.images.augment import Augment
-from chestfed.images.batches import TrainBatches
+from chestfed.images.batches import Images, TrainBatches, normalise
 from chestfed.images.cache import CachedImages, fill_cache
+from chestfed.images.pooled import PooledImages
+from chestfed.randomness import numpy_stream
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.partition import cut_into_clients, hold_out
 from chestfed.sites.table import SiteTable
@@ -48,7 +52,7 @@ class ClientData:
     """One client's training images: labels float32 `[n, J]` with NaN for missing, repeats int `[n]`."""
 
     name: str
-    images: CachedImages
+    images: Images
     labels: np.ndarray
     repeats: np.ndarray
 
@@ -78,8 +82,34 @@ class ClientData:
             workers=machine.loader_workers,
         )
 
+    def some_of_each_class(self, count: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Up to `count` positives and negatives of each disease, without augmentation: images and labels `[n, J]`.
+
+        Drawn from the training rows by `seed`; an image that several diseases draw is there once.
+        """
+        rng = numpy_stream(seed, "auxiliary images", self.name)
+        usable = np.flatnonzero(self._effective_repeats())
+        chosen: set[int] = set()
+        for j in range(self.labels.shape[1]):
+            for value in (0, 1):
+                rows = usable[self.labels[usable, j] == value]
+                chosen.update(rng.choice(rows, min(count, len(rows)), replace=False).tolist())
+        rows = np.array(sorted(chosen))
+        pixels = np.stack([self.images.read(int(row)) for row in rows])
+        return normalise(pixels), torch.from_numpy(np.asarray(self.labels[rows], np.float32))
+
     def _effective_repeats(self) -> np.ndarray:
         return np.where(self.images.records >= 0, self.repeats, 0)
+
+
+def pooled(clients: Sequence[ClientData]) -> ClientData:
+    """All training images in one place."""
+    return ClientData(
+        "pool of " + ", ".join(client.name for client in clients),
+        PooledImages([client.images for client in clients]),
+        np.concatenate([client.labels for client in clients]),
+        np.concatenate([client.repeats for client in clients]),
+    )
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from chestfed.algorithms.variables import Point, named_tensors
 from chestfed.checkpoint import load_checkpoint, save_checkpoint
 from chestfed.engines.client import NetworkClient
 from chestfed.engines.in_process import InProcessEngine
+from chestfed.engines.monitor import ClassMonitor
 from chestfed.engines.peers import PeerEngine
 from chestfed.evaluation.auc import mean_auc
 from chestfed.models import FlatModule, build_model, reset_classifier
-from chestfed.study.data import ClientData, StudyData
+from chestfed.study.data import ClientData, StudyData, pooled
 from chestfed.study.machine import Machine
 from chestfed.study.methods import engine_of_stage, objective_of, returned_round
 from chestfed.study.pipeline import Pipeline
@@ -76,6 +77,11 @@ def common_positive_ratio(clients: Sequence[ClientData], weights: Sequence[float
     return torch.from_numpy(p)
 
 
+def own_ratio(client: ClientData) -> Tensor:
+    """The client's own positive ratio per disease, float64 `[J]`; 0 without labels."""
+    return torch.from_numpy(np.nan_to_num(client.positive_ratios()))
+
+
 def train_federated(
     pipeline: Pipeline,
     data: StudyData,
@@ -96,16 +102,23 @@ def train_federated(
     """
     settings = pipeline.federated
     network = _network(pipeline, data, machine, pretrained)
-    participants = data.clients[:k]
+    participants: Sequence[ClientData] = data.clients[:k]
     weights = client_weights(participants, settings.weights)
     p = common_positive_ratio(participants, weights).to(network.grad)
     objective = objective_of(settings, p)
+    monitor = None
+    if settings.trains_on == "ratio_loss":
+        images, labels = participants[0].some_of_each_class(settings.auxiliary, pipeline.seed)
+        monitor = ClassMonitor(network, images.to(machine.device), labels.to(machine.device), autocast=machine.autocast)
+    images_per_step = settings.images_per_step
+    if settings.algorithm == "centralised":
+        participants, weights, images_per_step = [pooled(participants)], [1.0], images_per_step * k
     clients = [
         NetworkClient(
             client.name,
-            client.train_batches(settings.batch_size, pipeline.seed, client.name, pipeline.augment, machine),
+            client.train_batches(images_per_step, pipeline.seed, client.name, pipeline.augment, machine),
             network,
-            objective,
+            objective if settings.positive_ratio == "common" else objective_of(settings, own_ratio(client).to(p)),
             device=machine.device,
             autocast=machine.autocast,
             large_batch=settings.large_batch,
@@ -114,8 +127,9 @@ def train_federated(
     ]
 
     def engine_of(stage: int) -> Engine:
-        return engine_of_stage(settings, stage, p, clients, weights, pipeline.seed)
+        return engine_of_stage(settings, stage, p, clients, weights, pipeline.seed, monitor)
 
+    stages = settings.schedule
     state_file = folder / "state.safetensors"
     engine = engine_of(0)
     start = Point(
@@ -125,25 +139,25 @@ def train_federated(
     progress = _Progress(engine.start_stage(start, network.buffers()), 0, 0, [], start, network.buffers())
     if state_file.exists():
         progress = _load(state_file, engine, progress, clients)
-        engine = engine_of(min(progress.stage, settings.stages - 1))
+        engine = engine_of(min(progress.stage, len(stages) - 1))
         report(progress.history)
 
     scores = None
     try:
-        while progress.stage < settings.stages:
+        while progress.stage < len(stages):
             progress.federation, record = engine.run_round(progress.federation)
             progress.round += 1
             point, end = engine.current(progress.federation), None
             drawn = returned_round(settings, pipeline.seed, progress.stage)
             if progress.round == drawn:
                 progress.kept, progress.kept_buffers = point, progress.federation.buffers
-            if progress.round == settings.stage(progress.stage).rounds:
+            if progress.round == stages[progress.stage].rounds:
                 end = engine.finish_stage(progress.federation)
                 point, buffers = end.point, progress.federation.buffers
                 if drawn is not None:
                     point, buffers = progress.kept, progress.kept_buffers
                 progress.stage, progress.round = progress.stage + 1, 0
-                engine = engine_of(min(progress.stage, settings.stages - 1))
+                engine = engine_of(min(progress.stage, len(stages) - 1))
                 progress.federation = engine.start_stage(point, buffers)
             entry = asdict(record) | {
                 "round": len(progress.history) + 1,
@@ -153,7 +167,7 @@ def train_federated(
                 entry["bytes_up"] += end.bytes_up
                 entry["bytes_down"] += end.bytes_down
                 entry["images"] += end.images
-            last = progress.stage == settings.stages
+            last = progress.stage == len(stages)
             if last or entry["round"] % pipeline.evaluation.every == 0:
                 scores = _score(network, point, progress.federation.buffers, data, pipeline, machine)
                 entry |= _aucs(scores, data)

@@ -21,15 +21,30 @@ from chestfed.images.augment import Augment
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import ModelConfig
 from chestfed.sites.config import check_diseases
+from chestfed.study.catalogue import BY_NAME, algorithms_for, names_of
 
 AlgorithmName = Literal[
-    "codasca", "coda_plus", "coda", "npa", "fedavg", "fedprox", "scaffold", "local_sgdm", "pdmm", "admm", "gossip"
+    "codasca",
+    "coda_plus",
+    "coda",
+    "npa",
+    "npa_large_batch",
+    "local_scgdam",
+    "local_sgdam",
+    "local_sgdm",
+    "scaffold",
+    "fedprox",
+    "fedavg",
+    "pdmm",
+    "admm",
+    "gossip",
+    "centralised",
 ]
-ObjectiveName = Literal["auc", "cross_entropy"]
+ObjectiveName = Literal["auc", "compositional_auc", "cross_entropy", "ratio_loss"]
 
-#: The algorithms without a server, and those that look for the saddle point of the AUC loss; the rest minimise.
-PEER_ALGORITHMS = ("pdmm", "admm", "gossip")
-SADDLE_ALGORITHMS = ("codasca", "coda_plus", "coda", "npa")
+#: The algorithms without a server, and those that average the iterates of a stage.
+PEER_ALGORITHMS = names_of("without a server")
+_AVERAGING = ("coda_plus", "coda", "npa", "npa_large_batch")
 
 
 class SampleHospitals(StrictModel):
@@ -88,7 +103,7 @@ class Stage:
 
 
 class Federated(StrictModel):
-    """Stage 2: federated AUC maximization. Names in brackets are the papers' symbols.
+    """Stage 2: federated training. Names in brackets are the papers' symbols; `chestfed algorithms` lists the choice.
 
     The experiments of the source paper keep window and stage length and divide the step sizes; its Theorems 1 and 2
     let all three change geometrically: `lr_decay`, `stage_growth` and `window_growth` of the same size.
@@ -96,16 +111,24 @@ class Federated(StrictModel):
 
     algorithm: AlgorithmName = "codasca"
     objective: ObjectiveName | None = Field(
-        None,
-        description="auc: the min-max AUC square loss; cross_entropy; null: auc for codasca, coda_plus, coda and npa, "
-        "which have a step for its dual variables, cross_entropy for the others, which have none",
+        None, description="what is trained on; null: the algorithm's own (see `chestfed algorithms`)"
+    )
+    positive_ratio: Literal["common", "client"] = Field(
+        "common",
+        description="p of the AUC loss: one for all clients, which makes the weighted losses that of the pooled data; "
+        "or each client's own, another problem, as an ablation",
     )
     communication: Literal["published", "minimal"] = Field(
         "published",
         description="CODASCA's messages: with control variates (2d each way), or without (d each way; equal up to "
         "rounding)",
     )
-    window: int = Field(32, ge=1, description="local steps per round [I]")
+    window: int = Field(
+        32,
+        ge=1,
+        description="local steps per round [I]; npa communicates after every step, npa_large_batch after every step "
+        "on this many batches at once",
+    )
     window_growth: float = Field(1.0, ge=1, description="the window is multiplied by this after each stage")
     local_lr: float = Field(0.1, gt=0, description="step size of v at the clients [eta_l]")
     dual_lr: float | None = Field(None, gt=0, description="step size of alpha; null: local_lr")
@@ -124,6 +147,22 @@ class Federated(StrictModel):
         "towards the round's",
     )
     momentum: float = Field(0.9, ge=0, lt=1, description="beta of LocalSGDM")
+    inner_lr: float = Field(0.1, ge=0, description="LocalSCGDAM: step along the cross-entropy inside the AUC [rho]")
+    inner_rate: float = Field(0.9, gt=0, le=1, description="LocalSCGDAM: rate of the moving average h [alpha eta]")
+    momentum_rate: float = Field(
+        0.1, gt=0, le=1, description="LocalSCGDAM, LocalSGDAM: rate of the gradient averages [beta eta]"
+    )
+    hvp: Literal["exact", "drop"] = Field(
+        "exact", description="LocalSCGDAM: the Hessian-vector product of the inner step, or none, as an ablation"
+    )
+    ratio_alpha: float = Field(1.0, ge=0, description="Ratio Loss: weight of a class is alpha + beta R")
+    ratio_beta: float = Field(0.1, ge=0, description="Ratio Loss: beta")
+    auxiliary: int = Field(
+        16,
+        ge=1,
+        description="Ratio Loss: images per disease and class, of the first client's training images, that the server "
+        "looks at once per round",
+    )
     topology: str = Field("ring", description="without a server: ring, star, complete, or a file with an edge per line")
     exchange: Literal["synchronous", "random_edge", "round_robin"] = Field(
         "synchronous", description="without a server: the edges that exchange after the local steps"
@@ -138,49 +177,67 @@ class Federated(StrictModel):
         "uniform",
         description="weight of a client in every mean: 1/K (the paper), or its share of the training rows",
     )
-    stages: int = Field(3, ge=1, description="number of stages")
+    stages: int = Field(3, ge=1, description="number of stages; without a server all their steps are one stage")
     stage_steps: int = Field(1000, ge=1, description="local steps per stage [T0], rounded up to whole rounds")
     stage_growth: float = Field(1.0, ge=1, description="stage_steps is multiplied by this after each stage")
     lr_decay: float = Field(3.0, ge=1, description="step sizes are divided by this after each stage")
     returned: Literal["last", "average", "random_round"] | None = Field(
         None,
-        description="the point that a stage returns: its last; the average of all iterates (CODA+, CODA); that of a "
-        "round drawn at random, as in the analysis; null: average for CODA+ and CODA, else last",
+        description="the point that a stage returns: its last; the average of all iterates (CODA+, CODA, NPA); that of "
+        "a round drawn at random, as in the analysis; null: average for CODA+, CODA and NPA, else last",
     )
 
     @model_validator(mode="after")
     def _options_suit_the_algorithm(self) -> Self:
-        averaging = self.algorithm in ("coda_plus", "coda", "npa")
-        if self.returned == "average" and not averaging:
-            raise ValueError(f"returned: average is for coda_plus, coda and npa; {self.algorithm} has no such average")
+        if self.returned == "average" and self.algorithm not in _AVERAGING:
+            raise ValueError(f"returned: average is for {', '.join(_AVERAGING)}; {self.algorithm} has no such average")
         if self.algorithm != "codasca" and self.communication == "minimal":
             raise ValueError(f"communication: minimal is for codasca; {self.algorithm} has one form of messages")
-        saddle = self.algorithm in SADDLE_ALGORITHMS
-        if self.objective is not None and saddle != (self.objective == "auc"):
-            why = "looks for a saddle point" if saddle else "has no dual step"
-            raise ValueError(f"objective: {self.objective} does not go with {self.algorithm}, which {why}")
-        if self.algorithm in PEER_ALGORITHMS and self.stages != 1:
-            raise ValueError(f"{self.algorithm} would lose its dual variables between stages: set stages: 1")
-        if self.algorithm == "npa" and (self.window != 1 or self.window_growth != 1):
-            raise ValueError("npa communicates after every step: set window: 1 and window_growth: 1")
+        possible = BY_NAME[self.algorithm].objectives
+        if self.objective is not None and self.objective not in possible:
+            raise ValueError(
+                f"objective: {self.objective} does not go with {self.algorithm}, which takes {' or '.join(possible)}; "
+                f"{self.objective} goes with {', '.join(algorithms_for(self.objective))}"
+            )
         return self
 
-    def stage(self, number: int) -> Stage:
-        """Stage `number`, counted from 0."""
-        window = round(self.window * self.window_growth**number)
-        steps = self.stage_steps * self.stage_growth**number
-        return Stage(window, math.ceil(steps / window - 1e-9), self.lr_decay**-number)
+    @property
+    def trains_on(self) -> str:
+        """The objective: the one that is set, or the algorithm's own."""
+        return self.objective or BY_NAME[self.algorithm].objectives[0]
+
+    @property
+    def images_per_step(self) -> int:
+        """Images that a client sees per local step; centralised, per client whose images were moved."""
+        return self.batch_size * (self.window if self.algorithm == "npa_large_batch" else 1)
+
+    @property
+    def schedule(self) -> tuple[Stage, ...]:
+        """The stages. Without a server they are one, at the first's step size, for dual variables live on the edges."""
+        planned = []
+        for number in range(self.stages):
+            window = round(self.window * self.window_growth**number)
+            steps = self.stage_steps * self.stage_growth**number
+            rounds = math.ceil(steps / window - 1e-9)
+            if self.algorithm == "npa":
+                window, rounds = 1, math.ceil(steps - 1e-9)
+            elif self.algorithm == "npa_large_batch":
+                window, rounds = 1, math.ceil(steps / self.window - 1e-9)
+            planned.append(Stage(window, rounds, self.lr_decay**-number))
+        if self.algorithm in PEER_ALGORITHMS:
+            steps = sum(stage.window * stage.rounds for stage in planned)
+            return (Stage(self.window, math.ceil(steps / self.window), 1.0),)
+        return tuple(planned)
 
     @property
     def rounds(self) -> int:
         """Rounds over all stages."""
-        return sum(self.stage(number).rounds for number in range(self.stages))
+        return sum(stage.rounds for stage in self.schedule)
 
     @property
     def steps(self) -> int:
         """Local steps of one client over all stages."""
-        stages = [self.stage(number) for number in range(self.stages)]
-        return sum(stage.rounds * stage.window for stage in stages)
+        return sum(stage.rounds * stage.window for stage in self.schedule)
 
 
 class Evaluation(StrictModel):
@@ -227,9 +284,10 @@ class Pipeline(StrictModel):
     augment: Augment = Augment()
     pretrain: Pretrain = Pretrain()
     federated: Federated = Federated()
-    comparison: dict[AlgorithmName, dict[str, Any]] = Field(
+    per_algorithm: dict[AlgorithmName, dict[str, Any]] = Field(
         default_factory=dict,
-        description="keys of `federated` that an algorithm takes in a comparison: its own step size, say",
+        description="keys of `federated` that hold for one algorithm: its own step size, say. They come before those "
+        "under `federated`, and after `--set federated.KEY`",
     )
     evaluation: Evaluation = Evaluation()
     runtime: Runtime = Runtime()
@@ -250,8 +308,8 @@ class Pipeline(StrictModel):
             raise ValueError(
                 f"k must be increasing numbers from 1 to {available}, the number of clients; found {self.k}"
             )
-        for algorithm in self.comparison:
-            self.variant(algorithm, self.seed)
+        for algorithm in self.per_algorithm:
+            self.for_algorithm(algorithm)
         if any(entry.test_fraction is not None for entry in self.sites[1:]):
             raise ValueError("test_fraction belongs to the first site, the target")
         if self.sites[0].test_fraction is not None and self.evaluation.split != "test":
@@ -260,33 +318,48 @@ class Pipeline(StrictModel):
             )
         return self
 
-    def variant(self, algorithm: AlgorithmName, seed: int) -> Pipeline:
-        """The same experiment with another algorithm and seed, for the largest K only: one run of a comparison.
+    def for_algorithm(self, algorithm: AlgorithmName | None = None, beside: Sequence[str] = ()) -> Pipeline:
+        """The experiment with another algorithm, or its own, and the keys that hold for it.
+
+        `beside` are the algorithms it is compared with: what depends on the algorithm but must not differ between
+        them (`model.norm: auto`) is chosen to suit all.
 
         Raises
         ------
         ValueError
-            If the algorithm's keys under `comparison` are not those of `federated`, or do not suit it.
+            If the algorithm's keys under `per_algorithm` are not those of `federated`, or do not suit it.
         """
-        own: dict[str, Any] = {"objective": None}
-        if algorithm == "npa":
-            own |= {"window": 1, "window_growth": 1}
-        if algorithm in PEER_ALGORITHMS:
-            own |= {"stages": 1, "stage_steps": self.federated.steps}
-        if algorithm not in SADDLE_ALGORITHMS and self.federated.returned == "average":
-            own["returned"] = None
-        own |= self.comparison.get(algorithm, {})
-        settings = Federated(**{**self.federated.model_dump(), **own, "algorithm": algorithm})
-        return self.model_copy(update={"federated": settings, "seed": seed, "k": [max(self.k)], "comparison": {}})
+        chosen = algorithm or self.federated.algorithm
+        base = self.federated.model_dump()
+        if chosen != self.federated.algorithm:  # what was said of another algorithm
+            base |= {"objective": None, "communication": "published"}
+            if chosen not in _AVERAGING and base["returned"] == "average":
+                base["returned"] = None
+        settings = Federated(**{**base, **self.per_algorithm.get(chosen, {}), "algorithm": chosen})
+        norm = self.model.norm
+        if norm == "auto":
+            norm = "group" if {chosen, *beside} & set(PEER_ALGORITHMS) else "batch"
+        model = self.model.model_copy(update={"norm": norm})
+        return self.model_copy(update={"federated": settings, "model": model, "per_algorithm": {}})
+
+    def variant(self, algorithm: AlgorithmName, seed: int, beside: Sequence[str] = ()) -> Pipeline:
+        """One run of a comparison: another algorithm and seed, the largest K only. Raises as `for_algorithm`."""
+        return self.for_algorithm(algorithm, beside).model_copy(update={"seed": seed, "k": [max(self.k)]})
 
 
 def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
     """Read a pipeline; see `chestfed.config.load_config` for the errors."""
-    return load_config(path, Pipeline, overrides)
+    pipeline = load_config(path, Pipeline, overrides)
+    for override in overrides:  # said on the command line, a key holds for every algorithm
+        section, _, rest = override.partition(".")
+        if section == "federated":
+            for own in pipeline.per_algorithm.values():
+                own.pop(rest.split("=")[0].strip(), None)
+    return pipeline
 
 
 #: Keys that say where things are or how fast they are read, and never what comes out.
-_NOT_IDENTITY = (("title",), ("data_root",), ("comparison",), ("runtime", "loader_workers"))
+_NOT_IDENTITY = (("title",), ("data_root",), ("per_algorithm",), ("runtime", "loader_workers"))
 
 
 def identity(pipeline: Pipeline) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from chestfed.study.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from torch import Tensor
 
 #: Images decoded per site, and training steps timed, to estimate the time.
 _TIMED_IMAGES, _TIMED_STEPS = 6, 3
@@ -90,7 +91,7 @@ def plan_study(pipeline: Pipeline, tables: SiteTables, machine: Machine) -> Stud
         bytes_per_client_round=bytes_per_client_round(pipeline, network.size, network.buffers().numel()),
         step_seconds=(
             seconds_per_step(pipeline.pretrain.batch_size, training=True),
-            seconds_per_step(pipeline.federated.batch_size, training=True),
+            seconds_per_step(pipeline.federated.images_per_step, training=True),
         ),
         evaluation_seconds=evaluation * test.images / pipeline.evaluation.batch_size,
         decode_seconds=_decode_seconds(tables, pipeline),
@@ -106,6 +107,7 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) ->
 
     from chestfed.algorithms.variables import Point, byte_count
     from chestfed.engines.topology import build_graph
+    from chestfed.objectives.compositional import CompositionalAuc
     from chestfed.study.methods import algorithm_of_stage, objective_of, peer_algorithm
     from chestfed.study.pipeline import PEER_ALGORITHMS
 
@@ -120,11 +122,27 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) ->
         edges = len(graph.edges) if settings.exchange == "synchronous" else min(1, len(graph.edges))
         mean = 2 * edges * byte_count(peer.message(node, 0)) // nodes
         return mean, mean
+    if settings.algorithm == "centralised":
+        return 0, 0
     algorithm = algorithm_of_stage(settings, 0, torch.empty(count, device="meta"), 1)
     point = Point(primal, torch.empty(objective.dual_size, device="meta"))
     message = algorithm.message(algorithm.start_stage(point))
-    update, _ = algorithm.local_round(message, algorithm.start_client(point), lambda v, alpha: (v, alpha))
+    oracle = _NoComposition() if isinstance(objective, CompositionalAuc) else lambda v, alpha: (v, alpha)
+    update, _ = algorithm.local_round(message, algorithm.start_client(point), oracle)
     return byte_count(update) + 4 * buffers, byte_count(message) + 4 * buffers
+
+
+class _NoComposition:
+    """`CompositionalGradients` of tensors without content."""
+
+    def inner(self, x: Tensor) -> Tensor:
+        return x
+
+    def outer(self, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return h, y
+
+    def pull_back(self, q: Tensor) -> Tensor:
+        return q
 
 
 def render(plan: StudyPlan, pipeline: Pipeline, tables: SiteTables, machine: Machine) -> RenderableType:
@@ -180,7 +198,7 @@ def render(plan: StudyPlan, pipeline: Pipeline, tables: SiteTables, machine: Mac
             f"stage 2, K={k}",
             str(k),
             f"{steps:,}",
-            f"{steps * k * settings.batch_size:,}",
+            f"{steps * k * settings.images_per_step:,}",
             f"{plan.rounds:,}",
             _size(plan.rounds * k * up),
             _size(plan.rounds * k * down),
@@ -188,7 +206,7 @@ def render(plan: StudyPlan, pipeline: Pipeline, tables: SiteTables, machine: Mac
         )
     facts = (
         f"{pipeline.model.title}, {plan.parameters:,} parameters, on {machine.name}. {settings.algorithm}, window "
-        f"{settings.window}, {settings.stages} stages, {settings.rounds} rounds. In all about "
+        f"{settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds. In all about "
         f"{_duration(total)}, from {_TIMED_STEPS} timed steps; start-up and MLflow come on top. Nothing was written."
     )
     return Group(counts, work, Text(facts))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 
+from chestfed import algorithms
 from chestfed.cli import bundled
 from chestfed.errors import ConfigError
+from chestfed.study.catalogue import CATALOGUE, OBJECTIVES
 from chestfed.study.methods import algorithm_of_stage, returned_round
-from chestfed.study.pipeline import Federated, identity, load_pipeline
+from chestfed.study.pipeline import AlgorithmName, Federated, ObjectiveName, identity, load_pipeline
 from chestfed.study.plan import bytes_per_client_round
 
 PIPELINES = sorted(bundled("pipelines").glob("*.yaml"))
@@ -42,14 +44,14 @@ def test_a_stage_is_a_whole_number_of_rounds() -> None:
     pipeline = load_pipeline(bundled("pipelines") / "source_addition_densenet121.yaml")
     for window, rounds in ((16, 63), (32, 32), (64, 16), (128, 8)):
         settings = pipeline.federated.model_copy(update={"window": window})
-        assert [settings.stage(number).rounds for number in range(3)] == [rounds] * 3
+        assert [stage.rounds for stage in settings.schedule] == [rounds] * 3
         assert (settings.rounds, settings.steps) == (3 * rounds, 3 * rounds * window)
 
 
 def test_stages_that_grow_keep_the_number_of_rounds_and_the_product_of_step_and_window() -> None:
     """Theorems 1 and 2 of the source paper: step sizes fall as windows and stage lengths grow."""
     growing = Federated(window=8, stage_steps=80, stages=4, local_lr=0.1, lr_decay=2, stage_growth=2, window_growth=2)
-    stages = [growing.stage(number) for number in range(4)]
+    stages = growing.schedule
     assert [stage.window for stage in stages] == [8, 16, 32, 64]
     assert [stage.rounds for stage in stages] == [10] * 4
     assert [stage.window * stage.lr_factor for stage in stages] == [8] * 4
@@ -74,15 +76,58 @@ def test_the_returned_round_is_drawn_from_the_stage_and_the_seed() -> None:
     [
         ({"returned": "average"}, "codasca has no such average"),
         ({"algorithm": "coda", "communication": "minimal"}, "coda has one form of messages"),
-        ({"algorithm": "npa", "window": 8}, "set window: 1"),
         ({"algorithm": "scaffold", "objective": "auc"}, "objective: auc does not go with scaffold"),
         ({"algorithm": "codasca", "objective": "cross_entropy"}, "cross_entropy does not go with codasca"),
-        ({"algorithm": "pdmm"}, "set stages: 1"),
+        ({"algorithm": "pdmm", "objective": "ratio_loss"}, "pdmm, which takes cross_entropy; ratio_loss goes with loc"),
+        ({"algorithm": "local_scgdam", "objective": "auc"}, "takes compositional_auc; auc goes with codasca"),
     ],
 )
 def test_options_that_an_algorithm_has_not_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Federated(**settings)
+
+
+def test_npa_communicates_after_every_step_and_its_large_batch_holds_a_window_of_batches() -> None:
+    plain = Federated(window=4, stage_steps=10, stages=2, batch_size=8)
+    small = plain.model_copy(update={"algorithm": "npa"})
+    large = plain.model_copy(update={"algorithm": "npa_large_batch"})
+    assert [(s.window, s.rounds) for s in small.schedule] == [(1, 10)] * 2
+    assert [(s.window, s.rounds) for s in large.schedule] == [(1, 3)] * 2
+    assert (small.images_per_step, large.images_per_step) == (8, 32)
+    assert large.rounds == plain.rounds  # as many communications as with the window, and as many images
+    assert large.steps * large.images_per_step == plain.steps * plain.images_per_step
+
+
+def test_without_a_server_the_stages_are_one() -> None:
+    settings = Federated(algorithm="admm", window=4, stage_steps=10, stages=2, lr_decay=3)
+    assert [(s.window, s.rounds, s.lr_factor) for s in settings.schedule] == [(4, 6, 1.0)]
+
+
+def test_the_catalogue_names_every_algorithm_and_objective_once_and_its_file() -> None:
+    assert [entry.name for entry in CATALOGUE] == list(get_args(AlgorithmName))
+    assert list(OBJECTIVES) == list(get_args(ObjectiveName))
+    folder = Path(algorithms.__file__).parent
+    for entry in CATALOGUE:
+        assert set(entry.objectives) <= set(OBJECTIVES)
+        assert all((folder / file).is_file() for file in entry.file.split(", "))
+
+
+def test_an_algorithms_own_keys_come_before_the_common_ones_and_after_the_command_line() -> None:
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    own = ["per_algorithm.fedprox.local_lr=0.5", "per_algorithm.fedprox.prox=0.2"]
+    pipeline = load_pipeline(path, own)
+    assert pipeline.for_algorithm().federated.local_lr == 4.0
+    settings = pipeline.for_algorithm("fedprox").federated
+    assert (settings.local_lr, settings.prox) == (0.5, 0.2)
+    settings = load_pipeline(path, [*own, "federated.local_lr=0.7"]).for_algorithm("fedprox").federated
+    assert (settings.local_lr, settings.prox) == (0.7, 0.2)
+
+
+def test_normalisation_suits_all_algorithms_of_a_comparison() -> None:
+    pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["model.norm=auto"])
+    assert pipeline.for_algorithm("codasca").model.norm == "batch"
+    assert pipeline.for_algorithm("pdmm").model.norm == "group"
+    assert pipeline.variant("codasca", 1, ["codasca", "pdmm"]).model.norm == "group"
 
 
 def test_more_clients_than_there_are_is_refused() -> None:
@@ -120,6 +165,12 @@ def test_bytes_of_a_round_follow_the_formula() -> None:
     for algorithm, numbers in (("fedavg", d), ("fedprox", d), ("scaffold", 2 * d), ("local_sgdm", 2 * d)):
         other = load_pipeline(path, [f"federated.algorithm={algorithm}"])
         assert bytes_per_client_round(other, d, 0) == (4 * numbers,) * 2
+    for algorithm, primal, dual in (("local_sgdam", 2, 2), ("local_scgdam", 3, 2)):
+        other = load_pipeline(path, [f"federated.algorithm={algorithm}"])
+        assert bytes_per_client_round(other, d, 0) == (4 * (primal * (d + 2 * j) + dual * j),) * 2
+    ratio = load_pipeline(path, ["federated.algorithm=fedavg", "federated.objective=ratio_loss"])
+    assert bytes_per_client_round(ratio, d, 0) == (4 * (d + 2 * j),) * 2
+    assert bytes_per_client_round(load_pipeline(path, ["federated.algorithm=centralised"]), d, 0) == (0, 0)
     for algorithm, rho, numbers in (("pdmm", 0, 2 * d), ("admm", 0.1, 4 * d), ("gossip", 0, 2 * d)):
         ring = ["federated.stages=1", f"federated.algorithm={algorithm}", f"federated.rho={rho}"]
         assert bytes_per_client_round(load_pipeline(path, ring), d, 0) == (4 * numbers,) * 2
