@@ -40,6 +40,11 @@ def test_an_empty_root_names_what_is_expected(tmp_path: Path, name: str) -> None
         open_collection(name, tmp_path)
 
 
+def test_the_table_of_the_documentation_has_every_collection() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "collections.md").read_text(encoding="utf-8")
+    assert [name for name in COLLECTIONS if f"| `{name}` |" not in page] == []
+
+
 def test_every_collection_says_what_it_is_where_it_is_and_on_what_terms() -> None:
     assert all(entry.description and entry.source and entry.licence for entry in COLLECTIONS.values())
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from chestfed.collections import pixels
 from chestfed.collections.pixels import ArrayPixels, FilePixels
@@ -76,6 +77,15 @@ def test_the_exif_orientation_turns_the_image(tmp_path: Path) -> None:
 
 def test_damaged_exif_data_does_not_lose_the_image(tmp_path: Path) -> None:
     save_jpeg(tmp_path / "a.jpg", quarters(), exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
+    assert FilePixels(tmp_path, ["a.jpg"]).read(0).shape == (32, 48, 3)
+
+
+def test_exif_data_that_cannot_be_read_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(image: Image.Image) -> None:
+        raise struct.error("unpack requires a buffer of 4 bytes")
+
+    save_jpeg(tmp_path / "a.jpg", quarters())
+    monkeypatch.setattr(ImageOps, "exif_transpose", fail)
     assert FilePixels(tmp_path, ["a.jpg"]).read(0).shape == (32, 48, 3)
 
 
