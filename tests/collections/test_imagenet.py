@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +79,24 @@ def test_classes_are_numbered_by_sorted_wordnet_ids(tmp_path: Path) -> None:
     assert collection.class_names == CLASSES
     assert collection.train.classes.tolist() == [0, 0, 0, 1, 2, 3, 3]
     assert collection.train.classes.dtype == np.int64
+    assert shades(collection.train) == [1, 9, 10, 7, 5, 3, 20]
+
+
+def test_the_order_in_which_the_system_lists_folders_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_train(tmp_path)
+    write_folders(tmp_path)
+    scandir = os.scandir
+
+    @contextlib.contextmanager
+    def backwards(folder: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(folder) as entries:
+            yield iter(sorted(entries, key=lambda entry: entry.name, reverse=True))
+
+    monkeypatch.setattr(os, "scandir", backwards)
+    collection = open_collection("imagenet", tmp_path)
+    assert collection.class_names == CLASSES
     assert shades(collection.train) == [1, 9, 10, 7, 5, 3, 20]
 
 
