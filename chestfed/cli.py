@@ -87,14 +87,21 @@ def study(
             show_default=False,
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Compare over this many seeds, counted up from `seed`.")] = 1,
+    windows: Annotated[
+        str | None,
+        typer.Option(metavar="I,J", help="Compare windows (local steps per round), e.g. 1,32,128.", show_default=False),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Compare over this many seeds, counted up from `seed`.", show_default=False),
+    ] = None,
 ) -> None:
     """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
 
     Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline.
     Stopped at any moment, the same command goes on where it was. The tables are printed, and written to the run
-    folder as CSV and JSON. With --algorithms or --seeds it is a comparison instead: a table and plots of the mean
-    AUC against rounds, bytes and images.
+    folder as CSV and JSON. With --algorithms, --windows or --seeds, or with a pipeline that lists them, it is a
+    comparison instead: a table, and plots of the mean AUC against rounds, bytes and images.
     """
     from chestfed.commands.study import run_command
 
@@ -110,6 +117,7 @@ def study(
         tracking_uri=tracking_uri,
         tracking=tracking,
         algorithms=[name.strip() for name in algorithms.split(",")] if algorithms else [],
+        windows=_numbers(windows),
         seeds=seeds,
     )
 
@@ -163,6 +171,13 @@ def ui(
     from chestfed.commands.ui import run_command
 
     run_command(_console(), out, port)
+
+
+def _numbers(text: str | None) -> list[int]:
+    numbers = [part.strip() for part in text.split(",")] if text else []
+    if not all(part.isdigit() and int(part) > 0 for part in numbers):
+        raise ChestfedError(f"--windows: '{text}' is not a list of numbers of local steps, such as 1,32,128")
+    return [int(part) for part in numbers]
 
 
 def bundled(folder: str) -> Path:

@@ -1,7 +1,8 @@
 """Networks, seen as one flat vector of parameters.
 
-The networks are MONAI's DenseNets on `[n, 3, 320, 320]` images with one logit per disease. `FlatModule` makes a
-module's parameters views into one vector, so that algorithms work on vectors and nothing has to be copied.
+The networks are MONAI's DenseNets on `[n, 3, 320, 320]` images, and ResNet20, with one logit per disease.
+`FlatModule` makes a module's parameters views into one vector, so that algorithms work on vectors and nothing has to
+be copied.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from chestfed.config import StrictModel
 from chestfed.errors import ConfigError
 from chestfed.randomness import stream_seed
+from chestfed.resnet import ResNet20
 
 #: Numbers of groups for group normalisation: the first that divides every number of channels is taken.
 _GROUPS = (4, 2, 1)
@@ -36,7 +38,7 @@ class ModelConfig(StrictModel):
     The fields from `init_features` to `pool` are for `small` only; 121 and 161 are the published architectures.
     """
 
-    name: Literal["small", "densenet121", "densenet161"] = Field("small", description="architecture")
+    name: Literal["small", "densenet121", "densenet161", "resnet20"] = Field("small", description="architecture")
     initial_weights: str | None = Field(
         None, description="safetensors or .pth file to start from (MONAI or torchvision names); null: random"
     )
@@ -56,7 +58,12 @@ class ModelConfig(StrictModel):
     @property
     def title(self) -> str:
         """Name for tables."""
-        return {"small": "small DenseNet", "densenet121": "DenseNet121", "densenet161": "DenseNet161"}[self.name]
+        return {
+            "small": "small DenseNet",
+            "densenet121": "DenseNet121",
+            "densenet161": "DenseNet161",
+            "resnet20": "ResNet20",
+        }[self.name]
 
 
 def build_model(config: ModelConfig, diseases: int, seed: int) -> nn.Module:
@@ -69,6 +76,14 @@ def build_model(config: ModelConfig, diseases: int, seed: int) -> nn.Module:
     """
     from monai.networks.nets import DenseNet
 
+    norm = config.norm or ("group" if config.name == "small" else "batch")
+    if config.name == "resnet20":
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream_seed(seed, "initial weights"))
+            network: nn.Module = ResNet20(diseases, _GROUPS[0] if norm == "group" else None)
+        if config.initial_weights is not None:
+            _load_weights(network, Path(config.initial_weights))
+        return network
     if config.name == "small":
         architecture: dict[str, Any] = {
             "init_features": config.init_features,
@@ -78,7 +93,6 @@ def build_model(config: ModelConfig, diseases: int, seed: int) -> nn.Module:
         }
     else:
         architecture = _PUBLISHED[config.name]
-    norm = config.norm or ("group" if config.name == "small" else "batch")
     layer = "batch" if norm in ("batch", "auto") else ("group", {"num_groups": _groups(architecture)})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, "initial weights"))
@@ -120,7 +134,7 @@ def _load_weights(model: nn.Module, path: Path) -> None:
         raise ConfigError(f"model.initial_weights: {path} cannot be read: {error}") from None
     own = model.state_dict()
     renamed = {_monai_name(name): tensor for name, tensor in stored.items()}
-    head = {name for name in own if name.startswith("class_layers")}
+    head = {name for name in own if name.startswith(("class_layers", "classifier."))}
     fitting = {name: tensor for name, tensor in renamed.items() if name in own and tensor.shape == own[name].shape}
     missing = [
         name for name in own if name not in fitting and name not in head and not name.endswith("num_batches_tracked")

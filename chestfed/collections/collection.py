@@ -31,6 +31,10 @@ class Pixels(Protocol):
         """
         ...
 
+    def digest(self, row: int) -> bytes:
+        """16 bytes that tell this image from others: of its pixels; of an image in a file, of its path and length."""
+        ...
+
 
 @dataclass(frozen=True)
 class Part:

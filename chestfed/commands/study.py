@@ -12,13 +12,15 @@ from typing import cast, get_args
 
 from rich.console import Console
 
+from chestfed.collections.opening import COLLECTIONS
 from chestfed.commands.progress import Bars
 from chestfed.errors import ConfigError
 from chestfed.study import compare
-from chestfed.study.data import load_images, open_tables, resolve_data_root
+from chestfed.study.collection_data import load_collection
+from chestfed.study.data import StudyData, load_images, open_tables, resolve_data_root
 from chestfed.study.machine import prepare_machine
 from chestfed.study.pipeline import AlgorithmName, Pipeline, load_pipeline
-from chestfed.study.plan import plan_study
+from chestfed.study.plan import Contents, contents_of_data, contents_of_tables, plan_study
 from chestfed.study.plan import render as render_plan
 from chestfed.study.run import run_study
 from chestfed.study.table import render as render_table
@@ -38,29 +40,32 @@ def run_command(
     tracking_uri: str | None,
     tracking: bool,
     algorithms: Sequence[str] = (),
-    seeds: int = 1,
+    windows: Sequence[int] = (),
+    seeds: int | None = None,
 ) -> None:
-    """Plan or run a study, or one per algorithm and seed, and print its table."""
+    """Plan or run a study, or one per algorithm, window and seed, and print its table."""
     pipeline = load_pipeline(pipeline_file, overrides)
-    variants = _variants(pipeline, algorithms, seeds)
-    data_root = resolve_data_root(pipeline, data)
+    wanted = pipeline.comparison
+    if wanted is not None:
+        algorithms, windows, seeds = algorithms or wanted.algorithms, windows or wanted.windows, seeds or wanted.seeds
+    comparing = bool(algorithms or windows or (seeds or 1) > 1)
+    variants = _variants(pipeline, algorithms, windows, seeds or 1) if comparing else [pipeline.for_algorithm()]
+    data_root = _data_root(pipeline, data)
     machine = prepare_machine(pipeline.runtime)
     if dry_run:
-        with _hospitals_to_look_at(console, pipeline, data_root) as root:
-            tables = open_tables(pipeline, pipeline_file, root)
-            first = variants[0]
-            console.print(render_plan(plan_study(first, tables, machine), first, tables, machine))
-            if len(variants) > 1:
-                console.print(f"That is the first of {len(variants)} runs: {', '.join(map(_name, variants))}.")
+        contents = _contents(console, pipeline, pipeline_file, data_root)
+        console.print(render_plan(plan_study(variants[0], contents, machine), variants[0], machine))
+        if len(variants) > 1:
+            names = "; ".join(map(_name, variants))
+            console.print(f"That is the first of {len(variants)} runs: {names}.", highlight=False)
         return
 
     started = time.monotonic()
     console.print(f"{pipeline.title}\n{pipeline_file} on {machine.name}", highlight=False)
     with Bars(console) as bars:
-        if pipeline.samples is not None:
+        if pipeline.samples is not None and data_root is not None:
             write_samples(console, data_root, pipeline.samples.seed, pipeline.samples.size, bars)
-        tables = open_tables(pipeline, pipeline_file, data_root)
-        study_data = load_images(tables, pipeline, cache, skip_unreadable=skip_unreadable, progress=bars.decoding)
+        study_data = _load(pipeline, pipeline_file, data_root, cache, bars, skip_unreadable=skip_unreadable)
         for site, problems in study_data.quarantined.items():
             console.print(f"{site}: {len(problems)} unreadable images left out", style="yellow")
         uri = (tracking_uri or local_store(out)) if tracking else None
@@ -71,10 +76,13 @@ def run_command(
             if len(variants) > 1:
                 console.print(f"{number}/{len(variants)}: {_name(variant)}", highlight=False)
             studies.append(run_study(variant, pipeline_file.stem, study_data, machine, out, tracker, bars))
-    if algorithms or seeds > 1:
-        named = zip(variants, studies, strict=True)
-        runs = [compare.Run(variant.federated.algorithm, variant.seed, study) for variant, study in named]
-        comparison = compare.collect(runs, pipeline.title)
+    if comparing:
+        runs = []
+        for variant, study in zip(variants, studies, strict=True):
+            settings = variant.federated
+            label = compare.label_of(settings.algorithm, settings.window, windows)
+            runs.append(compare.Run(label, settings.algorithm, settings.window, variant.seed, study))
+        comparison = compare.collect(runs, pipeline.title, pipeline.published)
         folder = compare.write(comparison, runs, out)
         console.print(compare.render(comparison))
         console.print(f"written to {folder}: results.csv, curves.csv, curves.png", highlight=False, soft_wrap=True)
@@ -87,10 +95,32 @@ def run_command(
     console.print(f"took {time.monotonic() - started:.0f} s")
 
 
-def _variants(pipeline: Pipeline, algorithms: Sequence[str], seeds: int) -> list[Pipeline]:
-    """The pipeline itself, or one variant per algorithm and seed, the seeds of an algorithm together."""
-    if not algorithms and seeds == 1:
-        return [pipeline.for_algorithm()]
+def _data_root(pipeline: Pipeline, data: Path | None) -> Path | None:
+    """Where the files are; None for a collection that has none."""
+    entry = pipeline.collection
+    if entry is not None and not COLLECTIONS[entry.name].needs_root:
+        return None
+    return resolve_data_root(pipeline, data)
+
+
+def _load(
+    pipeline: Pipeline, pipeline_file: Path, data_root: Path | None, cache: Path, bars: Bars, *, skip_unreadable: bool
+) -> StudyData:
+    if pipeline.collection is not None or data_root is None:
+        return load_collection(pipeline, data_root, bars.decoding)
+    tables = open_tables(pipeline, pipeline_file, data_root)
+    return load_images(tables, pipeline, cache, skip_unreadable=skip_unreadable, progress=bars.decoding)
+
+
+def _contents(console: Console, pipeline: Pipeline, pipeline_file: Path, data_root: Path | None) -> Contents:
+    if pipeline.collection is not None or data_root is None:
+        return contents_of_data(load_collection(pipeline, data_root))
+    with _hospitals_to_look_at(console, pipeline, data_root) as root:
+        return contents_of_tables(open_tables(pipeline, pipeline_file, root))
+
+
+def _variants(pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[int], seeds: int) -> list[Pipeline]:
+    """One variant per algorithm, window and seed, the seeds of an algorithm together."""
     known = get_args(AlgorithmName)
     chosen: list[AlgorithmName] = []
     for name in algorithms or [pipeline.federated.algorithm]:
@@ -102,13 +132,19 @@ def _variants(pipeline: Pipeline, algorithms: Sequence[str], seeds: int) -> list
     if len(set(chosen)) < len(chosen):
         raise ConfigError("--algorithms: name each algorithm once")
     try:
-        return [pipeline.variant(name, pipeline.seed + number, chosen) for name in chosen for number in range(seeds)]
+        return [
+            pipeline.variant(name, pipeline.seed + number, chosen, window)
+            for name in chosen
+            for window in (windows or (None,))
+            for number in range(seeds)
+        ]
     except ValueError as error:
         raise ConfigError(f"--algorithms: {error}") from None
 
 
 def _name(variant: Pipeline) -> str:
-    return f"{variant.federated.algorithm}, seed {variant.seed}, K={variant.k[-1]}"
+    settings = variant.federated
+    return f"{settings.algorithm}, window {settings.window}, seed {variant.seed}, K={variant.k[-1]}"
 
 
 def write_samples(console: Console, folder: Path, seed: int, size: str, bars: Bars) -> None:

@@ -21,6 +21,7 @@ class Augment(StrictModel):
     rotation: float = Field(15.0, ge=0, le=180, description="degrees to either side")
     shift: float = Field(0.05, ge=0, le=0.5, description="share of the side, to either side")
     scale: float = Field(0.05, ge=0, lt=1, description="share of the size, larger or smaller")
+    flip: bool = Field(False, description="mirror every other image left to right, at random; never for chests")
 
 
 class Affine:
@@ -34,7 +35,7 @@ class Affine:
         import albumentations
         import cv2
 
-        self._transform = albumentations.Affine(
+        affine = albumentations.Affine(
             rotate=(-config.rotation, config.rotation),
             translate_percent=(-config.shift, config.shift),
             scale=(1 - config.scale, 1 + config.scale),
@@ -43,9 +44,11 @@ class Affine:
             fill=0,
             p=1.0,
         )
+        mirror = [albumentations.HorizontalFlip(p=0.5)] if config.flip else []
+        self._transform = albumentations.Compose([affine, *mirror]) if mirror else affine
 
     def __call__(self, image: np.ndarray, seed: int) -> np.ndarray:
-        """The image uint8 `[h, w]` under the map that `seed` draws; the same seed gives the same map."""
+        """The image uint8 `[h, w]` or `[h, w, 3]` under the map that `seed` draws; the same seed gives the same map."""
         if self._transform is None:
             return image
         self._transform.set_random_seed(seed % 2**32)

@@ -53,16 +53,17 @@ class Batch:
 
 
 def normalise(grey: np.ndarray, *, channels_last: bool = False, out: Tensor | None = None) -> Tensor:
-    """uint8 `[n, h, w]` to float32 `[n, 3, h, w]`: (x/255 - mean) / std, channel by channel.
+    """uint8 `[n, h, w]`, or in colour `[n, h, w, 3]`, to float32 `[n, 3, h, w]`: (x/255 - mean) / std by channel.
 
     `out` is overwritten and returned if given: fresh memory costs more than the arithmetic.
     """
     if out is None:
         layout = torch.channels_last if channels_last else torch.contiguous_format
-        out = torch.empty((len(grey), 3, *grey.shape[1:]), memory_format=layout)
+        out = torch.empty((len(grey), 3, *grey.shape[1:3]), memory_format=layout)
     values = torch.from_numpy(grey).float()
     for channel, (mean, std) in enumerate(zip(MEAN, STD, strict=True)):
-        torch.add(torch.tensor(-mean / std), values, alpha=1 / (255 * std), out=out[:, channel])
+        levels = values if values.dim() == 3 else values[..., channel]
+        torch.add(torch.tensor(-mean / std), levels, alpha=1 / (255 * std), out=out[:, channel])
     return out
 
 

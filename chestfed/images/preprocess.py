@@ -29,10 +29,10 @@ class Preprocess(StrictModel):
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
     def apply(self, grey: np.ndarray) -> np.ndarray:
-        """Resize uint8 `[height, width]` to `[size, size]`: by area when shrinking, bilinear when growing."""
+        """Resize uint8 `[height, width]` or `[height, width, 3]` to the square, by area or (growing) bilinear."""
         import cv2
 
-        height, width = grey.shape
+        height, width = grey.shape[:2]
         if self.fit == "stretch":
             new_height = new_width = self.size
         else:
@@ -41,9 +41,9 @@ class Preprocess(StrictModel):
         shrinking = new_height * new_width < height * width
         interpolation = cv2.INTER_AREA if shrinking else cv2.INTER_LINEAR
         resized = cv2.resize(np.ascontiguousarray(grey), (new_width, new_height), interpolation=interpolation)
-        if resized.shape == (self.size, self.size):
+        if resized.shape[:2] == (self.size, self.size):
             return resized
-        square = np.zeros((self.size, self.size), np.uint8)
+        square = np.zeros((self.size, self.size, *grey.shape[2:]), np.uint8)
         top, left = (self.size - new_height) // 2, (self.size - new_width) // 2
         square[top : top + new_height, left : left + new_width] = resized
         return square

@@ -37,15 +37,17 @@ def cut_into_clients(table: SiteTable, clients: int, seed: int) -> list[SiteTabl
     return [table.with_frame(table.frame[parts == part].reset_index(drop=True)) for part in range(clients)]
 
 
-def hold_out(table: SiteTable, fraction: float, seed: int) -> tuple[SiteTable, SiteTable]:
+def hold_out(table: SiteTable, fraction: float, seed: int, purpose: str = "hold out") -> tuple[SiteTable, SiteTable]:
     """Training rows, and a test split of about `fraction` of the patients, whose rows are not repeated.
+
+    `purpose` names the random stream: two cuts of a table differ.
 
     Raises
     ------
     ConfigError
         If a side would be empty.
     """
-    held = split_patients(table.frame, table.diseases, fraction, seed, table.name, "hold out")
+    held = split_patients(table.frame, table.diseases, fraction, seed, table.name, purpose)
     if held.all() or not held.any():
         patients = table.frame["patient"].nunique()
         raise ConfigError(f"site '{table.name}' has {patients} patients here: too few to hold out {fraction:g} of them")

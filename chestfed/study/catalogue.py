@@ -71,8 +71,17 @@ CATALOGUE: tuple[Entry, ...] = (
         "x, y and two gradient averages: 2(d + 3J)", ("auc",), "off it when the window is above 1",
     ),
     Entry(
+        "local_sgda", "CoDA as Zhang et al. run it", "compositional", _NEURIPS23, "section 5: local SGDA",
+        "coda_plus.py", "x, y: d + 3J", ("auc",), "off it when the window is above 1",
+    ),
+    Entry(
         "local_sgdm", "LocalSGDM", "minimisation", "Yu, Jin, Yang, ICML 2019", "Algorithm 1", "local_sgdm.py",
-        "w and the momentum: 2d", _EITHER, "off it when the window is above 1",
+        "w and the momentum: 2d", ("cross_entropy",), "off it when the window is above 1",
+    ),
+    Entry(
+        "local_sgdm_ratio", "LocalSGDM with the Ratio Loss", "minimisation", "Wang et al., AAAI 2021; " + _NEURIPS23,
+        "Ratio Loss; section 5", "local_sgdm.py", "w and the momentum: 2d; down also 2J ratios", ("ratio_loss",),
+        "off it when the window is above 1",
     ),
     Entry(
         "scaffold", "SCAFFOLD", "minimisation", "Karimireddy et al., ICML 2020", "Algorithm 1, option II",

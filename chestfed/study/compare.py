@@ -20,6 +20,7 @@ import pandas as pd
 
 from chestfed.checkpoint import write_atomically, write_json, write_text
 from chestfed.diseases import TITLES
+from chestfed.study.pipeline import Published
 from chestfed.study.run import Study
 
 if TYPE_CHECKING:
@@ -34,16 +35,18 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 
 @dataclass(frozen=True)
 class Run:
-    """One finished run of a comparison."""
+    """One finished run of a comparison; `label` is the algorithm, with its window if windows are compared."""
 
+    label: str
     algorithm: str
+    window: int
     seed: int
     study: Study
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`results`: one row per algorithm, seed and disease; `curves`: one per algorithm, seed and evaluated round.
+    """`results`: one row per run and disease; `curves`: one per run and evaluated round.
 
     The curves' counters are sums from the start of stage 2 over all clients.
     """
@@ -52,15 +55,21 @@ class Comparison:
     synthetic: bool
     results: pd.DataFrame
     curves: pd.DataFrame
+    published: Published | None
 
 
-def collect(runs: Sequence[Run], title: str) -> Comparison:
+def label_of(algorithm: str, window: int, windows: Sequence[int]) -> str:
+    """How a run is called."""
+    return f"{algorithm}, I={window}" if windows else algorithm
+
+
+def collect(runs: Sequence[Run], title: str, published: Published | None = None) -> Comparison:
     """Put the results of finished runs side by side."""
     results: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for run in runs:
         (row,) = run.study.table.rows
-        head = {"algorithm": run.algorithm, "seed": run.seed}
+        head = {"run": run.label, "algorithm": run.algorithm, "window": run.window, "seed": run.seed}
         results += [head | {"disease": result.disease, "auc": result.auc} for result in row.diseases]
         lines = (run.study.folder / f"k{row.k}" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
         sums = dict.fromkeys(("bytes_up", "bytes_down", "images", "gradients"), 0)
@@ -71,7 +80,7 @@ def collect(runs: Sequence[Run], title: str) -> Comparison:
                 bytes_sent = sums["bytes_up"] + sums["bytes_down"]
                 plain = {name: entry[name] for name in ("round", "loss", "drift", "gradient_drift", "mean_auc")}
                 curves.append(head | plain | sums | {"bytes": bytes_sent})
-    return Comparison(title, runs[0].study.table.synthetic, pd.DataFrame(results), pd.DataFrame(curves))
+    return Comparison(title, runs[0].study.table.synthetic, pd.DataFrame(results), pd.DataFrame(curves), published)
 
 
 def write(comparison: Comparison, runs: Sequence[Run], out: Path) -> Path:
@@ -89,7 +98,9 @@ def write(comparison: Comparison, runs: Sequence[Run], out: Path) -> Path:
         {
             "title": comparison.title,
             "synthetic": comparison.synthetic,
-            "runs": [{"algorithm": r.algorithm, "seed": r.seed, "folder": r.study.folder.name} for r in runs],
+            "published": None if comparison.published is None else comparison.published.model_dump(),
+            "largest_window": largest_windows(comparison),
+            "runs": [{"run": r.label, "seed": r.seed, "folder": r.study.folder.name} for r in runs],
         },
     )
     for suffix in ("png", "svg"):
@@ -97,9 +108,27 @@ def write(comparison: Comparison, runs: Sequence[Run], out: Path) -> Path:
     return folder
 
 
+def largest_windows(comparison: Comparison) -> dict[str, int]:
+    """Per algorithm the largest window whose mean AUC is not lower than the smallest window's by the tolerance.
+
+    Windows are looked at in increasing order, up to the first that costs AUC. Empty if one window was run.
+    """
+    tolerance = comparison.published.tolerance if comparison.published else 0.005
+    means = comparison.results.groupby(["algorithm", "window"])["auc"].mean()
+    found = {}
+    for algorithm, of_window in means.groupby(level="algorithm", sort=False):
+        curve = of_window.droplevel("algorithm").sort_index()
+        if len(curve) > 1:
+            costs = (curve < curve.iloc[0] - tolerance).cummax()
+            found[str(algorithm)] = int(curve.index[~costs][-1])
+    return found
+
+
 def render(comparison: Comparison) -> RenderableType:
-    """Mean and standard deviation over the seeds, per algorithm and disease, for a terminal."""
+    """Mean and standard deviation over the seeds, per run and disease, for a terminal; the paper's figures below."""
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     mark = "SYNTHETIC hospitals (phantoms, no clinical meaning): " if comparison.synthetic else ""
     seeds = comparison.results["seed"].nunique()
@@ -108,20 +137,33 @@ def render(comparison: Comparison) -> RenderableType:
     table.caption = f"AUC, mean over {seeds} seeds {spread}. Sums over all clients." if seeds > 1 else f"AUC; {spread}."
     diseases = list(comparison.results["disease"].unique())
     table.add_column("algorithm")
-    for name in (*(TITLES.get(disease, disease) for disease in diseases), "mean", "rounds", "sent", "images"):
+    several = len(diseases) > 1
+    mean = ["mean"] if several else []
+    for name in (*(TITLES.get(disease, disease) for disease in diseases), *mean, "rounds", "sent", "images"):
         table.add_column(name, justify="right")
-    for algorithm, part in comparison.results.groupby("algorithm", sort=False):
+    printed = comparison.published.auc if comparison.published else {}
+    for label, part in comparison.results.groupby("run", sort=False):
         values = part.pivot(index="seed", columns="disease", values="auc")[diseases].to_numpy(float)
-        last = comparison.curves[comparison.curves["algorithm"] == algorithm].groupby("seed").last()
+        last = comparison.curves[comparison.curves["run"] == label].groupby("seed").last()
         table.add_row(
-            str(algorithm),
+            str(label),
             *(_mean_and_spread(values[:, j]) for j in range(len(diseases))),
-            _mean_and_spread(np.nanmean(values, axis=1)),
+            *([_mean_and_spread(np.nanmean(values, axis=1))] if several else []),
             f"{last['round'].max():,}",
             f"{last['bytes'].mean() / 1e6:,.1f} MB",
             f"{last['images'].mean():,.0f}",
         )
-    return table
+        if label in printed:
+            cells = [printed[str(label)].get(name) for name in (*diseases, *mean)]
+            table.add_row("  paper", *("" if cell is None else f"{cell:.3f}" for cell in cells), style="dim")
+    parts: list[RenderableType] = [table]
+    if comparison.published is not None:
+        parts.append(Text(f"paper: {comparison.published.source}"))
+    for algorithm, window in largest_windows(comparison).items():
+        theirs = comparison.published.largest_window.get(algorithm) if comparison.published else None
+        beside = "" if theirs is None else f"; the paper's: {theirs}"
+        parts.append(Text(f"{algorithm}: largest window without loss of AUC: {window}{beside}"))
+    return Group(*parts)
 
 
 def _mean_and_spread(values: np.ndarray) -> str:
@@ -138,11 +180,11 @@ def _draw(comparison: Comparison, kind: str, path: Path) -> None:
     figure = Figure(figsize=(13, 4.2), layout="constrained")
     axes = figure.subplots(1, len(AXES), sharey=True)
     for axis, (column, title) in zip(axes, AXES.items(), strict=True):
-        for number, (algorithm, part) in enumerate(comparison.curves.groupby("algorithm", sort=False)):
+        for number, (label, part) in enumerate(comparison.curves.groupby("run", sort=False)):
             colour, dashes = _COLOURS[number % len(_COLOURS)], ("-", "--", ":", "-.")[number // len(_COLOURS) % 4]
             by_round = part.groupby("round")
             x, y = by_round[column].mean(), by_round["mean_auc"]
-            axis.plot(x, y.mean(), dashes, color=colour, label=algorithm, marker="o", markersize=3)
+            axis.plot(x, y.mean(), dashes, color=colour, label=label, marker="o", markersize=3)
             axis.fill_between(x, y.min(), y.max(), color=colour, alpha=0.15, linewidth=0)
         axis.set_xlabel(title)
         axis.grid(alpha=0.3)

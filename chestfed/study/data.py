@@ -27,19 +27,19 @@ from chestfed.sites import load_site_config, open_site
 from chestfed.sites.partition import cut_into_clients, hold_out
 from chestfed.sites.table import SiteTable
 from chestfed.study.machine import Machine
-from chestfed.study.pipeline import Pipeline
+from chestfed.study.pipeline import Pipeline, SiteEntry
 
 
 @dataclass(frozen=True)
 class SiteTables:
-    """The label side of a study: per client its name and training rows, and the test rows of the target.
+    """The label side of a study: per client its name and training rows, and the test rows, mostly of the target only.
 
     `whole` are the tables as cached: one per site, training and test rows together.
     """
 
     whole: tuple[SiteTable, ...]
     clients: tuple[tuple[str, SiteTable], ...]
-    test: SiteTable
+    tests: tuple[SiteTable, ...]
 
     @property
     def synthetic(self) -> bool:
@@ -118,7 +118,7 @@ class TestSet:
 
     __test__ = False  # not a test class, whatever pytest thinks of the name
 
-    images: CachedImages
+    images: Images
     labels: np.ndarray
     patients: np.ndarray
     diseases: tuple[str, ...]
@@ -169,25 +169,16 @@ def open_tables(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> Sit
     """
     whole: list[SiteTable] = []
     clients: list[tuple[str, SiteTable]] = []
-    test: SiteTable | None = None
+    tests: list[SiteTable] = []
     for position, entry in enumerate(pipeline.sites):
         config = load_site_config(pipeline_file.parent / entry.config)
         if entry.root is not None:
             config = config.model_copy(update={"root": entry.root})
         table = open_site(config, data_root)
         whole.append(table)
-        training = table.select(split="train")
-        if position == 0:
-            if entry.test_fraction is not None:
-                training, test = hold_out(training, entry.test_fraction, pipeline.seed)
-            else:
-                test = table.select(split=pipeline.evaluation.split)
-            test = test.select(views=views_of(pipeline.evaluation.protocol))
-            if len(test.frame) == 0:
-                raise ConfigError(
-                    f"site '{table.name}' has no image for evaluation.split: {pipeline.evaluation.split} with protocol "
-                    f"{pipeline.evaluation.protocol}"
-                )
+        training, test = _training_and_test(table, entry, pipeline, target=position == 0)
+        if test is not None:
+            tests.append(test)
         if entry.clients == 1:
             clients.append((table.name, training))
         else:
@@ -199,7 +190,6 @@ def open_tables(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> Sit
     names = [name for name, _ in clients]
     if len(set(names)) < len(names):
         raise ConfigError(f"two sites have the same name: {', '.join(names)}. Change 'site' in one of their YAMLs.")
-    assert test is not None
     lacking = [disease for disease in pipeline.diseases if disease not in whole[0].diseases]
     if lacking:
         raise ConfigError(
@@ -207,7 +197,29 @@ def open_tables(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> Sit
             "there. Change 'diseases' in the pipeline, or the site's YAML"
         )
     about = [(name, part.about(pipeline.diseases)) for name, part in clients]
-    return SiteTables(tuple(whole), tuple(about), test.about(pipeline.diseases))
+    return SiteTables(tuple(whole), tuple(about), tuple(test.about(pipeline.diseases) for test in tests))
+
+
+def _training_and_test(
+    table: SiteTable, entry: SiteEntry, pipeline: Pipeline, *, target: bool
+) -> tuple[SiteTable, SiteTable | None]:
+    """A site's training rows, and its rows of the test set, if it has a part in it."""
+    training, test = table.select(split="train"), None
+    if entry.test_fraction is not None:
+        training, test = hold_out(training, entry.test_fraction, pipeline.seed)
+    elif target:
+        test = table.select(split=pipeline.evaluation.split)
+    if entry.validation_fraction is not None:
+        training, _ = hold_out(training, entry.validation_fraction, pipeline.seed, "validation")
+    if test is None:
+        return training, None
+    test = test.select(views=views_of(pipeline.evaluation.protocol))
+    if len(test.frame) == 0:
+        raise ConfigError(
+            f"site '{table.name}' has no image for evaluation.split: {pipeline.evaluation.split} with protocol "
+            f"{pipeline.evaluation.protocol}"
+        )
+    return training, test
 
 
 def load_images(
@@ -241,27 +253,40 @@ def load_images(
     for name, table in tables.clients:
         repeats = table.frame["repeats"].to_numpy()
         clients.append(ClientData(name, cached(table), table.labels(), repeats))
-    test_images = cached(tables.test)
-    readable = test_images.records >= 0
-    if not readable.all():  # quarantined and counted above; the test set is what can be scored
-        kept = tables.test.with_frame(tables.test.frame[readable].reset_index(drop=True))
-        test_images = cached(kept)
-    else:
-        kept = tables.test
-    _, patients = np.unique(kept.frame["patient"].to_numpy(dtype=str), return_inverse=True)
-    test = TestSet(test_images, kept.labels(), patients, tables.test.diseases)
-    digests = {client.name: _digest(client.images.digests, client.labels, client.repeats) for client in clients}
-    digests["test set"] = _digest(test.images.digests, test.labels, test.patients)
-    return StudyData(tuple(clients), test, tables.test.diseases, synthetic, quarantined, digests)
+    tests = [_test_of(table, cached) for table in tables.tests]
+    test = tests[0] if len(tests) == 1 else _all_of(tests)
+    digests = {client.name: digest_of(client.images.digests, client.labels, client.repeats) for client in clients}
+    digests["test set"] = digest_of(test.images.digests, test.labels, test.patients)
+    return StudyData(tuple(clients), test, test.diseases, synthetic, quarantined, digests)
+
+
+def _test_of(table: SiteTable, cached: Callable[[SiteTable], CachedImages]) -> TestSet:
+    images = cached(table)
+    readable = images.records >= 0
+    if not readable.all():  # quarantined and counted already; the test set is what can be scored
+        table = table.with_frame(table.frame[readable].reset_index(drop=True))
+        images = cached(table)
+    _, patients = np.unique(table.frame["patient"].to_numpy(dtype=str), return_inverse=True)
+    return TestSet(images, table.labels(), patients, table.diseases)
+
+
+def _all_of(tests: Sequence[TestSet]) -> TestSet:
+    """The test images of several sites; a patient of one site is none of another's."""
+    firsts = np.cumsum([0, *(int(test.patients.max()) + 1 for test in tests)])
+    return TestSet(
+        PooledImages([test.images for test in tests]),
+        np.concatenate([test.labels for test in tests]),
+        np.concatenate([test.patients + first for test, first in zip(tests, firsts[:-1], strict=True)]),
+        tests[0].diseases,
+    )
 
 
 def _rows_in_use(tables: SiteTables) -> list[SiteTable]:
-    """Per site the rows that the study reads: training rows, and the target's test rows."""
+    """Per site the rows that the study reads: those of its clients and of the test set."""
     used = []
-    for position, table in enumerate(tables.whole):
-        images = {image for name, part in tables.clients if part.name == table.name for image in part.frame["image"]}
-        if position == 0:
-            images |= set(tables.test.frame["image"])
+    for table in tables.whole:
+        parts = [*(part for _, part in tables.clients), *tables.tests]
+        images = {image for part in parts if part.name == table.name for image in part.frame["image"]}
         used.append(table.with_frame(table.frame[table.frame["image"].isin(images)].reset_index(drop=True)))
     return used
 
@@ -270,7 +295,7 @@ def _with_name(progress: Callable[[str, int, int], None], name: str) -> Callable
     return lambda done, total: progress(name, done, total)
 
 
-def _digest(pixel_digests: Sequence[bytes] | np.ndarray, *columns: np.ndarray) -> str:
+def digest_of(pixel_digests: Sequence[bytes] | np.ndarray, *columns: np.ndarray) -> str:
     """Digest of a client's content, row by row in order: pixels, labels and counts, no names."""
     digest = hashlib.blake2b(digest_size=16)
     for pixels in pixel_digests:

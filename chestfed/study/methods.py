@@ -113,7 +113,9 @@ def algorithm_of_stage(settings: Federated, number: int, p: Tensor, clients: int
             return LocalScgdam(window, local_lr, dual_lr, settings.inner_rate, rate, rate)
         case "local_sgdam":
             return LocalSgdam(window, local_lr, dual_lr, rate, rate)
-        case "local_sgdm":
+        case "local_sgda":
+            return CodaPlus(window, local_lr, dual_lr, 0.0, "last")
+        case "local_sgdm" | "local_sgdm_ratio":
             return LocalSgdm(window, local_lr, settings.momentum)
         case "scaffold":
             return Scaffold(window, local_lr, server_lr)

@@ -31,7 +31,9 @@ AlgorithmName = Literal[
     "npa_large_batch",
     "local_scgdam",
     "local_sgdam",
+    "local_sgda",
     "local_sgdm",
+    "local_sgdm_ratio",
     "scaffold",
     "fedprox",
     "fedavg",
@@ -64,14 +66,66 @@ class SiteEntry(StrictModel):
         None,
         gt=0,
         lt=1,
-        description="hold this share of the patients out as the test split (target site only)",
+        description="hold this share of the patients out as the test split; the test images of all sites that say so "
+        "are scored together",
+    )
+    validation_fraction: float | None = Field(
+        None, gt=0, lt=1, description="set this share of the remaining training patients aside: nothing trains on them"
     )
 
 
-class Pretrain(StrictModel):
-    """Stage 1: cross-entropy on the target's training images, with Adam."""
+class CollectionEntry(StrictModel):
+    """A public image collection in place of hospitals, as one binary task; see `docs/collections.md`."""
 
-    epochs: float = Field(2.0, gt=0, description="passes over the target's training images")
+    name: Literal["cifar10", "cifar100", "stl10", "fashion_mnist", "cats_vs_dogs", "imagenet", "isic2020", "digits"] = (
+        Field(description="which collection")
+    )
+    root: str | None = Field(None, description="folder of its files, below the data root; null: its name")
+    clients: int = Field(4, ge=1, description="number of clients that the training images are dealt to")
+    partition: Literal["classes", "random"] = Field(
+        "classes",
+        description="classes: no class is at two clients, the IH construction; random: all alike (by patient, where "
+        "there are patients)",
+    )
+    imratio: float | None = Field(
+        0.1, gt=0, lt=1, description="share of positives in the training images, by dropping positives; null: as it is"
+    )
+    test_fraction: float = Field(
+        0.2, gt=0, lt=1, description="share held out for the test, where the collection has no test part of its own"
+    )
+    task: str = Field("positive", pattern=r"^[a-z][a-z0-9_]*$", description="what the task is called in tables")
+
+
+class Published(StrictModel):
+    """What the paper printed, to stand beside our number."""
+
+    source: str = Field(description="paper and table")
+    auc: dict[str, dict[str, float]] = Field(
+        default_factory=dict,
+        description="run (an algorithm, or `algorithm, I=window`) -> disease or `mean` -> AUC",
+    )
+    largest_window: dict[str, int] = Field(
+        default_factory=dict, description="algorithm -> the largest window that costs no AUC, as the paper found"
+    )
+    tolerance: float = Field(
+        0.005, gt=0, description="a window costs AUC if its mean AUC is lower than the smallest window's by more"
+    )
+
+
+class Comparison(StrictModel):
+    """What `chestfed study` compares if the command line names no algorithms: one YAML, one command."""
+
+    algorithms: list[AlgorithmName] = Field(min_length=1, description="in the order of the table")
+    windows: list[Annotated[int, Field(ge=1)]] = Field(
+        [], description="each algorithm with each; none: federated.window"
+    )
+    seeds: int = Field(1, ge=1, description="runs per algorithm and window, counted up from `seed`")
+
+
+class Pretrain(StrictModel):
+    """Stage 1: cross-entropy on the target's (the first client's) training images, with Adam."""
+
+    epochs: float = Field(2.0, ge=0, description="passes over the target's training images; 0: no stage 1")
     batch_size: int = Field(32, ge=1)
     lr: float = Field(1e-5, gt=0, description="Adam's step size")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty")
@@ -81,7 +135,7 @@ class Pretrain(StrictModel):
 
     def steps(self, rows: int) -> int:
         """Number of batches for `rows` training rows (repeated ones counted)."""
-        return max(1, math.ceil(self.epochs * rows / self.batch_size))
+        return math.ceil(self.epochs * rows / self.batch_size)
 
     def lr_at(self, step: int, steps: int) -> float:
         """Step size of a step, counted from 0: a function of the counter alone, so there is no state to save."""
@@ -271,14 +325,17 @@ class Pipeline(StrictModel):
     title: str
     data_root: str | None = Field(None, description="folder of the sites' roots; null: $CHESTFED_DATA")
     samples: SampleHospitals | None = Field(None, description="write synthetic hospitals into data_root first")
-    sites: list[SiteEntry] = Field(min_length=1, description="in the order in which they are added")
+    sites: list[SiteEntry] = Field([], description="in the order in which they are added")
+    collection: CollectionEntry | None = Field(None, description="a public image collection, in place of sites")
     diseases: list[str] = Field(
         list(DISEASES),
         min_length=1,
         description="the binary tasks; the target labels all of them, elsewhere a disease that a site does not label "
         "is missing",
     )
-    k: list[int] = Field([1, 2, 3, 4, 5], min_length=1, description="numbers of clients to train with")
+    k: list[int] = Field(
+        [], description="numbers of clients to train with; none: all clients, and with sites every number up to them"
+    )
     model: ModelConfig = ModelConfig()
     preprocess: Preprocess = Preprocess()
     augment: Augment = Augment()
@@ -289,6 +346,8 @@ class Pipeline(StrictModel):
         description="keys of `federated` that hold for one algorithm: its own step size, say. They come before those "
         "under `federated`, and after `--set federated.KEY`",
     )
+    comparison: Comparison | None = Field(None, description="compare these algorithms, unless told otherwise")
+    published: Published | None = Field(None, description="the paper's figures, to stand beside ours")
     evaluation: Evaluation = Evaluation()
     runtime: Runtime = Runtime()
     seed: int = Field(1, ge=0, description="seed of everything but the samples")
@@ -303,20 +362,34 @@ class Pipeline(StrictModel):
 
     @model_validator(mode="after")
     def _clients_suffice(self) -> Self:
-        available = sum(entry.clients for entry in self.sites)
+        if bool(self.sites) == (self.collection is not None):
+            raise ValueError("needs either sites or a collection")
+        if self.collection is not None:
+            available = self.collection.clients
+            everything = [available]
+        else:
+            available = sum(entry.clients for entry in self.sites)
+            everything = list(range(1, available + 1))
+        if not self.k:
+            object.__setattr__(self, "k", everything)  # frozen for everybody else
         if not all(1 <= k <= available for k in self.k) or self.k != sorted(set(self.k)):
             raise ValueError(
                 f"k must be increasing numbers from 1 to {available}, the number of clients; found {self.k}"
             )
         for algorithm in self.per_algorithm:
             self.for_algorithm(algorithm)
-        if any(entry.test_fraction is not None for entry in self.sites[1:]):
-            raise ValueError("test_fraction belongs to the first site, the target")
-        if self.sites[0].test_fraction is not None and self.evaluation.split != "test":
+        if self.sites and self.sites[0].test_fraction is None and any(entry.test_fraction for entry in self.sites):
+            raise ValueError("test_fraction of a further site needs one at the first site, the target, too")
+        if self.sites and self.sites[0].test_fraction is not None and self.evaluation.split != "test":
             raise ValueError(
                 "with test_fraction the held-out patients are the 'test' split: set evaluation.split: test"
             )
         return self
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """What the network predicts, in the order of its outputs: diseases, or a collection's task."""
+        return tuple(self.diseases) if self.collection is None else (self.collection.task,)
 
     def for_algorithm(self, algorithm: AlgorithmName | None = None, beside: Sequence[str] = ()) -> Pipeline:
         """The experiment with another algorithm, or its own, and the keys that hold for it.
@@ -342,9 +415,20 @@ class Pipeline(StrictModel):
         model = self.model.model_copy(update={"norm": norm})
         return self.model_copy(update={"federated": settings, "model": model, "per_algorithm": {}})
 
-    def variant(self, algorithm: AlgorithmName, seed: int, beside: Sequence[str] = ()) -> Pipeline:
-        """One run of a comparison: another algorithm and seed, the largest K only. Raises as `for_algorithm`."""
-        return self.for_algorithm(algorithm, beside).model_copy(update={"seed": seed, "k": [max(self.k)]})
+    def variant(
+        self, algorithm: AlgorithmName, seed: int, beside: Sequence[str] = (), window: int | None = None
+    ) -> Pipeline:
+        """One run of a comparison: another algorithm, seed and window, the largest K only.
+
+        Raises
+        ------
+        ValueError
+            As `for_algorithm`.
+        """
+        chosen = self.for_algorithm(algorithm, beside)
+        if window is not None:
+            chosen = chosen.model_copy(update={"federated": chosen.federated.model_copy(update={"window": window})})
+        return chosen.model_copy(update={"seed": seed, "k": [max(self.k)]})
 
 
 def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
@@ -359,7 +443,14 @@ def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
 
 
 #: Keys that say where things are or how fast they are read, and never what comes out.
-_NOT_IDENTITY = (("title",), ("data_root",), ("per_algorithm",), ("runtime", "loader_workers"))
+_NOT_IDENTITY = (
+    ("title",),
+    ("data_root",),
+    ("per_algorithm",),
+    ("comparison",),
+    ("published",),
+    ("runtime", "loader_workers"),
+)
 
 
 def identity(pipeline: Pipeline) -> dict[str, Any]:
@@ -372,4 +463,6 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
         del section[last]
     for entry in data["sites"]:  # what the sites hold is in the digests of their content
         del entry["config"], entry["root"]
+    if data["collection"] is not None:
+        del data["collection"]["root"]
     return data

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from chestfed.diseases import TITLES
-from chestfed.sites.table import SiteTable
-from chestfed.study.data import SiteTables
+from chestfed.study.data import SiteTables, StudyData
 from chestfed.study.machine import Machine
 from chestfed.study.pipeline import Pipeline
 
@@ -33,6 +32,27 @@ class ClientPlan:
     positives: tuple[int, ...]
     negatives: tuple[int, ...]
 
+    @classmethod
+    def of(cls, name: str, labels: np.ndarray, repeats: np.ndarray) -> Self:
+        """Count labels `[n, J]`, each row `repeats[n]` times."""
+        positives, negatives = (((labels == value) * repeats[:, None]).sum(axis=0) for value in (1, 0))
+        return cls(name, len(labels), int(repeats.sum()), tuple(map(int, positives)), tuple(map(int, negatives)))
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a study is over, before anything runs; `decode_seconds` is estimated from a few images."""
+
+    clients: tuple[ClientPlan, ...]
+    test: ClientPlan
+    synthetic: bool
+    decode_seconds: float
+
+    @property
+    def images(self) -> int:
+        """Images of all clients and of the test set."""
+        return sum(client.images for client in self.clients) + self.test.images
+
 
 @dataclass(frozen=True)
 class StudyPlan:
@@ -41,26 +61,36 @@ class StudyPlan:
     `bytes_per_client_round` is (up, down).
     """
 
-    clients: tuple[ClientPlan, ...]
-    test: ClientPlan
+    contents: Contents
     parameters: int
     pretrain_steps: int
     rounds: int
     bytes_per_client_round: tuple[int, int]
     step_seconds: tuple[float, float]
     evaluation_seconds: float
-    decode_seconds: float
 
 
-def plan_study(pipeline: Pipeline, tables: SiteTables, machine: Machine) -> StudyPlan:
-    """Count, and time a few training steps and a few images to estimate the rest."""
+def contents_of_tables(tables: SiteTables) -> Contents:
+    """Of hospitals: labels only are read, and a few images to see how long decoding takes."""
+    parts = [ClientPlan.of(name, table.labels(), table.frame["repeats"].to_numpy()) for name, table in tables.clients]
+    tests = [ClientPlan.of("test set", table.labels(), table.frame["repeats"].to_numpy()) for table in tables.tests]
+    return Contents(tuple(parts), _sum(tests), tables.synthetic, _decode_seconds(tables))
+
+
+def contents_of_data(data: StudyData) -> Contents:
+    """Of data that are there already."""
+    parts = [ClientPlan.of(client.name, client.labels, client.repeats) for client in data.clients]
+    test = ClientPlan.of("test set", data.test.labels, np.ones(len(data.test.labels), np.int64))
+    return Contents(tuple(parts), test, data.synthetic, 0.0)
+
+
+def plan_study(pipeline: Pipeline, contents: Contents, machine: Machine) -> StudyPlan:
+    """Count, and time a few training steps to estimate the rest."""
     import torch
 
     from chestfed.models import FlatModule, build_model
 
-    network = FlatModule(build_model(pipeline.model, len(pipeline.diseases), pipeline.seed), machine.device)
-    clients = tuple(_client_plan(name, table) for name, table in tables.clients)
-    test = _client_plan("test set", tables.test)
+    network = FlatModule(build_model(pipeline.model, len(pipeline.tasks), pipeline.seed), machine.device)
     size = pipeline.preprocess.size
 
     def seconds_per_step(batch_size: int, training: bool) -> float:
@@ -83,18 +113,16 @@ def plan_study(pipeline: Pipeline, tables: SiteTables, machine: Machine) -> Stud
 
     evaluation = seconds_per_step(pipeline.evaluation.batch_size, training=False)
     return StudyPlan(
-        clients=clients,
-        test=test,
+        contents=contents,
         parameters=network.size,
-        pretrain_steps=pipeline.pretrain.steps(clients[0].rows),
+        pretrain_steps=pipeline.pretrain.steps(contents.clients[0].rows),
         rounds=pipeline.federated.rounds,
         bytes_per_client_round=bytes_per_client_round(pipeline, network.size, network.buffers().numel()),
         step_seconds=(
             seconds_per_step(pipeline.pretrain.batch_size, training=True),
             seconds_per_step(pipeline.federated.images_per_step, training=True),
         ),
-        evaluation_seconds=evaluation * test.images / pipeline.evaluation.batch_size,
-        decode_seconds=_decode_seconds(tables, pipeline),
+        evaluation_seconds=evaluation * contents.test.images / pipeline.evaluation.batch_size,
     )
 
 
@@ -111,7 +139,7 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) ->
     from chestfed.study.methods import algorithm_of_stage, objective_of, peer_algorithm
     from chestfed.study.pipeline import PEER_ALGORITHMS
 
-    settings, count = pipeline.federated, len(pipeline.diseases)
+    settings, count = pipeline.federated, len(pipeline.tasks)
     objective = objective_of(settings, torch.empty(count, device="meta"))
     primal = torch.empty(parameters + objective.extra_size, device="meta")
     if settings.algorithm in PEER_ALGORITHMS:
@@ -145,19 +173,20 @@ class _NoComposition:
         return q
 
 
-def render(plan: StudyPlan, pipeline: Pipeline, tables: SiteTables, machine: Machine) -> RenderableType:
+def render(plan: StudyPlan, pipeline: Pipeline, machine: Machine) -> RenderableType:
     """The plan for a terminal."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    mark = "SYNTHETIC hospitals: " if tables.synthetic else ""
+    contents = plan.contents
+    mark = "SYNTHETIC hospitals: " if contents.synthetic else ""
     counts = Table(title=f"{mark}{pipeline.title}", title_justify="left", caption_justify="left")
     counts.caption = "positives/negatives per disease, repeated training rows counted; the rest is missing"
     counts.add_column("client")
-    for name in ("images", "rows", *(TITLES[disease] for disease in pipeline.diseases)):
+    for name in ("images", "rows", *(TITLES.get(task, task) for task in pipeline.tasks)):
         counts.add_column(name, justify="right")
-    for part in (*plan.clients, plan.test):
+    for part in (*contents.clients, contents.test):
         cells = [f"{p}/{n}" for p, n in zip(part.positives, part.negatives, strict=True)]
         counts.add_row(part.name, f"{part.images:,}", f"{part.rows:,}", *cells)
 
@@ -180,15 +209,15 @@ def render(plan: StudyPlan, pipeline: Pipeline, tables: SiteTables, machine: Mac
         "decode what is not cached",
         "",
         "",
-        f"{_images(tables):,}",
+        f"{contents.images:,}",
         "",
         "",
         "",
-        _duration(plan.decode_seconds),
+        _duration(contents.decode_seconds),
     )
     images_1 = plan.pretrain_steps * pipeline.pretrain.batch_size
     work.add_row("stage 1", "1", f"{plan.pretrain_steps:,}", f"{images_1:,}", "", "", "", _duration(stage_1))
-    total = plan.decode_seconds + stage_1
+    total = contents.decode_seconds + stage_1
     evaluations = -(-plan.rounds // pipeline.evaluation.every) * plan.evaluation_seconds
     for k in pipeline.k:
         steps = settings.steps
@@ -212,18 +241,16 @@ def render(plan: StudyPlan, pipeline: Pipeline, tables: SiteTables, machine: Mac
     return Group(counts, work, Text(facts))
 
 
-def _client_plan(name: str, table: SiteTable) -> ClientPlan:
-    labels, repeats = table.labels(), table.frame["repeats"].to_numpy()
-    positives = ((labels == 1) * repeats[:, None]).sum(axis=0)
-    negatives = ((labels == 0) * repeats[:, None]).sum(axis=0)
-    return ClientPlan(name, len(labels), int(repeats.sum()), tuple(map(int, positives)), tuple(map(int, negatives)))
+def _sum(parts: Sequence[ClientPlan]) -> ClientPlan:
+    positives, negatives = (
+        tuple(map(sum, zip(*(getattr(part, name) for part in parts), strict=True)))
+        for name in ("positives", "negatives")
+    )
+    images, rows = (sum(getattr(part, name) for part in parts) for name in ("images", "rows"))
+    return ClientPlan(parts[0].name, images, rows, positives, negatives)
 
 
-def _images(tables: SiteTables) -> int:
-    return sum(len(table.frame) for _, table in tables.clients) + len(tables.test.frame)
-
-
-def _decode_seconds(tables: SiteTables, pipeline: Pipeline) -> float:
+def _decode_seconds(tables: SiteTables) -> float:
     """Estimated seconds to decode everything in one process, from a few images per site; unreadable ones count 0."""
     from chestfed.errors import ImageError
     from chestfed.images.decode import decode

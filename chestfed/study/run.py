@@ -258,13 +258,27 @@ def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> table
     return tables.StudyTable(
         title=pipeline.title,
         model=pipeline.model.title,
-        protocol=f"{pipeline.evaluation.protocol}, {pipeline.evaluation.split} split",
+        protocol=(
+            f"{pipeline.evaluation.protocol}, {pipeline.evaluation.split} split" if pipeline.sites else "test images"
+        ),
         images=len(data.test.labels),
         patients=int(data.test.patients.max()) + 1,
         synthetic=data.synthetic,
         rows=tuple(rows),
         paper=tables.paper_table(pipeline.model.name) if is_paper else None,
+        published=_published(pipeline),
     )
+
+
+def _published(pipeline: Pipeline) -> tables.PublishedRow | None:
+    """The paper's figures for this algorithm and window, if the pipeline holds them."""
+    if pipeline.published is None:
+        return None
+    settings = pipeline.federated
+    for key in (f"{settings.algorithm}, I={settings.window}", settings.algorithm):
+        if key in pipeline.published.auc:
+            return tables.PublishedRow(pipeline.published.source, pipeline.published.auc[key])
+    return None
 
 
 def _write_table(study: Study) -> None:

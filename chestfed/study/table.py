@@ -44,6 +44,14 @@ class Row:
 
 
 @dataclass(frozen=True)
+class PublishedRow:
+    """What a paper printed for the largest K: disease or `mean` -> AUC."""
+
+    source: str
+    auc: dict[str, float]
+
+
+@dataclass(frozen=True)
 class StudyTable:
     """All rows, and what they are over."""
 
@@ -55,6 +63,7 @@ class StudyTable:
     synthetic: bool
     rows: tuple[Row, ...]
     paper: tuple[dict[str, float], ...] | None
+    published: PublishedRow | None = None
 
 
 def make_row(
@@ -110,6 +119,7 @@ def as_json(table: StudyTable) -> dict[str, Any]:
             for row in table.rows
         ],
         "paper": None if table.paper is None else list(table.paper),
+        "published": None if table.published is None else vars(table.published),
     }
 
 
@@ -163,11 +173,13 @@ def render(table: StudyTable) -> RenderableType:
     for row in table.rows:
         cells = [_shown(r.auc, i) for r, i in zip(row.diseases, row.intervals, strict=True)]
         shown.add_row(str(row.k), row.clients[-1], *cells, _shown(row.mean, row.mean_interval))
-        if table.paper is not None:
+        if table.paper is not None or (table.published is not None and row is table.rows[-1]):
             names = [*(result.disease for result in row.diseases), "average"]
             values = [_paper_value(table, row.k, name) for name in names]
             shown.add_row("", "paper", *("" if v is None else f"{v:.4f}" for v in values), style="dim")
     parts: list[RenderableType] = [shown]
+    if table.published is not None:
+        parts.append(Text(f"paper: {table.published.source}"))
     undefined = {
         f"{TITLES.get(r.disease, r.disease)}: {r.reason}" for row in table.rows for r in row.diseases if r.reason
     }
@@ -205,6 +217,8 @@ def _reference_for_synthetic() -> RenderableType:
 
 
 def _paper_value(table: StudyTable, k: int, column: str) -> float | None:
+    if table.published is not None and k == table.rows[-1].k:
+        return table.published.auc.get("mean" if column == "average" else column)
     for row in table.paper or ():
         if row["sources"] == k:
             return row.get(column)
