@@ -9,9 +9,9 @@ LibAUC is not a dependency of chestfed. Fetch it into a folder of its own, witho
 a progress bar that they never call, an empty module stands in during the import where it is not installed. torchvision,
 torch-geometric, ogb and the rest serve LibAUC's data sets, models and samplers, which are not imported.
 
-The comparisons are in libauc_parts/. Everything is written in LibAUC's variables: its alpha is chestfed's plus 1, and its
-loss is chestfed's plus p(1-p). Each line states beforehand whether the two should agree; where one does not turn out as
-stated, the exit status is 1. `--save PATH` writes PATH.json and PATH.md.
+The comparisons are in libauc_parts/. Everything is written in LibAUC's variables: its alpha is chestfed's plus 1, and
+its loss is chestfed's plus p(1-p). Each line states beforehand whether the two should agree; where one does not turn
+out as stated, the exit status is 1. `--save PATH` writes PATH.json and PATH.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import math
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,21 @@ from rich.table import Table
 #: LibAUC's loss and the number of diseases.
 TIMED = (("AUCMLoss", 1), ("MultiLabelAUCMLoss", 1), ("MultiLabelAUCMLoss", 5))
 PARTS = "Parts: 1 AUCMLoss v1, 2 AUCMLoss v2, 3 MultiLabelAUCMLoss, 4 CompositionalAUCLoss and PDSCA, 5 PESG."
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that is shown and saved."""
+
+    circumstances: dict[str, Any]
+    losses: Sequence[Comparison]
+    facts: Sequence[Fact]
+    speeds: Sequence[Speed]
+
+    @property
+    def as_described(self) -> bool:
+        """Whether every line turned out as it states beforehand."""
+        return all(row.same == row.expected for row in self.losses) and all(fact.as_described for fact in self.facts)
 
 
 def main() -> None:
@@ -63,27 +78,27 @@ def main() -> None:
         "cpu": f"{cpu_name()}, one thread",
         "stand_ins": stubs,
     }
-    show(comparisons, facts, speeds, circumstances)
+    report = Report(circumstances, comparisons, facts, speeds)
+    show(report)
     if options.save:
-        save(options.save, comparisons, facts, speeds, circumstances)
-    surprises = [row for row in comparisons if row.same != row.expected]
-    if surprises or not all(fact.as_described for fact in facts):
+        save(options.save, report)
+    if not report.as_described:
         sys.exit("Some lines did not turn out as described here: this LibAUC may be another version than 2.0.1.")
 
 
 Tabular = tuple[str, list[str], list[list[str]]]
 
 
-def tables(comparisons: Sequence[Comparison], facts: Sequence[Fact], speeds: Sequence[Speed]) -> list[Tabular]:
+def tables(report: Report) -> list[Tabular]:
     """Title, heads and cells of the three tables."""
     losses = [
         [row.part, row.libauc, row.chestfed, row.batches]
         + [" / ".join(f"{figure:.0e}" for figure in pair) for pair in zip(*row.differences.values(), strict=True)]
         + [("same" if row.same else "differs") + ("" if row.same == row.expected else " (UNEXPECTED)"), row.why]
-        for row in comparisons
+        for row in report.losses
     ]
     heads = ["part", "LibAUC", "chestfed", "batches", "loss", "by scores", "by a, b", "by alpha", "", "why"]
-    observed = [[fact.part, fact.what, fact.observed, "yes" if fact.as_described else "NO"] for fact in facts]
+    observed = [[fact.part, fact.what, fact.observed, "yes" if fact.as_described else "NO"] for fact in report.facts]
     timed = [
         [
             row.loss,
@@ -93,7 +108,7 @@ def tables(comparisons: Sequence[Comparison], facts: Sequence[Fact], speeds: Seq
             f"{row.chestfed_ms:.3f}",
             f"{row.libauc_over_chestfed:.2f}",
         ]
-        for row in speeds
+        for row in report.speeds
     ]
     return [
         ("Losses: largest absolute differences in float64 / float32, of the loss and of its gradients", heads, losses),
@@ -102,44 +117,30 @@ def tables(comparisons: Sequence[Comparison], facts: Sequence[Fact], speeds: Seq
     ]
 
 
-def show(
-    comparisons: Sequence[Comparison], facts: Sequence[Fact], speeds: Sequence[Speed], circumstances: dict[str, Any]
-) -> None:
+def show(report: Report) -> None:
     console = Console(width=None if sys.stdout.isatty() else 200)
-    for title, heads, rows in tables(comparisons, facts, speeds):
+    for title, heads, rows in tables(report):
         table = Table(*heads, title=title, title_justify="left")
         for row in rows:
             table.add_row(*row)
         console.print(table)
     console.print(PARTS)
-    for key, value in circumstances.items():
+    for key, value in report.circumstances.items():
         console.print(f"{key}: {value}", markup=False)
 
 
-def save(
-    path: Path,
-    comparisons: Sequence[Comparison],
-    facts: Sequence[Fact],
-    speeds: Sequence[Speed],
-    circumstances: dict[str, Any],
-) -> None:
+def save(path: Path, report: Report) -> None:
     """PATH.json with every figure and PATH.md with the tables."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figures = {
-        "losses": [asdict(row) for row in comparisons],
-        "facts": [asdict(row) for row in facts],
-        "speeds": [asdict(row) for row in speeds],
-    }
-    text = json.dumps(without_nan(circumstances | figures), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(without_nan(asdict(report)), indent=2, ensure_ascii=False, allow_nan=False)
     path.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
 
+    about = report.circumstances
     page = io.StringIO()
-    versions = ", ".join(f"{name} {version}" for name, version in circumstances["versions"].items())
-    print(
-        f"# LibAUC beside chestfed\n\n`{circumstances['command']}`\n\n{versions}. {circumstances['cpu']}.\n", file=page
-    )
-    print(f"Stood in for: {', '.join(circumstances['stand_ins']) or 'nothing'}.\n\n{PARTS}\n", file=page)
-    for title, heads, rows in tables(comparisons, facts, speeds):
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    print(f"# LibAUC beside chestfed\n\n`{about['command']}`\n\n{versions}. {about['cpu']}.\n", file=page)
+    print(f"Stood in for: {', '.join(about['stand_ins']) or 'nothing'}.\n\n{PARTS}\n", file=page)
+    for title, heads, rows in tables(report):
         print(f"## {title}\n", file=page)
         for cells in (heads, ["---"] * len(heads), *rows):
             print("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |", file=page)
