@@ -2,8 +2,8 @@
 
 LibAUC is not a dependency of chestfed. Fetch it into a folder of its own, without what it asks for:
 
-    .venv/bin/python -m pip install --target libauc_pkgs --no-deps libauc==2.0.1
-    .venv/bin/python benchmarks/libauc_side_by_side.py --libauc libauc_pkgs --save runs/libauc
+    .venv/bin/python -m pip install --target runs/libauc_pkgs --no-deps libauc==2.0.1
+    .venv/bin/python benchmarks/libauc_side_by_side.py --libauc runs/libauc_pkgs --save runs/libauc
 
 `libauc.losses` and `libauc.optimizers` import tqdm, scikit-learn and scipy. The last two come with chestfed; for tqdm,
 a progress bar that they never call, an empty module stands in during the import where it is not installed. torchvision,

@@ -34,8 +34,8 @@ def import_libauc(folder: Path | None) -> list[str]:
             importlib.import_module(name)
     except ImportError as error:
         sys.exit(
-            f"LibAUC cannot be imported: {error}.\nFetch it with `python -m pip install --target libauc_pkgs --no-deps "
-            "libauc==2.0.1` and pass `--libauc libauc_pkgs`."
+            f"LibAUC cannot be imported: {error}.\nFetch it with `python -m pip install --target runs/libauc_pkgs "
+            "--no-deps libauc==2.0.1` and pass `--libauc runs/libauc_pkgs`."
         )
     if stubs:
         del sys.modules["tqdm"]
