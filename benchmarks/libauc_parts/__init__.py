@@ -1,0 +1,1 @@
+"""Parts of libauc_side_by_side.py."""
