@@ -43,9 +43,9 @@ class Gossip:
 
     def start_node(self, point: Point, signs: Tensor, degrees: Tensor) -> Node:
         """Start at the common point."""
-        largest = torch.clamp(degrees, min=len(degrees))
+        largest = torch.clamp(degrees.to(point.primal), min=len(degrees))
         weights = torch.full_like(largest, 0.5) if self.pairwise else 1 / (1 + largest)
-        return Node(point.primal, point.dual, weights.to(point.primal))
+        return Node(point.primal, point.dual, weights)
 
     def local_round(self, node: Node, gradients: Gradients) -> Node:
         """`window` steps of stochastic gradient descent."""

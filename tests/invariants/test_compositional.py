@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import pytest
 import torch
@@ -18,24 +16,7 @@ from chestfed.objectives.auc_margin import AucMargin
 from chestfed.objectives.compositional import CompositionalAuc
 from tests.invariants import quadratic_composition as composition
 from tests.invariants import quadratic_saddle as saddle
-from tests.invariants.compositional_checks import CHECKS, MUTANTS, start
-from tests.invariants.mutants import mutant_of
-
-
-@pytest.mark.parametrize(("name", "number"), [(name, i) for name in CHECKS for i in range(len(CHECKS[name]))])
-def test_an_algorithm_holds_its_checks(name: str, number: int) -> None:
-    CHECKS[name][number](importlib.import_module(f"chestfed.algorithms.{name}"))
-
-
-@pytest.mark.parametrize(("name", "mutant"), [(name, mutant) for name in MUTANTS for mutant in MUTANTS[name]])
-def test_a_mutant_fails_at_least_one_check(name: str, mutant: str) -> None:
-    module = mutant_of(f"chestfed.algorithms.{name}", *MUTANTS[name][mutant])
-    for check in CHECKS[name]:
-        try:
-            check(module)
-        except AssertionError:
-            return
-    pytest.fail(f"no check noticed: {mutant}")
+from tests.invariants.compositional_checks import start
 
 
 def test_with_the_identity_inside_and_no_memory_of_h_it_is_local_sgdam() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 import torch
 
@@ -12,24 +10,7 @@ from chestfed.algorithms.local_sgdm import LocalSgdm
 from chestfed.algorithms.scaffold import Client, Scaffold, Server
 from chestfed.algorithms.variables import byte_count
 from tests.invariants import quadratic_saddle as saddle
-from tests.invariants.minimisers_checks import CHECKS, MUTANTS, problems, start
-from tests.invariants.mutants import mutant_of
-
-
-@pytest.mark.parametrize(("name", "number"), [(name, i) for name in CHECKS for i in range(len(CHECKS[name]))])
-def test_an_algorithm_holds_its_checks(name: str, number: int) -> None:
-    CHECKS[name][number](importlib.import_module(f"chestfed.algorithms.{name}"))
-
-
-@pytest.mark.parametrize(("name", "mutant"), [(name, mutant) for name in MUTANTS for mutant in MUTANTS[name]])
-def test_a_mutant_fails_at_least_one_check(name: str, mutant: str) -> None:
-    module = mutant_of(f"chestfed.algorithms.{name}", *MUTANTS[name][mutant])
-    for check in CHECKS[name]:
-        try:
-            check(module)
-        except AssertionError:
-            return
-    pytest.fail(f"no check noticed: {mutant}")
+from tests.invariants.minimisers_checks import problems, start
 
 
 def test_without_their_additions_all_are_fedavg() -> None:

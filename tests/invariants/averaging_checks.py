@@ -1,0 +1,125 @@
+"""What must hold for CODA+, CODA and CODASCA with half the messages, as functions of their modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+import numpy as np
+import torch
+
+from chestfed.algorithms import codasca
+from chestfed.algorithms.variables import Point
+from tests.invariants import quadratic_saddle as saddle
+
+WEIGHTS = [0.1, 0.2, 0.3, 0.4]
+WINDOW, LR, DUAL_LR, PROX, ROUNDS = 5, 0.03, 0.02, 0.3, 4
+
+
+def start() -> Point:
+    return Point(torch.tensor([0.5, -1.0, 2.0, 0.3]).double(), torch.tensor([0.2, -0.4]).double())
+
+
+def reference() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """CODA+ in NumPy: the last v and alpha, and the weighted averages over all iterates."""
+    v, alpha = start().primal.numpy(), start().dual.numpy()
+    first, sum_v, sum_alpha = v.copy(), np.zeros_like(v), np.zeros_like(alpha)
+    for _ in range(ROUNDS):
+        ends = []
+        for weight, client in zip(WEIGHTS, saddle.heterogeneous(4), strict=True):
+            x, y = v.copy(), alpha.copy()
+            for _ in range(WINDOW):
+                grad_x, grad_y = client.gradients(x, y)
+                x, y = x - LR * (grad_x + PROX * (x - first)), y + DUAL_LR * grad_y
+                sum_v, sum_alpha = sum_v + weight * x, sum_alpha + weight * y
+            ends.append((x, y))
+        v, alpha = (np.average([end[i] for end in ends], axis=0, weights=WEIGHTS) for i in (0, 1))
+    return v, alpha, sum_v / (ROUNDS * WINDOW), sum_alpha / (ROUNDS * WINDOW)
+
+
+def check_coda_plus_equals_the_numpy_reference(module: ModuleType) -> None:
+    v, alpha, mean_v, mean_alpha = reference()
+    for output, expected in (("last", (v, alpha)), ("average", (mean_v, mean_alpha))):
+        method = module.CodaPlus(WINDOW, LR, DUAL_LR, PROX, output)
+        server, clients = saddle.run(method, saddle.heterogeneous(4), ROUNDS, weights=WEIGHTS, start=start())
+        finals = [method.final_message(client) for client in clients]
+        point = method.stage_output(server, finals, WEIGHTS)
+        np.testing.assert_allclose(point.primal.numpy(), expected[0], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(point.dual.numpy(), expected[1], rtol=0, atol=1e-12)
+
+
+def check_coda_starts_a_stage_at_the_mean_of_the_best_alphas(module: ModuleType) -> None:
+    """With one curvature along alpha at all clients it is the best alpha for the mean problem."""
+    clients = [saddle.Saddle(client.a, client.b, client.m, client.d, np.eye(2)) for client in saddle.heterogeneous(4)]
+    best = [torch.from_numpy(client.m @ start().primal.numpy() - client.d) for client in clients]
+    point = module.Coda(WINDOW, LR, DUAL_LR).restart(start(), best, WEIGHTS)
+    assert torch.equal(point.primal, start().primal)
+    slope = sum(
+        weight * client.gradients(point.primal.numpy(), point.dual.numpy())[1]
+        for weight, client in zip(WEIGHTS, clients, strict=True)
+    )
+    np.testing.assert_allclose(slope, 0, atol=1e-12)
+
+
+def check_the_minimal_messages_give_the_published_iterates(module: ModuleType) -> None:
+    for server_lr in (1.0, 1.3):
+        for dual_lr in (0.02, torch.tensor([0.02, 0.05]).double()):
+            rule = codasca.Codasca(WINDOW, LR, dual_lr, server_lr=server_lr, prox=PROX)
+            problems = saddle.heterogeneous(4)
+            published, _ = saddle.run(rule, problems, 12, weights=WEIGHTS)
+            minimal, _ = saddle.run(module.CodascaMinimal(rule), problems, 12, weights=WEIGHTS)
+            np.testing.assert_allclose(minimal.primal.numpy(), published.primal.numpy(), rtol=0, atol=1e-12)
+            np.testing.assert_allclose(minimal.dual.numpy(), published.dual.numpy(), rtol=0, atol=1e-12)
+
+
+#: module name -> its checks, and its mutants: name -> (text in the source, its replacement).
+CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
+    "coda_plus": [check_coda_plus_equals_the_numpy_reference],
+    "coda": [check_coda_starts_a_stage_at_the_mean_of_the_best_alphas],
+    "codasca_minimal": [check_the_minimal_messages_give_the_published_iterates],
+}
+MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
+    "coda_plus": {
+        "dual descends": ("alpha += self.dual_lr * grad_alpha", "alpha -= self.dual_lr * grad_alpha"),
+        "proximal term is forgotten": ("self.prox * (v - client.reference)", "0 * v"),
+        "proximal term has the wrong sign": ("self.prox * (v - client", "-self.prox * (v - client"),
+        "reference point is the round's start": ("(v - client.reference)", "(v - message.primal)"),
+        "reference point is noise": (
+            "return Client(point.primal,",
+            "return Client(0.1 * torch.randn_like(point.primal),",
+        ),
+        "gradients are clipped": ("(grad_v + self.prox", "(grad_v.clamp(-1, 1) + self.prox"),
+        "the average forgets the earlier rounds": ("client.primal_sum.clone()", "torch.zeros_like(client.primal_sum)"),
+        "the average is divided by the rounds": ("client.steps + self.window", "client.steps + 1"),
+        "the average of alpha is its last": ("dual_sum += alpha", "dual_sum = alpha * (client.steps + self.window)"),
+        "weights are ignored": (
+            "weighted_mean([update.primal for update in updates], weights)",
+            "weighted_mean([update.primal for update in updates], [1 / len(weights)] * len(weights))",
+        ),
+        "one local step too many": ("range(self.window)", "range(self.window + 1)"),
+    },
+    "coda": {
+        "the first client decides": ("weighted_mean(duals, weights)", "duals[0]"),
+        "weights are ignored": ("weighted_mean(duals, weights)", "weighted_mean(duals, [1 / len(duals)] * len(duals))"),
+        "alpha is kept": ("weighted_mean(duals, weights)", "point.dual"),
+        "alpha has the wrong sign": ("weighted_mean(duals, weights)", "-weighted_mean(duals, weights)"),
+    },
+    "codasca_minimal": {
+        "c is derived with the wrong sign": (
+            "(client.last_primal - message.primal) /",
+            "(message.primal - client.last_primal) /",
+        ),
+        "c of alpha is derived with the wrong sign": (
+            "(message.dual - client.last_dual) /",
+            "(client.last_dual - message.dual) /",
+        ),
+        "c forgets the server's step": ("* rule.local_lr * rule.server_lr)", "* rule.local_lr)"),
+        "c of alpha forgets the server's step": ("* rule.dual_lr * rule.server_lr)", "* rule.dual_lr)"),
+        "c is derived one round late": ("if client.rounds > 0:", "if client.rounds > 1:"),
+        "the last broadcast is not kept": (
+            "client.reference, message.primal, message.dual, client.rounds + 1)",
+            "client.reference, client.last_primal, client.last_dual, client.rounds + 1)",
+        ),
+        "c^k is not kept": ("Client(new.c_primal, new.c_dual,", "Client(client.c_primal, client.c_dual,"),
+    },
+}

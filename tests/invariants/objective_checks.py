@@ -1,0 +1,157 @@
+"""What must hold for the objectives, as functions of the modules that implement them, against references in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+import numpy as np
+import torch
+
+P = np.array([0.3, 0.05])
+
+
+def draw() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(4)
+    labels = (rng.random((40, 2)) < 0.3).astype(float)
+    labels[rng.random((40, 2)) < 0.2] = np.nan
+    return rng.normal(size=(40, 2)), labels
+
+
+def check_auc_margin_is_equation_2_image_by_image(module: ModuleType) -> None:
+    logits, labels = draw()
+    a, b, alpha = np.array([0.7, 0.6]), np.array([0.3, 0.2]), np.array([0.4, -0.3])
+    per_disease = []
+    for j in range(2):
+        known = ~np.isnan(labels[:, j])
+        h, y, p = 1 / (1 + np.exp(-logits[known, j])), labels[known, j], P[j]
+        pos, neg = y == 1, y == 0
+        per_disease.append(
+            np.mean(
+                (1 - p) * (h - a[j]) ** 2 * pos
+                + p * (h - b[j]) ** 2 * neg
+                + 2 * (1 + alpha[j]) * (p * h * neg - (1 - p) * h * pos)
+                - p * (1 - p) * alpha[j] ** 2
+            )
+        )
+    extra = torch.from_numpy(np.concatenate([a, b]))
+    found = module.AucMargin(torch.from_numpy(P)).loss(
+        torch.from_numpy(logits), torch.from_numpy(labels), extra, torch.from_numpy(alpha)
+    )
+    np.testing.assert_allclose(float(found), np.mean(per_disease), rtol=1e-12)
+
+
+def check_a_batch_of_one_class_or_without_labels_is_finite(module: ModuleType) -> None:
+    labels = torch.tensor([[0.0, torch.nan], [0.0, torch.nan]]).double()
+    logits = torch.zeros(2, 2, dtype=torch.float64, requires_grad=True)
+    alpha = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    loss = module.AucMargin(torch.from_numpy(P)).loss(logits, labels, torch.ones(4).double(), alpha)
+    loss.backward()
+    assert alpha.grad is not None
+    assert alpha.grad[1] == 0
+    assert torch.isfinite(loss)
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+
+
+def check_the_best_alpha_is_where_the_gradient_is_zero(module: ModuleType) -> None:
+    logits, labels = (torch.from_numpy(part) for part in draw())
+    objective = module.AucMargin(torch.from_numpy(P))
+    best = objective.best_dual(torch.sigmoid(logits), labels, torch.zeros(2).double()).requires_grad_()
+    objective.loss(logits, labels, torch.ones(4).double(), best).backward()
+    np.testing.assert_allclose(best.grad.numpy(), 0, atol=1e-12)
+
+
+def check_ratio_loss_weighs_each_class(module: ModuleType) -> None:
+    logits, labels = draw()
+    ratios = np.array([5.0, 2.0, 0.2, 0.5])
+    per_disease = []
+    for j in range(2):
+        known = ~np.isnan(labels[:, j])
+        z, y = logits[known, j], labels[known, j]
+        weight = 0.7 + 0.3 * np.where(y == 1, ratios[j], ratios[2 + j])
+        per_disease.append(np.mean(weight * (np.log1p(np.exp(z)) - y * z)))
+    found = module.RatioLoss(2, 0.7, 0.3).loss(
+        torch.from_numpy(logits), torch.from_numpy(labels), torch.zeros(0), torch.from_numpy(ratios)
+    )
+    np.testing.assert_allclose(float(found), np.mean(per_disease), rtol=1e-12)
+
+
+def check_ratios_are_those_of_the_gradients(module: ModuleType) -> None:
+    logits, labels = draw()
+    features = np.random.default_rng(5).random((40, 3))
+    slopes = 1 / (1 + np.exp(-logits)) - (labels == 1)
+    expected = []
+    for value in (1, 0):
+        for j in range(2):
+            rows, others = labels[:, j] == value, labels[:, j] == 1 - value
+            own, theirs = (np.abs((slopes[r, j][:, None] * features[r]).mean(axis=0).sum()) for r in (rows, others))
+            expected.append(own / theirs)
+    found = module.class_ratios(*(torch.from_numpy(part) for part in (logits, features, labels)))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
+
+
+def check_cross_entropy_masks_what_is_missing(module: ModuleType) -> None:
+    logits, labels = draw()
+    per_disease = []
+    for j in range(2):
+        known = ~np.isnan(labels[:, j])
+        z, y = logits[known, j], labels[known, j]
+        per_disease.append(np.mean(np.log1p(np.exp(z)) - y * z))
+    none = torch.zeros(0)
+    found = module.CrossEntropy().loss(torch.from_numpy(logits), torch.from_numpy(labels), none, none)
+    np.testing.assert_allclose(float(found), np.mean(per_disease), rtol=1e-12)
+
+
+CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
+    "auc_margin": [
+        check_auc_margin_is_equation_2_image_by_image,
+        check_a_batch_of_one_class_or_without_labels_is_finite,
+        check_the_best_alpha_is_where_the_gradient_is_zero,
+    ],
+    "ratio_loss": [check_ratio_loss_weighs_each_class, check_ratios_are_those_of_the_gradients],
+    "cross_entropy": [check_cross_entropy_masks_what_is_missing],
+}
+MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
+    "auc_margin": {
+        "p and 1-p are swapped at the positives": ("on_positives = (1 - p) *", "on_positives = p *"),
+        "a and b are swapped": ("extra[: p.numel()], extra[p.numel() :]", "extra[p.numel() :], extra[: p.numel()]"),
+        "alpha has the wrong sign": ("(scores - a) ** 2 - 2 * (1 + dual)", "(scores - a) ** 2 - 2 * (1 - dual)"),
+        "the margin is forgotten": ("(scores - b) ** 2 + 2 * (1 + dual)", "(scores - b) ** 2 + 2 * dual"),
+        "alpha's curvature is forgotten": ("- p * (1 - p) * dual**2", "+ 0 * dual"),
+        "alpha's curvature is doubled": ("- p * (1 - p) * dual**2", "- 2 * p * (1 - p) * dual**2"),
+        "missing labels stay in the divisor": (
+            "count = (positive | negative).sum(dim=0)\n\n",
+            "count = 0 * positive.sum(dim=0) + len(labels)\n\n",
+        ),
+        "an empty disease keeps its alpha term": ("torch.where(count > 0, per_disease, 0.0)", "per_disease"),
+        "diseases are summed": ("per_disease, 0.0).mean()", "per_disease, 0.0).sum()"),
+        "the best alpha has the wrong sign": ("torch.where(negative, p * scores", "torch.where(positive, p * scores"),
+        "the best alpha takes all images": (
+            "best = terms.sum(dim=0) / (count.clamp(min=1)",
+            "best = terms.sum(dim=0) / (len(labels)",
+        ),
+    },
+    "ratio_loss": {
+        "the ratios are swapped": (
+            "torch.where(positive, ratios[: self.diseases], ratios[self.diseases :])",
+            "torch.where(negative, ratios[: self.diseases], ratios[self.diseases :])",
+        ),
+        "alpha is forgotten": ("weight = self.alpha + self.beta", "weight = self.beta"),
+        "missing labels count as negative": (
+            "torch.where(positive | negative, weight * terms, 0.0)",
+            "(weight * terms)",
+        ),
+        "R is the inverse": (
+            "of_positives / torch.where(usable, of_negatives, 1.0), 1.0)",
+            "of_negatives / torch.where(usable, of_positives, 1.0), 1.0)",
+        ),
+        "gradients are summed over the images": (" / of_class.sum(dim=0).clamp(min=1)[:, None]", ""),
+        "features are forgotten": ("@ features", "@ torch.ones_like(features)"),
+    },
+    "cross_entropy": {
+        "missing labels count as negative": ("torch.where(known, terms, 0.0)", "terms"),
+        "missing labels stay in the divisor": ("known.sum(dim=0)", "torch.ones_like(known).sum(dim=0)"),
+        "diseases are summed": ("/ count).mean()", "/ count).sum()"),
+    },
+}

@@ -1,0 +1,50 @@
+"""Every module that holds a rule, with the checks that it must hold and the mutants that must fail one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+from tests.invariants import (
+    averaging_checks,
+    codasca_checks,
+    compositional_checks,
+    edge_consensus_checks,
+    gossip_checks,
+    minimisers_checks,
+    objective_checks,
+)
+from tests.invariants.mutants import CODASCA_MUTANTS
+
+Check = Callable[[ModuleType], None]
+
+#: module -> its checks.
+CHECKS: dict[str, list[Check]] = {
+    "algorithms.codasca": codasca_checks.CHECKS,
+    **{f"algorithms.{name}": checks for name, checks in averaging_checks.CHECKS.items()},
+    **{f"algorithms.{name}": checks for name, checks in compositional_checks.CHECKS.items()},
+    **{f"algorithms.{name}": checks for name, checks in minimisers_checks.CHECKS.items()},
+    "algorithms.edge_consensus": edge_consensus_checks.CHECKS,
+    "algorithms.gossip": gossip_checks.CHECKS,
+    **{f"objectives.{name}": checks for name, checks in objective_checks.CHECKS.items()},
+}
+
+#: module -> name of a mutant -> (text in the source, its replacement).
+MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
+    "algorithms.codasca": CODASCA_MUTANTS,
+    **{f"algorithms.{name}": mutants for name, mutants in averaging_checks.MUTANTS.items()},
+    **{f"algorithms.{name}": mutants for name, mutants in compositional_checks.MUTANTS.items()},
+    **{f"algorithms.{name}": mutants for name, mutants in minimisers_checks.MUTANTS.items()},
+    "algorithms.edge_consensus": edge_consensus_checks.MUTANTS,
+    "algorithms.gossip": gossip_checks.MUTANTS,
+    **{f"objectives.{name}": mutants for name, mutants in objective_checks.MUTANTS.items()},
+}
+
+
+def fails(check: Check, module: ModuleType) -> bool:
+    """Whether a check notices; a mutant may also diverge, or not fit the shapes."""
+    try:
+        check(module)
+    except Exception:
+        return True
+    return False
