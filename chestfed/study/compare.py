@@ -154,7 +154,9 @@ def render(comparison: Comparison) -> RenderableType:
             f"{last['images'].mean():,.0f}",
         )
         if label in printed:
-            cells = [printed[str(label)].get(name) for name in (*diseases, *mean)]
+            published = printed[str(label)]
+            names = (*diseases, "mean") if several else ("mean",)
+            cells = [published.get(name) for name in names]
             table.add_row("  paper", *("" if cell is None else f"{cell:.3f}" for cell in cells), style="dim")
     parts: list[RenderableType] = [table]
     if comparison.published is not None:

@@ -218,7 +218,9 @@ def _reference_for_synthetic() -> RenderableType:
 
 def _paper_value(table: StudyTable, k: int, column: str) -> float | None:
     if table.published is not None and k == table.rows[-1].k:
-        return table.published.auc.get("mean" if column == "average" else column)
+        theirs = table.published.auc
+        only = len(table.rows[-1].diseases) == 1
+        return theirs.get("mean" if only or column == "average" else column)
     for row in table.paper or ():
         if row["sources"] == k:
             return row.get(column)

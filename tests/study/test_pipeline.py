@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,19 +11,72 @@ import torch
 
 from chestfed import algorithms
 from chestfed.cli import bundled
+from chestfed.diseases import DISEASES
 from chestfed.errors import ConfigError
 from chestfed.study.catalogue import CATALOGUE, OBJECTIVES
 from chestfed.study.methods import algorithm_of_stage, returned_round
 from chestfed.study.pipeline import AlgorithmName, Federated, ObjectiveName, identity, load_pipeline
 from chestfed.study.plan import bytes_per_client_round
 
-PIPELINES = sorted(bundled("pipelines").glob("*.yaml"))
+PIPELINES = sorted(bundled("pipelines").rglob("*.yaml"))
+PUBLISHED = Path(__file__).parent / "published"
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
 def test_every_pipeline_is_valid_and_its_sites_exist(path: Path) -> None:
     pipeline = load_pipeline(path)
     assert all((path.parent / entry.config).is_file() for entry in pipeline.sites)
+
+
+def published(name: str) -> list[dict[str, str]]:
+    with (PUBLISHED / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_figures_of_table_3_stand_in_its_pipeline() -> None:
+    pipeline = load_pipeline(bundled("pipelines") / "table3_chestxray_ih.yaml")
+    assert pipeline.published is not None
+    names = {"reference": "coda_plus", "CODA+": "coda_plus", "CODASCA": "codasca"}
+    rows = published("table3_chestxray_ih_k16.csv")
+    assert len(rows) == len(pipeline.published.auc) == 5
+    for row in rows:
+        ours = pipeline.published.auc[f"{names[row['method']]}, I={row['window']}"]
+        assert ours == {disease: float(row[disease]) for disease in DISEASES}
+    assert pipeline.k == [16]
+    assert {(s.clients, s.test_fraction, s.validation_fraction) for s in pipeline.sites} == {(4, 0.05, 0.3)}
+
+
+@pytest.mark.parametrize("data", ["cats_vs_dogs", "cifar10", "cifar100", "fashion_mnist", "melanoma", "stl10"])
+def test_the_figures_of_the_compositional_table_1_stand_in_its_pipelines(data: str) -> None:
+    pipeline = load_pipeline(bundled("pipelines") / "compositional" / f"table1_{data}.yaml")
+    assert pipeline.published is not None
+    assert pipeline.comparison is not None
+    assert pipeline.collection is not None
+    title = {"cats_vs_dogs": "CATvsDOG", "fashion_mnist": "FashionMNIST", "melanoma": "Melanoma"}.get(
+        data, data.upper()
+    )
+    rows = {row["method"]: row for row in published("compositional_table1.csv") if row["dataset"] == title}
+    methods = ["LocalSCGDAM", "CoDA", "LocalSGDAM", "LocalSGDM", "LocalSGDM_RL"]
+    for name, method in zip(pipeline.comparison.algorithms, methods, strict=True):
+        for window in pipeline.comparison.windows:
+            found = pipeline.published.auc[f"{name}, I={window}"]["mean"]
+            assert found == float(rows[method][f"auc_p{window}"])
+    assert pipeline.collection.clients == 4
+    assert pipeline.federated.batch_size == {"stl10": 8, "melanoma": 16}.get(data, 32)
+    assert pipeline.model.name == ("densenet121" if data == "melanoma" else "resnet20")
+    assert pipeline.collection.imratio == (None if data == "melanoma" else 0.1)
+
+
+def test_figure_1_holds_the_published_windows() -> None:
+    for row in published("figure1_largest_window.csv"):
+        pipeline = load_pipeline(bundled("pipelines") / "figure1" / f"imagenet_ih_k{row['clients']}.yaml")
+        assert pipeline.published is not None
+        assert pipeline.comparison is not None
+        name = {"CODASCA": "codasca", "CODA+": "coda_plus"}[row["method"]]
+        assert pipeline.published.largest_window[name] == int(row["largest_window"])
+        assert pipeline.comparison.windows == [1, 32, 64, 128, 512, 1024]
+        assert pipeline.k == [int(row["clients"])]
+        assert pipeline.federated.steps == 20000
 
 
 @pytest.mark.parametrize("network", ["densenet121", "densenet161"])
