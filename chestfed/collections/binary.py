@@ -66,6 +66,20 @@ def deal_classes(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[
     return [np.sort(np.concatenate(parts)) for parts in rows]
 
 
+def deal_sorted(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[np.ndarray]:
+    """Rows of each client: those of either label, sorted by class, are cut into `clients` even runs.
+
+    For any number of clients; with more clients than classes, some hold parts of the same class and nothing else.
+    """
+    rows: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    for value in (0, 1):
+        own = np.flatnonzero(labels == value)
+        order = own[np.argsort(classes[own], kind="stable")]
+        for client, part in enumerate(np.array_split(order, clients)):
+            rows[client].append(part)
+    return [np.sort(np.concatenate(parts)) for parts in rows]
+
+
 def deal_at_random(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
     """Rows of each client, dealt by `seed`, positives and negatives evenly."""
     rows: list[list[np.ndarray]] = [[] for _ in range(clients)]

@@ -82,6 +82,8 @@ def load_collection(
 def _deal(entry: CollectionEntry, train: Part, labels: np.ndarray, rows: np.ndarray, seed: int) -> list[np.ndarray]:
     if entry.partition == "classes":
         parts = binary.deal_classes(train.classes[rows], labels[rows], entry.clients)
+    elif entry.partition == "sorted":
+        parts = binary.deal_sorted(train.classes[rows], labels[rows], entry.clients)
     elif train.patients is not None:
         parts = binary.deal_patients(labels[rows], train.patients[rows], entry.clients, seed)
     else:

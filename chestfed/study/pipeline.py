@@ -82,10 +82,10 @@ class CollectionEntry(StrictModel):
     )
     root: str | None = Field(None, description="folder of its files, below the data root; null: its name")
     clients: int = Field(4, ge=1, description="number of clients that the training images are dealt to")
-    partition: Literal["classes", "random"] = Field(
+    partition: Literal["classes", "sorted", "random"] = Field(
         "classes",
-        description="classes: no class is at two clients, the IH construction; random: all alike (by patient, where "
-        "there are patients)",
+        description="classes: no class is at two clients, the IH construction; sorted: even runs of images sorted by "
+        "class, for more clients than classes; random: all alike (by patient, where there are patients)",
     )
     imratio: float | None = Field(
         0.1, gt=0, lt=1, description="share of positives in the training images, by dropping positives; null: as it is"

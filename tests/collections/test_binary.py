@@ -48,6 +48,15 @@ def test_no_class_is_at_two_clients_and_every_client_has_both_labels(clients: in
         binary.deal_classes(CLASSES, LABELS, 6)
 
 
+@pytest.mark.parametrize("clients", [3, 16, 32])
+def test_sorted_runs_are_even_and_hold_few_classes(clients: int) -> None:
+    parts = binary.deal_sorted(CLASSES, LABELS, clients)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(CLASSES)))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 2
+    most = 2 * (-(-5 // clients) + 1)  # of either label the classes of a run, and one more at its border
+    assert max(len(set(CLASSES[part].tolist())) for part in parts) <= most
+
+
 def test_random_parts_are_even_in_number_and_label_and_depend_on_the_seed() -> None:
     parts = binary.deal_at_random(LABELS, 7, 3)
     assert sorted(np.concatenate(parts).tolist()) == list(range(len(CLASSES)))
