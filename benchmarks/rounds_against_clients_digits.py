@@ -1,6 +1,6 @@
-"""Communication rounds to a fixed AUC as the number of clients grows, on handwritten digits with unlike clients.
+r"""Communication rounds to a fixed AUC as the number of clients grows, on handwritten digits with unlike clients.
 
-    .venv/bin/python benchmarks/rounds_against_clients_digits.py \\
+    .venv/bin/python benchmarks/rounds_against_clients_digits.py \
         --save benchmarks/results/rounds_against_clients_digits.json
 
 The digits that come with scikit-learn, 0-4 against 5-9, all training images, each client a run of the images sorted

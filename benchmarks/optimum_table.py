@@ -1,0 +1,123 @@
+"""How close each algorithm comes to the optimum of heterogeneous quadratics, by window, with exact gradients.
+
+    .venv/bin/python benchmarks/optimum_table.py --save benchmarks/results/optimum_table.md
+
+Eight unlike clients (or nodes of a ring) in float64; the optimum is known in closed form, so the figure is the Euclidean
+distance of the last point to it (without a server: of the worst node), after as many rounds as make it settle. The step
+size is the same at all windows, so that what is left of the error is the window's: for methods without correction, theory
+has it grow about in proportion to the window less one (the drift), from zero at a window of 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from chestfed.algorithms.coda_plus import CodaPlus
+from chestfed.algorithms.codasca import Codasca
+from chestfed.algorithms.edge_consensus import EdgeConsensus
+from chestfed.algorithms.fedprox import FedProx
+from chestfed.algorithms.gossip import Gossip
+from chestfed.algorithms.local_scgdam import LocalScgdam
+from chestfed.algorithms.local_sgdam import LocalSgdam
+from chestfed.algorithms.local_sgdm import LocalSgdm
+from chestfed.algorithms.scaffold import Scaffold
+from chestfed.engines.topology import build_graph
+from tests.invariants import quadratic_composition as composition
+from tests.invariants import quadratic_saddle as saddle
+from tests.invariants.edge_consensus_checks import errors, run
+
+WINDOWS = (1, 8, 32, 128)
+LR = 0.005
+
+
+def main() -> None:
+    """Print and save the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--save", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = [
+        "| algorithm | problem | "
+        + " | ".join(f"I = {window}" for window in WINDOWS)
+        + " | growth with I - 1, from 8 |",
+        "|---|---|" + "---:|" * (len(WINDOWS) + 1),
+    ]
+    for name, problem, error_at in rows():
+        found = [error_at(window) for window in WINDOWS]
+        large = [
+            (window - 1, error) for window, error in zip(WINDOWS, found, strict=True) if window > 1 and error > 1e-8
+        ]
+        growth = "" if len(large) < 2 else f"{np.polyfit(*np.log(np.array(large)).T, 1)[0]:.2f}"
+        line = f"| {name} | {problem} | " + " | ".join(f"{error:.1e}" for error in found) + f" | {growth} |"
+        print(line, flush=True)
+        lines.append(line)
+    lines += ["", *edge_consensus()]
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if options.save:
+        head = f"# Distance to the optimum\n\n`python {' '.join(sys.argv)}`; step size {LR}, 8 unlike clients, float64.\n\n"
+        options.save.write_text(head + text, encoding="utf-8")
+
+
+def rounds(window: int) -> int:
+    """Enough for the slowest mode: some 9000 steps, and no fewer than 150 rounds."""
+    return max(150, 9000 // window)
+
+
+def rows() -> list[tuple[str, str, Any]]:
+    """Name, problem and error by window, of the methods with a server."""
+    saddles, minima, composed = saddle.heterogeneous(8), saddle.heterogeneous(8, duals=0), composition.heterogeneous(8)
+
+    def of(make: Any, problems: list[saddle.Saddle]) -> Any:
+        def error(window: int) -> float:
+            method = make(window)
+            server, _ = saddle.run(method, problems, rounds(window))
+            return saddle.distance(method.current(server), problems)
+
+        return error
+
+    def of_composition(window: int) -> float:
+        method = LocalScgdam(window, LR, LR, 0.5, 0.5, 0.5)
+        return composition.distance(method.current(composition.run(method, composed, rounds(window))), composed)
+
+    return [
+        ("CODASCA", "saddle", of(lambda i: Codasca(i, LR, LR), saddles)),
+        ("CODA+", "saddle", of(lambda i: CodaPlus(i, LR, LR, output="last"), saddles)),
+        ("LocalSGDAM", "saddle", of(lambda i: LocalSgdam(i, LR, LR, 0.5, 0.5), saddles)),
+        ("LocalSCGDAM", "composed saddle", of_composition),
+        ("SCAFFOLD", "minimum", of(lambda i: Scaffold(i, LR), minima)),
+        ("FedAvg", "minimum", of(lambda i: FedProx(i, LR), minima)),
+        ("FedProx, mu = 0.1", "minimum", of(lambda i: FedProx(i, LR, 0.1), minima)),
+        ("LocalSGDM, beta = 0.9", "minimum", of(lambda i: LocalSgdm(i, LR / 10, 0.9), minima)),
+    ]
+
+
+def edge_consensus() -> list[str]:
+    """The methods without a server, on a ring of 8."""
+    ring = build_graph("ring", 8)
+    lines = ["| on a ring of 8 | 1 local step | 8 local steps | one random edge per round |", "|---|---:|---:|---:|"]
+    for name, one, eight in (
+        ("PDMM-SGD", EdgeConsensus("pdmm", 1, 8.0), EdgeConsensus("pdmm", 8, 8.0)),
+        ("ADMM-SGD", EdgeConsensus("admm", 1, 8.0), EdgeConsensus("admm", 8, 8.0)),
+        ("gossip SGD, step 0.005", Gossip(1, LR), Gossip(8, LR)),
+    ):
+        pair = Gossip(1, LR, pairwise=True) if isinstance(one, Gossip) else one
+        found = [
+            errors(*run(one, ring, 6000))[0],
+            errors(*run(eight, ring, 3000))[0],
+            errors(*run(pair, ring, 12000, "random_edge"))[0],
+        ]
+        lines.append(f"| {name} | " + " | ".join(f"{error:.1e}" for error in found) + " |")
+    return lines
+
+
+if __name__ == "__main__":
+    main()
