@@ -39,8 +39,10 @@ def resampled_aucs(
 
     Parameters
     ----------
-    scores, labels
-        `[n, J]`; labels in {0, 1, NaN}.
+    scores
+        `[n, J]`, or `[runs, n, J]` for several models at once: the result is then `[runs, resamples, J]`.
+    labels
+        `[n, J]` in {0, 1, NaN}.
     patients
         `[n]`, any values that identify a patient.
 
@@ -50,9 +52,10 @@ def resampled_aucs(
         If a score of a labelled image is NaN.
     """
     _, patient_index = np.unique(patients, return_inverse=True)
-    result = np.full((resamples, scores.shape[1]), np.nan)
-    for j in range(scores.shape[1]):
-        known, positive = _known(scores[:, j], labels[:, j])
+    runs, result = _runs(scores, labels, resamples)
+    for j in range(labels.shape[1]):
+        known = ~np.isnan(labels[:, j])
+        positive = labels[known, j] == 1
         if positive.all() or not positive.any():
             continue
         # The stream is named by the column, not by the disease: the same labels give the same draws.
@@ -62,14 +65,15 @@ def resampled_aucs(
         has_positive[patient[positive]] = True
         strata = [np.flatnonzero(stratum) for stratum in (has_positive, ~has_positive) if stratum.any()]
         # The strata's counts stand side by side, so a patient's place is that in the strata one after the other.
-        place = np.argsort(np.concatenate(strata))
-        pairs = _pairs(scores[known, j], positive, place[patient])
+        place = np.argsort(np.concatenate(strata))[patient]
+        pairs = [_pairs(run[known, j], positive, place) for run in runs]
         step = max(1, _DRAWN // len(positive))
         for start in range(0, resamples, step):
             size = min(step, resamples - start)
             counts = np.concatenate([_drawn(rng, len(stratum), size) for stratum in strata], axis=1)
-            result[start : start + size, j] = _weighted_aucs(pairs, counts)
-    return result
+            for run, of_run in enumerate(pairs):
+                result[run, start : start + size, j] = _weighted_aucs(of_run, counts)
+    return result.reshape(*scores.shape[:-2], *result.shape[1:])
 
 
 def jointly_resampled_aucs(
@@ -80,25 +84,28 @@ def jointly_resampled_aucs(
     The draw has no strata. A resample that lacks one class of a disease has NaN there.
     """
     names, patient = np.unique(patients, return_inverse=True)
-    pairs: list[_Pairs | None] = []
-    for j in range(scores.shape[1]):
-        known, positive = _known(scores[:, j], labels[:, j])
-        one_class = positive.all() or not positive.any()
-        pairs.append(None if one_class else _pairs(scores[known, j], positive, patient[known]))
-    result = np.full((resamples, scores.shape[1]), np.nan)
+    runs, result = _runs(scores, labels, resamples)
+    pairs = []
+    for j in range(labels.shape[1]):
+        known = ~np.isnan(labels[:, j])
+        positive = labels[known, j] == 1
+        if positive.any() and not positive.all():
+            pairs += [(run, j, _pairs(of_run[known, j], positive, patient[known])) for run, of_run in enumerate(runs)]
     rng = numpy_stream(seed, "bootstrap", "joint")
     step = max(1, _DRAWN // len(patient))
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
         counts = _drawn(rng, len(names), size)
-        for j, column in enumerate(pairs):
-            if column is not None:
-                result[start : start + size, j] = _weighted_aucs(column, counts)
-    return result
+        for run, j, column in pairs:
+            result[run, start : start + size, j] = _weighted_aucs(column, counts)
+    return result.reshape(*scores.shape[:-2], *result.shape[1:])
 
 
 def mean_over_diseases(aucs: np.ndarray) -> np.ndarray:
-    """Mean AUC per resample, over the diseases that are defined in any of them: `[resamples]`."""
+    """Mean AUC per resample over the diseases with an AUC in some resample: `[resamples]`.
+
+    NaN in a resample that lacks one of them.
+    """
     defined = ~np.isnan(aucs).all(axis=0)
     return aucs[:, defined].mean(axis=1) if defined.any() else np.full(len(aucs), np.nan)
 
@@ -178,11 +185,14 @@ class _Pairs:
     upto: np.ndarray
 
 
-def _known(score: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    known = ~np.isnan(label)
-    if np.isnan(score[known]).any():
+def _runs(scores: np.ndarray, labels: np.ndarray, resamples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores as `[runs, n, J]`, and an array of NaN for their AUCs, `[runs, resamples, J]`."""
+    if scores.ndim not in (2, 3) or scores.shape[-2:] != labels.shape:
+        raise ValueError(f"scores {scores.shape} do not fit labels {labels.shape}")
+    runs = scores.reshape(-1, *labels.shape)
+    if np.isnan(runs[:, ~np.isnan(labels)]).any():
         raise ValueError("a score of a labelled image is NaN")
-    return known, label[known] == 1
+    return runs, np.full((len(runs), resamples, labels.shape[1]), np.nan)
 
 
 def _pairs(score: np.ndarray, positive: np.ndarray, patient: np.ndarray) -> _Pairs:

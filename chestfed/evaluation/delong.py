@@ -103,44 +103,55 @@ def delong_per_disease(
 
 
 def delong_difference_per_disease(
-    scores_a: np.ndarray, scores_b: np.ndarray, labels: np.ndarray, diseases: Sequence[str], level: float = 0.95
+    runs_a: Sequence[np.ndarray],
+    runs_b: Sequence[np.ndarray],
+    labels: np.ndarray,
+    diseases: Sequence[str],
+    level: float = 0.95,
 ) -> list[DelongDifference]:
-    """Difference b minus a of two score arrays `[n, J]` for the same images, with DeLong's test.
+    """Difference b minus a of two models on the same images, with DeLong's test.
+
+    Parameters
+    ----------
+    runs_a, runs_b
+        Score arrays `[n, J]`, one per seed. The AUC of a model is the mean over its seeds; its variance is that of the
+        contrast of all seeds' AUCs, which have the same labels.
+    labels
+        `[n, J]` in {0, 1, NaN}.
 
     Raises
     ------
     ValueError
-        As `auc_per_disease`, for either score array.
+        As `auc_per_disease`, for any score array.
     """
     quantile = normal_quantile(level)
+    contrast = np.concatenate([np.full(len(runs_a), -1 / len(runs_a)), np.full(len(runs_b), 1 / len(runs_b))])
     results = []
-    columns = zip(
-        labelled_columns(scores_a, labels, diseases), labelled_columns(scores_b, labels, diseases), strict=True
-    )
-    for a, b in columns:
-        counts = (a.positives, a.negatives, a.missing)
-        if a.reason:
-            results.append(DelongDifference(a.disease, None, None, None, None, None, None, None, *counts, a.reason))
+    per_run = [labelled_columns(scores, labels, diseases) for scores in (*runs_a, *runs_b)]
+    for columns in zip(*per_run, strict=True):
+        first = columns[0]
+        name, counts = first.disease, (first.positives, first.negatives, first.missing)
+        if first.reason:
+            results.append(DelongDifference(name, None, None, None, None, None, None, None, *counts, first.reason))
             continue
-        aucs, covariance = auc_covariance(np.stack([a.score, b.score], axis=1), a.positive)
-        difference = float(aucs[1] - aucs[0])
-        three = (float(aucs[0]), float(aucs[1]), difference)
-        contrast = np.array([-1.0, 1.0])
+        aucs, covariance = auc_covariance(np.stack([column.score for column in columns], axis=1), first.positive)
+        auc_a, auc_b = float(aucs[: len(runs_a)].mean()), float(aucs[len(runs_a) :].mean())
+        three = (auc_a, auc_b, auc_b - auc_a)
         variance = float(contrast @ covariance @ contrast)
         if math.isnan(variance):
-            results.append(DelongDifference(a.disease, *three, None, None, None, None, *counts, _too_few(a)))
+            results.append(DelongDifference(name, *three, None, None, None, None, *counts, _too_few(first)))
             continue
         # Equal rankings: the exact variance is 0, the computed one a rounding error of either sign.
         if variance <= 1e-15 * float(np.trace(covariance)):
             variance = 0.0
         width = quantile * math.sqrt(variance)
-        interval = Interval(difference - width, difference + width)
-        z: float | None = difference / math.sqrt(variance) if variance > 0 else 0.0
+        interval = Interval(three[2] - width, three[2] + width)
+        z: float | None = three[2] / math.sqrt(variance) if variance > 0 else 0.0
         reason = ""
-        if variance == 0 and difference != 0:
+        if variance == 0 and three[2] != 0:
             z, reason = None, "no variance in these data"
         p = None if z is None else two_sided(z)
-        results.append(DelongDifference(a.disease, *three, variance, z, p, interval, *counts, reason))
+        results.append(DelongDifference(name, *three, variance, z, p, interval, *counts, reason))
     return results
 
 

@@ -86,7 +86,7 @@ def test_what_is_undefined_is_null_with_a_reason() -> None:
     assert (one.variance, one.normal, one.reason) == (None, None, "one positive image: no variance")
     assert (none.auc, none.missing, none.reason) == (None, 1, "no positive image")
     assert (perfect.auc, perfect.variance, perfect.logit, perfect.reason) == (1, 0, None, "the logit of an AUC of 1")
-    differences = delong_difference_per_disease(scores, -scores, labels, ["edema", "atelectasis", "cardiomegaly"])
+    differences = delong_difference_per_disease([scores], [-scores], labels, ["edema", "atelectasis", "cardiomegaly"])
     assert [(d.p, d.reason) for d in differences] == [
         (None, "one positive image: no variance"),
         (None, "no positive image"),
@@ -107,8 +107,8 @@ def cases() -> st.SearchStrategy[tuple[np.ndarray, np.ndarray, np.ndarray]]:
 @given(cases())
 def test_swapping_the_models_flips_the_sign_and_nothing_else(case: tuple[np.ndarray, ...]) -> None:
     a, b, labels = case
-    (one,) = delong_difference_per_disease(a, b, labels, ["edema"])
-    (other,) = delong_difference_per_disease(b, a, labels, ["edema"])
+    (one,) = delong_difference_per_disease([a], [b], labels, ["edema"])
+    (other,) = delong_difference_per_disease([b], [a], labels, ["edema"])
     assert one.reason == other.reason
     if one.z is not None and other.z is not None and one.interval and other.interval:
         assert one.difference == -other.difference  # type: ignore[operator]
@@ -122,12 +122,23 @@ def test_swapping_the_models_flips_the_sign_and_nothing_else(case: tuple[np.ndar
 def test_a_monotone_change_of_the_scores_changes_nothing(case: tuple[np.ndarray, ...], change: np.ufunc) -> None:
     a, b, labels = case
     assert delong_per_disease(change(a), labels, ["edema"]) == delong_per_disease(a, labels, ["edema"])
-    changed = delong_difference_per_disease(change(a), b, labels, ["edema"])
-    assert changed == delong_difference_per_disease(a, b, labels, ["edema"])
+    changed = delong_difference_per_disease([change(a)], [b], labels, ["edema"])
+    assert changed == delong_difference_per_disease([a], [b], labels, ["edema"])
 
 
 def test_equal_rankings_differ_by_nothing() -> None:
     rng = np.random.default_rng(0)
     labels, scores = (rng.random((50, 1)) < 0.4).astype(float), rng.normal(size=(50, 1))
-    (found,) = delong_difference_per_disease(scores, np.exp(scores), labels, ["edema"])
+    (found,) = delong_difference_per_disease([scores], [np.exp(scores)], labels, ["edema"])
     assert (found.difference, found.variance, found.z, found.p) == (0, 0, 0, 1)
+
+
+def test_several_seeds_are_one_contrast_of_all_their_aucs() -> None:
+    rng = np.random.default_rng(4)
+    labels = (rng.random((60, 1)) < 0.4).astype(float)
+    seeds = [rng.normal(size=(60, 1)) + k * 0.3 * labels for k in range(5)]
+    (found,) = delong_difference_per_disease(seeds[:2], seeds[2:], labels, ["edema"])
+    aucs, covariance = by_definition(np.concatenate(seeds, axis=1), labels[:, 0] == 1)
+    contrast = np.array([-1 / 2, -1 / 2, 1 / 3, 1 / 3, 1 / 3])
+    assert found.difference == pytest.approx(contrast @ aucs)
+    assert found.variance == pytest.approx(contrast @ covariance @ contrast)
