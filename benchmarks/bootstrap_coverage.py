@@ -123,7 +123,8 @@ def simulate(variant: str, part: int, options: argparse.Namespace) -> dict[str, 
             continue  # an interval needs two positive images
         separate = bootstrap.resampled_aucs(scores, labels, patients, options.resamples, number)
         joint = bootstrap.jointly_resampled_aucs(scores, labels, patients, options.resamples, number)
-        smaller = int(bootstrap.smaller_strata(labels, patients)[0])
+        smaller = int(bootstrap.units_per_disease(labels, patients)[0])
+        units = bootstrap.units_of_mean(labels, patients)
         (delong, *_) = delong_per_disease(scores[0], labels, NAMES)
         (difference, *_) = delong_difference_per_disease([scores[0]], [scores[1]], labels, NAMES)
         aucs = [result.auc for result in auc_per_disease(scores[0], labels, NAMES)]
@@ -136,13 +137,16 @@ def simulate(variant: str, part: int, options: argparse.Namespace) -> dict[str, 
         see("mean AUC: separate draws, percentile", bootstrap.interval(of_mean), options.auc)
         of_mean = bootstrap.mean_over_diseases(joint[0])
         see("mean AUC: joint draws, percentile", bootstrap.interval(of_mean), options.auc)
-        see("mean AUC: joint draws, auc_interval", bootstrap.auc_interval(np.mean(aucs), of_mean), options.auc)
-        see("difference: bootstrap, percentile", bootstrap.interval(separate[1, :, 0] - separate[0, :, 0]), 0)
+        see("mean AUC: joint draws, auc_interval", bootstrap.auc_interval(np.mean(aucs), of_mean, units), options.auc)
+        of_one = separate[1, :, 0] - separate[0, :, 0]
+        see("difference: bootstrap, percentile", bootstrap.interval(of_one), 0)
+        see("difference: bootstrap, expanded percentile", bootstrap.interval(of_one, units=smaller), 0)
         see("difference: DeLong", difference.interval, 0)
         of_mean = bootstrap.mean_over_diseases(separate[1] - separate[0])
         see("mean difference: separate draws, percentile", bootstrap.interval(of_mean), 0)
         of_mean = bootstrap.mean_over_diseases(joint[1] - joint[0])
         see("mean difference: joint draws, percentile", bootstrap.interval(of_mean), 0)
+        see("mean difference: joint draws, expanded percentile", bootstrap.interval(of_mean, units=units), 0)
     return tallies
 
 

@@ -10,9 +10,11 @@ needs the same patients for all of them (`jointly_resampled_aucs`). With separat
 narrow.
 
 With few positive patients the percentile interval of an AUC is too short: at 202 images, 10% positive, it covers the
-truth in 91% of test sets, not 95% (`benchmarks/bootstrap_coverage.py`). Two reasons. The bootstrap's variance of a
-mean of m draws lacks the factor m / (m - 1), and some m = 20 positive patients carry nearly all of it; and the AUC's
-distribution is skewed to the left, which the percentile interval turns the wrong way round. `auc_interval` mends both.
+truth in 92% of test sets, not 95%, and in 89% with two images per patient (`benchmarks/bootstrap_coverage.py`). Two
+reasons. The m = 20 positive patients carry nearly all of the variance; drawn from themselves they show (m - 1) / m of
+it, and their own spread is uncertain, which is what Student's t is for. And the AUC's distribution is skewed to the
+left, which the percentile interval turns the wrong way round. `auc_interval` mends both; for a difference of AUCs,
+which is hardly skewed, `interval` with `units` mends the first.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chestfed.evaluation.interval import Interval, around_logit, normal_quantile, student_quantile
+from chestfed.evaluation.interval import Interval, around_logit, expanded_level, normal_quantile, student_quantile
 from chestfed.randomness import numpy_stream
 
 #: Weights drawn by one call of the generator. Part of the random stream: another value gives other resamples, as soon
@@ -110,11 +112,16 @@ def mean_over_diseases(aucs: np.ndarray) -> np.ndarray:
     return aucs[:, defined].mean(axis=1) if defined.any() else np.full(len(aucs), np.nan)
 
 
-def interval(values: np.ndarray, level: float = 0.95) -> Interval | None:
-    """Percentile interval of resampled values; None if fewer than two are defined."""
+def interval(values: np.ndarray, level: float = 0.95, units: int | None = None) -> Interval | None:
+    """Percentile interval of resampled values; with `units`, at the level that `expanded_level` gives for them.
+
+    None if fewer than two values are defined, or there is one unit.
+    """
     values = values[~np.isnan(values)]
-    if len(values) < 2:
+    if len(values) < 2 or (units is not None and units < 2):
         return None
+    if units is not None:
+        level = expanded_level(level, units)
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high))
 
@@ -134,7 +141,7 @@ def auc_interval(auc: float, values: np.ndarray, units: int | None = None, level
     values
         Its resampled values, `[resamples]`; NaN is left out.
     units
-        m: patients in the smaller stratum, see `smaller_strata`. None for many (a normal quantile and no factor).
+        m: `units_per_disease`, or `units_of_mean` for a mean. None for many (a normal quantile and no factor).
 
     Returns
     -------
@@ -154,17 +161,22 @@ def auc_interval(auc: float, values: np.ndarray, units: int | None = None, level
     return around_logit(auc, width)
 
 
-def smaller_strata(labels: np.ndarray, patients: np.ndarray) -> np.ndarray:
-    """Patients with a positive image, or those without, whichever are fewer: int `[J]`.
+def units_per_disease(labels: np.ndarray, patients: np.ndarray) -> np.ndarray:
+    """Patients with a positive image, or those with a negative one, whichever are fewer: int `[J]`.
 
-    If every labelled patient has a positive image, or none has, the number of labelled patients.
+    They carry most of the AUC's variance, so they are what an interval's degrees of freedom count.
     """
-    result = np.zeros(labels.shape[1], int)
-    for j in range(labels.shape[1]):
-        every = len(np.unique(patients[~np.isnan(labels[:, j])]))
-        with_positive = len(np.unique(patients[labels[:, j] == 1]))
-        result[j] = min(with_positive, every - with_positive) or every
-    return result
+    counts = [[len(np.unique(patients[column == value])) for value in (0, 1)] for column in labels.T]
+    return np.array(counts, int).reshape(-1, 2).min(axis=1)
+
+
+def units_of_mean(labels: np.ndarray, patients: np.ndarray) -> int:
+    """Patients with a positive image of any disease, or those with a negative one, whichever are fewer.
+
+    Diseases of one class only do not count; 0 if there is no other.
+    """
+    defined = (labels == 0).any(axis=0) & (labels == 1).any(axis=0)
+    return min(len(np.unique(patients[(labels[:, defined] == value).any(axis=1)])) for value in (0, 1))
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from chestfed.evaluation.auc import auc_per_disease
-from chestfed.evaluation.bootstrap import interval, jointly_resampled_aucs, mean_over_diseases, resampled_aucs
+from chestfed.evaluation.bootstrap import (
+    interval,
+    jointly_resampled_aucs,
+    mean_over_diseases,
+    resampled_aucs,
+    units_per_disease,
+    units_of_mean,
+)
 from chestfed.evaluation.delong import delong_difference_per_disease
-from chestfed.evaluation.interval import Interval
+from chestfed.evaluation.interval import Interval, expanded_p
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,8 @@ class DiseaseDifference:
     Attributes
     ----------
     interval, p
-        From the patient-clustered bootstrap: percentile interval, and the p value of `two_sided_p`.
+        From the patient-clustered bootstrap: percentile interval, expanded where few patients are positive (or
+        negative), and the p value of `two_sided_p`, which goes with it.
     p_holm
         p after Holm's correction over the diseases of the comparison (or of several, see `holm_over_comparisons`).
     z, delong_p, delong_p_holm
@@ -108,7 +116,8 @@ def compare(
     for scores in runs:
         auc_per_disease(scores, a.labels, diseases)  # refuses what is no score or label, and says which
     separate = _difference(resampled_aucs(runs, a.labels, a.patients, resamples, seed), seeds_a)
-    joint = jointly_resampled_aucs(runs, a.labels, a.patients, resamples, seed)
+    joint = _difference(jointly_resampled_aucs(runs, a.labels, a.patients, resamples, seed), seeds_a)
+    units = units_per_disease(a.labels, a.patients)
 
     found = []
     for j, delong in enumerate(delong_difference_per_disease(a.scores, b.scores, a.labels, diseases, level)):
@@ -118,8 +127,8 @@ def compare(
                 delong.auc_a,
                 delong.auc_b,
                 delong.difference,
-                interval(separate[:, j], level),
-                two_sided_p(separate[:, j]),
+                interval(separate[:, j], level, int(units[j])),
+                two_sided_p(separate[:, j], int(units[j])),
                 None,
                 delong.z,
                 delong.p,
@@ -130,22 +139,28 @@ def compare(
                 delong.reason,
             )
         )
-    mean = _mean(found, _difference(joint, seeds_a), level)
+    mean = _mean(found, joint, units_of_mean(a.labels, a.patients), level)
     (comparison,) = holm_over_comparisons([Comparison(tuple(found), mean, resamples)])
     return comparison
 
 
-def two_sided_p(differences: np.ndarray) -> float | None:
-    """Two-sided p value of no difference, from resampled differences `[resamples]`; None if none is defined.
+def two_sided_p(differences: np.ndarray, units: int | None = None) -> float | None:
+    """Two-sided p value of no difference, from resampled differences `[resamples]`.
 
-    p = min(1, 2 (1 + min(#{d <= 0}, #{d >= 0})) / (R + 1)), with R the resamples that are not NaN: the level at which
-    the percentile interval first holds 0. The added ones keep it above 0; the least is 2 / (R + 1).
+    tail = (1 + min(#{d <= 0}, #{d >= 0})) / (R + 1), with R the resamples that are not NaN; the added ones keep it
+    above 0. p = min(1, 2 tail) is the level at which the percentile interval first holds 0. With `units` the interval
+    is the expanded one, and p = `expanded_p` of the tail and the units.
+
+    None if no difference is defined, or there is one unit.
     """
     differences = differences[~np.isnan(differences)]
-    if not len(differences):
+    if not len(differences) or (units is not None and units < 2):
         return None
     fewer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    return min(1.0, 2 * (1 + fewer) / (len(differences) + 1))
+    tail = (1 + fewer) / (len(differences) + 1)
+    if tail >= 0.5:
+        return 1.0
+    return 2 * tail if units is None else expanded_p(tail, units)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -195,10 +210,11 @@ def _difference(aucs: np.ndarray, seeds_a: int) -> np.ndarray:
     return aucs[seeds_a:].mean(axis=0) - aucs[:seeds_a].mean(axis=0)
 
 
-def _mean(differences: Sequence[DiseaseDifference], resampled: np.ndarray, level: float) -> MeanDifference:
+def _mean(differences: Sequence[DiseaseDifference], resampled: np.ndarray, units: int, level: float) -> MeanDifference:
     pairs = [(d.auc_a, d.auc_b) for d in differences if d.auc_a is not None and d.auc_b is not None]
     if not pairs:
         return MeanDifference(None, None, None, None, None)
     mean_a, mean_b = (float(value) for value in np.mean(pairs, axis=0))
     of_mean = mean_over_diseases(resampled)
-    return MeanDifference(mean_a, mean_b, mean_b - mean_a, interval(of_mean, level), two_sided_p(of_mean))
+    between, p = interval(of_mean, level, units), two_sided_p(of_mean, units)
+    return MeanDifference(mean_a, mean_b, mean_b - mean_a, between, p)

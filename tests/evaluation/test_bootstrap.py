@@ -143,10 +143,12 @@ def test_a_score_that_is_nan_is_refused_if_its_label_is_known() -> None:
             resample(np.array([[np.nan], [2.0], [1.0]]), labels, patients, 3, seed=0)
 
 
-def test_the_smaller_stratum_counts_patients_not_images() -> None:
+def test_the_units_are_patients_not_images_of_the_rarer_class() -> None:
     labels = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 0], [np.nan, 1, 0], [0, 1, 0.0]])
     patients = np.array(["a", "a", "a", "b", "c"])
-    assert bootstrap.smaller_strata(labels, patients).tolist() == [1, 3, 3]
+    assert bootstrap.units_per_disease(labels, patients).tolist() == [1, 1, 0]
+    assert bootstrap.units_of_mean(labels, patients) == 2  # of the first two diseases: a, b, c positive, a, c negative
+    assert bootstrap.units_of_mean(labels[:, 2:], patients) == 0
 
 
 def test_the_interval_of_an_auc_is_the_formula_on_the_logit_scale() -> None:
@@ -166,6 +168,15 @@ def test_an_auc_without_spread_has_one_point_and_one_positive_patient_no_interva
     assert bootstrap.auc_interval(0.8, np.array([0.7, 0.8]), units=1) is None
     assert bootstrap.auc_interval(0.8, np.array([0.7, np.nan]), units=5) is None
     assert bootstrap.interval(np.array([0.7, np.nan])) is None
+    assert bootstrap.interval(np.array([0.7, 0.8]), units=1) is None
+
+
+def test_a_percentile_interval_is_expanded_for_few_units() -> None:
+    values = np.linspace(0, 1, 10_001)
+    assert bootstrap.interval(values) == bootstrap.Interval(pytest.approx(0.025), pytest.approx(0.975))
+    # t(0.975, 19) = 2.0930241, times sqrt(20 / 19) is 2.1473974, and Phi(-2.1473974) = 0.0158805.
+    found = bootstrap.interval(values, units=20)
+    assert found == bootstrap.Interval(pytest.approx(0.0158805, abs=1e-6), pytest.approx(1 - 0.0158805, abs=1e-6))
 
 
 def test_the_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
