@@ -18,8 +18,8 @@ from chestfed.evaluation.bootstrap import (
     jointly_resampled_aucs,
     mean_over_diseases,
     resampled_aucs,
-    units_per_disease,
     units_of_mean,
+    units_per_disease,
 )
 from chestfed.evaluation.delong import delong_difference_per_disease
 from chestfed.evaluation.interval import Interval, expanded_p
@@ -111,10 +111,9 @@ def compare(
         If the runs differ in labels or patients, a run has no seed, or scores do not fit the labels.
     """
     _same_images(a, b)
-    runs = np.stack([*a.scores, *b.scores])
-    seeds_a = len(a.scores)
-    for scores in runs:
+    for scores in (*a.scores, *b.scores):
         auc_per_disease(scores, a.labels, diseases)  # refuses what is no score or label, and says which
+    runs, seeds_a = np.stack([*a.scores, *b.scores]), len(a.scores)
     separate = _difference(resampled_aucs(runs, a.labels, a.patients, resamples, seed), seeds_a)
     joint = _difference(jointly_resampled_aucs(runs, a.labels, a.patients, resamples, seed), seeds_a)
     units = units_per_disease(a.labels, a.patients)
@@ -136,7 +135,7 @@ def compare(
                 delong.positives,
                 delong.negatives,
                 delong.missing,
-                delong.reason,
+                delong.reason or ("one patient with an image of a class: no interval" if units[j] < 2 else ""),
             )
         )
     mean = _mean(found, joint, units_of_mean(a.labels, a.patients), level)

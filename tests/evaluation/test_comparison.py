@@ -122,6 +122,18 @@ def test_labels_missing_in_both_are_equal_and_a_disease_of_one_class_is_null_and
     assert compare(a, Run(b.scores, a.labels, b.patients), NAMES, 50).mean.p is None
 
 
+def test_one_positive_patient_with_several_images_has_a_difference_but_no_interval() -> None:
+    a, b = runs()
+    labels = np.zeros((80, 2))
+    labels[:30] = 1
+    patients = np.append(np.zeros(30, int), np.arange(50))
+    found = compare(Run(a.scores, labels, patients), Run(b.scores, labels, patients), NAMES, 50)
+    for difference in found.diseases:
+        assert difference.difference is not None
+        assert (difference.interval, difference.p, difference.p_holm) == (None, None, None)
+        assert difference.reason == "one patient with an image of a class: no interval"
+
+
 def test_the_p_value_by_hand() -> None:
     # 9 resamples, 1 at or below 0: 2 (1 + 1) / 10.
     assert two_sided_p(np.array([-1, 1, 1, 1, 1, 1, 1, 1, 1, np.nan])) == pytest.approx(0.4)
