@@ -14,9 +14,10 @@ truth in 92% of test sets, not 95%, and in 89% with two images per patient (`ben
 reasons. The m = 20 positive patients carry nearly all of the variance; drawn from themselves they show (m - 1) / m of
 it, and their own spread is uncertain, which is what Student's t is for. And the AUC's distribution is skewed to the
 left, which the percentile interval turns the wrong way round. `auc_interval` mends both; for a difference of AUCs,
-which is hardly skewed, `interval` with `units` mends the first. They cover in 94 to 96% of such test sets. A limit: with
-ten positive images and an AUC of 0.95, `auc_interval` covers in 92 to 96% (the percentile interval in 77 to 78%), since
-some of these test sets have no wrong pair and show no uncertainty at all.
+which is hardly skewed, `interval` with `units` mends the first. They cover in 94 to 96% of such test sets.
+
+A limit: with ten positive images and an AUC of 0.95, `auc_interval` covers in 92 to 96% (the percentile interval in 77
+to 78%), partly because some of these test sets have no wrong pair and so show no uncertainty at all.
 """
 
 from __future__ import annotations
