@@ -4,7 +4,8 @@
 
 Each seed is one whole study (`chestfed study --set seed=S`), so finished ones are found again. The difference is
 paired: the same test images under both models, averaged over the seeds; its interval is a patient-clustered bootstrap
-over the test patients, for these trained models. The spread over seeds is given apart.
+over the test patients, for these trained models, and p is corrected by Holm's method over the diseases. The spread
+over seeds is given apart.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import numpy as np
 import pandas as pd
 
 from chestfed.diseases import DISEASES, TITLES
-from chestfed.evaluation.bootstrap import Interval, paired_difference
+from chestfed.evaluation.comparison import Run, compare
+from chestfed.evaluation.interval import Interval
 from chestfed.study.run import software_versions
 
 
@@ -79,21 +81,33 @@ def summarise(folders: list[Path]) -> dict:
             f"{TITLES[d]} {m:.3f}±{s:.3f}" for d, m, s in zip(DISEASES, aucs.mean(0), aucs.std(0), strict=True)
         )
         lines.append(f"K={k}  mean {aucs.mean():.3f} (seeds {', '.join(f'{row.mean():.3f}' for row in aucs)})  {cells}")
-    difference, intervals, mean, mean_interval = paired_difference(scores[ks[0]], scores[ks[-1]], labels, patients)
-    lines.append(f"K={ks[-1]} minus K={ks[0]}: mean {mean:+.3f} {shown(mean_interval)}")
-    lines += [f"  {TITLES[d]} {v:+.3f} {shown(i)}" for d, v, i in zip(DISEASES, difference, intervals, strict=True)]
+    few, many = (Run(scores[k], labels, patients) for k in (ks[0], ks[-1]))
+    found = compare(few, many, DISEASES)
+    mean = found.mean
+    lines.append(f"K={ks[-1]} minus K={ks[0]}: mean {shown(mean.difference, mean.interval, mean.p)}")
+    lines += [f"  {TITLES[d.disease]} {shown(d.difference, d.interval, d.p_holm)}" for d in found.diseases]
     return {
         "synthetic": tables[0]["synthetic"],
         "lines": lines,
         "auc_per_k_seed_disease": per_k,
-        "difference": difference.tolist(),
-        "difference_of_means": mean,
-        "interval_of_means": None if mean_interval is None else [mean_interval.low, mean_interval.high],
+        "difference": [d.difference for d in found.diseases],
+        "interval": [pair(d.interval) for d in found.diseases],
+        "p_holm": [d.p_holm for d in found.diseases],
+        "difference_of_means": mean.difference,
+        "interval_of_means": pair(mean.interval),
+        "p_of_means": mean.p,
     }
 
 
-def shown(interval: Interval | None) -> str:
-    return "" if interval is None else f"[{interval.low:+.3f}, {interval.high:+.3f}]"
+def shown(difference: float | None, interval: Interval | None, p: float | None) -> str:
+    if difference is None:
+        return "-"
+    between = "" if interval is None else f" [{interval.low:+.3f}, {interval.high:+.3f}]"
+    return f"{difference:+.3f}{between}" + ("" if p is None else f" p={p:.3f}")
+
+
+def pair(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [interval.low, interval.high]
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from chestfed.evaluation.columns import labelled_columns
+
 
 @dataclass(frozen=True)
 class DiseaseAuc:
@@ -26,25 +28,15 @@ def auc_per_disease(scores: np.ndarray, labels: np.ndarray, diseases: Sequence[s
     Raises
     ------
     ValueError
-        If a score of a labelled image is NaN, or the shapes differ.
+        If a score of a labelled image is NaN, a label is another number, or the shapes differ.
     """
     from sklearn.metrics import roc_auc_score
 
-    if scores.shape != labels.shape or scores.shape[1] != len(diseases):
-        raise ValueError(f"scores {scores.shape} and labels {labels.shape} do not fit {len(diseases)} diseases")
     results = []
-    for j, disease in enumerate(diseases):
-        known = ~np.isnan(labels[:, j])
-        truth, score = labels[known, j], scores[known, j]
-        if np.isnan(score).any():
-            raise ValueError(f"scores of {disease} contain NaN")
-        positives = int((truth == 1).sum())
-        negatives = len(truth) - positives
-        reason = ""
-        if positives == 0 or negatives == 0:
-            reason = "no positive image" if positives == 0 else "no negative image"
-        auc = None if reason else float(roc_auc_score(truth, score))
-        results.append(DiseaseAuc(disease, auc, positives, negatives, int((~known).sum()), reason))
+    for column in labelled_columns(scores, labels, diseases):
+        auc = None if column.reason else float(roc_auc_score(column.positive, column.score))
+        counts = (column.positives, column.negatives, column.missing)
+        results.append(DiseaseAuc(column.disease, auc, *counts, column.reason))
     return results
 
 

@@ -1,29 +1,40 @@
-"""Patient-clustered, stratified bootstrap of the AUC, vectorised over resamples.
+"""Patient-clustered bootstrap of the AUC, vectorised over resamples.
 
-Images of one patient are not independent, so patients are drawn, not images. Patients are drawn within two
-strata (with and without a positive image of the disease), so that every resample has both classes. The draws
-depend on the seed, the labels and the patients only: two score vectors get the same resamples, which is what a
-paired comparison needs.
+Images of one patient are not independent, so patients are drawn, not images. The draws depend on the seed, the
+labels and the patients only: two score arrays get the same resamples, which is what a paired comparison needs.
+
+There are two ways to draw. For the AUC of one disease, patients are drawn within two strata (with and without a
+positive image of the disease), so that every resample has both classes (`resampled_aucs`). The strata differ between
+diseases, and so do the draws; the diseases share images, and their AUCs are correlated, so the mean over diseases
+needs the same patients for all of them (`jointly_resampled_aucs`). With separate draws its interval would be too
+narrow.
+
+With few positive patients the percentile interval of an AUC is too short: at 202 images, 10% positive, it covers the
+truth in 92% of test sets, not 95%, and in 89% with two images per patient (`benchmarks/bootstrap_coverage.py`). Two
+reasons. The m = 20 positive patients carry nearly all of the variance; drawn from themselves they show (m - 1) / m of
+it, and their own spread is uncertain, which is what Student's t is for. And the AUC's distribution is skewed to the
+left, which the percentile interval turns the wrong way round. `auc_interval` mends both; for a difference of AUCs,
+which is hardly skewed, `interval` with `units` mends the first. They cover in 94 to 96% of such test sets.
+
+A limit: with ten positive images and an AUC of 0.95, `auc_interval` covers in 92 to 96% (the percentile interval in 77
+to 78%), partly because some of these test sets have no wrong pair and so show no uncertainty at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from chestfed.evaluation.interval import Interval, around_logit, expanded_level, normal_quantile, student_quantile
 from chestfed.randomness import numpy_stream
 
-_CHUNK = 4_000_000  # weights held at a time (float64), about 32 MB each
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A percentile interval."""
-
-    low: float
-    high: float
+#: Weights drawn by one call of the generator. Part of the random stream: another value gives other resamples, as soon
+#: as there are more weights than this (images times resamples).
+_DRAWN = 4_000_000
+#: Weights of images worked on at a time; they fit the processor's cache. Changes no result.
+_HELD = 2**18
 
 
 def resampled_aucs(
@@ -33,106 +44,199 @@ def resampled_aucs(
 
     Parameters
     ----------
-    scores, labels
-        `[n, J]`; labels in {0, 1, NaN}.
+    scores
+        `[n, J]`, or `[runs, n, J]` for several models at once: the result is then `[runs, resamples, J]`.
+    labels
+        `[n, J]` in {0, 1, NaN}.
     patients
         `[n]`, any values that identify a patient.
+
+    Raises
+    ------
+    ValueError
+        If a score of a labelled image is NaN.
     """
     _, patient_index = np.unique(patients, return_inverse=True)
-    result = np.full((resamples, scores.shape[1]), np.nan)
-    for j in range(scores.shape[1]):
+    runs, result = _runs(scores, labels, resamples)
+    for j in range(labels.shape[1]):
         known = ~np.isnan(labels[:, j])
         positive = labels[known, j] == 1
         if positive.all() or not positive.any():
             continue
         # The stream is named by the column, not by the disease: the same labels give the same draws.
         rng = numpy_stream(seed, "bootstrap", j)
-        result[:, j] = _column(scores[known, j], positive, patient_index[known], resamples, rng)
-    return result
+        names, patient = np.unique(patient_index[known], return_inverse=True)
+        has_positive = np.zeros(len(names), bool)
+        has_positive[patient[positive]] = True
+        strata = [np.flatnonzero(stratum) for stratum in (has_positive, ~has_positive) if stratum.any()]
+        # The strata's counts stand side by side, so a patient's place is that in the strata one after the other.
+        place = np.argsort(np.concatenate(strata))[patient]
+        pairs = [_pairs(run[known, j], positive, place) for run in runs]
+        step = max(1, _DRAWN // len(positive))
+        for start in range(0, resamples, step):
+            size = min(step, resamples - start)
+            counts = np.concatenate([_drawn(rng, len(stratum), size) for stratum in strata], axis=1)
+            for run, of_run in enumerate(pairs):
+                result[run, start : start + size, j] = _weighted_aucs(of_run, counts)
+    return result.reshape(*scores.shape[:-2], *result.shape[1:])
 
 
-def _column(
-    score: np.ndarray, positive: np.ndarray, patient: np.ndarray, resamples: int, rng: np.random.Generator
+def jointly_resampled_aucs(
+    scores: np.ndarray, labels: np.ndarray, patients: np.ndarray, resamples: int, seed: int
 ) -> np.ndarray:
-    order = np.argsort(score, kind="stable")
-    score, positive, patient = score[order], positive[order], patient[order]
-    names, patient = np.unique(patient, return_inverse=True)
-    has_positive = np.zeros(len(names), bool)
-    np.logical_or.at(has_positive, patient, positive)
-    strata = [np.flatnonzero(has_positive), np.flatnonzero(~has_positive)]
-    # Ends of the runs of equal scores: negatives before a run count 1, within it one half.
-    last_of_run = np.append(np.flatnonzero(np.diff(score)), len(score) - 1)
-    run = np.searchsorted(last_of_run, np.arange(len(score)))
+    """As `resampled_aucs`, with one draw of patients for all diseases, as the mean over diseases needs.
 
-    aucs = np.empty(resamples)
-    step = max(1, _CHUNK // len(score))
+    The draw has no strata. A resample that lacks one class of a disease has NaN there.
+    """
+    names, patient = np.unique(patients, return_inverse=True)
+    runs, result = _runs(scores, labels, resamples)
+    pairs = []
+    for j in range(labels.shape[1]):
+        known = ~np.isnan(labels[:, j])
+        positive = labels[known, j] == 1
+        if positive.any() and not positive.all():
+            pairs += [(run, j, _pairs(of_run[known, j], positive, patient[known])) for run, of_run in enumerate(runs)]
+    rng = numpy_stream(seed, "bootstrap", "joint")
+    step = max(1, _DRAWN // len(patient))
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
-        counts = np.zeros((size, len(names)))
-        for stratum in strata:
-            if len(stratum):
-                share = np.full(len(stratum), 1 / len(stratum))
-                counts[:, stratum] = rng.multinomial(len(stratum), share, size=size)
-        weight = counts[:, patient]
-        negative_total = np.cumsum(np.where(positive, 0, weight), axis=1)[:, last_of_run]
-        below = np.concatenate([np.zeros((size, 1)), negative_total[:, :-1]], axis=1)
-        rank = (below + (negative_total - below) / 2)[:, run]
-        positive_weight = np.where(positive, weight, 0)
-        pairs = positive_weight.sum(axis=1) * negative_total[:, -1]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            aucs[start : start + size] = (positive_weight * rank).sum(axis=1) / pairs
-    return aucs
-
-
-def interval(values: np.ndarray, level: float = 0.95) -> Interval | None:
-    """Percentile interval of resampled values; None if fewer than two are defined."""
-    values = values[~np.isnan(values)]
-    if len(values) < 2:
-        return None
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high))
+        counts = _drawn(rng, len(names), size)
+        for run, j, column in pairs:
+            result[run, start : start + size, j] = _weighted_aucs(column, counts)
+    return result.reshape(*scores.shape[:-2], *result.shape[1:])
 
 
 def mean_over_diseases(aucs: np.ndarray) -> np.ndarray:
-    """Mean AUC per resample, over the diseases that are defined in all of them: `[resamples]`."""
+    """Mean AUC per resample over the diseases with an AUC in some resample: `[resamples]`.
+
+    NaN in a resample that lacks one of them.
+    """
     defined = ~np.isnan(aucs).all(axis=0)
     return aucs[:, defined].mean(axis=1) if defined.any() else np.full(len(aucs), np.nan)
 
 
-def paired_difference(
-    runs_a: Sequence[np.ndarray],
-    runs_b: Sequence[np.ndarray],
-    labels: np.ndarray,
-    patients: np.ndarray,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> tuple[np.ndarray, list[Interval | None], float, Interval | None]:
-    """AUC of b minus AUC of a on the same images, averaged over paired runs (seeds).
+def interval(values: np.ndarray, level: float = 0.95, units: int | None = None) -> Interval | None:
+    """Percentile interval of resampled values; with `units`, at the level that `expanded_level` gives for them.
+
+    None if fewer than two values are defined, or there is one unit.
+    """
+    values = values[~np.isnan(values)]
+    if len(values) < 2 or (units is not None and units < 2):
+        return None
+    if units is not None:
+        level = expanded_level(level, units)
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high))
+
+
+def auc_interval(auc: float, values: np.ndarray, units: int | None = None, level: float = 0.95) -> Interval | None:
+    """Interval of an AUC, or of a mean of AUCs, from the spread of its resampled values, on the logit scale.
+
+    logit(auc) ± t s sqrt(m / (m - 1)) / (auc (1 - auc)), with s the standard deviation of the resampled values, m the
+    number of `units` and t the quantile of Student's distribution with m - 1 degrees of freedom; carried back to the
+    scale of the AUC. The logit keeps it within 0 and 1 and undoes most of the skewness; the factor and t are those of a
+    mean of m values.
 
     Parameters
     ----------
-    runs_a, runs_b
-        Score arrays `[n, J]`, one per seed.
+    auc
+        The estimate on the test set itself.
+    values
+        Its resampled values, `[resamples]`; NaN is left out.
+    units
+        m: `units_per_disease`, or `units_of_mean` for a mean. None for many (a normal quantile and no factor).
 
     Returns
     -------
-    Difference per disease `[J]` and its intervals, difference of the means and its interval. The interval is
-    about the choice of test patients, for these trained models; the seeds' spread is another thing.
+    None if fewer than two values are defined, or m is 1. If the AUC is 0 or 1, where the logit ends, or no resample
+    differs, the percentile interval: one point, which says that these data show no uncertainty, not that there is none.
     """
-    point, draws = [], []
-    for a, b in zip(runs_a, runs_b, strict=True):
-        exact = [_exact(scores, labels) for scores in (a, b)]
-        point.append(exact[1] - exact[0])
-        draw = [resampled_aucs(scores, labels, patients, resamples, seed) for scores in (a, b)]
-        draws.append(draw[1] - draw[0])
-    difference, resampled = np.mean(point, axis=0), np.mean(draws, axis=0)
-    mean = float(np.nanmean(difference))
-    intervals = [interval(resampled[:, j]) for j in range(resampled.shape[1])]
-    return difference, intervals, mean, interval(mean_over_diseases(resampled))
+    values = values[~np.isnan(values)]
+    if len(values) < 2 or (units is not None and units < 2):
+        return None
+    spread = float(values.std(ddof=1))
+    if not 0 < auc < 1 or spread == 0:
+        return interval(values, level)
+    if units is None:
+        width = normal_quantile(level) * spread
+    else:
+        width = student_quantile(level, units - 1) * spread * math.sqrt(units / (units - 1))
+    return around_logit(auc, width)
 
 
-def _exact(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    from chestfed.evaluation.auc import auc_per_disease
+def units_per_disease(labels: np.ndarray, patients: np.ndarray) -> np.ndarray:
+    """Patients with a positive image, or those with a negative one, whichever are fewer: int `[J]`.
 
-    results = auc_per_disease(scores, labels, [str(j) for j in range(scores.shape[1])])
-    return np.array([np.nan if result.auc is None else result.auc for result in results])
+    They carry most of the AUC's variance, so they are what an interval's degrees of freedom count.
+    """
+    counts = [[len(np.unique(patients[column == value])) for value in (0, 1)] for column in labels.T]
+    return np.array(counts, int).reshape(-1, 2).min(axis=1)
+
+
+def units_of_mean(labels: np.ndarray, patients: np.ndarray) -> int:
+    """Patients with a positive image of any disease, or those with a negative one, whichever are fewer.
+
+    Diseases of one class only do not count; 0 if there is no other.
+    """
+    defined = (labels == 0).any(axis=0) & (labels == 1).any(axis=0)
+    return min(len(np.unique(patients[(labels[:, defined] == value).any(axis=1)])) for value in (0, 1))
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """One disease's images in the order of their scores.
+
+    Attributes
+    ----------
+    negative_patient, positive_patient
+        `[n-]` and `[n+]`: column of the image's patient in the counts.
+    below, upto
+        `[n+]`: negatives with a lower score than the positive image, and with a lower or the same one.
+    """
+
+    negative_patient: np.ndarray
+    positive_patient: np.ndarray
+    below: np.ndarray
+    upto: np.ndarray
+
+
+def _runs(scores: np.ndarray, labels: np.ndarray, resamples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores as `[runs, n, J]`, and an array of NaN for their AUCs, `[runs, resamples, J]`."""
+    if scores.ndim not in (2, 3) or scores.shape[-2:] != labels.shape:
+        raise ValueError(f"scores {scores.shape} do not fit labels {labels.shape}")
+    runs = scores.reshape(-1, *labels.shape)
+    if np.isnan(runs[:, ~np.isnan(labels)]).any():
+        raise ValueError("a score of a labelled image is NaN")
+    return runs, np.full((len(runs), resamples, labels.shape[1]), np.nan)
+
+
+def _pairs(score: np.ndarray, positive: np.ndarray, patient: np.ndarray) -> _Pairs:
+    order = np.argsort(score, kind="stable")
+    score, positive, patient = score[order], positive[order], patient[order]
+    below = np.searchsorted(score[~positive], score[positive], side="left")
+    upto = np.searchsorted(score[~positive], score[positive], side="right")
+    return _Pairs(patient[~positive], patient[positive], below, upto)
+
+
+def _drawn(rng: np.random.Generator, patients: int, size: int) -> np.ndarray:
+    """How often each patient is drawn: int64 `[size, patients]`."""
+    return rng.multinomial(patients, np.full(patients, 1 / patients), size=size)
+
+
+def _weighted_aucs(pairs: _Pairs, counts: np.ndarray) -> np.ndarray:
+    """AUC with every image counted as often as its patient: float64 `[r]` for counts int64 `[r, patients]`.
+
+    In integers: a positive image wins 2 against a drawn negative below it, and 1 against one of the same score.
+    """
+    aucs = np.empty(len(counts))
+    step = max(1, _HELD // (len(pairs.negative_patient) + len(pairs.positive_patient)))
+    for start in range(0, len(counts), step):
+        drawn = counts[start : start + step]
+        negatives = np.zeros((len(drawn), len(pairs.negative_patient) + 1), np.int64)
+        np.cumsum(np.take(drawn, pairs.negative_patient, axis=1), axis=1, out=negatives[:, 1:])
+        positives = np.take(drawn, pairs.positive_patient, axis=1)
+        wins = np.take(negatives, pairs.below, axis=1) + np.take(negatives, pairs.upto, axis=1)
+        with np.errstate(invalid="ignore"):
+            both = 2 * positives.sum(axis=1) * negatives[:, -1]
+            aucs[start : start + step] = (positives * wins).sum(axis=1) / both
+    return aucs

@@ -77,8 +77,16 @@ def make_row(
 ) -> Row:
     """A row with its 95% patient-clustered bootstrap intervals."""
     draws = bootstrap.resampled_aucs(scores, labels, patients, resamples, BOOTSTRAP_SEED)
-    intervals = tuple(bootstrap.interval(draws[:, j]) for j in range(draws.shape[1]))
-    mean_interval = bootstrap.interval(bootstrap.mean_over_diseases(draws)) if resamples else None
+    units = bootstrap.units_per_disease(labels, patients)
+    intervals = tuple(
+        None if result.auc is None else bootstrap.auc_interval(result.auc, draws[:, j], int(units[j]))
+        for j, result in enumerate(results)
+    )
+    mean, mean_interval = mean_auc(results), None
+    if mean is not None:
+        joint = bootstrap.jointly_resampled_aucs(scores, labels, patients, resamples, BOOTSTRAP_SEED)
+        of_mean = bootstrap.mean_over_diseases(joint)
+        mean_interval = bootstrap.auc_interval(mean, of_mean, bootstrap.units_of_mean(labels, patients))
     return Row(k, tuple(clients), tuple(results), intervals, mean_interval)
 
 
@@ -97,7 +105,7 @@ def as_json(table: StudyTable) -> dict[str, Any]:
         "protocol": table.protocol,
         "images": table.images,
         "patients": table.patients,
-        "interval": "95%, patient-clustered stratified bootstrap",
+        "interval": "95%, patient-clustered bootstrap, Student's t on the logit scale",
         "rows": [
             {
                 "k": row.k,

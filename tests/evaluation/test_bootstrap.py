@@ -1,0 +1,202 @@
+"""The bootstrap of the AUC: what it draws, what it computes from the draw, and its intervals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chestfed.evaluation import bootstrap
+from tests.evaluation.test_auc import brute_force
+
+
+class Recorder:
+    """A generator that keeps what it drew."""
+
+    def __init__(self, inner: np.random.Generator, drawn: list[np.ndarray]) -> None:
+        self.inner, self.drawn = inner, drawn
+
+    def multinomial(self, *args: object, **kwargs: object) -> np.ndarray:
+        counts = self.inner.multinomial(*args, **kwargs)
+        self.drawn.append(counts)
+        return counts
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    found: list[np.ndarray] = []
+    original = bootstrap.numpy_stream
+    monkeypatch.setattr(bootstrap, "numpy_stream", lambda *name: Recorder(original(*name), found))
+    return found
+
+
+def test_each_resample_equals_the_brute_force_auc_of_the_drawn_patients(drawn: list[np.ndarray]) -> None:
+    rng = np.random.default_rng(5)
+    score = rng.integers(0, 8, 30).astype(float)
+    label = (rng.random(30) < 0.4).astype(float)
+    patient = rng.integers(0, 12, 30)
+    aucs = bootstrap.resampled_aucs(score[:, None], label[:, None], patient, 20, seed=1)[:, 0]
+
+    names = np.unique(patient)
+    with_positive = [name for name in names if label[patient == name].any()]
+    without = [name for name in names if name not in with_positive]
+    for r in range(20):
+        count = dict(zip(with_positive, drawn[0][r], strict=True)) | dict(zip(without, drawn[1][r], strict=True))
+        weight = np.array([count[name] for name in patient], float)
+        assert aucs[r] == pytest.approx(brute_force(score, label, weight), abs=1e-12)
+
+
+def test_each_joint_resample_has_the_same_patients_for_every_disease(drawn: list[np.ndarray]) -> None:
+    rng = np.random.default_rng(6)
+    scores = rng.integers(0, 8, (40, 3)).astype(float)
+    labels = np.where(rng.random((40, 3)) < 0.1, np.nan, (rng.random((40, 3)) < 0.4).astype(float))
+    labels[:, 2] = 0
+    patient = rng.integers(0, 15, 40)
+    aucs = bootstrap.jointly_resampled_aucs(scores, labels, patient, 20, seed=1)
+    (counts,) = drawn
+    names = np.unique(patient)
+    assert np.isnan(aucs[:, 2]).all()
+    for r in range(20):
+        weight = counts[r][np.searchsorted(names, patient)].astype(float)
+        for j in range(2):
+            known = ~np.isnan(labels[:, j])
+            expected = brute_force(scores[known, j], labels[known, j], weight[known])
+            assert aucs[r, j] == pytest.approx(expected, abs=1e-12)
+    np.testing.assert_allclose(bootstrap.mean_over_diseases(aucs), aucs[:, :2].mean(axis=1))
+
+
+def test_the_resamples_are_those_of_the_published_tables() -> None:
+    rng = np.random.default_rng(7)
+    labels = (rng.random((60, 2)) < 0.3).astype(float)
+    labels[rng.random((60, 2)) < 0.1] = np.nan
+    scores = np.round(rng.normal(size=(60, 2)) + np.nan_to_num(labels), 1)
+    aucs = bootstrap.resampled_aucs(scores, labels, rng.integers(0, 45, 60), 6, seed=0)
+    assert aucs.tolist() == [
+        [0.6309523809523809, 0.931390977443609],
+        [0.6132404181184669, 0.685064935064935],
+        [0.6557486631016043, 0.7710622710622711],
+        [0.5501930501930502, 0.7673745173745173],
+        [0.6766666666666666, 0.8688394276629571],
+        [0.6939935064935064, 0.7451612903225806],
+    ]
+
+
+def test_the_resamples_of_many_images_are_those_they_always_were() -> None:
+    """3000 images and 2000 resamples are drawn in two parts, of 1333 and 667."""
+    rng = np.random.default_rng(7)
+    rng.random((60, 2)), rng.random((60, 2)), rng.normal(size=(60, 2)), rng.integers(0, 45, 60)
+    labels = (rng.random((3000, 1)) < 0.1).astype(float)
+    scores = np.round(rng.normal(size=(3000, 1)) + labels, 2)
+    aucs = bootstrap.resampled_aucs(scores, labels, rng.integers(0, 1500, 3000), 2000, seed=0)
+    assert aucs[[0, 1, 1332, 1333, 1999], 0].tolist() == [
+        0.7839032782782783,
+        0.7731987826171307,
+        0.7583987585579178,
+        0.7569486798550839,
+        0.7637279782035893,
+    ]
+
+
+def test_resamples_are_the_same_for_two_models_and_however_many_are_worked_on_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(2)
+    labels, patients = (rng.random((50, 2)) < 0.3).astype(float), rng.integers(0, 30, 50)
+    scores = rng.random((50, 2)) + 0.3 * labels
+    for resample in (bootstrap.resampled_aucs, bootstrap.jointly_resampled_aucs):
+        first = resample(scores, labels, patients, 40, seed=3)
+        assert (first.std(axis=0) > 0.01).all()
+        with monkeypatch.context() as patch:
+            patch.setattr(bootstrap, "_HELD", 500)
+            np.testing.assert_array_equal(resample(scores, labels, patients, 40, seed=3), first)
+        # A monotone change of the scores changes no AUC, in no resample.
+        np.testing.assert_array_equal(resample(np.exp(scores), labels, patients, 40, seed=3), first)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.permutations(range(25)))
+def test_patients_of_one_image_each_are_an_image_bootstrap_whatever_their_names(seed: int, names: list[int]) -> None:
+    rng = np.random.default_rng(seed)
+    label = np.append(rng.random(23) < 0.4, [True, False])
+    score = rng.integers(0, 9, 25).astype(float)
+    order = np.argsort(names)
+    found = bootstrap.resampled_aucs(
+        score[order, None], label[order, None].astype(float), np.array(names)[order], 5, seed
+    )
+    # By hand: draw images within the classes, in the order of the patients' names.
+    stream = bootstrap.numpy_stream(seed, "bootstrap", 0)
+    weight = np.empty((5, 25))
+    for stratum in (np.flatnonzero(label[order]), np.flatnonzero(~label[order])):
+        weight[:, stratum] = stream.multinomial(len(stratum), np.full(len(stratum), 1 / len(stratum)), size=5)
+    expected = [brute_force(score[order], label[order].astype(float), row) for row in weight]
+    np.testing.assert_allclose(found[:, 0], expected, atol=1e-12)
+
+
+def test_a_score_that_is_nan_is_refused_if_its_label_is_known() -> None:
+    labels, patients = np.array([[0.0], [1.0], [np.nan]]), np.arange(3)
+    bootstrap.resampled_aucs(np.array([[1.0], [2.0], [np.nan]]), labels, patients, 3, seed=0)
+    for resample in (bootstrap.resampled_aucs, bootstrap.jointly_resampled_aucs):
+        with pytest.raises(ValueError, match="NaN"):
+            resample(np.array([[np.nan], [2.0], [1.0]]), labels, patients, 3, seed=0)
+
+
+def test_the_units_are_patients_not_images_of_the_rarer_class() -> None:
+    labels = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 0], [np.nan, 1, 0], [0, 1, 0.0]])
+    patients = np.array(["a", "a", "a", "b", "c"])
+    assert bootstrap.units_per_disease(labels, patients).tolist() == [1, 1, 0]
+    assert bootstrap.units_of_mean(labels, patients) == 2  # of the first two diseases: a, b, c positive, a, c negative
+    assert bootstrap.units_of_mean(labels[:, 2:], patients) == 0
+
+
+def test_the_interval_of_an_auc_is_the_formula_on_the_logit_scale() -> None:
+    values = np.array([0.7, 0.8, np.nan, 0.9])
+    found = bootstrap.auc_interval(0.8, values, units=5)
+    assert found is not None
+    half = 2.7764451 * 0.1 * math.sqrt(5 / 4) / (0.8 * 0.2)  # t(0.975, 4)
+    assert math.log(found.high / (1 - found.high)) == pytest.approx(math.log(4) + half)
+    assert math.log(found.low / (1 - found.low)) == pytest.approx(math.log(4) - half)
+    many = bootstrap.auc_interval(0.8, values)
+    assert many is not None
+    assert math.log(many.high / (1 - many.high)) == pytest.approx(math.log(4) + 1.9599640 * 0.1 / 0.16)
+
+
+def test_an_auc_without_spread_has_one_point_and_one_positive_patient_no_interval() -> None:
+    assert bootstrap.auc_interval(1.0, np.ones(9), units=5) == bootstrap.Interval(1, 1)
+    assert bootstrap.auc_interval(0.8, np.array([0.7, 0.8]), units=1) is None
+    assert bootstrap.auc_interval(0.8, np.array([0.7, np.nan]), units=5) is None
+    assert bootstrap.interval(np.array([0.7, np.nan])) is None
+    assert bootstrap.interval(np.array([0.7, 0.8]), units=1) is None
+
+
+def test_a_percentile_interval_is_expanded_for_few_units() -> None:
+    values = np.linspace(0, 1, 10_001)
+    assert bootstrap.interval(values) == bootstrap.Interval(pytest.approx(0.025), pytest.approx(0.975))
+    # t(0.975, 19) = 2.0930241, times sqrt(20 / 19) is 2.1473974, and Phi(-2.1473974) = 0.0158805.
+    found = bootstrap.interval(values, units=20)
+    assert found == bootstrap.Interval(pytest.approx(0.0158805, abs=1e-6), pytest.approx(1 - 0.0158805, abs=1e-6))
+
+
+def test_the_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+    """A coarse look; the figures are those of benchmarks/bootstrap_coverage.py."""
+    rng = np.random.default_rng(0)
+    truth, percentile, logit = 0.7602499, 0, 0  # P(N(1,1) > N(0,1)) = Phi(1/sqrt 2)
+    label = np.repeat([0.0, 1.0], [60, 40])
+    for trial in range(120):
+        score = rng.normal(size=100) + label
+        aucs = bootstrap.resampled_aucs(score[:, None], label[:, None], np.arange(100), 300, seed=trial)
+        first = bootstrap.interval(aucs[:, 0])
+        second = bootstrap.auc_interval(brute_force_fast(score, label), aucs[:, 0], units=40)
+        assert first is not None
+        assert second is not None
+        percentile += first.low <= truth <= first.high
+        logit += second.low <= truth <= second.high
+    assert 0.88 <= percentile / 120 <= 0.99
+    assert 0.9 <= logit / 120 <= 1
+
+
+def brute_force_fast(score: np.ndarray, label: np.ndarray) -> float:
+    """AUC of scores without ties."""
+    return float((score[label == 1][:, None] > score[label == 0]).mean())

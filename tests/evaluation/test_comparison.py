@@ -1,0 +1,185 @@
+"""Paired comparison of two models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chestfed.evaluation import bootstrap
+from chestfed.evaluation.auc import auc_per_disease, mean_auc
+from chestfed.evaluation.comparison import Run, compare, holm, holm_over_comparisons, two_sided_p
+from chestfed.evaluation.delong import delong_difference_per_disease
+
+NAMES = ["edema", "atelectasis"]
+
+
+def runs(seed: int = 1, gain: float = 3) -> tuple[Run, Run]:
+    rng = np.random.default_rng(seed)
+    labels = (rng.random((80, 2)) < 0.4).astype(float)
+    weak, strong = rng.normal(size=(80, 2)) + 0.5 * labels, rng.normal(size=(80, 2)) + gain * labels
+    patients = rng.integers(0, 60, 80)
+    return Run([weak], labels, patients), Run([strong], labels, patients)
+
+
+def test_equal_models_differ_by_nothing() -> None:
+    weak, _ = runs()
+    found = compare(weak, weak, NAMES, 200)
+    for difference in found.diseases:
+        assert (difference.difference, difference.interval) == (0, bootstrap.Interval(0, 0))
+        assert difference.p == difference.p_holm == difference.delong_p == difference.delong_p_holm == 1
+    assert (found.mean.difference, found.mean.interval, found.mean.p) == (0, bootstrap.Interval(0, 0), 1)
+
+
+def test_a_better_model_is_better() -> None:
+    weak, strong = runs()
+    found = compare(weak, strong, NAMES, 500)
+    for difference in found.diseases:
+        assert difference.interval is not None
+        assert 0 < difference.interval.low < difference.difference < difference.interval.high  # type: ignore[operator]
+        assert difference.p is not None
+        assert difference.p < 0.02
+        assert difference.p_holm == pytest.approx(2 * max(d.p for d in found.diseases), rel=0.5)  # type: ignore[type-var]
+        assert difference.z is not None
+        assert difference.z > 2
+    assert found.mean.interval is not None
+    assert found.mean.interval.low > 0
+    a, b = (mean_auc(auc_per_disease(run.scores[0], run.labels, NAMES)) for run in (weak, strong))
+    assert (found.mean.mean_a, found.mean.mean_b) == (pytest.approx(a), pytest.approx(b))
+
+
+def test_the_draws_are_those_of_each_model_alone_averaged_over_its_seeds() -> None:
+    weak, strong = runs()
+    rng = np.random.default_rng(9)
+    a = Run([weak.scores[0], rng.normal(size=(80, 2))], weak.labels, weak.patients)
+    found = compare(a, strong, NAMES, 100, seed=4)
+
+    alone = [bootstrap.resampled_aucs(s, a.labels, a.patients, 100, 4) for s in (*a.scores, *strong.scores)]
+    resampled = alone[2] - (alone[0] + alone[1]) / 2
+    joint = [bootstrap.jointly_resampled_aucs(s, a.labels, a.patients, 100, 4) for s in (*a.scores, *strong.scores)]
+    of_mean = (joint[2] - (joint[0] + joint[1]) / 2).mean(axis=1)
+    delong = delong_difference_per_disease(a.scores, strong.scores, a.labels, NAMES)
+    for j, difference in enumerate(found.diseases):
+        units = int(bootstrap.units_per_disease(a.labels, a.patients)[j])
+        expected = bootstrap.interval(resampled[:, j], units=units)
+        assert expected is not None
+        assert difference.interval is not None
+        assert difference.interval.low == pytest.approx(expected.low)
+        assert (difference.z, difference.delong_p) == (delong[j].z, delong[j].p)
+    expected = bootstrap.interval(of_mean, units=bootstrap.units_of_mean(a.labels, a.patients))
+    assert expected is not None
+    assert found.mean.interval is not None
+    assert found.mean.interval.high == pytest.approx(expected.high)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from([0.5, 1.0]))
+def test_swapping_the_models_flips_the_sign_and_keeps_the_p_values(seed: int, gain: float) -> None:
+    a, b = runs(seed, gain)
+    one, other = compare(a, b, NAMES, 60), compare(b, a, NAMES, 60)
+    assert one.mean.difference == pytest.approx(-other.mean.difference)  # type: ignore[operator]
+    assert one.mean.p == other.mean.p
+    for x, y in zip(one.diseases, other.diseases, strict=True):
+        assert x.difference == pytest.approx(-y.difference)  # type: ignore[operator]
+        assert (x.p, x.p_holm) == (y.p, y.p_holm)
+        assert x.delong_p == pytest.approx(y.delong_p)
+        assert x.interval is not None
+        assert y.interval is not None
+        assert x.interval.low == pytest.approx(-y.interval.high)
+
+
+def test_other_labels_or_patients_are_refused() -> None:
+    a, b = runs()
+    labels = b.labels.copy()
+    labels[3, 1] = np.nan
+    with pytest.raises(ValueError, match="differ in 1 labels, first in row 3, disease 1"):
+        compare(a, Run(b.scores, labels, b.patients), NAMES)
+    patients = b.patients.copy()
+    patients[5] = -1
+    with pytest.raises(ValueError, match="patients of 1 rows, first of row 5"):
+        compare(a, Run(b.scores, b.labels, patients), NAMES)
+    with pytest.raises(ValueError, match="shape of their labels"):
+        compare(a, Run([b.scores[0][:-1]], b.labels[:-1], b.patients[:-1]), NAMES)
+    with pytest.raises(ValueError, match="differ in length"):
+        compare(a, Run(b.scores, b.labels, b.patients[:-1]), NAMES)
+    with pytest.raises(ValueError, match="without scores"):
+        compare(a, Run([], b.labels, b.patients), NAMES)
+
+
+def test_labels_missing_in_both_are_equal_and_a_disease_of_one_class_is_null_and_not_counted() -> None:
+    a, b = runs()
+    a.labels[:, 1] = 0
+    a.labels[:5] = np.nan
+    found = compare(a, Run(b.scores, a.labels.copy(), b.patients), NAMES, 50)
+    edema, atelectasis = found.diseases
+    assert (atelectasis.difference, atelectasis.interval, atelectasis.p, atelectasis.p_holm) == (None,) * 4
+    assert atelectasis.reason == "no positive image"
+    assert edema.missing == 5
+    assert edema.p_holm == edema.p
+    assert found.mean.difference == pytest.approx(edema.difference)
+    a.labels[:] = np.nan
+    assert compare(a, Run(b.scores, a.labels, b.patients), NAMES, 50).mean.p is None
+
+
+def test_one_positive_patient_with_several_images_has_a_difference_but_no_interval() -> None:
+    a, b = runs()
+    labels = np.zeros((80, 2))
+    labels[:30] = 1
+    patients = np.append(np.zeros(30, int), np.arange(50))
+    found = compare(Run(a.scores, labels, patients), Run(b.scores, labels, patients), NAMES, 50)
+    for difference in found.diseases:
+        assert difference.difference is not None
+        assert (difference.interval, difference.p, difference.p_holm) == (None, None, None)
+        assert difference.reason == "one patient with an image of a class: no interval"
+
+
+def test_the_p_value_by_hand() -> None:
+    # 9 resamples, 1 at or below 0: 2 (1 + 1) / 10.
+    assert two_sided_p(np.array([-1, 1, 1, 1, 1, 1, 1, 1, 1, np.nan])) == pytest.approx(0.4)
+    assert two_sided_p(-np.array([-1, 1, 1, 1, 1, 1, 1, 1, 1.0])) == pytest.approx(0.4)
+    assert two_sided_p(np.ones(9)) == pytest.approx(0.2)
+    assert two_sided_p(np.array([np.nan])) is None
+    assert two_sided_p(np.ones(9), units=1) is None
+    assert two_sided_p(np.zeros(9), units=5) == 1
+
+
+def test_the_p_value_is_the_level_at_which_the_interval_of_the_same_units_ends_at_0() -> None:
+    rng = np.random.default_rng(0)
+    differences = rng.normal(size=4000) + 1.9
+    for units in (None, 5, 20):
+        p = two_sided_p(differences, units)
+        assert p is not None
+        wide, narrow = (bootstrap.interval(differences, 1 - factor * p, units) for factor in (0.8, 1.2))
+        assert wide is not None
+        assert narrow is not None
+        assert wide.low < 0 < narrow.low
+    few, many = two_sided_p(differences, 5), two_sided_p(differences, 10**7)
+    assert few > two_sided_p(differences, 20) > many  # type: ignore[operator]
+    assert many == pytest.approx(two_sided_p(differences), rel=1e-5)
+
+
+def test_holm_by_hand() -> None:
+    # Sorted 0.01, 0.02, 0.03, 0.04: times 4, 3, 2, 1 is 0.04, 0.06, 0.06, 0.04; the last may not be below the third.
+    assert holm([0.04, None, 0.01, 0.03, 0.02]) == [
+        pytest.approx(0.06),
+        None,
+        pytest.approx(0.04),
+        pytest.approx(0.06),
+        pytest.approx(0.06),
+    ]
+    assert holm([0.9, 0.8]) == [1, 1]
+    assert holm([]) == []
+
+
+def test_several_comparisons_are_corrected_together() -> None:
+    weak, strong = runs()
+    first, second = compare(weak, strong, NAMES, 500), compare(weak, weak, NAMES, 500)
+    together = holm_over_comparisons([first, second])
+    p = sorted(d.p for d in first.diseases if d.p is not None)
+    assert sorted(d.p_holm for d in together[0].diseases) == [
+        pytest.approx(4 * p[0]),
+        pytest.approx(max(4 * p[0], 3 * p[1])),
+    ]  # type: ignore[type-var]
+    assert [d.p_holm for d in together[1].diseases] == [1, 1]
+    assert together[0].mean == first.mean
