@@ -168,7 +168,7 @@ def train_federated(
                 entry["bytes_down"] += end.bytes_down
                 entry["images"] += end.images
             last = progress.stage == len(stages)
-            if last or entry["round"] % pipeline.evaluation.every == 0:
+            if last or entry["round"] % (pipeline.evaluation.every * settings.rounds_per_window) == 0:
                 scores = _score(network, point, progress.federation.buffers, data, pipeline, machine)
                 entry |= _aucs(scores, data)
             progress.history.append(entry)

@@ -266,6 +266,11 @@ class Federated(StrictModel):
         return self.batch_size * (self.window if self.algorithm == "npa_large_batch" else 1)
 
     @property
+    def rounds_per_window(self) -> int:
+        """Rounds in which a client takes `window` steps: 1, but for NPA."""
+        return self.window if self.algorithm == "npa" else 1
+
+    @property
     def schedule(self) -> tuple[Stage, ...]:
         """The stages. Without a server they are one, at the first's step size, for dual variables live on the edges."""
         planned = []
@@ -299,7 +304,12 @@ class Evaluation(StrictModel):
 
     split: Literal["valid", "test"] = Field("valid", description="split of the target site")
     protocol: Protocol = Field("frontal-image", description="which images are scored, and in which unit")
-    every: int = Field(1, ge=1, description="rounds between two evaluations; the last round always is one")
+    every: int = Field(
+        1,
+        ge=1,
+        description="rounds between two evaluations; the last round always is one. For npa windows of steps, so that "
+        "all algorithms of a comparison are evaluated as often",
+    )
     batch_size: int = Field(64, ge=1)
     resamples: int = Field(2000, ge=0, description="bootstrap resamples for the 95% intervals; 0: none")
 

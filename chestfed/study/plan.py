@@ -218,7 +218,7 @@ def render(plan: StudyPlan, pipeline: Pipeline, machine: Machine) -> RenderableT
     images_1 = plan.pretrain_steps * pipeline.pretrain.batch_size
     work.add_row("stage 1", "1", f"{plan.pretrain_steps:,}", f"{images_1:,}", "", "", "", _duration(stage_1))
     total = contents.decode_seconds + stage_1
-    evaluations = -(-plan.rounds // pipeline.evaluation.every) * plan.evaluation_seconds
+    evaluations = -(-plan.rounds // (pipeline.evaluation.every * settings.rounds_per_window)) * plan.evaluation_seconds
     for k in pipeline.k:
         steps = settings.steps
         seconds = steps * k * plan.step_seconds[1] + evaluations
