@@ -18,8 +18,9 @@ from chestfed.errors import ConfigError
 from chestfed.study import compare
 from chestfed.study.collection_data import load_collection
 from chestfed.study.data import StudyData, load_images, open_tables, resolve_data_root
+from chestfed.study.federated_config import AlgorithmName
 from chestfed.study.machine import prepare_machine
-from chestfed.study.pipeline import AlgorithmName, Pipeline, load_pipeline
+from chestfed.study.pipeline import Pipeline, load_pipeline
 from chestfed.study.plan import Contents, contents_of_data, contents_of_tables, plan_study
 from chestfed.study.plan import render as render_plan
 from chestfed.study.run import run_study

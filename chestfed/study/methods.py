@@ -30,7 +30,7 @@ from chestfed.objectives.compositional import CompositionalAuc
 from chestfed.objectives.cross_entropy import CrossEntropy
 from chestfed.objectives.ratio_loss import RatioLoss
 from chestfed.randomness import numpy_stream
-from chestfed.study.pipeline import PEER_ALGORITHMS, Federated
+from chestfed.study.federated_config import PEER_ALGORITHMS, Federated
 
 
 def objective_of(settings: Federated, p: Tensor) -> Objective:

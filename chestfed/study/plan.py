@@ -136,8 +136,8 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) ->
     from chestfed.algorithms.variables import Point, byte_count
     from chestfed.engines.topology import build_graph
     from chestfed.objectives.compositional import CompositionalAuc
+    from chestfed.study.federated_config import PEER_ALGORITHMS
     from chestfed.study.methods import algorithm_of_stage, objective_of, peer_algorithm
-    from chestfed.study.pipeline import PEER_ALGORITHMS
 
     settings, count = pipeline.federated, len(pipeline.tasks)
     objective = objective_of(settings, torch.empty(count, device="meta"))

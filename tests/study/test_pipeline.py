@@ -14,8 +14,9 @@ from chestfed.cli import bundled
 from chestfed.diseases import DISEASES
 from chestfed.errors import ConfigError
 from chestfed.study.catalogue import CATALOGUE, OBJECTIVES
+from chestfed.study.federated_config import AlgorithmName, Federated, ObjectiveName
 from chestfed.study.methods import algorithm_of_stage, returned_round
-from chestfed.study.pipeline import AlgorithmName, Federated, ObjectiveName, identity, load_pipeline
+from chestfed.study.pipeline import identity, load_pipeline
 from chestfed.study.plan import bytes_per_client_round
 
 PIPELINES = sorted(bundled("pipelines").rglob("*.yaml"))

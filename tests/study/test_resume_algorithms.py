@@ -11,8 +11,9 @@ from chestfed.cli import bundled
 from chestfed.study.catalogue import CATALOGUE
 from chestfed.study.collection_data import load_collection
 from chestfed.study.federated import History, Trained, train_federated
+from chestfed.study.federated_config import PEER_ALGORITHMS
 from chestfed.study.machine import prepare_machine
-from chestfed.study.pipeline import PEER_ALGORITHMS, Pipeline, load_pipeline
+from chestfed.study.pipeline import Pipeline, load_pipeline
 from chestfed.study.plan import bytes_per_client_round
 from chestfed.study.pretrain import pretrain
 
