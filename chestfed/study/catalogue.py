@@ -62,16 +62,16 @@ CATALOGUE: tuple[Entry, ...] = (
         "coda_plus.py", "v, alpha after every step on `window` batches at once: d + 3J", ("auc",), "the optimum",
     ),
     Entry(
-        "local_scgdam", "LocalSCGDAM", "compositional", _NEURIPS23, "Algorithm 1; eq. 3, 4", "local_scgdam.py",
+        "local_scgdam", "LocalSCGDAM", "compositional", _NEURIPS23, "Algorithm 1, exact J'q", "local_scgdam.py",
         "x, y, h and two gradient averages: 3d + 8J", ("compositional_auc",),
         "off it when the window is above 1 or the inner functions differ",
     ),
     Entry(
-        "local_sgdam", "LocalSGDAM", "compositional", _NEURIPS23, "section 5, Algorithm 1 without g", "local_sgdam.py",
+        "local_sgdam", "LocalSGDAM", "compositional", _NEURIPS23, "baseline: Algorithm 1, g = identity", "local_sgdam.py",
         "x, y and two gradient averages: 2(d + 3J)", ("auc",), "off it when the window is above 1",
     ),
     Entry(
-        "local_sgda", "CoDA as Zhang et al. run it", "compositional", _NEURIPS23, "section 5: local SGDA",
+        "local_sgda", "CoDA as Zhang et al. run it", "compositional", _NEURIPS23, "baseline: local SGDA",
         "coda_plus.py", "x, y: d + 3J", ("auc",), "off it when the window is above 1",
     ),
     Entry(
@@ -80,7 +80,7 @@ CATALOGUE: tuple[Entry, ...] = (
     ),
     Entry(
         "local_sgdm_ratio", "LocalSGDM with the Ratio Loss", "minimisation", "Wang et al., AAAI 2021; " + _NEURIPS23,
-        "Ratio Loss; section 5", "local_sgdm.py", "w and the momentum: 2d; down also 2J ratios", ("ratio_loss",),
+        "weights alpha + beta R", "local_sgdm.py", "w and the momentum: 2d; down also 2J ratios", ("ratio_loss",),
         "off it when the window is above 1",
     ),
     Entry(
@@ -96,11 +96,11 @@ CATALOGUE: tuple[Entry, ...] = (
         _EITHER, "off it when the window is above 1",
     ),
     Entry(
-        "pdmm", "PDMM-SGD", "without a server", "Niwa et al., KDD 2020", "Algorithm 1, PDMM", "edge_consensus.py",
+        "pdmm", "PDMM-SGD", "without a server", "Niwa et al., KDD 2020", "the U and X steps, PDMM", "edge_consensus.py",
         "along each edge y, with rho also w: d or 2d", ("cross_entropy",), "the optimum, at any window",
     ),
     Entry(
-        "admm", "ADMM-SGD", "without a server", "Niwa et al., KDD 2020", "Algorithm 1, ADMM", "edge_consensus.py",
+        "admm", "ADMM-SGD", "without a server", "Niwa et al., KDD 2020", "the U and X steps, ADMM", "edge_consensus.py",
         "along each edge y, with rho also w: d or 2d", ("cross_entropy",), "the optimum, at any window",
     ),
     Entry(
