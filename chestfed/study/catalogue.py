@@ -67,7 +67,7 @@ CATALOGUE: tuple[Entry, ...] = (
         "off it when the window is above 1 or the inner functions differ",
     ),
     Entry(
-        "local_sgdam", "LocalSGDAM", "compositional", _NEURIPS23, "baseline: Algorithm 1, g = identity", "local_sgdam.py",
+        "local_sgdam", "LocalSGDAM", "compositional", _NEURIPS23, "baseline: Algorithm 1 without g", "local_sgdam.py",
         "x, y and two gradient averages: 2(d + 3J)", ("auc",), "off it when the window is above 1",
     ),
     Entry(
