@@ -10,6 +10,7 @@ import pytest
 
 from chestfed.samples import write_hospitals
 from chestfed.study.catalogue import CATALOGUE
+from chestfed.study.compare import Comparison, largest_windows
 from tests.study.test_run import command
 
 
@@ -111,3 +112,19 @@ def test_a_comparison_that_makes_no_sense_is_refused_before_anything_runs(
     assert result.returncode == 1
     assert pd.Series([result.stderr]).str.contains(message, regex=True).all(), result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_the_largest_window_is_the_last_before_one_that_costs_auc() -> None:
+    rows = [
+        {"run": f"{name}, I={window}", "algorithm": name, "window": window, "seed": seed, "disease": "d", "auc": auc}
+        for name, curve in {
+            "codasca": {1: 0.900, 8: 0.902, 32: 0.896, 128: 0.80},
+            "coda_plus": {1: 0.90, 8: 0.85, 32: 0.90},  # what recovers after a loss does not count
+        }.items()
+        for window, auc in curve.items()
+        for seed in (1, 2)
+    ]
+    comparison = Comparison("t", False, pd.DataFrame(rows), pd.DataFrame(), None)
+    assert largest_windows(comparison) == {"codasca": 32, "coda_plus": 1}
+    one = Comparison("t", False, pd.DataFrame(rows).query("window == 1"), pd.DataFrame(), None)
+    assert largest_windows(one) == {}
