@@ -5,8 +5,8 @@ r"""Communication rounds to a fixed AUC as the number of clients grows, on handw
 
 The digits that come with scikit-learn, 0-4 against 5-9, all training images, each client a run of the images sorted
 by class (one or two classes of either label). Window, step sizes and everything else are the same for all numbers of
-clients; the figure is the first round after which the test AUC is at least `--auc`. Medians over seeds; the slope is
-that of log rounds against log K. The total number of images is fixed, so that more clients have fewer each.
+clients; the figure is the first round after which the test AUC is at least that of `--auc`. Medians over seeds; the slope
+is that of log rounds against log K. The number of images is fixed: more clients have fewer each.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def main() -> None:
     parser.add_argument("--clients", default="2,4,8,16,32")
     parser.add_argument("--algorithms", default="codasca,coda_plus")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--auc", type=float, default=0.95)
-    parser.add_argument("--rounds", type=int, default=80, help="give up after these")
+    parser.add_argument("--auc", default="0.95,0.98", help="the AUCs to reach")
+    parser.add_argument("--rounds", type=int, default=40, help="give up after these")
     parser.add_argument("--window", type=int, default=16)
     parser.add_argument("--lr", type=float, default=0.5)
     parser.add_argument("--out", type=Path, help="keep the runs here, to go on after an interruption")
@@ -37,29 +37,37 @@ def main() -> None:
     options = parser.parse_args()
     counts = [int(k) for k in options.clients.split(",")]
     report: dict = {"command": " ".join(["python", *sys.argv]), "rounds": {}, "slope": {}, "final_auc": {}}
+    goals = [float(goal) for goal in options.auc.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
         out = options.out or Path(temporary)
         for algorithm in options.algorithms.split(","):
-            medians = []
-            for k in counts:
-                found = [rounds_needed(algorithm, k, seed, out, options) for seed in range(1, options.seeds + 1)]
-                rounds = [number for number, _ in found]
-                medians.append(float(np.median(rounds)))
-                report["rounds"][f"{algorithm} K={k}"] = rounds
-                report["final_auc"][f"{algorithm} K={k}"] = [auc for _, auc in found]
-                print(f"{algorithm:10} K={k:2}: {medians[-1]:5.0f} rounds {found}", flush=True)
-            reached = [(k, m) for k, m in zip(counts, medians, strict=True) if np.isfinite(m)]
-            if len(reached) > 1:
-                ks, ms = zip(*reached, strict=True)
-                report["slope"][algorithm] = float(np.polyfit(np.log(ks), np.log(ms), 1)[0])
-                print(f"{algorithm:10} slope of log rounds against log K: {report['slope'][algorithm]:+.2f}")
+            curves = {
+                k: [aucs_by_round(algorithm, k, seed, out, options) for seed in range(1, options.seeds + 1)]
+                for k in counts
+            }
+            report["final_auc"][algorithm] = {k: [curve[-1] for curve in curves[k]] for k in counts}
+            for goal in goals:
+                found = {k: [first_round(curve, goal) for curve in curves[k]] for k in counts}
+                name = f"{algorithm}, AUC {goal:g}"
+                report["rounds"][name] = found
+                medians = {k: float(np.median(found[k])) for k in counts}
+                print(name, medians, found, flush=True)
+                if all(np.isfinite(list(medians.values()))):
+                    slope = np.polyfit(np.log(counts), np.log(list(medians.values())), 1)[0]
+                    report["slope"][name] = float(slope)
+                    print(f"{name}: slope of log rounds against log K {slope:+.2f}", flush=True)
     if options.save:
         text = json.dumps(report, indent=2).replace("Infinity", "null")
         options.save.write_text(text + "\n", encoding="utf-8")
 
 
-def rounds_needed(algorithm: str, k: int, seed: int, out: Path, options: argparse.Namespace) -> tuple[float, float]:
-    """The first round with the AUC, infinity if there is none; and the last round's AUC."""
+def first_round(aucs: list[float], goal: float) -> float:
+    """The first round, from 1, with at least this AUC; infinity if there is none."""
+    return next((float(number) for number, auc in enumerate(aucs, start=1) if auc >= goal), float("inf"))
+
+
+def aucs_by_round(algorithm: str, k: int, seed: int, out: Path, options: argparse.Namespace) -> list[float]:
+    """The test AUC after every round of one study."""
     own = out / f"{algorithm}-{k}-{seed}"
     settings = {
         "collection.clients": k,
@@ -81,9 +89,7 @@ def rounds_needed(algorithm: str, k: int, seed: int, out: Path, options: argpars
     command = [sys.executable, "-m", "chestfed", "study", ROOT / "pipelines" / "digits_ih.yaml", "--no-tracking"]
     subprocess.run([*command, "--out", own, *pairs], check=True, capture_output=True, cwd=ROOT)
     (file,) = own.glob(f"digits_ih-*/k{k}/rounds.jsonl")
-    aucs = [json.loads(line)["mean_auc"] for line in file.read_text().splitlines()]
-    reached = [number for number, auc in enumerate(aucs, start=1) if auc >= options.auc]
-    return (float(reached[0]) if reached else float("inf")), aucs[-1]
+    return [json.loads(line)["mean_auc"] for line in file.read_text().splitlines()]
 
 
 if __name__ == "__main__":
