@@ -37,6 +37,20 @@ def from_numbers(cells: pd.Series, *, uncertain: bool = True) -> np.ndarray:
     return np.array([*table, BLANK], dtype=np.int8)[codes]
 
 
+def canonical(cell: str) -> str:
+    """A cell without outer blanks, in small letters; 1.0 and 1.00 are 1."""
+    word = cell.strip().casefold()
+    whole = re.fullmatch(r"([+-]?\d+)\.0*", word)
+    return whole[1] if whole else word
+
+
+def from_words(cells: pd.Series, words: Mapping[str, np.int8]) -> np.ndarray:
+    """Findings int8 [n] of cells by their canonical words, "" being the missing cell; `INVALID` for any other."""
+    codes, found = pd.factorize(cells)
+    table = [words.get(canonical(str(cell)), INVALID) for cell in found]
+    return np.array([*table, words.get("", BLANK)], dtype=np.int8)[codes]
+
+
 def strongest(findings: list[np.ndarray], rows: int) -> np.ndarray:
     """One finding per image from those of several names: positive wins over uncertain, negative, blank."""
     if not findings:
