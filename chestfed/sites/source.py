@@ -163,7 +163,9 @@ class Source:
                 row=line.number,
                 advice="mend or remove the row; a cut-off download ends like this",
             )
-        frame = pd.DataFrame({column: table[f"c{place}"].to_pandas() for column, place in zip(kept, places, strict=True)})
+        frame = pd.DataFrame(
+            {column: table[f"c{place}"].to_pandas() for column, place in zip(kept, places, strict=True)}
+        )
         frame["row"] = row_numbers(len(frame), [line.number for line in ragged])
         frame = frame[frame[kept].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank lines
         if frame.empty and not ragged:

@@ -6,12 +6,13 @@ import difflib
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
+import numpy as np
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from chestfed.config import StrictModel
-from chestfed.sites.findings import canonical
+from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, canonical
 from chestfed.sites.vocabulary import Split, View
 
 Format = Literal["csv", "tsv", "csv.gz", "parquet", "xlsx"]
@@ -108,8 +109,8 @@ class Images(StrictModel):
     path: str | None = Field(
         None,
         min_length=1,
-        description='path below a root, such as "{study}/{image}.dcm": in braces image, patient, study, or any column of '
-        "the file; {patient[:2]} are its first two letters. Default: the column of the image as it stands",
+        description='path below a root, such as "{study}/{image}.dcm": in braces image, patient, study, or any column '
+        "of the file; {patient[:2]} are its first two letters. Default: the column of the image as it stands",
     )
     roots: list[str] = Field(
         ["."], min_length=1, description="folders below the site's root; the first that holds the file counts"
@@ -165,9 +166,9 @@ class TableFormat(StrictModel):
     """A hospital's own table. What its labels mean (`labels`, `uncertain`, `blank`, `raters`) stands outside."""
 
     layout: Layout = Field(
-        description="onehot: a column per finding; delimited: a cell of findings with a separator; list: a cell such as "
-        "['edema', 'mass']; long: a row per image and finding; readers: a row per image and reader with a column per "
-        "finding, joined by 'raters'; dicom: no table, the images' headers are read"
+        description="onehot: a column per finding; delimited: a cell of findings with a separator; list: a cell such "
+        "as ['edema', 'mass']; long: a row per image and finding; readers: a row per image and reader with a column "
+        "per finding, joined by 'raters'; dicom: no table, the images' headers are read"
     )
     format: Format | None = Field(None, description="default: by the file's ending")
     encoding: Literal["utf-8", "latin-1", "cp1252"] = Field("utf-8", description="of csv and tsv; BOM or not")
@@ -226,12 +227,12 @@ class TableFormat(StrictModel):
         if self.layout == "long" and self.columns.value is None and "values" in self.model_fields_set:
             mistakes.append("'values' needs columns.value")
         if self.layout == "dicom":
-            keys = [key for key in ("format", "encoding", "delimiter", "sheet", "images") if key in self.model_fields_set]
+            keys: list[str] = sorted(self.model_fields_set & {"format", "encoding", "delimiter", "sheet", "images"})
             keys += ["columns.image"] if self.columns.image is not None else []
             return [*mistakes, *(f"'{key}' has no meaning with layout 'dicom'" for key in keys)]
         kind = self.format or ""
         if kind in ("parquet", "xlsx"):
-            keys = [key for key in ("encoding", "delimiter") if key in self.model_fields_set]
+            keys = sorted(self.model_fields_set & {"encoding", "delimiter"})
             mistakes += [f"'{key}' has no meaning with format '{kind}'" for key in keys]
         if kind and kind != "xlsx" and self.sheet is not None:
             mistakes.append(f"'sheet' has no meaning with format '{kind}'")
@@ -246,10 +247,8 @@ class TableFormat(StrictModel):
                 mistakes.append(f"columns.{name}: '{tag}' is no DICOM element that may be read; {hint}")
         return mistakes
 
-    def label_words(self) -> dict[str, Any]:
+    def label_words(self) -> dict[str, np.int8]:
         """Canonical cell -> raw finding."""
-        from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN
-
         codes = {"positive": POSITIVE, "negative": NEGATIVE, "uncertain": UNCERTAIN, "blank": BLANK}
         words = {canonical(word): code for meaning, code in codes.items() for word in getattr(self.values, meaning)}
         return {"": BLANK, **words}
