@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from chestfed.config import StrictModel, load_config
 from chestfed.diseases import DISEASES, TITLES
 from chestfed.sites.table_config import TableFormat
+from chestfed.sites.terms import normal
 from chestfed.sites.vocabulary import SPLITS, VIEWS, View
 
 __all__ = ["SPLITS", "VIEWS", "SiteConfig", "Splits", "check_diseases", "load_site_config"]
@@ -135,7 +136,11 @@ class SiteConfig(StrictModel):
         if value is None and reader == "table":
             raise ValueError("reader 'table' needs it: format, columns and layout of the site's table")
         if value is not None:
-            mistakes = [*_idle_beside_table(value, info.data), *_wrong_roles(value, info.data.get("label_files", {}))]
+            mistakes = [
+                *_idle_beside_table(value, info.data),
+                *_wrong_roles(value, info.data.get("label_files", {})),
+                *_words_with_two_meanings(value, info.data.get("labels", {})),
+            ]
             if mistakes:
                 raise ValueError("; ".join(mistakes))
         return value
@@ -154,6 +159,14 @@ class SiteConfig(StrictModel):
             if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
                 raise ValueError(f"'{name}' leaves the site's root: names are relative to it, without '..'")
         return value
+
+
+def _words_with_two_meanings(table: TableFormat, labels: Mapping[str, Sequence[str]]) -> list[str]:
+    """Terms of a disease that are said to mean no finding, or nothing, as well."""
+    others = table.others if isinstance(table.others, list) else []
+    silent = {normal(word) for word in (*table.no_finding, *others)}
+    both = [name for names in labels.values() for name in names if normal(name) in silent]
+    return [f"'{name}' is a label, and among no_finding or others" for name in dict.fromkeys(both)]
 
 
 def _idle_beside_table(table: TableFormat, data: Mapping[str, Any]) -> list[str]:

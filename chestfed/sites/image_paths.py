@@ -68,10 +68,9 @@ def image_names(frame: pd.DataFrame, images: Images, roles: Mapping[str, str | N
         cells = frame[roles.get(match[1]) or match[1]].astype(object)
         path = path + template[end : match.start()] + (cells.str[: int(match[2])] if match[2] else cells)
         end = match.end()
-    path = (path + template[end:]).str.replace("\\", "/", regex=False)
+    path = _plain(path + template[end:])
     if images.remove_prefix:
-        path = path.str.removeprefix(images.remove_prefix.replace("\\", "/"))
-    path = path.str.replace(r"^(?:\./)+", "", regex=True).str.replace("/./", "/", regex=False)
+        path = path.str.removeprefix(str(_plain(pd.Series([images.remove_prefix])).iat[0]))
     if images.suffix:
         path = path.where(path.str.lower().str.endswith(images.suffix.lower(), na=True), path + images.suffix)
     return path
@@ -95,6 +94,12 @@ def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> tuple
             chosen[place] = next((path for path in (p + name for p in prefixes) if folders.holds(path)), chosen[place])
         strays[place] = folders.strays(chosen[place])
     return pd.Series(chosen, index=paths.index, dtype=object), strays
+
+
+def _plain(paths: pd.Series) -> pd.Series:
+    """With slashes, and without the folder `.`."""
+    slashed = paths.str.replace("\\", "/", regex=False)
+    return slashed.str.replace(r"^(?:\./)+", "", regex=True).str.replace(r"/(?:\./)+", "/", regex=True)
 
 
 def _prefix(root: str) -> str:

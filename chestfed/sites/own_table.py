@@ -286,7 +286,7 @@ def _joined(file: _File, raw: pd.DataFrame) -> pd.DataFrame:
     of_image, names = pd.factorize(raw["image"])
     _, first = np.unique(of_image, return_index=True)
     _refuse_contradictions(file, raw, of_image, first)
-    no_patient = raw["patient"].isna().to_numpy(dtype=bool)
+    no_patient = raw["patient"].isna().to_numpy(dtype=bool, copy=True)
     no_patient[first] = False  # those are reported with the other formats'
     file.bad("blank name", no_patient, "no patient", "fill the cell or remove the row")
     findings = (_votes if file.table.layout == "readers" else _long)(file, of_image, len(names))
@@ -317,7 +317,7 @@ def _votes(file: _File, of_image: np.ndarray, images: int) -> dict[str, np.ndarr
     advice = "fill the cell or remove the row"
     file.bad("blank name", readers.isna().to_numpy(dtype=bool), f"'{column}' is empty", advice)
     twice = pd.DataFrame({"image": of_image, "reader": readers}).duplicated().to_numpy(dtype=bool)
-    twice &= readers.notna().to_numpy(dtype=bool)
+    twice = twice & readers.notna().to_numpy(dtype=bool)
     file.bad(
         "duplicate image", twice, "this reader has an earlier row for the image", "keep one row per image and reader"
     )
