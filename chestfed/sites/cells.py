@@ -6,8 +6,6 @@ import csv
 import difflib
 import io
 import json
-import math
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ import pyarrow.compute as pc
 
 from chestfed.sites.source import Source, csv_cells, row_numbers
 from chestfed.sites.table_config import TableFormat
+from chestfed.sites.xlsx import Workbook, XlsxError
 
 _DELIMITERS: Final = (",", ";", "\t", "|")
 
@@ -202,57 +201,37 @@ def _as_text(array: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 def _open_xlsx(source: Source, path: Path, table: TableFormat) -> _Sheet | None:
     try:
-        import openpyxl
-    except ImportError:
-        advice = "install it: pip install 'chestfed[xlsx]'; or save the sheet as CSV"
-        source.problem("unreadable file", source.name(path), "xlsx needs the package openpyxl", advice=advice)
+        with Workbook(path) as book:
+            name = table.sheet or next(iter(book.sheets), "")
+            if name not in book.sheets:
+                close = difflib.get_close_matches(name, book.sheets, n=1, cutoff=0.5)
+                hint = f" (the nearest is '{close[0]}')" if close else ""
+                text = f"no sheet '{name}'{hint} among {len(book.sheets)}"
+                source.problem("missing sheet", source.name(path), text, advice="set table.sheet in the site's YAML")
+                return None
+            number, header = next(book.rows(name), (1, {}))
+    except XlsxError as error:
+        _tell_no_xlsx(source, path, error)
         return None
-    try:
-        book = openpyxl.load_workbook(path, read_only=True, data_only=False, keep_links=False)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, openpyxl.utils.exceptions.InvalidFileException):
-        advice = "save it as xlsx without a password, or as CSV"
-        source.problem("unreadable file", source.name(path), "is no xlsx file", advice=advice)
-        return None
-    try:
-        sheets = {sheet.title: sheet for sheet in book.worksheets}
-        name = table.sheet or next(iter(sheets))
-        if name not in sheets:
-            close = difflib.get_close_matches(name, sheets, n=1, cutoff=0.5)
-            hint = f" (the nearest is '{close[0]}')" if close else ""
-            text = f"no sheet '{name}'{hint} among {len(sheets)}"
-            source.problem("missing sheet", source.name(path), text, advice="set table.sheet in the site's YAML")
-            return None
-        sheets[name].reset_dimensions()  # what the file says of its size is often wrong
-        rows = [[_cell_text(cell) for cell in row] for row in sheets[name].iter_rows()]
-    except (OSError, ValueError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile):
-        source.problem("unreadable file", source.name(path), "is damaged", advice="save it again, or as CSV")
-        return None
-    finally:
-        book.close()
-    names = [(name or "").strip() for name in rows[0]] if rows else []
-    if not any(names):
+    names = [header.get(place, "").strip() for place in range(max(header, default=-1) + 1)]
+    if number != 1 or not any(names):
         text = "the sheet's first row is no header"
         source.problem("empty file", source.name(path), text, advice="put the names of the columns into row 1")
         return None
 
-    def columns(places: list[int]) -> tuple[pa.Table, np.ndarray]:
-        arrays = [
-            pa.array([row[place] if place < len(row) else None for row in rows[1:]], pa.string()) for place in places
-        ]
-        return pa.table(dict(zip(map(str, range(len(arrays))), arrays, strict=True))), row_numbers(len(rows) - 1)
+    def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
+        try:
+            with Workbook(path) as book:
+                rows = [row for row in book.rows(name, set(places)) if row[0] > 1]
+        except XlsxError as error:
+            _tell_no_xlsx(source, path, error)
+            return None
+        cells = {str(at): pa.array([row.get(place) for _, row in rows], pa.string()) for at, place in enumerate(places)}
+        return pa.table(cells), np.array([number for number, _ in rows], dtype=np.int64)
 
     return _Sheet(names, columns)
 
 
-def _cell_text(cell: Any) -> str | None:
-    """A cell as text; a formula and the error of one begin with an equals sign."""
-    value = cell.value
-    if value is None or isinstance(value, str):
-        return f"={value}" if value and cell.data_type == "e" else value
-    if cell.data_type == "f":
-        return "="
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
-        return str(int(value))
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+def _tell_no_xlsx(source: Source, path: Path, error: XlsxError) -> None:
+    advice = "save it as xlsx without a password, or as CSV"
+    source.problem("unreadable file", source.name(path), str(error), advice=advice)

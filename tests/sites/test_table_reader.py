@@ -613,13 +613,6 @@ def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp
     assert (problem.kind, problem.message) == ("unknown rater", "'Reader' never names 'Meyer' among 1 readers")
 
 
-def test_xlsx_without_its_package_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_rows(tmp_path / "site/labels.xlsx", [onehot(1)])
-    monkeypatch.setitem(__import__("sys").modules, "openpyxl", None)
-    (problem,) = problems(tmp_path, ONEHOT, None, "labels.xlsx")
-    assert "chestfed[xlsx]" in problem.advice
-
-
 # Mistakes in the YAML.
 
 
