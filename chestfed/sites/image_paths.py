@@ -66,11 +66,11 @@ def image_names(frame: pd.DataFrame, images: Images, roles: Mapping[str, str | N
     end = 0
     for match in FIELD.finditer(template):
         cells = frame[roles.get(match[1]) or match[1]].astype(object)
+        if match[1] == "image" and images.remove_prefix:
+            cells = _plain(cells).str.removeprefix(str(_plain(pd.Series([images.remove_prefix])).iat[0]))
         path = path + template[end : match.start()] + (cells.str[: int(match[2])] if match[2] else cells)
         end = match.end()
     path = _plain(path + template[end:])
-    if images.remove_prefix:
-        path = path.str.removeprefix(str(_plain(pd.Series([images.remove_prefix])).iat[0]))
     if images.suffix:
         path = path.where(path.str.lower().str.endswith(images.suffix.lower(), na=True), path + images.suffix)
     return path

@@ -25,7 +25,15 @@ from chestfed.sites.terms import Grammar, Said, listed, normal, terms_of, togeth
 from chestfed.sites.vocabulary import SPLITS, VIEWS
 from chestfed.sites.votes import RULES, agreed
 
-_SPLITS: Final = {**{name: name for name in SPLITS}, "validation": "valid", "validate": "valid", "val": "valid"}
+_SPLITS: Final = {
+    **{name: name for name in SPLITS},
+    "training": "train",
+    "validation": "valid",
+    "validate": "valid",
+    "val": "valid",
+    "dev": "valid",
+    "testing": "test",
+}
 _UNKNOWN_SEX: Final = "unknown"
 _SEXES: Final = {**SEXES, "u": _UNKNOWN_SEX, "unknown": _UNKNOWN_SEX, "o": _UNKNOWN_SEX, "other": _UNKNOWN_SEX}
 _SEVERAL_ROWS: Final = ("long", "readers")

@@ -116,7 +116,9 @@ class Images(StrictModel):
         ["."], min_length=1, description="folders below the site's root; the first that holds the file counts"
     )
     suffix: str = Field("", description="ending, such as .png, added where it is not there yet")
-    remove_prefix: str = Field("", description="beginning that is removed, such as /archive/export/")
+    remove_prefix: str = Field(
+        "", description="beginning of the cell of the image that is removed, such as /archive/export/"
+    )
 
     @field_validator("path")
     @classmethod
