@@ -6,7 +6,7 @@ import csv
 import difflib
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -68,15 +68,14 @@ def _has_columns(source: Source, path: Path, sheet: _Sheet, wanted: Sequence[str
     twice = [name for name in wanted if names.count(name) > 1]
     if lacking and sheet.delimiter is not None:
         for other in _DELIMITERS:
-            cells = next(csv.reader([sheet.header], delimiter=other), [])
-            if other != sheet.delimiter and sum(cell.strip() in wanted for cell in cells) > len(wanted) - len(lacking):
+            found = sum(cell.strip() in wanted for cell in _split(sheet.header, other))
+            if other != sheet.delimiter and found > len(wanted) - len(lacking):
                 text = f"the header is separated by {_shown(other)}, not by {_shown(sheet.delimiter)}"
                 source.problem("wrong delimiter", source.name(path), text, 1, "set table.delimiter in the site's YAML")
                 return False
     # The names of the others are shown only if this is a header: it may be the first patient.
     for name in lacking:
-        close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-        hint = f" (the nearest is '{close[0]}')" if close else ""
+        hint = _nearest(name, names)
         others = f"; found: {', '.join(filter(None, names))}" if len(lacking) < len(wanted) else ""
         text = f"no column '{name}'{hint} among {len(names)}{others}"
         advice = "mend the names in the site's YAML; the first row of the file must be its header"
@@ -108,11 +107,7 @@ def _open_csv(source: Source, path: Path, table: TableFormat) -> _Sheet | None:
         table.format is None and path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
     )
     delimiter = table.delimiter or ("\t" if tabs else ",")
-    reader = csv.reader(io.StringIO(text[: 1 << 20].decode("utf-8", errors="ignore"), newline=""), delimiter=delimiter)
-    try:
-        names = [name.strip() for name in next(reader, [])]
-    except csv.Error:
-        names = []
+    names = [name.strip() for name in _split(text[: 1 << 20].decode("utf-8", errors="ignore"), delimiter)]
     if not any(names):
         source.problem("empty file", source.name(path), "has no header line", advice="export the table again")
         return None
@@ -132,6 +127,21 @@ def _open_csv(source: Source, path: Path, table: TableFormat) -> _Sheet | None:
     return _Sheet(names, columns, delimiter, header)
 
 
+def _split(text: str, delimiter: str) -> list[str]:
+    """The cells of the first row of a text; none if they cannot be told."""
+    try:
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+    except csv.Error:
+        return []
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    """A hint at the name that was meant; empty if none is near. Capitals do not matter."""
+    by_letters = {other.casefold(): other for other in names}
+    close = difflib.get_close_matches(name.casefold(), by_letters, n=1, cutoff=0.6)
+    return f" (the nearest is '{by_letters[close[0]]}')" if close else ""
+
+
 def _shown(delimiter: str) -> str:
     return "a tabulator" if delimiter == "\t" else f"'{delimiter}'"
 
@@ -140,7 +150,7 @@ def _tell_ragged(source: Source, path: Path, line: Any, width: int, delimiter: s
     """A row with another number of cells than the header has; nothing of it is shown."""
     text = f"{line.actual_columns} cells where the header has {width}"
     for other in _DELIMITERS:
-        if other != delimiter and len(next(csv.reader([line.text], delimiter=other), [])) == width > 1:
+        if other != delimiter and len(_split(line.text, other)) == width > 1:
             text = f"{text}; separated by {_shown(other)} it has them"
             advice = "the file has rows with different delimiters: export it again in one piece"
             source.problem("mixed delimiters", source.name(path), text, line.number, advice)
@@ -204,9 +214,7 @@ def _open_xlsx(source: Source, path: Path, table: TableFormat) -> _Sheet | None:
         with Workbook(path) as book:
             name = table.sheet or next(iter(book.sheets), "")
             if name not in book.sheets:
-                close = difflib.get_close_matches(name, book.sheets, n=1, cutoff=0.5)
-                hint = f" (the nearest is '{close[0]}')" if close else ""
-                text = f"no sheet '{name}'{hint} among {len(book.sheets)}"
+                text = f"no sheet '{name}'{_nearest(name, book.sheets)} among {len(book.sheets)}"
                 source.problem("missing sheet", source.name(path), text, advice="set table.sheet in the site's YAML")
                 return None
             number, header = next(book.rows(name), (1, {}))

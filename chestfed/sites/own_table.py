@@ -36,6 +36,7 @@ _SPLITS: Final = {
 }
 _UNKNOWN_SEX: Final = "unknown"
 _SEXES: Final = {**SEXES, "u": _UNKNOWN_SEX, "unknown": _UNKNOWN_SEX, "o": _UNKNOWN_SEX, "other": _UNKNOWN_SEX}
+_LONGEST_TERM: Final = 60  # a longer one is a sentence, and not near to any term
 _SEVERAL_ROWS: Final = ("long", "readers")
 
 
@@ -144,7 +145,7 @@ def _described(file: _File, images: pd.Series, split: str | None) -> dict[str, o
         "patient": patients,
         "study": studies,
         "view": views.fillna(file.table.default_view),
-        "split": split if split is not None else _splits(file),
+        "split": split if split is not None and file.source.config.splits.official else _splits(file),
         "sex": sexes.where(sexes != _UNKNOWN_SEX, None),
         "age": _ages(file),
         "row": file.rows,
@@ -245,11 +246,14 @@ def _pairs(file: _File, column: str, grammar: Grammar) -> tuple[np.ndarray, list
     terms = [terms_of(cell or [], grammar) for cell in [*cells, []]]
     read = [[grammar.read(term) for term in cell] for cell in terms]
     advice = "mend the term, or add it to labels, table.no_finding or table.others in the site's YAML"
-    unknown = np.array([None in cell for cell in read])[codes]
-    for place in np.flatnonzero(unknown).tolist():
-        strange = [number for number, pair in enumerate(read[codes[place]]) if pair is None]
-        text = _unknown_text(column, terms[codes[place]], strange, grammar)
-        file.source.problem("unknown finding", file.name, text, int(file.rows[place]), advice)
+    texts = {
+        code: _unknown_text(column, terms[code], [number for number, pair in enumerate(cell) if pair is None], grammar)
+        for code, cell in enumerate(read)
+        if None in cell
+    }
+    for row, code in zip(file.rows.tolist(), (codes % len(read)).tolist(), strict=True):
+        if code in texts:
+            file.source.problem("unknown finding", file.name, texts[code], row, advice)
     # The missing cell is the last one, which is where its place, -1, points to.
     return codes, [[pair for pair in cell if pair is not None] for cell in read]
 
@@ -257,7 +261,8 @@ def _pairs(file: _File, column: str, grammar: Grammar) -> tuple[np.ndarray, list
 def _unknown_text(column: str, terms: list[str], strange: list[int], grammar: Grammar) -> str:
     """Which terms of a cell are not known, by number; shown are the nearest words of the YAML."""
     known = sorted(grammar.known - {""})
-    close = [difflib.get_close_matches(terms[number], known, n=1, cutoff=0.6) for number in strange]
+    short = [terms[number] for number in strange if len(terms[number]) <= _LONGEST_TERM]
+    close = [difflib.get_close_matches(term, known, n=1, cutoff=0.6) for term in short]
     nearest = ", ".join(f"'{word}'" for word in dict.fromkeys(match[0] for match in close if match))
     numbers = ", ".join(str(number + 1) for number in strange)
     return f"'{column}': term {numbers} of {len(terms)} is not known" + (f"; nearest: {nearest}" if nearest else "")

@@ -232,6 +232,8 @@ def test_each_split_may_have_its_own_file(tmp_path: Path) -> None:
     files = {"train": ["train.csv"], "test": ["test.csv"]}
     table = {**ONEHOT, "columns": columns}
     assert column(open_table(tmp_path, table, None, label_files=files), "split") == ["train", "test"]
+    mixed = open_table(tmp_path, table, None, label_files=files, splits={"official": False})
+    assert column(mixed, "split") == ["train", "train"]
     site = config(tmp_path, table, label_files=files)
     assert column(open_site(site, Path(), tmp_path / "site" / "test.csv"), "split") == ["test"]
     assert column(open_site(site, Path(), tmp_path / "site" / "train.csv"), "split") == ["train"]
@@ -481,10 +483,10 @@ def test_all_problems_come_in_one_report(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ["labels.csv", "labels.xlsx", "labels.parquet"])
 def test_a_missing_column_is_named_with_the_nearest(tmp_path: Path, file: str) -> None:
-    table = {**ONEHOT, "columns": {**COLUMNS, "patient": "MRM", "age": "Years"}}
+    table = {**ONEHOT, "columns": {**COLUMNS, "patient": "mrm", "age": "Years"}}
     first, second = problems(tmp_path, table, [onehot(1)], file)
     assert (first.kind, first.file, first.row) == ("missing column", file, 1)
-    assert "no column 'MRM' (the nearest is 'MRN')" in first.message
+    assert "no column 'mrm' (the nearest is 'MRN')" in first.message
     assert "no column 'Years'" in second.message
     assert "found: File, MRN" in second.message
 
@@ -521,6 +523,14 @@ def test_mixed_delimiters_and_ragged_rows_are_named(tmp_path: Path) -> None:
     assert (first.kind, first.row, second.kind, second.row) == ("mixed delimiters", 3, "malformed row", 4)
     assert first.message == "1 cells where the header has 12; separated by ';' it has them"
     assert SECRET not in str(second)
+
+
+def test_a_quotation_mark_that_never_closes_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "site/labels.csv"
+    save_rows(path, [onehot(number) for number in range(9000)])
+    path.write_text(path.read_text().replace("\n8.png", '\n"8.png', 1))
+    (problem,) = problems(tmp_path, ONEHOT, None)
+    assert (problem.kind, problem.row) == ("malformed row", 10)
 
 
 @pytest.mark.parametrize(
@@ -606,6 +616,19 @@ def test_links_out_of_the_root_are_refused_and_links_inside_are_not(tmp_path: Pa
     assert (problem.kind, problem.row) == ("path outside the root", 3)
     (tmp_path / "linked").symlink_to(tmp_path / "site")  # the root itself may be a link
     assert problems(tmp_path, ONEHOT, [onehot(1, File="real/1.png")], root="linked") == []
+
+
+def test_headers_behind_a_link_out_of_the_root_are_refused(tmp_path: Path) -> None:
+    save_dicom(tmp_path / "outside/1.dcm", ImageComments="Edema")
+    save_dicom(tmp_path / "site/1.dcm", ImageComments="Edema")
+    (tmp_path / "site/2.dcm").symlink_to(tmp_path / "outside/1.dcm")
+    (problem,) = problems(tmp_path, DICOM, None, label_files=IMAGES)
+    assert (problem.kind, problem.file, problem.row) == ("path outside the root", "DICOM files", 2)
+
+
+def test_labels_of_headers_cannot_be_read_from_a_label_file(tmp_path: Path) -> None:
+    with pytest.raises(SiteError, match="layout 'dicom' has no label file"):
+        open_site(config(tmp_path, DICOM, label_files=IMAGES), Path(), tmp_path / "labels.csv")
 
 
 def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp_path: Path) -> None:
