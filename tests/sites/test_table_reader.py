@@ -57,6 +57,7 @@ DICOM: dict[str, Any] = {
     "no_finding": ["Normal"],
 }
 IMAGES = {"images": ["**/*.dcm"]}
+ROOTED: dict[str, Any] = {**ONEHOT, "images": {"path": "{patient}/{image}", "roots": ["a", "b"]}}
 #: Stands in cells that must not come out again.
 SECRET = "Jane Doe"
 
@@ -421,6 +422,10 @@ def test_no_cell_breaks_the_reader_or_comes_out_in_a_message(tmp_path: Path, cel
         (ONEHOT, onehot(2, File="./1.png"), "duplicate image", "stands already at labels.csv:2"),
         (ONEHOT, onehot(2, MRN="p1", Set="test"), "patient in two splits", "'train' at labels.csv:2"),
         (ONEHOT, onehot(2, File=f"../{SECRET}.png"), "path outside the root", "leaves the site's root"),
+        (ROOTED, onehot(2, File=f"../{SECRET}.png"), "path outside the root", "leaves the site's root"),
+        (ROOTED, onehot(2, File=f"/{SECRET}.png"), "path outside the root", "leaves the site's root"),
+        (ROOTED, onehot(2, File=f"C:/{SECRET}.png"), "path outside the root", "leaves the site's root"),
+        (ROOTED, onehot(2, MRN=f"../../{SECRET}"), "path outside the root", "leaves the site's root"),
         (ONEHOT, onehot(2, File=f"/{SECRET}.png"), "path outside the root", "leaves the site's root"),
         (ONEHOT, onehot(2, File=f"C:\\{SECRET}.png"), "path outside the root", "leaves the site's root"),
         (ONEHOT, onehot(2, File=f"https://x.org/{SECRET}"), "path outside the root", "leaves the site's root"),
