@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from chestfed.config import StrictModel, load_config
 from chestfed.diseases import DISEASES, TITLES
+from chestfed.sites.table_config import TableFormat
+from chestfed.sites.terms import normal
+from chestfed.sites.vocabulary import SPLITS, VIEWS, View
 
-#: Views of a site table; `frontal` is frontal without knowing whether PA or AP.
-VIEWS: Final[tuple[str, ...]] = ("pa", "ap", "frontal", "lateral", "other", "unknown")
-SPLITS: Final[tuple[str, ...]] = ("train", "valid", "test")
+__all__ = ["SPLITS", "VIEWS", "SiteConfig", "Splits", "check_diseases", "load_site_config"]
 
-Reader = Literal["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"]
-View = Literal["pa", "ap", "frontal", "lateral", "other", "unknown"]
+#: `table` reads what a `table` block describes; the others are the distributions of one set each.
+Reader = Literal["table", "chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"]
 Uncertain = Literal["positive", "negative", "missing"]
 Blank = Literal["negative", "missing"]
 
@@ -78,7 +79,7 @@ class SiteConfig(StrictModel):
     )
     labels: dict[str, list[str]] = Field(description="disease -> the names that mean it in the site's vocabulary")
     no_label: list[str] = Field(
-        [], description="terms beside which a disease that is not named is blank, not negative (PadChest)"
+        [], description="terms beside which a disease that is not named is blank, not negative (PadChest, table)"
     )
     uncertain: Annotated[dict[str, Uncertain], BeforeValidator(_for_every_disease)] = Field(
         description="what an uncertain label counts as, for all diseases or per disease"
@@ -89,7 +90,10 @@ class SiteConfig(StrictModel):
     methods: list[Literal["Physician", "RNN_model"]] | Literal["all"] = Field(
         "all", description="whose labels count; images labelled otherwise have missing labels (PadChest)"
     )
-    raters: str = Field("any", min_length=1, description="any, majority, all, or the name of one rater (VinDr)")
+    raters: str = Field("any", min_length=1, description="any, majority, all, or the name of one rater (VinDr, table)")
+    table: TableFormat | None = Field(
+        None, validate_default=True, description="how the site's own table is laid out (reader table)"
+    )
     upsample: dict[str, Annotated[int, Field(ge=0)]] = Field(
         {}, description="disease -> how many more times its positives stand in the training list"
     )
@@ -123,6 +127,24 @@ class SiteConfig(StrictModel):
             raise ValueError(f"says nothing about {', '.join(lacking)}")
         return value
 
+    @field_validator("table")
+    @classmethod
+    def _table_goes_with_its_reader(cls, value: TableFormat | None, info: ValidationInfo) -> TableFormat | None:
+        reader = info.data.get("reader")
+        if value is not None and reader not in (None, "table"):
+            raise ValueError(f"only with reader: table; reader '{reader}' knows its format")
+        if value is None and reader == "table":
+            raise ValueError("reader 'table' needs it: format, columns and layout of the site's table")
+        if value is not None:
+            mistakes = [
+                *_idle_beside_table(value, info.data),
+                *_wrong_roles(value, info.data.get("label_files", {})),
+                *_words_with_two_meanings(value, info.data.get("labels", {})),
+            ]
+            if mistakes:
+                raise ValueError("; ".join(mistakes))
+        return value
+
     @field_validator("views")
     @classmethod
     def _some_view_is_kept(cls, value: list[str] | str) -> list[str] | str:
@@ -137,6 +159,33 @@ class SiteConfig(StrictModel):
             if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
                 raise ValueError(f"'{name}' leaves the site's root: names are relative to it, without '..'")
         return value
+
+
+def _words_with_two_meanings(table: TableFormat, labels: Mapping[str, Sequence[str]]) -> list[str]:
+    """Terms of a disease that are said to mean no finding, or nothing, as well."""
+    others = table.others if isinstance(table.others, list) else []
+    silent = {normal(word) for word in (*table.no_finding, *others)}
+    both = [name for names in labels.values() for name in names if normal(name) in silent]
+    return [f"'{name}' is a label, and among no_finding or others" for name in dict.fromkeys(both)]
+
+
+def _idle_beside_table(table: TableFormat, data: Mapping[str, Any]) -> list[str]:
+    """Keys of other readers that this table would read over in silence."""
+    idle = ["methods"] if data.get("methods", "all") != "all" else []
+    idle += ["raters"] if data.get("raters", "any") != "any" and table.layout != "readers" else []
+    idle += ["no_label"] if data.get("no_label") and table.layout in ("onehot", "readers") else []
+    return [f"'{key}' has no meaning with layout '{table.layout}'" for key in idle]
+
+
+def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[str]:
+    """Which files there may be: of headers, one table, or one for each split."""
+    if table.layout == "dicom":
+        return [] if set(label_files) == {"images"} else ["layout 'dicom' needs label_files.images, and no other"]
+    if set(label_files) == {"table"} or ("train" in label_files and set(label_files) <= set(SPLITS)):
+        if "table" not in label_files and table.columns.split is not None:
+            return ["files for each split and columns.split exclude each other"]
+        return []
+    return ["label_files takes 'table', or 'train' with 'valid' and 'test' if there are such files"]
 
 
 def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteConfig:

@@ -15,6 +15,10 @@ POSITIVE, NEGATIVE, UNCERTAIN, BLANK, UNLABELLED = (np.int8(code) for code in (1
 #: A cell that is none of the known values.
 INVALID: Final = np.int8(-9)
 
+_BY_STRENGTH: Final = np.array([UNLABELLED, BLANK, NEGATIVE, UNCERTAIN, POSITIVE, INVALID], dtype=np.int8)
+#: Raw finding -> which of several wins, the higher one.
+STRENGTH: Final = {int(code): place for place, code in enumerate(_BY_STRENGTH)}
+
 _NUMBERS: Final = {
     "1": POSITIVE,
     "1.0": POSITIVE,
@@ -23,7 +27,8 @@ _NUMBERS: Final = {
     "-1": UNCERTAIN,
     "-1.0": UNCERTAIN,
 }
-_SEXES: Final = {"f": "F", "female": "F", "m": "M", "male": "M"}
+#: Words for the sexes, in small letters.
+SEXES: Final = {"f": "F", "female": "F", "m": "M", "male": "M"}
 _OLDEST: Final = 120
 _PER_YEAR: Final = {"": 1.0, "Y": 1.0, "M": 12.0, "W": 52.18, "D": 365.25}
 
@@ -37,19 +42,31 @@ def from_numbers(cells: pd.Series, *, uncertain: bool = True) -> np.ndarray:
     return np.array([*table, BLANK], dtype=np.int8)[codes]
 
 
+def canonical(cell: str) -> str:
+    """A cell without outer blanks, in small letters; 1.0 and 1.00 are 1."""
+    word = cell.strip().casefold()
+    whole = re.fullmatch(r"([+-]?\d+)\.0*", word)
+    return whole[1] if whole else word
+
+
+def from_words(cells: pd.Series, words: Mapping[str, np.int8]) -> np.ndarray:
+    """Findings int8 [n] of cells by their canonical words, "" being the missing cell; `INVALID` for any other."""
+    codes, found = pd.factorize(cells)
+    table = [words.get(canonical(str(cell)), INVALID) for cell in found]
+    return np.array([*table, words.get("", BLANK)], dtype=np.int8)[codes]
+
+
 def strongest(findings: list[np.ndarray], rows: int) -> np.ndarray:
     """One finding per image from those of several names: positive wins over uncertain, negative, blank."""
     if not findings:
         return np.full(rows, BLANK, dtype=np.int8)
-    order = np.array([UNLABELLED, BLANK, NEGATIVE, UNCERTAIN, POSITIVE, INVALID], dtype=np.int8)
-    rank = {int(code): place for place, code in enumerate(order)}
-    ranks = np.vectorize(rank.__getitem__, otypes=[np.int8])(np.stack(findings)) if len(findings) > 1 else None
-    return findings[0] if ranks is None else order[ranks.max(axis=0)]
+    ranks = np.vectorize(STRENGTH.__getitem__, otypes=[np.int8])(np.stack(findings)) if len(findings) > 1 else None
+    return findings[0] if ranks is None else _BY_STRENGTH[ranks.max(axis=0)]
 
 
 def sexes(cells: pd.Series) -> pd.Series:
     """`F`, `M` or missing."""
-    return translate(cells, _SEXES, lower=True)
+    return translate(cells, SEXES, lower=True)
 
 
 def ages(cells: pd.Series) -> np.ndarray:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from chestfed.config import expand_path
 from chestfed.errors import SiteError
-from chestfed.sites import chestxray8, chexpert, mimic_cxr, padchest, vindr
+from chestfed.sites import chestxray8, chexpert, mimic_cxr, own_table, padchest, vindr
 from chestfed.sites.config import SPLITS, SiteConfig
 from chestfed.sites.partition import split_patients
 from chestfed.sites.source import Source
@@ -26,20 +26,27 @@ READERS: Final[dict[str, Callable[[Source], pd.DataFrame]]] = {
     "padchest": padchest.read,
     "mimic_cxr": mimic_cxr.read,
     "vindr": vindr.read,
+    "table": own_table.read,
 }
 
 
-def open_site(config: SiteConfig, data_root: Path, labels_file: Path | None = None) -> SiteTable:
-    """Read and check a site's label files. No image is opened; missing ones are found when the cache is filled.
+def open_site(
+    config: SiteConfig,
+    data_root: Path,
+    labels_file: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SiteTable:
+    """Read and check a site's label files. No image is decoded; missing ones are found when the cache is filled.
 
-    With `labels_file` that file is read in place of those under the root, which then need not exist.
+    With `labels_file` that file is read in place of those under the root, which then need not exist. Where the labels
+    are in the images' headers, `progress(done, total)` counts them.
 
     Raises
     ------
     SiteError
         All problems of the site in one report.
     """
-    source = Source(config, expand_path(config.root, data_root), labels_file)
+    source = Source(config, expand_path(config.root, data_root), labels_file, progress=progress)
     if labels_file is None and not source.root.is_dir():
         source.problem(
             "missing root",

@@ -6,7 +6,6 @@ tree) is in the site's YAML. There is no official split: every image is in train
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,7 @@ import pandas as pd
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNLABELLED, ages, sexes
 from chestfed.sites.rows import join_rows, raw_rows, views
 from chestfed.sites.source import Source
+from chestfed.sites.terms import listed, normal
 
 _VIEWS: Final = {
     "PA": "pa",
@@ -70,11 +70,11 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame) -> dict[str, np.n
     advice = "a cell is a list such as ['cardiomegaly', 'pleural effusion']; mend it"
     rows = frame["row"].to_numpy()
     source.bad_rows(path, "bad label value", bad, rows, lambda place: f"Labels is {cells[codes[place]]!r}", advice)
-    silent = {_normal(term) for term in source.config.no_label}
+    silent = {normal(term) for term in source.config.no_label}
     kept = _kept_methods(source, path, frame)
     findings = {}
     for disease in source.config.diseases:
-        names = {_normal(name) for name in source.config.labels[disease]}
+        names = {normal(name) for name in source.config.labels[disease]}
         table = [_finding(group or set(), names, silent) for group in terms]
         found = np.array([*table, UNLABELLED], dtype=np.int8)[codes]
         findings[disease] = np.where(kept, found, UNLABELLED).astype(np.int8)
@@ -91,17 +91,8 @@ def _finding(terms: set[str], names: set[str], silent: set[str]) -> np.int8:
 
 def _terms(cell: str) -> set[str] | None:
     """The terms of a cell; None if it is not a list of strings."""
-    try:
-        items = ast.literal_eval(cell.strip())
-    except (ValueError, SyntaxError):
-        return None
-    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        return None
-    return {_normal(item) for item in items} - {""}
-
-
-def _normal(term: str) -> str:
-    return " ".join(term.lower().split())
+    items = listed(cell)
+    return None if items is None else {normal(item) for item in items} - {""}
 
 
 def _kept_methods(source: Source, path: Path, frame: pd.DataFrame) -> np.ndarray:

@@ -6,6 +6,7 @@ import csv
 import difflib
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,13 +28,14 @@ class Source:
     """Where a reader reads from, and the problems found on the way.
 
     `labels_file` replaces the site's label files; then files that belong to it (splits, metadata) are looked for
-    beside it, and no image is looked for.
+    beside it, and no image is looked for. `progress(done, total)` counts headers where images are read for labels.
     """
 
     config: SiteConfig
     root: Path
     labels_file: Path | None = None
     problems: list[Problem] = field(default_factory=list)
+    progress: Callable[[int, int], None] | None = None
 
     @property
     def folder(self) -> Path:
@@ -84,7 +86,7 @@ class Source:
 
         Optional columns that the file lacks come out blank. None, with a problem, if the file cannot be used.
         """
-        text = self._content(path)
+        text = self.text(path)
         if text is None:
             return None
         names = _header(text)
@@ -108,12 +110,12 @@ class Source:
 
     def header(self, path: Path) -> list[str]:
         """Column names of a CSV; empty if it cannot be read (`read` reports why)."""
-        text = self._content(path, report=False)
+        text = self.text(path, report=False)
         return [] if text is None else _header(text)
 
     def lines(self, path: Path) -> list[str]:
         """The lines of a text file, stripped; blank ones are empty strings."""
-        text = self._content(path)
+        text = self.text(path)
         return [] if text is None else [line.strip() for line in text.decode("utf-8").splitlines()]
 
     def bad_rows(
@@ -130,10 +132,13 @@ class Source:
         found = sorted({path for name in (bare, f"{bare}.gz") for path in self.folder.glob(name) if path.is_file()})
         return [path for path in found if not (path.suffix == ".gz" and path.with_suffix("") in found)]
 
-    def _content(self, path: Path, *, report: bool = True) -> bytes | None:
-        """A file's text as UTF-8 bytes without BOM, decompressed if it is gzip, whatever its name."""
+    def text(self, path: Path, encoding: str | None = None, *, report: bool = True) -> bytes | None:
+        """A file's text as UTF-8 bytes without BOM, decompressed if it is gzip, whatever its name.
+
+        Without an encoding it is UTF-8 or Latin-1, as it comes; with one it is that and no other.
+        """
         try:
-            return _decoded(path)
+            return _decoded(path, encoding)
         except _UnreadableError as error:
             if report:
                 self.problem("unreadable file", self.name(path), str(error), advice=error.advice)
@@ -143,44 +148,25 @@ class Source:
         self, path: Path, text: bytes, names: list[str], required: Sequence[str], optional: Sequence[str]
     ) -> pd.DataFrame | None:
         kept = [column for column in dict.fromkeys([*required, *optional]) if column in names]
-        places = [f"c{names.index(column)}" for column in kept]
+        places = [names.index(column) for column in kept]
         width = _width(text, names)
-        ragged: list[tuple[int, int]] = []
-
-        def note(row: pa.csv.InvalidRow) -> str:
-            ragged.append((row.number, row.actual_columns))
-            return "skip"
-
         try:
-            table = pa.csv.read_csv(
-                io.BytesIO(text),
-                pa.csv.ReadOptions(
-                    use_threads=False,
-                    block_size=1 << 26,
-                    column_names=[f"c{place}" for place in range(width)],
-                    skip_rows_after_names=1,
-                ),
-                pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note),
-                pa.csv.ConvertOptions(
-                    column_types={f"c{place}": pa.string() for place in range(width)},
-                    strings_can_be_null=True,
-                    null_values=_NULLS,
-                    include_columns=places,
-                ),
-            )
+            table, ragged = csv_cells(text, width, places)
         except pa.ArrowInvalid as error:
             self.problem("malformed CSV", self.name(path), str(error), advice="download the file again")
             return None
-        for number, found in ragged:
+        for line in ragged:
             self.problem(
                 "malformed row",
                 self.name(path),
-                f"{found} cells where the header has {width}",
-                row=number,
+                f"{line.actual_columns} cells where the header has {width}",
+                row=line.number,
                 advice="mend or remove the row; a cut-off download ends like this",
             )
-        frame = pd.DataFrame({column: table[place].to_pandas() for column, place in zip(kept, places, strict=True)})
-        frame["row"] = _rows(len(frame), [number for number, _ in ragged])
+        frame = pd.DataFrame(
+            {column: table[f"c{place}"].to_pandas() for column, place in zip(kept, places, strict=True)}
+        )
+        frame["row"] = row_numbers(len(frame), [line.number for line in ragged])
         frame = frame[frame[kept].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank lines
         if frame.empty and not ragged:
             self.problem("empty file", self.name(path), "has a header and no rows", advice="download the file again")
@@ -190,13 +176,56 @@ class Source:
         return frame
 
 
+def csv_cells(
+    text: bytes, width: int, places: Sequence[int], delimiter: str = ","
+) -> tuple[pa.Table, list[pa.csv.InvalidRow]]:
+    """The columns at these places as strings, named `c0`, `c1`, ..., and the rows that have not `width` cells.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        If the text is no CSV.
+    """
+    ragged: list[pa.csv.InvalidRow] = []
+
+    def note(row: pa.csv.InvalidRow) -> str:
+        ragged.append(row)
+        return "skip"
+
+    table = pa.csv.read_csv(
+        io.BytesIO(text),
+        pa.csv.ReadOptions(
+            use_threads=False,
+            block_size=1 << 26,
+            column_names=[f"c{place}" for place in range(width)],
+            skip_rows_after_names=1,
+        ),
+        pa.csv.ParseOptions(
+            delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note
+        ),
+        pa.csv.ConvertOptions(
+            column_types={f"c{place}": pa.string() for place in range(width)},
+            strings_can_be_null=True,
+            null_values=_NULLS,
+            include_columns=[f"c{place}" for place in places],
+        ),
+    )
+    return table, ragged
+
+
+def row_numbers(count: int, skipped: Sequence[int] = ()) -> np.ndarray:
+    """Numbers int64 [count] of the rows kept: the header is row 1, `skipped` rows are left out."""
+    lines = np.arange(2, 2 + count + len(skipped))
+    return lines[~np.isin(lines, skipped)] if skipped else lines
+
+
 class _UnreadableError(Exception):
     def __init__(self, message: str, advice: str) -> None:
         super().__init__(message)
         self.advice = advice
 
 
-def _decoded(path: Path) -> bytes:
+def _decoded(path: Path, encoding: str | None = None) -> bytes:
     try:
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
@@ -211,6 +240,8 @@ def _decoded(path: Path) -> bytes:
         raise _UnreadableError("is UTF-16", "save it as UTF-8")
     if b"\x00" in data:
         raise _UnreadableError("is not text", "give the release's CSV; archives must be unpacked first")
+    if encoding is not None:
+        return _as_utf8(data, encoding).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
         data.decode("utf-8")
@@ -220,6 +251,31 @@ def _decoded(path: Path) -> bytes:
             raise _UnreadableError(f"is neither UTF-8 nor Latin-1 (line {row})", "save it as UTF-8") from None
         data = data.decode("latin-1").encode("utf-8")
     return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _as_utf8(data: bytes, encoding: str) -> bytes:
+    """Text of one encoding as UTF-8; what looks like another is refused, for it would be read as nonsense."""
+    advice = "set table.encoding in the site's YAML to what the file is in, or save the file as UTF-8"
+    bare = data.removeprefix(b"\xef\xbb\xbf")
+    is_utf8, wrong_at = True, 0
+    try:
+        bare.decode("utf-8")
+    except UnicodeDecodeError as error:
+        is_utf8, wrong_at = False, error.start
+    if encoding == "utf-8":
+        if not is_utf8:
+            row = bare[:wrong_at].count(b"\n") + 1
+            raise _UnreadableError(f"is not UTF-8 (line {row}): latin-1 or cp1252?", advice)
+        return bare
+    if is_utf8 and not bare.isascii():
+        raise _UnreadableError(f"is UTF-8, not {encoding}", advice)
+    if encoding == "latin-1" and re.search(rb"[\x80-\x9f]", data):  # control characters there
+        raise _UnreadableError("is not latin-1: cp1252?", advice)
+    try:
+        return data.decode(encoding).encode("utf-8")
+    except UnicodeDecodeError as error:
+        row = data[: error.start].count(b"\n") + 1
+        raise _UnreadableError(f"is not {encoding} (line {row})", advice) from None
 
 
 def _header(text: bytes) -> list[str]:
@@ -237,9 +293,3 @@ def _width(text: bytes, names: list[str]) -> int:
     named = len(names) - next((place for place, name in enumerate(reversed(names)) if name), 0)
     filled = len(first) - next((place for place, cell in enumerate(reversed(first)) if cell), 0)
     return len(first) if named <= len(first) and filled <= len(names) else len(names)
-
-
-def _rows(count: int, skipped: list[int]) -> np.ndarray:
-    """Line numbers int64 [count] of the rows kept: the header is line 1, `skipped` lines are left out."""
-    lines = np.arange(2, 2 + count + len(skipped))
-    return lines[~np.isin(lines, skipped)] if skipped else lines

@@ -85,6 +85,12 @@ def check(raw: pd.DataFrame, config: SiteConfig) -> list[Problem]:
     ]
 
 
+def leaves_root(images: pd.Series) -> pd.Series:
+    """Which of the paths, taken by their names alone, leave the root that they are relative to."""
+    paths = images.fillna("").astype("str").str.replace("\\", "/", regex=False)
+    return paths.str.contains(r"(?:^|/)(?:/|[A-Za-z]:|\.\.(?:/|$))")
+
+
 def nothing_left(raw: pd.DataFrame, config: SiteConfig) -> list[Problem]:
     """The problem that the views of the configuration keep no row, if so."""
     if raw.empty or config.views == "all" or raw["view"].isin(config.views).any():
@@ -151,8 +157,7 @@ def _blank_names(raw: pd.DataFrame) -> list[Problem]:
 
 
 def _escaping_paths(raw: pd.DataFrame) -> list[Problem]:
-    paths = raw["image"].fillna("").astype("str").str.replace("\\", "/", regex=False)
-    bad = paths.str.contains(r"(?:^|/)(?:/|[A-Za-z]:|\.\.(?:/|$))").to_numpy(dtype=bool)
+    bad = leaves_root(raw["image"]).to_numpy(dtype=bool)
     advice = "image paths are relative to the site's root and stay inside it; mend the row"
     return _problems(raw, bad, "path outside the root", lambda _: "the image's path leaves the site's root", advice)
 

@@ -13,9 +13,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNLABELLED
+from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE
 from chestfed.sites.rows import column_findings, join_rows, label_names, raw_rows
 from chestfed.sites.source import Source
+from chestfed.sites.votes import RULES, agreed
 
 LOCAL: Final = (
     "Aortic enlargement",
@@ -140,23 +141,14 @@ def _boxes(source: Source, path: Path) -> pd.DataFrame | None:
 def _agreed(source: Source, path: Path, votes: pd.DataFrame, images: pd.Series) -> dict[str, np.ndarray]:
     """One finding int8 per image and disease, by the site's `raters`: any, majority, all, or one of them by name."""
     rule = source.config.raters
-    if rule not in ("any", "majority", "all") and set(votes["rad_id"]) != {_CONSENSUS}:
+    if rule not in RULES and set(votes["rad_id"]) != {_CONSENSUS}:
         if rule not in set(votes["rad_id"]):
             found = ", ".join(sorted(set(votes["rad_id"])))
             advice = "set 'raters' in the site's YAML to any, majority, all, or to one of those found"
             source.problem("unknown rater", source.name(path), f"no rater '{rule}'; found: {found}", advice=advice)
         votes = votes[votes["rad_id"] == rule]
     place = pd.Index(images).get_indexer(votes["image_id"])
-    agreed = {}
-    for disease in source.config.diseases:
-        cast = votes[disease].to_numpy()
-        total = np.bincount(place[cast != BLANK], minlength=len(images))
-        positive = np.bincount(place[cast == POSITIVE], minlength=len(images))
-        enough = {"majority": 2 * positive > total, "all": positive == total}.get(rule, positive > 0)
-        findings = np.where(enough & (total > 0), POSITIVE, NEGATIVE)
-        asked = np.bincount(place, minlength=len(images)) > 0
-        agreed[disease] = np.where(total > 0, findings, np.where(asked, BLANK, UNLABELLED)).astype(np.int8)
-    return agreed
+    return {disease: agreed(votes[disease].to_numpy(), place, len(images), rule) for disease in source.config.diseases}
 
 
 def _images(source: Source, path: Path, split: str, images: pd.Series) -> pd.Series:

@@ -1,0 +1,207 @@
+"""Time and memory of opening a hospital's own table, in each of its layouts.
+
+    python benchmarks/table_reader_speed.py --rows 100000 --save benchmarks/results/table_reader_speed.json
+
+Each case is written to a temporary folder and opened in a process of its own, whose time (imports left out) and largest
+memory (imports included) are measured. `onehot and images` looks each image up in two roots as well; the others read
+labels only. The rows are drawn at random: no patients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import multiprocessing
+import os
+import platform
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+NAMES = ("Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Effusion")
+DISEASES = ("cardiomegaly", "edema", "consolidation", "atelectasis", "pleural_effusion")
+COLUMNS = {
+    "image": "File",
+    "patient": "MRN",
+    "study": "Study",
+    "view": "View",
+    "split": "Set",
+    "sex": "Sex",
+    "age": "Age",
+}
+HEADER = tuple(COLUMNS.values())
+#: Case -> file, layout and the columns that it needs besides.
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "onehot csv": ("labels.csv", {"layout": "onehot"}),
+    "onehot csv and images": ("labels.csv", {"layout": "onehot", "images": {"roots": ["new", "old"]}}),
+    "onehot parquet": ("labels.parquet", {"layout": "onehot"}),
+    "onehot xlsx": ("labels.xlsx", {"layout": "onehot"}),
+    "delimited tsv": ("labels.tsv", {"layout": "delimited", "findings": "Findings"}),
+    "list csv": ("labels.csv", {"layout": "list", "findings": "Findings"}),
+    "long csv.gz": ("labels.csv.gz", {"layout": "long", "finding": "Finding"}),
+    "readers csv, three each": ("labels.csv", {"layout": "readers", "reader": "Reader"}),
+}
+
+
+def main() -> None:
+    """Measure and print, and save if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=100_000, help="rows of each table")
+    parser.add_argument("--headers", type=int, default=5_000, help="DICOM files of the case 'dicom'")
+    parser.add_argument("--save", type=Path)
+    options = parser.parse_args()
+    results = []
+    for case in (*CASES, "dicom"):
+        with tempfile.TemporaryDirectory() as folder:
+            rows = options.headers if case == "dicom" else options.rows
+            _write(case, Path(folder), rows)
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                found = pool.apply(_open, (case, folder))
+        results.append({"case": case, "rows": rows, **found})
+        print(json.dumps(results[-1]), flush=True)
+    if options.save is not None:
+        machine = {"cores": os.cpu_count(), "python": platform.python_version()}
+        options.save.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n", encoding="utf-8")
+
+
+def _config(case: str) -> Any:
+    from chestfed.sites import SiteConfig
+
+    if case == "dicom":
+        columns = {"patient": "PatientID", "view": "ViewPosition", "age": "PatientAge", "findings": "ImageComments"}
+        table: dict[str, Any] = {"layout": "dicom", "columns": columns, "no_finding": ["Normal"]}
+        files = {"images": ["*/*.dcm"]}
+    else:
+        file, keys = CASES[case]
+        columns = {**COLUMNS, **{key: keys[key] for key in ("findings", "finding", "reader") if key in keys}}
+        table = {"columns": columns, **{key: keys[key] for key in ("layout", "images") if key in keys}}
+        if keys["layout"] in ("delimited", "list", "long"):
+            table["no_finding"] = ["Normal"]
+        files = {"table": [file]}
+    return SiteConfig.model_validate(
+        {
+            "site": "drawn",
+            "title": "Drawn",
+            "reader": "table",
+            "root": ".",
+            "label_files": files,
+            "views": "all",
+            "labels": {disease: [name] for disease, name in zip(DISEASES, NAMES, strict=True)},
+            "uncertain": "missing",
+            "blank": "missing",
+            "table": table,
+        }
+    )
+
+
+def _open(case: str, folder: str) -> dict[str, object]:
+    from chestfed.sites import opening
+
+    config = _config(case)
+    # Labels only: nothing is looked for in folders.
+    alone = None if case in ("dicom", "onehot csv and images") else Path(folder, CASES[case][0])
+    if case == "dicom":
+        # The pool's process must not start others: headers one after the other.
+        from chestfed.sites import dicom_headers
+
+        dicom_headers._SMALL_JOB = 1 << 30  # type: ignore[misc]
+    started = time.perf_counter()
+    table = opening.open_site(config, Path(folder), alone)
+    seconds = time.perf_counter() - started
+    return {
+        "images": len(table.frame),
+        "seconds": round(seconds, 2),
+        "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }
+
+
+def _write(case: str, folder: Path, rows: int) -> None:
+    chance = random.Random(1)
+    if case == "dicom":
+        _write_headers(folder, rows, chance)
+        return
+    lines = list(_lines(case, rows, chance))
+    path = folder / CASES[case][0]
+    if path.suffix == ".xlsx":
+        import openpyxl
+
+        book = openpyxl.Workbook(write_only=True)
+        sheet = book.create_sheet("Labels")
+        for line in lines:
+            sheet.append(line)
+        book.save(path)
+    elif path.suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(
+            pa.table({name: [line[place] for line in lines[1:]] for place, name in enumerate(lines[0])}), path
+        )
+    else:
+        sign = "\t" if path.suffix == ".tsv" else ","
+        quote = '"{}"'.format if "list" in case else str
+        text = "".join(sign.join([*line[:7], *map(quote, line[7:])]) + "\n" for line in lines).encode()
+        path.write_bytes(gzip.compress(text, 1) if path.suffix == ".gz" else text)
+    if "images" in case:
+        for place, line in enumerate(lines[1:]):
+            image = folder / ("old" if place % 2 else "new") / line[0]
+            image.parent.mkdir(parents=True, exist_ok=True)
+            image.touch()
+
+
+def _lines(case: str, rows: int, chance: random.Random) -> Iterator[list[str]]:
+    terms = case.startswith(("delimited", "list"))
+    readers = case.startswith("readers")
+    last = ["Findings"] if terms else ["Finding"] if "long" in case else [*(["Reader"] if readers else []), *NAMES]
+    yield [*HEADER, *last]
+    forms = ("{}", "no {}", "possible {}", "{}?")
+    for row in range(rows):
+        several = 3 if readers else 2 if "long" in case else 1
+        image = row // several
+        person = random.Random(image)
+        patient = image // 3
+        line = [f"p{patient // 100}/{image}.png", f"P{patient:06d}", f"S{image:07d}", person.choice(["PA", "AP"])]
+        line += ["train" if patient % 5 else "test", person.choice("FM"), str(person.randrange(18, 95))]
+        if terms:
+            chosen = [chance.choice(forms).format(name) for name in chance.sample(NAMES, chance.randrange(4))] or [
+                "Normal"
+            ]
+            yield [*line, "|".join(chosen) if case.startswith("delimited") else str(chosen)]
+        elif "long" in case:
+            yield [*line, NAMES[(image + row) % 5]]
+        else:
+            yield [
+                *line,
+                *([f"R{row % 3}"] if readers else []),
+                *(chance.choice(["0", "0", "1", "-1", ""]) for _ in NAMES),
+            ]
+
+
+def _write_headers(folder: Path, files: int, chance: random.Random) -> None:
+    from pydicom.dataset import Dataset, FileMetaDataset
+    from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
+
+    for number in range(files):
+        dataset = Dataset()
+        dataset.file_meta = FileMetaDataset()
+        dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+        dataset.SOPClassUID = dataset.file_meta.MediaStorageSOPClassUID = DigitalXRayImageStorageForPresentation
+        dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = f"2.25.{number + 1}"
+        dataset.PatientID, dataset.ViewPosition, dataset.PatientAge = f"P{number // 3}", "PA", "063Y"
+        dataset.ImageComments = chance.choice(["Edema|no Effusion", "Normal", "Atelectasis?"])
+        dataset.Rows = dataset.Columns = 64
+        dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
+        dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 12, 11, 0
+        dataset.PixelData = bytes(2 * 64 * 64)
+        path = folder / f"p{number // 100}" / f"{number}.dcm"
+        path.parent.mkdir(exist_ok=True)
+        dataset.save_as(path, enforce_file_format=True)
+
+
+if __name__ == "__main__":
+    main()

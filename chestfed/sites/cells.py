@@ -1,0 +1,245 @@
+"""The named columns of a spreadsheet as text: csv, tsv, parquet and xlsx, read alike."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chestfed.sites.source import Source, csv_cells, row_numbers
+from chestfed.sites.table_config import TableFormat
+from chestfed.sites.xlsx import Workbook, XlsxError
+
+_DELIMITERS: Final = (",", ";", "\t", "|")
+
+
+@dataclass(frozen=True)
+class _Sheet:
+    """A file that is open: its header, and how to get columns by place as strings, with their row numbers."""
+
+    names: list[str]
+    columns: Callable[[list[int]], tuple[pa.Table, np.ndarray] | None]
+    delimiter: str | None = None
+    header: str = ""
+
+
+def read_cells(source: Source, path: Path, table: TableFormat, columns: Sequence[str]) -> pd.DataFrame | None:
+    """The columns as strings without outer blanks (empty is missing), and `row`, the number of the row in the file.
+
+    Row 1 is the header; a format without one counts as if it had. None, with problems, if the file cannot be used.
+    """
+    kind = _kind(path, table)
+    sheet = {"csv": _open_csv, "parquet": _open_parquet, "xlsx": _open_xlsx}[kind](source, path, table)
+    wanted = list(dict.fromkeys(columns))
+    if sheet is None or not _has_columns(source, path, sheet, wanted):
+        return None
+    read = sheet.columns([sheet.names.index(name) for name in wanted])
+    if read is None:
+        return None
+    cells, rows = read
+    frame = pd.DataFrame({name: _stripped(cells.column(place)) for place, name in enumerate(wanted)})
+    frame["row"] = rows
+    frame = frame[frame[wanted].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank rows
+    if frame.empty and not source.problems:
+        source.problem("empty file", source.name(path), "has a header and no rows", advice="export the table again")
+    _refuse_formulas(source, path, frame, wanted)
+    return frame
+
+
+def _kind(path: Path, table: TableFormat) -> str:
+    if table.format is not None:
+        return "csv" if table.format in ("csv", "tsv", "csv.gz") else table.format
+    return {".parquet": "parquet", ".pq": "parquet", ".xlsx": "xlsx", ".xlsm": "xlsx"}.get(path.suffix.lower(), "csv")
+
+
+def _has_columns(source: Source, path: Path, sheet: _Sheet, wanted: Sequence[str]) -> bool:
+    names = sheet.names
+    lacking = [name for name in wanted if name not in names]
+    twice = [name for name in wanted if names.count(name) > 1]
+    if lacking and sheet.delimiter is not None:
+        for other in _DELIMITERS:
+            found = sum(cell.strip() in wanted for cell in _split(sheet.header, other))
+            if other != sheet.delimiter and found > len(wanted) - len(lacking):
+                text = f"the header is separated by {_shown(other)}, not by {_shown(sheet.delimiter)}"
+                source.problem("wrong delimiter", source.name(path), text, 1, "set table.delimiter in the site's YAML")
+                return False
+    # The names of the others are shown only if this is a header: it may be the first patient.
+    for name in lacking:
+        hint = _nearest(name, names)
+        others = f"; found: {', '.join(filter(None, names))}" if len(lacking) < len(wanted) else ""
+        text = f"no column '{name}'{hint} among {len(names)}{others}"
+        advice = "mend the names in the site's YAML; the first row of the file must be its header"
+        source.problem("missing column", source.name(path), text, 1, advice)
+    for name in twice:
+        text = f"{names.count(name)} columns are called '{name}'"
+        source.problem("duplicate column", source.name(path), text, 1, "rename all but one of them in the file")
+    return not lacking and not twice
+
+
+def _stripped(cells: pa.ChunkedArray) -> pd.Series:
+    plain = pc.utf8_trim_whitespace(cells)
+    return pc.if_else(pc.equal(plain, ""), pa.scalar(None, pa.string()), plain).to_pandas().astype(object)
+
+
+def _refuse_formulas(source: Source, path: Path, frame: pd.DataFrame, columns: Sequence[str]) -> None:
+    rows = frame["row"].to_numpy()
+    advice = "paste the column as values and export the table again; formulas are not computed here"
+    for name in columns:
+        bad = frame[name].str.startswith("=").fillna(False).to_numpy(dtype=bool)
+        source.bad_rows(path, "formula cell", bad, rows, f"'{name}' is a formula, or the error of one", advice)
+
+
+def _open_csv(source: Source, path: Path, table: TableFormat) -> _Sheet | None:
+    text = source.text(path, table.encoding)
+    if text is None:
+        return None
+    tabs = table.format == "tsv" or (
+        table.format is None and path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
+    )
+    delimiter = table.delimiter or ("\t" if tabs else ",")
+    names = [name.strip() for name in _split(text[: 1 << 20].decode("utf-8", errors="ignore"), delimiter)]
+    if not any(names):
+        source.problem("empty file", source.name(path), "has no header line", advice="export the table again")
+        return None
+    header = text.split(b"\n", 1)[0].decode("utf-8")
+
+    def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
+        try:
+            cells, ragged = csv_cells(text, len(names), places, delimiter)
+        except pa.ArrowInvalid:  # its message may quote a row
+            advice = "export the table again; a cell with a quotation mark must be quoted"
+            source.problem("malformed CSV", source.name(path), "cannot be read as rows and cells", advice=advice)
+            return None
+        for line in ragged:
+            _tell_ragged(source, path, line, len(names), delimiter)
+        return cells, row_numbers(cells.num_rows, [line.number for line in ragged])
+
+    return _Sheet(names, columns, delimiter, header)
+
+
+def _split(text: str, delimiter: str) -> list[str]:
+    """The cells of the first row of a text; none if they cannot be told."""
+    try:
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+    except csv.Error:
+        return []
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    """A hint at the name that was meant; empty if none is near. Capitals do not matter."""
+    by_letters = {other.casefold(): other for other in names}
+    close = difflib.get_close_matches(name.casefold(), by_letters, n=1, cutoff=0.6)
+    return f" (the nearest is '{by_letters[close[0]]}')" if close else ""
+
+
+def _shown(delimiter: str) -> str:
+    return "a tabulator" if delimiter == "\t" else f"'{delimiter}'"
+
+
+def _tell_ragged(source: Source, path: Path, line: Any, width: int, delimiter: str) -> None:
+    """A row with another number of cells than the header has; nothing of it is shown."""
+    text = f"{line.actual_columns} cells where the header has {width}"
+    for other in _DELIMITERS:
+        if other != delimiter and len(_split(line.text, other)) == width > 1:
+            text = f"{text}; separated by {_shown(other)} it has them"
+            advice = "the file has rows with different delimiters: export it again in one piece"
+            source.problem("mixed delimiters", source.name(path), text, line.number, advice)
+            return
+    advice = "mend or remove the row; a cell that holds the delimiter must be quoted"
+    source.problem("malformed row", source.name(path), text, line.number, advice)
+
+
+def _open_parquet(source: Source, path: Path, table: TableFormat) -> _Sheet | None:
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError):
+        source.problem("unreadable file", source.name(path), "is no parquet file", advice="export the table again")
+        return None
+    names = [str(name) for name in file.schema_arrow.names]
+
+    def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
+        try:
+            cells = file.read(columns=[names[place] for place in places])
+        except (pa.ArrowException, OSError):
+            text = "is damaged or cut short"
+            source.problem("unreadable file", source.name(path), text, advice="export the table again")
+            return None
+        arrays = []
+        for place in places:
+            array = _as_text(cells[names[place]])
+            if array is None:
+                text = f"'{names[place]}' holds {cells[names[place]].type}, not text or numbers"
+                source.problem("malformed column", source.name(path), text, 1, "export the column as text")
+            else:
+                arrays.append(array)
+        if len(arrays) < len(places):
+            return None
+        return pa.table(dict(zip(map(str, range(len(arrays))), arrays, strict=True))), row_numbers(cells.num_rows)
+
+    return _Sheet(names, columns)
+
+
+def _as_text(array: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Strings; lists become JSON; None if the type has no plain text."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return _as_text(array.cast(kind.value_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        cells = [None if cell is None else json.dumps(cell, default=str) for cell in array.to_pylist()]
+        return pa.chunked_array([pa.array(cells, pa.string())])
+    if pa.types.is_floating(kind):
+        array = pc.if_else(pc.is_nan(array), pa.scalar(None, kind), array)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind):
+        return None
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowException:
+        return None
+
+
+def _open_xlsx(source: Source, path: Path, table: TableFormat) -> _Sheet | None:
+    try:
+        with Workbook(path) as book:
+            name = table.sheet or next(iter(book.sheets), "")
+            if name not in book.sheets:
+                text = f"no sheet '{name}'{_nearest(name, book.sheets)} among {len(book.sheets)}"
+                source.problem("missing sheet", source.name(path), text, advice="set table.sheet in the site's YAML")
+                return None
+            number, header = next(book.rows(name), (1, {}))
+    except XlsxError as error:
+        _tell_no_xlsx(source, path, error)
+        return None
+    names = [header.get(place, "").strip() for place in range(max(header, default=-1) + 1)]
+    if number != 1 or not any(names):
+        text = "the sheet's first row is no header"
+        source.problem("empty file", source.name(path), text, advice="put the names of the columns into row 1")
+        return None
+
+    def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
+        try:
+            with Workbook(path) as book:
+                rows = [row for row in book.rows(name, set(places)) if row[0] > 1]
+        except XlsxError as error:
+            _tell_no_xlsx(source, path, error)
+            return None
+        cells = {str(at): pa.array([row.get(place) for _, row in rows], pa.string()) for at, place in enumerate(places)}
+        return pa.table(cells), np.array([number for number, _ in rows], dtype=np.int64)
+
+    return _Sheet(names, columns)
+
+
+def _tell_no_xlsx(source: Source, path: Path, error: XlsxError) -> None:
+    advice = "save it as xlsx without a password, or as CSV"
+    source.problem("unreadable file", source.name(path), str(error), advice=advice)

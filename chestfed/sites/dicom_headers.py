@@ -1,0 +1,119 @@
+"""A table made from the headers of a folder's DICOM files, for sites without a spreadsheet.
+
+Only the elements that the site's YAML names are read, and only those of `table_config.TAGS` may be named; pixels are
+not. A row is the number of a file in the order of their paths, the first being 1: file names may hold patients' names,
+and stay out of messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.errors import ChestfedError
+from chestfed.sites.source import Source
+from chestfed.workers import start_worker
+
+#: What messages call the rows of such a table.
+FILES: Final = "DICOM files"
+_SMALL_JOB: Final = 500  # fewer files than this are not worth the start of processes
+_BATCH: Final = 64
+
+
+def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
+    """One row per file: `image`, its path relative to the root, the elements as strings (empty is missing), and `row`.
+
+    The values of an element with several are joined by backslashes. None, with a problem, if there are no files.
+    """
+    patterns = source.config.label_files["images"]
+    found = {path for pattern in patterns for path in source.root.glob(pattern) if path.is_file()}
+    images = sorted(path.relative_to(source.root).as_posix() for path in found)
+    if not images:
+        text = f"no images in {source.root}; looked for {', '.join(patterns)}"
+        source.problem("missing file", patterns[0], text, advice="name the images in label_files.images")
+        return None
+    wanted = list(dict.fromkeys(tags))
+    rows: list[list[str | None]] = []
+    with _counting(source, len(images)) as count:
+        for place, cells in enumerate(_read_all([str(source.root / image) for image in images], wanted)):
+            if isinstance(cells, str):
+                advice = "remove the file or make it readable; rows number the files in the order of their paths"
+                source.problem("unreadable header", FILES, cells, place + 1, advice)
+            rows.append([None] * len(wanted) if isinstance(cells, str) else cells)
+            count(place + 1)
+    frame = pd.DataFrame(rows, columns=wanted, dtype=object)
+    frame["image"], frame["row"] = images, np.arange(1, len(images) + 1)
+    bad = {problem.row for problem in source.problems if problem.kind == "unreadable header"}
+    return frame[~frame["row"].isin(bad).to_numpy()].reset_index(drop=True)
+
+
+def _read_all(paths: list[str], tags: list[str]) -> Iterator[list[str | None] | str]:
+    """In the order of the paths; from several processes if there are many."""
+    read = partial(_read_one, tags=tags)
+    workers = os.cpu_count() or 1
+    if len(paths) < _SMALL_JOB or workers == 1:
+        yield from map(read, paths)
+        return
+    if multiprocessing.parent_process() is not None:
+        raise ChestfedError(
+            "headers cannot be read in parallel from a process that was itself started by multiprocessing: put your "
+            "script's code under `if __name__ == '__main__':`"
+        )
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
+        yield from pool.map(read, paths, chunksize=_BATCH)
+
+
+def _read_one(path: str, tags: list[str]) -> list[str | None] | str:
+    """The elements of a file, or why it cannot be read; nothing of the header is in the reason."""
+    import pydicom
+    from pydicom.errors import InvalidDicomError
+
+    logging.getLogger("pydicom").setLevel(logging.CRITICAL)  # its messages may quote header values
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dataset = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(tags))
+            return [_text(dataset.get(tag)) for tag in tags]
+    except InvalidDicomError:
+        return "is no DICOM file"
+    except OSError as error:
+        return f"cannot be read: {error.strerror or 'cut short'}"
+    except Exception as error:  # pydicom raises many kinds on damaged files
+        return f"has a damaged header ({type(error).__name__})"
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    several = isinstance(value, list | tuple) or type(value).__name__ == "MultiValue"
+    text = "\\".join(map(str, value)) if several else str(value)  # type: ignore[call-overload]
+    return text.strip("\0 \t\r\n") or None
+
+
+@contextmanager
+def _counting(source: Source, total: int) -> Iterator[Callable[[int], None]]:
+    """Tells the source's `progress`; without one, a bar on a terminal."""
+    if source.progress is not None:
+        told = source.progress
+        yield lambda done: told(done, total)
+    elif total >= _SMALL_JOB and sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(f"headers of {source.config.site}", total=total)
+            yield lambda done: bar.update(task, completed=done)
+    else:
+        yield lambda _: None

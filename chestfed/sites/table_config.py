@@ -1,0 +1,256 @@
+"""The `table` block of a site's YAML: how a hospital's own spreadsheet, or its DICOM headers, are laid out."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Annotated, Final, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from chestfed.config import StrictModel
+from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, canonical
+from chestfed.sites.vocabulary import Split, View
+
+Format = Literal["csv", "tsv", "csv.gz", "parquet", "xlsx"]
+Layout = Literal["onehot", "delimited", "list", "long", "readers", "dicom"]
+
+#: The DICOM elements that may be read, by keyword. Names, addresses, dates of birth and free remarks on the person are
+#: not among them.
+TAGS: Final = (
+    "AccessionNumber",
+    "AdmittingDiagnosesDescription",
+    "BodyPartExamined",
+    "ClinicalTrialSubjectID",
+    "ClinicalTrialTimePointID",
+    "DerivationDescription",
+    "ImageComments",
+    "Modality",
+    "PatientAge",
+    "PatientID",
+    "PatientSex",
+    "PerformedProcedureStepDescription",
+    "ProtocolName",
+    "ReasonForStudy",
+    "ReasonForTheRequestedProcedure",
+    "RequestedProcedureDescription",
+    "SeriesDescription",
+    "SeriesInstanceUID",
+    "StudyDescription",
+    "StudyID",
+    "StudyInstanceUID",
+    "ViewPosition",
+)
+#: `{name}` or `{name[:2]}`, the first letters of it.
+FIELD: Final = re.compile(r"\{([^{}\[\]]+)(?:\[:(\d+)\])?\}")
+
+#: Which layouts read terms, and which read values.
+_TERMS: Final = ("delimited", "list", "long", "dicom")
+_VALUES: Final = ("onehot", "long", "readers")
+#: Key -> the layouts that it has a meaning in.
+_ONLY: Final[Mapping[str, tuple[str, ...]]] = {
+    "values": _VALUES,
+    "separator": ("delimited", "dicom"),
+    "no_finding": _TERMS,
+    "others": _TERMS,
+    "negations": _TERMS,
+    "uncertain_prefixes": _TERMS,
+    "uncertain_suffixes": _TERMS,
+}
+_COLUMNS_ONLY: Final[Mapping[str, tuple[str, ...]]] = {
+    "findings": ("delimited", "list", "dicom"),
+    "finding": ("long",),
+    "value": ("long",),
+    "reader": ("readers",),
+}
+
+
+def _text(value: object) -> object:
+    """A number or truth value as it is written in a cell."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _texts(value: object) -> object:
+    return [_text(item) for item in value] if isinstance(value, list) else value
+
+
+def _text_keys(value: object) -> object:
+    return {_text(key): word for key, word in value.items()} if isinstance(value, dict) else value
+
+
+Texts = Annotated[list[str], BeforeValidator(_texts)]
+Column = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
+
+
+class Columns(StrictModel):
+    """Which column holds what; with layout `dicom`, which DICOM element."""
+
+    image: Column | None = Field(None, description="file name or path of the image; not with layout dicom")
+    patient: Column = Field(description="patient; where patients are not told apart, the column of the image again")
+    study: Column | None = Field(None, description="study; default: the patient")
+    view: Column | None = Field(None, description="view; default: every image has the view of 'default_view'")
+    split: Column | None = Field(None, description="split; default: every image is in train")
+    sex: Column | None = Field(None, description="sex; default: missing")
+    age: Column | None = Field(None, description="age in years, or as DICOM writes it (063Y, 011M); default: missing")
+    findings: Column | None = Field(None, description="all findings of the image (delimited, list, dicom)")
+    finding: Column | None = Field(None, description="one finding of the image (long)")
+    value: Column | None = Field(None, description="what is said of the finding (long); default: it is there")
+    reader: Column | None = Field(None, description="who says so (readers)")
+
+
+class Images(StrictModel):
+    """Where the image of a row is."""
+
+    path: str | None = Field(
+        None,
+        min_length=1,
+        description='path below a root, such as "{study}/{image}.dcm": in braces image, patient, study, or any column '
+        "of the file; {patient[:2]} are its first two letters. Default: the column of the image as it stands",
+    )
+    roots: list[str] = Field(
+        ["."], min_length=1, description="folders below the site's root; the first that holds the file counts"
+    )
+    suffix: str = Field("", description="ending, such as .png, added where it is not there yet")
+    remove_prefix: str = Field(
+        "", description="beginning of the cell of the image that is removed, such as /archive/export/"
+    )
+
+    @field_validator("path")
+    @classmethod
+    def _fields_are_closed(cls, value: str | None) -> str | None:
+        if value is not None and re.search(r"[{}]", FIELD.sub("", value)):
+            raise ValueError("write fields as {name} or {name[:2]}")
+        return value
+
+    @field_validator("roots")
+    @classmethod
+    def _roots_stay_inside(cls, value: list[str]) -> list[str]:
+        for name in value:
+            if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+                raise ValueError(f"'{name}' leaves the site's root: folders are relative to it, without '..'")
+        return value
+
+
+class Words(StrictModel):
+    """The file's words for views, splits and sexes, beside those that are known; capitals do not matter."""
+
+    view: Annotated[dict[str, View], BeforeValidator(_text_keys)] = Field({}, description="word -> view")
+    split: Annotated[dict[str, Split], BeforeValidator(_text_keys)] = Field({}, description="word -> split")
+    sex: Annotated[dict[str, Literal["F", "M", "unknown"]], BeforeValidator(_text_keys)] = Field(
+        {}, description="word -> F, M or unknown"
+    )
+
+
+class Values(StrictModel):
+    """What a cell may say of a finding; capitals do not matter, and 1.0 is 1. An empty cell is blank if not listed."""
+
+    positive: Texts = Field(["1", "true", "yes"], description="it is there")
+    negative: Texts = Field(["0", "false", "no"], description="it is not there")
+    uncertain: Texts = Field(["-1", "uncertain"], description="it may be there")
+    blank: Texts = Field([], description="nothing is said of it")
+
+    @model_validator(mode="after")
+    def _a_word_means_one_thing(self) -> Values:
+        seen: dict[str, str] = {}
+        for meaning in type(self).model_fields:
+            for word in getattr(self, meaning):
+                if seen.setdefault(canonical(word), meaning) != meaning:
+                    raise ValueError(f"'{word}' is both {seen[canonical(word)]} and {meaning}")
+        return self
+
+
+class TableFormat(StrictModel):
+    """A hospital's own table. What its labels mean (`labels`, `uncertain`, `blank`, `raters`) stands outside."""
+
+    layout: Layout = Field(
+        description="onehot: a column per finding; delimited: a cell of findings with a separator; list: a cell such "
+        "as ['edema', 'mass']; long: a row per image and finding; readers: a row per image and reader with a column "
+        "per finding, joined by 'raters'; dicom: no table, the images' headers are read"
+    )
+    format: Format | None = Field(None, description="default: by the file's ending")
+    encoding: Literal["utf-8", "latin-1", "cp1252"] = Field("utf-8", description="of csv and tsv; BOM or not")
+    delimiter: str | None = Field(
+        None, min_length=1, max_length=1, description="of csv and tsv; default: a comma, and in tsv a tabulator"
+    )
+    sheet: str | None = Field(None, min_length=1, description="of xlsx; default: the first")
+    columns: Columns = Field(description="which column holds what")
+    images: Images = Field(Images(), description="where the image of a row is")
+    words: Words = Field(Words(), description="the file's words for views, splits and sexes")
+    default_view: View = Field("unknown", description="the view where no column or an empty cell tells it")
+    missing: Texts = Field(
+        [], description="cells of patient, study, view, split, sex and age that are as good as empty, such as N/A"
+    )
+    values: Values = Field(Values(), description="what a cell says of a finding (onehot, long, readers)")
+    separator: str = Field("|", min_length=1, description="between findings (delimited, dicom)")
+    no_finding: Texts = Field(
+        [], description='terms that make every disease that is not named negative; "" is the empty cell'
+    )
+    others: Texts | Literal["any"] = Field(
+        [], description="terms that say nothing of the diseases; any: all terms that are not known otherwise"
+    )
+    negations: Texts = Field(
+        ["no", "without", "no evidence of", "negative for"], description='words before a term, as in "no edema"'
+    )
+    uncertain_prefixes: Texts = Field(
+        ["possible", "probable", "suspected", "questionable", "cannot exclude"],
+        description='words before a term, as in "possible edema"',
+    )
+    uncertain_suffixes: Texts = Field(["?", "(?)"], description='signs behind a term, as in "edema?"')
+
+    @model_validator(mode="after")
+    def _keys_fit_the_layout(self) -> TableFormat:
+        mistakes = [*self._lacking(), *self._idle(), *(self._strange_tags() if self.layout == "dicom" else [])]
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
+        return self
+
+    def _lacking(self) -> list[str]:
+        needed = {"delimited": "findings", "list": "findings", "dicom": "findings", "long": "finding"}
+        names = [needed.get(self.layout, ""), "reader" if self.layout == "readers" else ""]
+        names.append("" if self.layout == "dicom" or self.images.path is not None else "image")
+        return [
+            f"layout '{self.layout}' needs columns.{name}"
+            for name in names
+            if name and getattr(self.columns, name) is None
+        ]
+
+    def _idle(self) -> list[str]:
+        """Keys that would be read over in silence."""
+        idle = [key for key, layouts in _ONLY.items() if key in self.model_fields_set and self.layout not in layouts]
+        for name, layouts in _COLUMNS_ONLY.items():
+            if getattr(self.columns, name) is not None and self.layout not in layouts:
+                idle.append(f"columns.{name}")
+        mistakes = [f"'{key}' has no meaning with layout '{self.layout}'" for key in idle]
+        if self.layout == "long" and self.columns.value is None and "values" in self.model_fields_set:
+            mistakes.append("'values' needs columns.value")
+        if self.layout == "dicom":
+            keys: list[str] = sorted(self.model_fields_set & {"format", "encoding", "delimiter", "sheet", "images"})
+            keys += ["columns.image"] if self.columns.image is not None else []
+            return [*mistakes, *(f"'{key}' has no meaning with layout 'dicom'" for key in keys)]
+        kind = self.format or ""
+        if kind in ("parquet", "xlsx"):
+            keys = sorted(self.model_fields_set & {"encoding", "delimiter"})
+            mistakes += [f"'{key}' has no meaning with format '{kind}'" for key in keys]
+        if kind and kind != "xlsx" and self.sheet is not None:
+            mistakes.append(f"'sheet' has no meaning with format '{kind}'")
+        return mistakes
+
+    def _strange_tags(self) -> list[str]:
+        mistakes = []
+        for name, tag in self.columns.model_dump(exclude_none=True).items():
+            if tag not in TAGS:
+                close = difflib.get_close_matches(tag, TAGS, n=1, cutoff=0.7)
+                hint = f"did you mean '{close[0]}'?" if close else f"those that may: {', '.join(TAGS)}"
+                mistakes.append(f"columns.{name}: '{tag}' is no DICOM element that may be read; {hint}")
+        return mistakes
+
+    def label_words(self) -> dict[str, np.int8]:
+        """Canonical cell -> raw finding."""
+        codes = {"positive": POSITIVE, "negative": NEGATIVE, "uncertain": UNCERTAIN, "blank": BLANK}
+        words = {canonical(word): code for meaning, code in codes.items() for word in getattr(self.values, meaning)}
+        return {"": BLANK, **words}

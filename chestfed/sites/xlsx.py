@@ -1,0 +1,249 @@
+"""The cells of an Excel sheet as text, read row by row with the standard library alone.
+
+An xlsx file is a zip of XML parts (ECMA-376, part 1, 18.2 to 18.4). Numbers come as they are stored: a date is the
+number of its day. A formula, or the error of one, comes as an equals sign and is not computed.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+from xml.parsers import expat
+
+_CHUNK: Final = 1 << 20
+
+
+class XlsxError(Exception):
+    """A file that is no xlsx, or a damaged one. The message holds nothing of a cell."""
+
+
+class Workbook:
+    """An open workbook; use it in a `with` statement.
+
+    Raises
+    ------
+    XlsxError
+        Here and while rows are read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except (OSError, zipfile.BadZipFile):
+            raise XlsxError("is no xlsx file") from None
+        try:
+            (book,) = [part for kind, part in self._links("").values() if kind == "officeDocument"]
+            links = self._links(book)
+            listed = _Listed()
+            self._parse(book, listed)
+            #: Name of a sheet -> its part, in the order of the book.
+            self.sheets = {
+                name: links[link][1] for name, link in listed.sheets if links.get(link, ("", ""))[0] == "worksheet"
+            }
+            self._strings = [part for kind, part in links.values() if kind == "sharedStrings"]
+            self._shared: list[str] | None = None
+        except (KeyError, ValueError):
+            self._zip.close()
+            raise XlsxError("is no xlsx file") from None
+        except XlsxError:
+            self._zip.close()
+            raise
+
+    def __enter__(self) -> Workbook:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._zip.close()
+
+    def rows(self, sheet: str, columns: Collection[int] | None = None) -> Iterator[tuple[int, dict[int, str]]]:
+        """Number of each row that has cells, from 1, and their texts by column, from 0; empty cells are left out."""
+        if self._shared is None:
+            texts = _Strings()
+            for part in self._strings:
+                self._parse(part, texts)
+            self._shared = texts.found
+        cells = _Cells(self._shared, columns)
+        for _ in self._chunks(self.sheets[sheet], cells):
+            yield from cells.rows
+            cells.rows.clear()
+
+    def _links(self, part: str) -> dict[str, tuple[str, str]]:
+        """Id of each relation of a part -> the last word of its type, and the part that it leads to."""
+        folder, name = posixpath.split(part)
+        links = _Links(folder)
+        self._parse(posixpath.join(folder, "_rels", f"{name}.rels"), links)
+        return links.found
+
+    def _parse(self, part: str, handler: _Handler) -> None:
+        for _ in self._chunks(part, handler):
+            pass
+
+    def _chunks(self, part: str, handler: _Handler) -> Iterator[None]:
+        """Parse a part; stops after each piece of it."""
+        parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartElementHandler = handler.start
+        parser.EndElementHandler = handler.end
+        parser.CharacterDataHandler = handler.text
+        parser.StartDoctypeDeclHandler = _refuse  # entities of its own can grow without bound
+        try:
+            with self._zip.open(part) as file:
+                for piece in _pieces(file):
+                    parser.Parse(piece, not piece)
+                    yield
+        except (expat.ExpatError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError):
+            raise XlsxError("is damaged") from None
+        except (KeyError, ValueError, IndexError):
+            raise XlsxError("is no xlsx file, or a damaged one") from None
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    while piece := file.read(_CHUNK):
+        yield piece
+    yield b""
+
+
+def _refuse(*_: object) -> None:
+    raise ValueError
+
+
+class _Handler:
+    """Takes the elements of a part by their local names."""
+
+    def start(self, name: str, given: dict[str, Any]) -> None:
+        """An element begins."""
+
+    def end(self, name: str) -> None:
+        """An element ends."""
+
+    def text(self, data: str) -> None:
+        """Text between."""
+
+
+class _Links(_Handler):
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.found: dict[str, tuple[str, str]] = {}
+
+    def start(self, name: str, given: dict[str, Any]) -> None:
+        if _local(name) == "Relationship" and given.get("TargetMode") != "External":
+            target = posixpath.normpath(posixpath.join("/", self._folder, given["Target"]))
+            self.found[given["Id"]] = (given["Type"].rsplit("/", 1)[-1], target.lstrip("/"))
+
+
+class _Listed(_Handler):
+    def __init__(self) -> None:
+        self.sheets: list[tuple[str, str]] = []
+
+    def start(self, name: str, given: dict[str, Any]) -> None:
+        if _local(name) == "sheet":
+            links = [value for key, value in given.items() if _local(key) == "id"]
+            self.sheets.append((given["name"], links[0]))
+
+
+class _Strings(_Handler):
+    """The texts that cells share; readings of characters (`rPh`) do not belong to them."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self._parts: list[str] = []
+        self._open = False
+        self._aside = False
+
+    def start(self, name: str, given: dict[str, Any]) -> None:
+        name = _local(name)
+        self._open = name == "t" and not self._aside
+        self._aside = self._aside or name == "rPh"
+
+    def end(self, name: str) -> None:
+        name = _local(name)
+        self._open = False
+        if name == "rPh":
+            self._aside = False
+        elif name == "si":
+            self.found.append("".join(self._parts))
+            self._parts.clear()
+
+    def text(self, data: str) -> None:
+        if self._open:
+            self._parts.append(data)
+
+
+class _Cells(_Handler):
+    """The cells of a sheet; `rows` are those that are complete."""
+
+    def __init__(self, shared: list[str], columns: Collection[int] | None) -> None:
+        self.rows: list[tuple[int, dict[int, str]]] = []
+        self._shared, self._wanted = shared, columns
+        self._number, self._column = 0, -1
+        self._row: dict[int, str] = {}
+        self._kind = "n"
+        self._parts: list[str] = []
+        self._open = self._aside = self._formula = False
+        self._places: dict[str, int] = {}
+
+    def start(self, name: str, given: dict[str, Any]) -> None:
+        if ":" in name:
+            name = _local(name)
+        if name == "c":
+            at = given.get("r")
+            self._column = self._column + 1 if at is None else self._place(at.rstrip("0123456789"))
+            self._kind, self._formula = given.get("t", "n"), False
+            self._parts.clear()
+        elif name in ("v", "t"):
+            self._open = not self._aside
+        elif name == "f":
+            self._formula = True
+        elif name == "rPh":
+            self._aside = True
+        elif name == "row":
+            self._number = int(given.get("r", self._number + 1))
+            self._row, self._column = {}, -1
+
+    def end(self, name: str) -> None:
+        if ":" in name:
+            name = _local(name)
+        if name in ("v", "t"):
+            self._open = False
+        elif name == "c":
+            if self._wanted is None or self._column in self._wanted:
+                text = self._value("".join(self._parts))
+                if text:
+                    self._row[self._column] = text
+        elif name == "rPh":
+            self._aside = False
+        elif name == "row" and self._row:
+            self.rows.append((self._number, self._row))
+
+    def text(self, data: str) -> None:
+        if self._open:
+            self._parts.append(data)
+
+    def _value(self, text: str) -> str:
+        if self._formula or self._kind == "e":
+            return "="
+        if self._kind == "s":
+            return self._shared[int(text)] if text else ""
+        if self._kind == "b":
+            return "true" if text == "1" else "false"
+        if self._kind == "n" and text and not text.isdigit():
+            number = float(text)
+            return str(int(number)) if number.is_integer() else text
+        return text
+
+    def _place(self, letters: str) -> int:
+        """0 for A, 26 for AA."""
+        if letters not in self._places:
+            place = 0
+            for letter in letters:
+                place = 26 * place + ord(letter) - ord("A") + 1
+            self._places[letters] = place - 1
+        return self._places[letters]
+
+
+def _local(name: str) -> str:
+    return name.rsplit(":", 1)[-1]

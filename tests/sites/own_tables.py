@@ -1,0 +1,145 @@
+"""Small tables of hospitals that nobody knows: YAML and files, written and opened."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
+
+from chestfed.diseases import DISEASES
+from chestfed.errors import Problem, SiteError
+from chestfed.sites import SiteConfig, SiteTable, load_site_config, open_site
+
+#: A hospital's names for the five diseases.
+NAMES = {
+    "cardiomegaly": ["Cardiomegaly"],
+    "edema": ["Edema", "Pulmonary Edema"],
+    "consolidation": ["Consolidation"],
+    "atelectasis": ["Atelectasis"],
+    "pleural_effusion": ["Effusion"],
+}
+COLUMNS = {"image": "File", "patient": "MRN", "view": "Projection", "split": "Set", "sex": "Sex", "age": "Age"}
+Row = Mapping[str, object]
+
+
+def config(folder: Path, table: Mapping[str, Any], file: str = "labels.csv", **keys: Any) -> SiteConfig:
+    """A site in `folder/site`, from a YAML that is written and read; `keys` replace or add to the site's."""
+    site = {
+        "site": "st-example",
+        "title": "St. Example",
+        "reader": "table",
+        "root": "site",
+        "label_files": {"table": [file]},
+        "views": "all",
+        "labels": NAMES,
+        "uncertain": "missing",
+        "blank": "missing",
+        "table": {"columns": COLUMNS, **table},
+    }
+    path = folder / "site.yaml"
+    path.write_text(yaml.safe_dump({**site, **keys}, sort_keys=False), encoding="utf-8")
+    return load_site_config(path)
+
+
+def save_rows(
+    path: Path, rows: Sequence[Row], *, delimiter: str = ",", encoding: str = "utf-8", order: Sequence[str] = ()
+) -> None:
+    """Write rows as csv, tsv, csv.gz, xlsx or parquet, as the ending says; columns in this order."""
+    names = list(order or dict.fromkeys(name for row in rows for name in row))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".xlsx":
+        book = openpyxl.Workbook()
+        sheet = book.worksheets[0]
+        for cells in (names, *([row.get(name) for name in names] for row in rows)):
+            sheet.append(cells)
+        book.save(path)
+        return
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({name: [row.get(name) for row in rows] for name in names}), path)
+        return
+    lines = [names, *([row.get(name) for name in names] for row in rows)]
+    delimiter = "\t" if ".tsv" in path.name else delimiter
+    text = "".join(delimiter.join(_quoted(cell, delimiter) for cell in line) + "\n" for line in lines)
+    data = text.encode(encoding)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+def save_dicom(path: Path, **elements: object) -> Path:
+    """A small DICOM image with these elements."""
+    dataset = Dataset()
+    dataset.file_meta = FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    dataset.SOPClassUID = dataset.file_meta.MediaStorageSOPClassUID = DigitalXRayImageStorageForPresentation
+    dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = "1.2.3"
+    dataset.PatientName, dataset.PatientID = "Doe^Jane", "4711"
+    dataset.Rows = dataset.Columns = 2
+    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
+    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 12, 11, 0
+    dataset.PixelData = bytes(8)
+    for name, value in elements.items():
+        setattr(dataset, name, value)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    dataset.save_as(path, enforce_file_format=True)
+    return path
+
+
+def open_table(
+    folder: Path, table: Mapping[str, Any], rows: Sequence[Row] | None, file: str = "labels.csv", **keys: Any
+) -> SiteTable:
+    """Write the rows to `folder/site/file`, unless there are none to write, and open the site."""
+    (folder / "site").mkdir(exist_ok=True)
+    if rows is not None:
+        save_rows(folder / "site" / file, rows)
+    return open_site(config(folder, table, file, **keys), folder)
+
+
+def problems(
+    folder: Path, table: Mapping[str, Any], rows: Sequence[Row] | None, file: str = "labels.csv", **keys: Any
+) -> list[Problem]:
+    """The problems that opening these rows reports; empty if it works."""
+    try:
+        open_table(folder, table, rows, file, **keys)
+    except SiteError as error:
+        return error.problems
+    return []
+
+
+def labels(table: SiteTable) -> list[list[float | None]]:
+    """Labels per row, missing as None."""
+    return [[None if cell != cell else cell for cell in row] for row in table.labels().tolist()]
+
+
+def person(number: int, **cells: object) -> dict[str, object]:
+    """What a row tells besides the labels."""
+    told = {
+        "File": f"{number}.png",
+        "MRN": f"p{number}",
+        "Projection": "PA",
+        "Set": "train",
+        "Sex": "F",
+        "Age": "63",
+    }
+    return {**told, **cells}
+
+
+def onehot(number: int, *values: object, **cells: object) -> dict[str, object]:
+    """A row with a value for each of the five diseases, or a 0."""
+    names = [names[0] for names in NAMES.values()]
+    five = dict(zip(names, values or "00000", strict=True))
+    return {**person(number), **five, "Pulmonary Edema": "0", **cells}
+
+
+def _quoted(cell: object, delimiter: str) -> str:
+    text = "" if cell is None else str(cell)
+    return '"' + text.replace('"', '""') + '"' if any(sign in text for sign in (delimiter, '"', "\n")) else text
+
+
+assert len(NAMES) == len(DISEASES)

@@ -1,0 +1,140 @@
+"""The tutorial for a new hospital and the commented example: every file shown is written and every YAML is run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from chestfed.sites import SiteTable, load_site_config, open_site
+from chestfed.sites.table_config import Columns, Images, TableFormat, Values, Words
+from tests.sites.own_tables import labels, save_dicom
+from tests.sites.small_sites import CONFIGS, column
+
+PAGE = (CONFIGS.parent / "docs" / "new_site.md").read_text(encoding="utf-8")
+#: Name -> content of the files that the page shows.
+FILES = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+SITES = sorted(name for name, text in FILES.items() if name.endswith(".yaml") and "\nsite: " in f"\n{text}")
+EXAMPLE = CONFIGS / "example" / "table.yaml"
+N = None
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with the files of the page, and the images that its first table names."""
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    pixels = np.random.default_rng(1).integers(0, 255, (12, 64, 64), dtype=np.uint8)
+    (tmp_path / "data/st-anne/images").mkdir()
+    for number, grey in enumerate(pixels, start=1):
+        Image.fromarray(grey).save(tmp_path / f"data/st-anne/images/{number:04d}.png")
+    save_dicom(tmp_path / "data/dicom/a/1.dcm", StudyInstanceUID="1.2", ImageComments="Edema|no effusion")
+    save_dicom(tmp_path / "data/dicom/b/2.dcm", PatientID="4712", ImageComments="Normal")
+    return tmp_path
+
+
+def opened(home: Path, name: str) -> SiteTable:
+    return open_site(load_site_config(home / name), home / "data")
+
+
+def test_every_yaml_of_the_page_is_a_file_that_is_run_here() -> None:
+    assert len(re.findall(r"^```yaml", PAGE, re.MULTILINE)) == len([name for name in FILES if name.endswith(".yaml")])
+    assert {*SITES, "st_anne_study.yaml", "common.yaml"} == {name for name in FILES if name.endswith(".yaml")}
+    assert set(SITES) == {*EXPECTED, "st_anne.yaml"}
+
+
+def test_the_first_hospital_is_read_as_the_page_says(home: Path) -> None:
+    table = opened(home, "st_anne.yaml")
+    assert column(table, "image") == [f"images/{number:04d}.png" for number in range(1, 13) if number != 8]
+    assert column(table, "split") == ["train"] * 8 + ["test"] * 3
+    assert labels(table)[5:7] == [[0, N, 0, 0, 0], [0, 0, 0, 0, N]]
+
+
+def test_the_statistics_are_those_of_the_page(home: Path) -> None:
+    found = run(home, "site", "stats", "st_anne.yaml", "--data", "data")
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    printed = [line.split() for line in found.splitlines()]
+    for line in shown.splitlines():
+        assert line.split() in printed, found
+
+
+def test_the_study_of_the_page_runs(home: Path) -> None:
+    options = ["--set", "runtime.threads=1", "--set", "runtime.device=cpu", "--no-tracking"]
+    found = run(home, "study", "st_anne_study.yaml", "--data", "data", *options)
+    assert "K=2" in found
+    assert len(list((home / "runs").glob("*/table.csv"))) == 1
+
+
+EXPECTED: Mapping[str, list[list[float | None]]] = {
+    "delimited.yaml": [[1, 0, N, N, N], [0] * 5, [N, 1, N, N, 1], [N] * 5],
+    "list.yaml": [[1, 0, N, N, N], [0] * 5, [N] * 5],
+    "long.yaml": [[1, 0, N, N, N], [0] * 5],
+    "readers.yaml": [[1, 0, 0, 0, 0]],
+    "dicom.yaml": [[N, 1, N, N, 0], [0] * 5],
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_other_shapes_are_read_as_the_page_says(home: Path, name: str) -> None:
+    assert labels(opened(home, name)) == EXPECTED[name]
+
+
+def test_the_table_of_labels_on_the_page_is_what_comes_out(home: Path) -> None:
+    rows = re.findall(r"^\| (\d\.png) \| (.*) \|$", PAGE, re.MULTILINE)
+    shown = [[N if cell == "–" else float(cell) for cell in cells.split(" | ")] for _, cells in rows]
+    assert shown == labels(opened(home, "delimited.yaml"))
+
+
+def test_the_commented_example_is_read(tmp_path: Path) -> None:
+    header = "Filename;Patient;Accession;Projection;Set;Sex;Age;Enlarged heart;Oedema;Pulmonary oedema;Consolidation;"
+    first = "/archive/export/0001;A17;2019-0001;PA;training;W;63;1;0;0;?;true;\n"
+    second = "0002.png;A18;2019-0002;LAT;held out;D;n/a;0;0;1;-1;no;yes\n"
+    folder = tmp_path / "st-anne"
+    (folder / "more_images/2019-0002").mkdir(parents=True)
+    (folder / "more_images/2019-0002/0002.png").touch()
+    (folder / "labels.csv").write_text(f"{header}Atelectasis;Effusion\n{first}{second}", encoding="utf-8-sig")
+    table = open_site(load_site_config(EXAMPLE, ["views=all"]), tmp_path)
+    assert column(table, "image") == ["images/2019-0001/0001.png", "more_images/2019-0002/0002.png"]
+    assert [column(table, name) for name in ("view", "split", "sex", "age")] == [
+        ["pa", "lateral"],
+        ["train", "test"],
+        ["F", None],
+        [63, None],
+    ]
+    assert labels(table) == [[1, 0, 0, 1, N], [0, 1, 0, 0, 1]]
+
+
+def test_the_commented_example_shows_every_key() -> None:
+    text = EXAMPLE.read_text(encoding="utf-8")
+    for model in (TableFormat, Columns, Images, Words, Values):
+        for name in model.model_fields:
+            assert re.search(rf"^[# ]*{name}:", text, re.MULTILINE), name
+
+
+def test_the_keys_that_are_commented_out_are_valid_with_their_layouts() -> None:
+    """The lines for the layouts with terms, taken out of their comments, make a valid table."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    block = text[text.index("# For the layouts with terms") : text.index("\nsplits:")]
+    keys = yaml.safe_load("\n".join(line.removeprefix("# ") for line in block.splitlines()[1:]))
+    columns = {"image": "a", "patient": "b", "findings": "c"}
+    table = TableFormat.model_validate({"layout": "delimited", "columns": columns, **keys})
+    default = TableFormat.model_validate({"layout": "delimited", "columns": columns})
+    same = {"separator", "negations", "uncertain_prefixes", "uncertain_suffixes"}
+    assert table.model_dump(include=same) == default.model_dump(include=same)
+
+
+def run(home: Path, *arguments: str) -> str:
+    """What a command prints."""
+    command = [sys.executable, "-m", "chestfed", *arguments]
+    result = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr + result.stdout
+    return result.stdout
