@@ -5,8 +5,8 @@ r"""Communication rounds to a fixed AUC as the number of clients grows, on handw
 
 The digits that come with scikit-learn, 0-4 against 5-9, all training images, each client a run of the images sorted
 by class (one or two classes of either label). Window, step sizes and everything else are the same for all numbers of
-clients; the figure is the first round after which the test AUC is at least that of `--auc`. Medians over seeds; the slope
-is that of log rounds against log K. The number of images is fixed: more clients have fewer each.
+clients; the figure is the first round after which the test AUC is at least that of `--auc`. Medians over seeds; the
+slope is that of log rounds against log K. The number of images is fixed: more clients have fewer each.
 """
 
 from __future__ import annotations
