@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 #: Columns of the curves that the AUC is drawn against, with their titles.
 AXES = {"round": "communication rounds", "bytes": "bytes sent, all clients, up and down", "images": "images seen"}
 
-#: Okabe and Ito's colours, which the colour-blind tell apart.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+#: Okabe and Ito's colours, which the colour-blind tell apart, without the yellow, which hardly shows on white.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 
 @dataclass(frozen=True)
@@ -179,21 +179,27 @@ def _draw(comparison: Comparison, kind: str, path: Path) -> None:
     """Mean AUC against rounds, bytes and images; the band goes from the lowest seed to the highest."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    figure = Figure(figsize=(15, 4.2), layout="constrained")
     axes = figure.subplots(1, len(AXES), sharey=True)
     for axis, (column, title) in zip(axes, AXES.items(), strict=True):
+        ends = []
         for number, (label, part) in enumerate(comparison.curves.groupby("run", sort=False)):
             colour, dashes = _COLOURS[number % len(_COLOURS)], ("-", "--", ":", "-.")[number // len(_COLOURS) % 4]
             by_round = part.groupby("round")
             x, y = by_round[column].mean(), by_round["mean_auc"]
+            if column == "bytes" and x.iloc[-1] == 0:
+                continue  # nothing is sent: there is no place for it on this axis
             axis.plot(x, y.mean(), dashes, color=colour, label=label, marker="o", markersize=3)
-            axis.fill_between(x, y.min(), y.max(), color=colour, alpha=0.15, linewidth=0)
+            axis.fill_between(x, y.min(), y.max(), color=colour, alpha=0.12, linewidth=0)
+            ends.append(x.iloc[-1])
         axis.set_xlabel(title)
         axis.grid(alpha=0.3)
-        if column == "bytes":
+        if ends and max(ends) > 5 * min(ends):
             axis.set_xscale("log")
-    axes[0].set_ylabel("mean AUC over the diseases")
-    axes[0].legend(frameon=False)
+    several = comparison.results["disease"].nunique() > 1
+    axes[0].set_ylabel("mean AUC over the diseases" if several else "AUC")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False)
     seeds = comparison.results["seed"].nunique()
     mark = "SYNTHETIC phantoms. " if comparison.synthetic else ""
     figure.suptitle(f"{mark}{comparison.title}; {seeds} seed{'s' if seeds > 1 else ''}, band: lowest to highest")
