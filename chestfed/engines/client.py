@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -60,6 +60,9 @@ class NetworkClient:
         Run the network in bfloat16 (`torch.autocast`); the loss is always computed in float32.
     large_batch
         Batches that `best_dual` takes together.
+    inner_batches
+        For a compositional objective a second sequence, for the inner function: its samples are independent of the
+        outer function's, and each sequence goes through all images in every epoch.
     """
 
     def __init__(
@@ -72,9 +75,11 @@ class NetworkClient:
         device: torch.device,
         autocast: bool = False,
         large_batch: int = 8,
+        inner_batches: Batches | None = None,
     ) -> None:
         self.name = name
         self.batches = batches
+        self.inner_batches = inner_batches
         self.gradients_computed = 0
         self.images_seen = 0
         self._network = network
@@ -90,8 +95,14 @@ class NetworkClient:
     def oracle(self) -> Any:
         """`Gradients` of the objective; for a compositional one its `CompositionalGradients`."""
         if isinstance(self._objective, CompositionalAuc):
+            inner = self.inner_batches or self.batches
             return NetworkComposition(
-                self._network, self._objective, self._next_batch, self._note, autocast=self._autocast
+                self._network,
+                self._objective,
+                lambda: self._next_batch(inner),
+                self._next_batch,
+                self._note,
+                autocast=self._autocast,
             )
         return self.gradients
 
@@ -136,8 +147,25 @@ class NetworkClient:
                 labels.append(truth)
         return self._objective.best_dual(torch.cat(scores), torch.cat(labels), dual)
 
-    def _next_batch(self) -> tuple[Tensor, Tensor]:
-        batch = self.batches.next()
+    def positions(self) -> list[int]:
+        """How far each sequence of batches is: what a checkpoint stores."""
+        return [batches.position for batches in self._sequences()]
+
+    def seek(self, positions: Sequence[int]) -> None:
+        """The inverse of `positions`."""
+        for batches, position in zip(self._sequences(), positions, strict=True):
+            batches.seek(position)
+
+    def close(self) -> None:
+        """Let the batches' threads and files go."""
+        for batches in self._sequences():
+            batches.close()
+
+    def _sequences(self) -> list[Batches]:
+        return [self.batches] if self.inner_batches is None else [self.batches, self.inner_batches]
+
+    def _next_batch(self, batches: Batches | None = None) -> tuple[Tensor, Tensor]:
+        batch = (batches or self.batches).next()
         self.images_seen += batch.labels.shape[0]
         return batch.images.to(self._device, non_blocking=True), batch.labels.to(self._device, non_blocking=True)
 

@@ -26,18 +26,25 @@ class NetworkComposition:
 
     Parameters
     ----------
-    next_batch
-        Draws the client's next batch.
+    next_inner, next_outer
+        Draw the client's next batch for g and for f.
     note
         Called once per gradient computed: those of g and f, and a Hessian-vector product each count as one.
     """
 
     def __init__(
-        self, network: FlatModule, objective: CompositionalAuc, next_batch: NextBatch, note: Note, *, autocast: bool
+        self,
+        network: FlatModule,
+        objective: CompositionalAuc,
+        next_inner: NextBatch,
+        next_outer: NextBatch,
+        note: Note,
+        *,
+        autocast: bool,
     ) -> None:
         self._network = network
         self._objective = objective
-        self._next_batch = next_batch
+        self._next_inner, self._next_outer = next_inner, next_outer
         self._note = note
         self._autocast = autocast
         self._weights = torch.zeros(0)
@@ -45,7 +52,7 @@ class NetworkComposition:
 
     def inner(self, x: Tensor) -> Tensor:
         """g(x) = (w - rho grad L_CE(w), a, b) on the next batch."""
-        images, labels = self._next_batch()
+        images, labels = self._next_inner()
         exact = self._objective.hvp == "exact"
         size = self._network.size
         self._weights = x[:size].detach().clone().requires_grad_()
@@ -57,7 +64,7 @@ class NetworkComposition:
 
     def outer(self, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of the AUC loss of the network at h, by h and by alpha, on the next batch."""
-        images, labels = self._next_batch()
+        images, labels = self._next_outer()
         point, alpha = h.detach().clone().requires_grad_(), y.detach().clone().requires_grad_()
         size = self._network.size
         loss = self._objective.loss(self._logits(point, images), labels, point[size:], alpha)

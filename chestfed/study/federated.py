@@ -18,6 +18,7 @@ from chestfed.engines.in_process import InProcessEngine
 from chestfed.engines.monitor import ClassMonitor
 from chestfed.engines.peers import PeerEngine
 from chestfed.evaluation.auc import mean_auc
+from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, build_model, reset_classifier
 from chestfed.study.data import ClientData, StudyData, pooled
 from chestfed.study.machine import Machine
@@ -113,15 +114,21 @@ def train_federated(
     images_per_step = settings.images_per_step
     if settings.algorithm == "centralised":
         participants, weights, images_per_step = [pooled(participants)], [1.0], images_per_step * k
+    composed = settings.trains_on == "compositional_auc"
+
+    def batches_of(client: ClientData, stream: str) -> TrainBatches:
+        return client.train_batches(images_per_step, pipeline.seed, stream, pipeline.augment, machine)
+
     clients = [
         NetworkClient(
             client.name,
-            client.train_batches(images_per_step, pipeline.seed, client.name, pipeline.augment, machine),
+            batches_of(client, client.name),
             network,
             objective if settings.positive_ratio == "common" else objective_of(settings, own_ratio(client).to(p)),
             device=machine.device,
             autocast=machine.autocast,
             large_batch=settings.large_batch,
+            inner_batches=batches_of(client, f"{client.name} inner") if composed else None,
         )
         for client in participants
     ]
@@ -176,7 +183,7 @@ def train_federated(
             report(progress.history)
     finally:
         for client in clients:
-            client.batches.close()
+            client.close()
 
     point, buffers = engine.current(progress.federation), progress.federation.buffers
     if scores is None:  # everything was done before this start
@@ -211,7 +218,7 @@ def _save(path: Path, engine: Engine, progress: _Progress, clients: Sequence[Net
         "stage": progress.stage,
         "round": progress.round,
         "history": progress.history,
-        "positions": [client.batches.position for client in clients],
+        "positions": [client.positions() for client in clients],
         "images_seen": [client.images_seen for client in clients],
         "gradients_computed": [client.gradients_computed for client in clients],
     }
@@ -222,7 +229,7 @@ def _load(path: Path, engine: Engine, blank: _Progress, clients: Sequence[Networ
     """The saved progress; `blank` is that of the start."""
     tensors, values = load_checkpoint(path)
     for index, client in enumerate(clients):
-        client.batches.seek(values["positions"][index])
+        client.seek(values["positions"][index])
         client.images_seen = values["images_seen"][index]
         client.gradients_computed = values["gradients_computed"][index]
     device = blank.kept.primal.device

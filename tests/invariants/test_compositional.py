@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -95,7 +97,9 @@ def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
 def oracle_of(network: FlatModule, rho: float, hvp: str, data: list) -> NetworkComposition:
     queue = iter(data)
     objective = CompositionalAuc(AucMargin(torch.tensor([0.3, 0.4]).double()), rho, hvp)  # type: ignore[arg-type]
-    return NetworkComposition(network, objective, lambda: next(queue), lambda loss, gradient: None, autocast=False)
+    return NetworkComposition(
+        network, objective, lambda: next(queue), lambda: next(queue), lambda loss, gradient: None, autocast=False
+    )
 
 
 def whole_loss(network: FlatModule, x: torch.Tensor, alpha: torch.Tensor, rho: float, data: list) -> torch.Tensor:
@@ -163,7 +167,8 @@ def test_the_published_networks_can_be_differentiated_twice() -> None:
         ]
         objective = CompositionalAuc(AucMargin(torch.tensor([0.3, 0.4])), 0.5)
         queue = iter(data)
-        oracle = NetworkComposition(network, objective, lambda q=queue: next(q), lambda a, b: None, autocast=False)
+        draw = partial(next, queue)
+        oracle = NetworkComposition(network, objective, draw, draw, lambda a, b: None, autocast=False)
         x = torch.cat([network.parameters(), torch.zeros(4)])
         gradient = oracle.pull_back(oracle.outer(oracle.inner(x), torch.zeros(2))[0])
         assert torch.isfinite(gradient).all()
