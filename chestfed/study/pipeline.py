@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from chestfed.config import StrictModel, load_config
 from chestfed.diseases import DISEASES
-from chestfed.evaluation.protocols import Protocol
+from chestfed.evaluation.protocols import ImageProtocol
 from chestfed.images.augment import Augment
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import ModelConfig
@@ -298,7 +298,7 @@ class Evaluation(StrictModel):
     """What is scored, and how often."""
 
     split: Literal["valid", "test"] = Field("valid", description="split of the target site")
-    protocol: Protocol = Field("frontal-image", description="which images are scored, and in which unit")
+    protocol: ImageProtocol = Field("frontal-image", description="which images are scored, and in which unit")
     every: int = Field(1, ge=1, description="rounds between two evaluations; the last round always is one")
     batch_size: int = Field(64, ge=1)
     resamples: int = Field(2000, ge=0, description="bootstrap resamples for the 95% intervals; 0: none")
