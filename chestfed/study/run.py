@@ -39,7 +39,7 @@ from chestfed.study.machine import Machine
 from chestfed.study.pipeline import Pipeline, identity
 from chestfed.study.pretrain import Pretrained, pretrain
 from chestfed.study.scoring import evaluate
-from chestfed.tracking import Tracker
+from chestfed.tracking import MODEL_FILE, Tracker
 
 #: Packages whose versions can change a result; recorded with every run.
 PACKAGES = (
@@ -243,7 +243,7 @@ def _stage_2(
     tracker.log_metrics(
         run, {**_metrics("final_auc", row), "seconds": time.monotonic() - started}, step=len(trained.history)
     )
-    for file in ("result.json", "rounds.jsonl"):
+    for file in ("result.json", "rounds.jsonl", MODEL_FILE):
         tracker.log_file(run, own / file)
     tracker.end_run(run)
     return row
@@ -323,10 +323,11 @@ def _write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: Study
         "model": pipeline.model.model_dump(mode="json"),
         "diseases": list(data.diseases),
         "input": f"float32 [n, 3, {pipeline.preprocess.size}, {pipeline.preprocess.size}], see docs/images.md",
+        "preprocess": pipeline.preprocess.model_dump(mode="json"),
         "output": "logits [n, diseases]",
         "synthetic": data.synthetic,
     }
-    save_checkpoint(folder / "model.safetensors", network.module.state_dict(), values)
+    save_checkpoint(folder / MODEL_FILE, network.module.state_dict(), values)
 
 
 def _write_predictions(path: Path, scores: np.ndarray, data: StudyData) -> None:
