@@ -167,8 +167,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         if "weights_only" in str(error) or "Unsupported" in str(error):
             raise ConfigError(
-                f"{path} cannot be read: refused: it is a pickle of more than tensors, which could run code when it is read. Save the "
-                "state dict alone: torch.save(model.state_dict(), path), or safetensors"
+                f"{path} cannot be read: refused: it is a pickle of more than tensors, which could run code when it is "
+                "read. Save the state dict alone: torch.save(model.state_dict(), path), or safetensors"
             ) from None
         raise ConfigError(f"{path} cannot be read: {str(error).splitlines()[0] if str(error) else error!r}") from None
     for key in ("state_dict", "model_state_dict", "model"):  # common wrappers

@@ -217,7 +217,7 @@ def metrics_csv(summary: Summary, head: Mapping[str, object]) -> str:
         for name, point in _points(one).items():
             for part in ("threshold", "sensitivity", "specificity", "ppv", "npv"):
                 value = getattr(point, part)
-                rows.append([*over, f"{name}.{part}", value, "", "", "", point.reason])
+                rows.append([*over, f"{name}.{part}", value, "", "", "", point.reason and one.reason])
     for name, mean in summary.means.items():
         over = [summary.protocol, "mean", summary.units, None, None, None]
         reason = "" if mean.diseases else "no disease has it"

@@ -39,9 +39,9 @@ _DUNDER = {"__and__", "__or__", "__xor__", "__lshift__", "__rshift__"}
 #: What a shape expression may call.
 _FUNCTIONS = {
     "Symbol", "Integer", "Float", "Rational", "Add", "Mul", "Pow", "Max", "Min", "Eq", "Ne", "Gt", "Ge", "Lt", "Le",
-    "And", "Or", "Not", "Mod", "FloorDiv", "PythonMod", "CleanDiv", "CeilDiv", "CeilToInt", "FloorToInt", "PowByNatural",
-    "IntTrueDiv", "FloatTrueDiv", "ToFloat", "TruncToInt", "RoundToInt", "Where", "ModularIndexing", "LShift", "RShift",
-    "StrictGreaterThan", "GreaterThan", "StrictLessThan", "LessThan", "Equality", "Unequality",
+    "And", "Or", "Not", "Mod", "FloorDiv", "PythonMod", "CleanDiv", "CeilDiv", "CeilToInt", "FloorToInt",
+    "PowByNatural", "IntTrueDiv", "FloatTrueDiv", "ToFloat", "TruncToInt", "RoundToInt", "Where", "ModularIndexing",
+    "LShift", "RShift", "StrictGreaterThan", "GreaterThan", "StrictLessThan", "LessThan", "Equality", "Unequality",
 }  # fmt: skip
 _SYNTAX = (
     ast.Expression, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp,

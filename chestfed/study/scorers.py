@@ -35,6 +35,7 @@ from chestfed.images.preprocess import Preprocess
 from chestfed.models import ModelConfig, build_model, load_trained, read_weights
 from chestfed.study.exported import load_exported
 from chestfed.study.machine import Machine
+from chestfed.study.significance import folder_of_k
 from chestfed.tracking import MODEL_FILE, fetch_model
 
 Output = Literal["logits", "probabilities"]
@@ -173,22 +174,6 @@ def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
         if found:
             raise ConfigError(f"{reference}: holds {len(found)} files *{suffix}; name the one")
     raise ConfigError(f"{reference}: this folder holds no model: is the study finished?")
-
-
-def folder_of_k(run: Path, k: int | None) -> Path:
-    """The folder of K in a study's run folder, the largest finished K by default.
-
-    Raises
-    ------
-    ConfigError
-        If that K is not there or not finished.
-    """
-    finished = {int(f.parent.name[1:]): f.parent for f in run.glob("k*/result.json") if f.parent.name[1:].isdigit()}
-    if not finished:
-        raise ConfigError(f"{run}: no K of this study is finished yet; `chestfed study` goes on with it")
-    if k is not None and k not in finished:
-        raise ConfigError(f"{run}: K={k} is not there; finished: {', '.join(f'K={one}' for one in sorted(finished))}")
-    return finished[max(finished) if k is None else k]
 
 
 def _open(path: Path, name: str, declared: Declared, machine: Machine) -> Scorer:
