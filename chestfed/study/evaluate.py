@@ -214,7 +214,7 @@ def render(evaluation: Evaluation) -> RenderableType:
     )
     shown = Table(title=_title(evaluation), caption=caption, title_justify="left", caption_justify="left")
     shown.add_column("disease", overflow="fold")
-    for name in ("n+ / n-", "AUC", "AUPRC", f"sens@spec {SHARE}", f"spec@sens {SHARE}", "pAUC", "Brier", "ECE"):
+    for name in ("n+ / n-", "AUC", "AUPRC", "pAUC", f"sens@spec {SHARE}", f"spec@sens {SHARE}", "Brier", "ECE"):
         shown.add_column(name, justify="right")
     for one in summary.diseases:
         values = list(one.values().values())[:-1]

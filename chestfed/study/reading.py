@@ -57,7 +57,8 @@ class Study:
             return cls(folder, json.loads((folder / "study.json").read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError):
             raise ConfigError(
-                f"{folder}: not the run folder of a study; it is the one with study.json, such as runs/<pipeline>-<digest>"
+                f"{folder}: not the run folder of a study, which holds a study.json and is called "
+                "runs/<pipeline>-<digest>"
             ) from None
 
     def __repr__(self) -> str:
@@ -172,7 +173,8 @@ class Study:
             return pd.read_csv(self.folder / name)
         except FileNotFoundError:
             raise ChestfedError(
-                f"{self.folder}: no {name}: the study is not that far, or has one K only; `chestfed study` goes on with it"
+                f"{self.folder}: no {name}: the study is not that far (`chestfed study` goes on with it), or has one K "
+                "only"
             ) from None
 
 

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 PREDICTIONS = "predictions.parquet"
 INTERVAL = "95%, patient-clustered bootstrap of the difference, the same resamples for both models"
 
+_COLUMNS = (
+    *("data", "reference", "model", "protocol", "disease", "auc_reference", "auc_model", "difference", "low", "high"),
+    *("p", "p_holm", "delong_p", "delong_p_holm", "n", "positives", "negatives", "missing", "reason"),
+)
+
 
 @dataclass(frozen=True)
 class Predictions:
@@ -122,7 +127,8 @@ def read_run(path: Path, k: int | None = None) -> Predictions:
         federated = settings["federated"]
         name = f"{federated['algorithm']}, I={federated['window']}, K={number}, seed {settings['seed']}"
         kin = _digest(json.dumps([{**settings, "seed": None, "k": None}, number], sort_keys=True))
-        return Predictions(name, kin, (frame,), settings["evaluation"]["protocol"], bool(about["synthetic"]))
+        protocol = settings["evaluation"]["protocol"] if settings["sites"] else "test images"
+        return Predictions(name, kin, (frame,), protocol, bool(about["synthetic"]))
     if evaluation.is_file():
         about = json.loads(evaluation.read_text(encoding="utf-8"))
         name = f"{about['model']['name']} on {about['site']}"
@@ -252,29 +258,7 @@ def as_csv(found: Significance) -> str:
     """One line per model and disease, and per model's mean."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        [
-            "data",
-            "reference",
-            "model",
-            "protocol",
-            "disease",
-            "auc_reference",
-            "auc_model",
-            "difference",
-            "low",
-            "high",
-            "p",
-            "p_holm",
-            "delong_p",
-            "delong_p_holm",
-            "n",
-            "positives",
-            "negatives",
-            "missing",
-            "reason",
-        ]
-    )
+    writer.writerow(_COLUMNS)
     for name, comparison in zip(found.others, found.comparisons, strict=True):
         head = [found.data, found.reference, name, found.protocol]
         for one in comparison.diseases:
