@@ -187,10 +187,9 @@ def test_a_program_of_torch_export_that_would_run_code_is_refused(tmp_path: Path
         re.sub(r"Symbol\('s\d+', positive=True, integer=True\)", call, model),
         model.replace("builtins.tuple", "collections.OrderedDict"),
     ]
-    for number, replace in enumerate(
-        [*({k: v} for k, v in attacks.items()), *({"models/model.json": m.encode()} for m in models)]
-    ):
-        bad = rewritten(good, tmp_path / f"bad{number}.pt2", replace)
+    everything = [*attacks.items(), *(("models/model.json", one.encode()) for one in models)]
+    for number, (name, content) in enumerate(everything):
+        bad = rewritten(good, tmp_path / f"bad{number}.pt2", {name: content})
         with pytest.raises(ConfigError, match="refused"):
             open_scorer(str(bad), ORDER, MACHINE)
         assert not harm.exists()
