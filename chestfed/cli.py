@@ -123,6 +123,106 @@ def study(
 
 
 @app.command()
+def evaluate(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="Run folder of a study, one of its kN folders, a model file (.safetensors, .pth, .pt, .pt2, .onnx), "
+            "or an MLflow URI (runs:/ID, models:/NAME/VERSION)."
+        ),
+    ],
+    on: Annotated[Path, typer.Option("--on", metavar="SITE.yaml", help="The site's YAML.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Folder that holds the sites' folders.", envvar="CHESTFED_DATA")
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
+    protocol: Annotated[str, typer.Option(help="frontal-image, all-image, study-max or study-mean.")] = "frontal-image",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the files. Default: one in runs/evaluations.", show_default=False)
+    ] = None,
+    cache: Annotated[Path, typer.Option(help="Folder for decoded images.")] = Path("cache"),
+    k: Annotated[
+        int | None, typer.Option(min=1, help="Which K of a study. Default: the largest.", show_default=False)
+    ] = None,
+    labels_order: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,C", help="What a program's outputs are, in order; '-' for one to leave out."),
+    ] = None,
+    model_config: Annotated[
+        Path | None, typer.Option(help="YAML that describes a file of weights: model, diseases, preprocess, output.")
+    ] = None,
+    input_size: Annotated[
+        int | None, typer.Option(help="Side of a program's images. Default: what the program says, or 320.")
+    ] = None,
+    outputs: Annotated[
+        str | None, typer.Option(help="logits or probabilities. Default: logits.", show_default=False)
+    ] = None,
+    delong: Annotated[bool, typer.Option("--delong", help="DeLong's intervals in place of the bootstrap's.")] = False,
+    resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples; 0: no interval.")] = 2000,
+    batch_size: Annotated[int, typer.Option(min=1)] = 64,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    skip_unreadable: Annotated[
+        bool, typer.Option("--skip-unreadable", help="Leave unreadable images out, and count them.")
+    ] = False,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="Where runs:/ and models:/ are looked up. Default: runs/mlflow.db, if there.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the site's YAML, e.g. --set views=all."),
+    ] = None,
+) -> None:
+    """Score a model on a site: AUC with intervals, operating points, calibration, subgroups."""
+    from chestfed.commands.evaluate import run_command
+
+    run_command(
+        _console(),
+        model,
+        on,
+        data,
+        split,
+        protocol,
+        out,
+        cache,
+        set_ or [],
+        labels_order=labels_order,
+        k=k,
+        model_config=model_config,
+        input_size=input_size,
+        outputs=outputs,
+        delong=delong,
+        resamples=resamples,
+        batch_size=batch_size,
+        device=device,
+        skip_unreadable=skip_unreadable,
+        tracking_uri=tracking_uri,
+    )
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Run folders of studies, kN folders, folders of evaluations, predictions.parquet files."),
+    ],
+    k: Annotated[
+        int | None, typer.Option(min=1, help="Which K of a study. Default: the largest.", show_default=False)
+    ] = None,
+    group: Annotated[
+        bool, typer.Option("--group", help="Take runs that differ in their seed only as one model.")
+    ] = False,
+    resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples; 0: no interval.")] = 2000,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the files. Default: one in runs/paired.", show_default=False)
+    ] = None,
+) -> None:
+    """Compare models on the same test images, each with the first: differences of AUC, intervals, Holm's p values."""
+    from chestfed.commands.compare import run_command
+
+    run_command(_console(), runs, k, out, group=group, resamples=resamples)
+
+
+@app.command()
 def algorithms(
     name: Annotated[str | None, typer.Argument(help="Describe this one.", show_default=False)] = None,
 ) -> None:

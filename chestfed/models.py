@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -122,16 +122,68 @@ def reset_classifier(model: nn.Module, seed: int) -> None:
         last.reset_parameters()
 
 
-def _load_weights(model: nn.Module, path: Path) -> None:
+def load_trained(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Put all weights, the classifier's too, into a network; MONAI's or torchvision's names.
+
+    Raises
+    ------
+    ConfigError
+        If a tensor is missing, left over or of another shape; `source` says whose they are.
+    """
+    own = model.state_dict()
+    counters = {name for name in own if name.endswith("num_batches_tracked")}
+    renamed = {_monai_name(name): tensor for name, tensor in tensors.items()}
+    unlike = [name for name in own if name in renamed and renamed[name].shape != own[name].shape]
+    missing = [name for name in own if name not in renamed and name not in counters]
+    left_over = [name for name in renamed if name not in own]
+    if unlike:
+        name = unlike[0]
+        raise ConfigError(
+            f"{source}: '{name}' has the shape {list(renamed[name].shape)}, the network described needs "
+            f"{list(own[name].shape)}: another architecture, or another number of diseases?"
+        )
+    if missing or left_over:
+        what = f"lacks '{missing[0]}'" if missing else f"has '{left_over[0]}', which the network has not"
+        raise ConfigError(
+            f"{source}: {what} ({len(missing)} tensors missing, {len(left_over)} left over): another architecture?"
+        )
+    model.load_state_dict({**own, **renamed})
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors or torch file, without running anything that stands in it.
+
+    Raises
+    ------
+    ConfigError
+        If it holds anything but tensors and plain values.
+    """
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            stored = load_file(path)
-        else:
-            stored = torch.load(path, map_location="cpu", weights_only=True)
+            return load_file(path)
+        stored = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise ConfigError(f"model.initial_weights: {path} cannot be read: {error}") from None
+        if "weights_only" in str(error) or "Unsupported" in str(error):
+            raise ConfigError(
+                f"{path} cannot be read: refused: it is a pickle of more than tensors, which could run code when it is "
+                "read. Save the state dict alone: torch.save(model.state_dict(), path), or safetensors"
+            ) from None
+        raise ConfigError(f"{path} cannot be read: {str(error).splitlines()[0] if str(error) else error!r}") from None
+    for key in ("state_dict", "model_state_dict", "model"):  # common wrappers
+        if isinstance(stored, dict) and isinstance(stored.get(key), dict):
+            stored = stored[key]
+    if not isinstance(stored, dict) or not stored or not all(isinstance(part, Tensor) for part in stored.values()):
+        raise ConfigError(f"{path}: not a state dict: names and tensors are needed")
+    return stored
+
+
+def _load_weights(model: nn.Module, path: Path) -> None:
+    try:
+        stored = read_weights(path)
+    except ConfigError as error:
+        raise ConfigError(f"model.initial_weights: {error}") from None
     own = model.state_dict()
     renamed = {_monai_name(name): tensor for name, tensor in stored.items()}
     head = {name for name in own if name.startswith(("class_layers", "classifier."))}

@@ -14,15 +14,58 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chestfed.errors import ChestfedError
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "chestfed"
+#: The trained network among the artifacts of a run.
+MODEL_FILE = "model.safetensors"
 
 
 def local_store(out: Path) -> str:
     """URI of the sqlite store in the output folder."""
     return f"sqlite:///{(out / 'mlflow.db').resolve()}"
+
+
+def fetch_model(uri: str, tracking_uri: str | None, folder: Path, k: int | None = None) -> Path:
+    """Download what an MLflow URI names into `folder`; returns the file or folder.
+
+    `runs:/ID` alone is a study's run: that of one K, or the parent, of which the largest K (or `k`) is taken. Anything
+    else (`runs:/ID/path`, `models:/name/version`) is handed to MLflow as it is.
+
+    Raises
+    ------
+    ChestfedError
+        If the store, the run or the model is not there.
+    """
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    from mlflow import MlflowClient
+    from mlflow.artifacts import download_artifacts
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run, _, path = uri.removeprefix("runs:/").partition("/")
+            if uri.startswith("runs:/") and not path:
+                client = MlflowClient(tracking_uri=tracking_uri)
+                found = client.get_run(run)
+                if "k" not in found.data.tags:
+                    of_parent = f"tags.`mlflow.parentRunId` = '{found.info.run_id}'"
+                    children = client.search_runs([found.info.experiment_id], of_parent)
+                    by_k = {int(child.data.tags["k"]): child for child in children if "k" in child.data.tags}
+                    if not by_k or (k is not None and k not in by_k):
+                        raise ChestfedError(f"{uri}: has no run of K={k}; there are K={sorted(by_k)}")
+                    found = by_k[max(by_k) if k is None else k]
+                uri = f"runs:/{found.info.run_id}/{MODEL_FILE}"
+            return Path(download_artifacts(artifact_uri=uri, dst_path=str(folder), tracking_uri=tracking_uri))
+    except ChestfedError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ChestfedError(f"{uri}: MLflow cannot give this model ({reason}). Is --tracking-uri right?") from None
 
 
 class Tracker:

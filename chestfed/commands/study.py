@@ -24,6 +24,7 @@ from chestfed.study.pipeline import Pipeline, load_pipeline
 from chestfed.study.plan import Contents, contents_of_data, contents_of_tables, plan_study
 from chestfed.study.plan import render as render_plan
 from chestfed.study.run import run_study
+from chestfed.study.significance import render as render_significance
 from chestfed.study.table import render as render_table
 from chestfed.tracking import Tracker, local_store
 
@@ -90,6 +91,8 @@ def run_command(
     else:
         (study,) = studies
         console.print(render_table(study.table))
+        if study.significance is not None:
+            console.print(render_significance(study.significance, "Does it help?"))
         console.print(f"written to {study.folder}/table.csv and table.json", highlight=False, soft_wrap=True)
     if tracker.active and tracking_uri is None:
         console.print(f"see it in MLflow: chestfed ui --out {out}", highlight=False, soft_wrap=True)

@@ -1,19 +1,85 @@
-"""Evaluation protocols by name: which rows of a site table are scored.
+"""Evaluation protocols by name: which rows of a site table are scored, and what one unit is.
 
-`frontal-image` scores the frontal images one by one; on CheXpert's validation set that is 202 images of 200
-patients, the source paper's most likely choice. `all-image` scores every image.
+| protocol        | scored                                                  | one unit                          |
+|-----------------|---------------------------------------------------------|-----------------------------------|
+| `frontal-image` | frontal images                                          | an image                          |
+| `all-image`     | every image that the site's YAML keeps                  | an image                          |
+| `study-max`     | every image that the site's YAML keeps                  | a study: the largest of its scores |
+| `study-mean`    | every image that the site's YAML keeps                  | a study: the mean of its scores   |
+
+On CheXpert's validation set `frontal-image` is 202 images of 200 patients, the source paper's most likely choice; its
+competition scored studies by the largest score of their views.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+import numpy as np
 
 #: The views that count as frontal.
 FRONTAL: Final = ("pa", "ap", "frontal")
 
-Protocol = Literal["frontal-image", "all-image"]
+#: Protocols whose unit is an image: what a study trains against.
+ImageProtocol = Literal["frontal-image", "all-image"]
+Protocol = Literal["frontal-image", "all-image", "study-max", "study-mean"]
+
+PROTOCOLS: Final[tuple[Protocol, ...]] = get_args(Protocol)
+
+
+@dataclass(frozen=True)
+class Units:
+    """What is evaluated: scores and labels `[m, J]`, and for each unit the row of its first image, int `[m]`.
+
+    `of_row` `[n]` is the unit that each image belongs to.
+    """
+
+    scores: np.ndarray
+    labels: np.ndarray
+    first: np.ndarray
+    of_row: np.ndarray
 
 
 def views_of(protocol: Protocol) -> tuple[str, ...] | None:
     """Views that a protocol keeps; None keeps all."""
     return FRONTAL if protocol == "frontal-image" else None
+
+
+def unit_of(protocol: Protocol) -> Literal["image", "study"]:
+    """What one unit is called."""
+    return "study" if protocol.startswith("study") else "image"
+
+
+def units(protocol: Protocol, scores: np.ndarray, labels: np.ndarray, studies: np.ndarray) -> Units:
+    """The images, or their studies in the order of their first images.
+
+    A study is positive for a disease if one of its images is, negative if one is negative and none positive, and
+    missing if all are missing.
+
+    Parameters
+    ----------
+    scores, labels
+        `[n, J]`; labels in {0, 1, NaN}.
+    studies
+        `[n]`, any values that identify a study.
+    """
+    if unit_of(protocol) == "image":
+        rows = np.arange(len(scores))
+        return Units(scores, labels, rows, rows)
+    _, first, of_row = np.unique(studies, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    of_row, first = place[of_row], first[order]
+    shape = (len(first), scores.shape[1])
+    of_study = np.full(shape, np.nan)
+    np.fmax.at(of_study, of_row, labels.astype(np.float64))
+    if protocol == "study-max":
+        together = np.full(shape, -np.inf)
+        np.maximum.at(together, of_row, scores.astype(np.float64))
+    else:
+        together = np.zeros(shape)
+        np.add.at(together, of_row, scores.astype(np.float64))
+        together /= np.bincount(of_row)[:, None]
+    return Units(together.astype(scores.dtype), of_study.astype(labels.dtype), first, of_row)

@@ -21,7 +21,7 @@ import pandas as pd
 from chestfed.checkpoint import write_atomically, write_json, write_text
 from chestfed.diseases import TITLES
 from chestfed.study.pipeline import Published
-from chestfed.study.run import Study
+from chestfed.study.run import StudyResult
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,7 +41,7 @@ class Run:
     algorithm: str
     window: int
     seed: int
-    study: Study
+    study: StudyResult
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from chestfed.config import StrictModel, load_config
 from chestfed.diseases import DISEASES
-from chestfed.evaluation.protocols import Protocol
+from chestfed.evaluation.protocols import ImageProtocol
 from chestfed.images.augment import Augment
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import ModelConfig
@@ -125,7 +125,7 @@ class Evaluation(StrictModel):
     """What is scored, and how often."""
 
     split: Literal["valid", "test"] = Field("valid", description="split of the target site")
-    protocol: Protocol = Field("frontal-image", description="which images are scored, and in which unit")
+    protocol: ImageProtocol = Field("frontal-image", description="which images are scored, and in which unit")
     every: int = Field(
         1,
         ge=1,

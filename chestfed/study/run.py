@@ -7,6 +7,7 @@ sites (pixels, labels), and the code. The same command therefore finds its own u
         study.json       identity: configuration, digests, versions
         k1/ k2/ ...      state of stage 2, model, predictions, result
         table.csv, table.json
+        significance.csv, significance.json
     runs/pretrained-<digest>/
         state of stage 1, shared by all studies that have it in common
 """
@@ -19,7 +20,7 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,7 +40,9 @@ from chestfed.study.machine import Machine
 from chestfed.study.pipeline import Pipeline, identity
 from chestfed.study.pretrain import Pretrained, pretrain
 from chestfed.study.scoring import evaluate
-from chestfed.tracking import Tracker
+from chestfed.study.significance import Significance, of_study
+from chestfed.study.significance import write as write_significance
+from chestfed.tracking import MODEL_FILE, Tracker
 
 #: Packages whose versions can change a result; recorded with every run.
 PACKAGES = (
@@ -89,11 +92,12 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Study:
-    """A finished study: its folder and its table."""
+class StudyResult:
+    """A finished study: its folder, its table, and its other K against the smallest if there are any."""
 
     folder: Path
     table: tables.StudyTable
+    significance: Significance | None = None
 
 
 def identify(pipeline: Pipeline, data: StudyData, machine: Machine) -> Identity:
@@ -122,7 +126,7 @@ def run_study(
     out: Path,
     tracker: Tracker,
     reporter: Reporter,
-) -> Study:
+) -> StudyResult:
     """Run every K of the pipeline and write the tables; finished parts are taken from the run folder.
 
     Raises
@@ -147,13 +151,18 @@ def run_study(
                     row = _stage_2(pipeline, data, machine, k, pretrained, folder, tracker, parent, reporter)
                 rows.append(row)
                 reporter.row_done(row, reused)
-                study = Study(folder, _table(pipeline, data, rows))
+                study = StudyResult(folder, _table(pipeline, data, rows))
                 _write_table(study)
         except BaseException as error:
             tracker.end_run(parent, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
             raise
-        for file in ("table.csv", "table.json", "study.json"):
-            tracker.log_file(parent, folder / file)
+        found = of_study(folder, pipeline.k, pipeline.evaluation.resamples)
+        study = replace(study, significance=found)
+        if found is not None:
+            write_significance(found, folder, "significance")
+        for file in ("table.csv", "table.json", "study.json", "significance.csv", "significance.json"):
+            if (folder / file).exists():
+                tracker.log_file(parent, folder / file)
         for row in rows:
             tracker.log_metrics(parent, _metrics("final_auc", row), step=row.k)
         tracker.end_run(parent)
@@ -243,7 +252,7 @@ def _stage_2(
     tracker.log_metrics(
         run, {**_metrics("final_auc", row), "seconds": time.monotonic() - started}, step=len(trained.history)
     )
-    for file in ("result.json", "rounds.jsonl"):
+    for file in ("result.json", "rounds.jsonl", MODEL_FILE):
         tracker.log_file(run, own / file)
     tracker.end_run(run)
     return row
@@ -281,7 +290,7 @@ def _published(pipeline: Pipeline) -> tables.PublishedRow | None:
     return None
 
 
-def _write_table(study: Study) -> None:
+def _write_table(study: StudyResult) -> None:
     write_text(study.folder / "table.csv", tables.as_csv(study.table))
     write_json(study.folder / "table.json", tables.as_json(study.table))
 
@@ -323,10 +332,11 @@ def _write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: Study
         "model": pipeline.model.model_dump(mode="json"),
         "diseases": list(data.diseases),
         "input": f"float32 [n, 3, {pipeline.preprocess.size}, {pipeline.preprocess.size}], see docs/images.md",
+        "preprocess": pipeline.preprocess.model_dump(mode="json"),
         "output": "logits [n, diseases]",
         "synthetic": data.synthetic,
     }
-    save_checkpoint(folder / "model.safetensors", network.module.state_dict(), values)
+    save_checkpoint(folder / MODEL_FILE, network.module.state_dict(), values)
 
 
 def _write_predictions(path: Path, scores: np.ndarray, data: StudyData) -> None:

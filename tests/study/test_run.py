@@ -76,6 +76,17 @@ def test_the_tables_and_the_parts_of_every_k_are_written(finished: Path) -> None
     assert all(entry["gradients"] == 4 and entry["images"] == 8 for entry in history)
 
 
+def test_every_k_is_compared_with_the_smallest(finished: Path) -> None:
+    rows = list(csv.DictReader((finished / "significance.csv").open(encoding="utf-8")))
+    assert {(row["reference"], row["model"], row["data"]) for row in rows} == {("K=1", "K=2", "synthetic")}
+    aucs = {(r["k"], r["disease"]): r["auc"] for r in csv.DictReader((finished / "table.csv").open(encoding="utf-8"))}
+    for row in rows:
+        expected = float(aucs["2", row["disease"]]) - float(aucs["1", row["disease"]])
+        assert float(row["difference"]) == pytest.approx(expected)
+    found = json.loads((finished / "significance.json").read_text())
+    assert found["synthetic"] is True
+
+
 def test_nothing_that_is_written_names_a_patient_or_an_image(finished: Path, home: Path) -> None:
     names = re.compile(rb"patient\d{5}|\d{8}_\d{3}\.png|p1\d{7}|view\d_frontal")
     files = [*finished.rglob("*"), *(home / "cache").rglob("*")]
@@ -127,6 +138,7 @@ def test_killed_at_any_moment_it_ends_in_bit_identical_tables(home: Path, finish
     for name in (
         "table.csv",
         "table.json",
+        "significance.csv",
         "k1/result.json",
         "k2/result.json",
         "k2/rounds.jsonl",

@@ -1,0 +1,93 @@
+"""`chestfed evaluate`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast, get_args
+
+from rich.console import Console
+
+from chestfed.commands.progress import Bars
+from chestfed.errors import ConfigError
+from chestfed.evaluation.protocols import PROTOCOLS, Protocol
+from chestfed.sites import load_site_config, open_site
+from chestfed.sites.config import SPLITS
+from chestfed.study import evaluate
+from chestfed.study.machine import prepare_machine
+from chestfed.study.pipeline import Runtime
+from chestfed.study.scorers import Declared, Output, open_scorer
+from chestfed.tracking import local_store
+
+
+def run_command(
+    console: Console,
+    model: str,
+    site: Path,
+    data: Path | None,
+    split: str,
+    protocol: str,
+    out: Path | None,
+    cache: Path,
+    overrides: Sequence[str],
+    *,
+    labels_order: str | None,
+    k: int | None,
+    model_config: Path | None,
+    input_size: int | None,
+    outputs: str | None,
+    delong: bool,
+    resamples: int,
+    batch_size: int,
+    device: str,
+    skip_unreadable: bool,
+    tracking_uri: str | None,
+) -> None:
+    """Open the model and the site, score, print and write."""
+    started = time.monotonic()
+    _one_of("--split", split, SPLITS)
+    _one_of("--protocol", protocol, PROTOCOLS)
+    if outputs is not None:
+        _one_of("--outputs", outputs, get_args(Output))
+    if data is None:
+        raise ConfigError("where are the site's files? Give the folder that holds its root with --data DIR")
+    runs = Path("runs")
+    if tracking_uri is None and (runs / "mlflow.db").is_file():
+        tracking_uri = local_store(runs)
+    declared = Declared(
+        k,
+        tuple(name.strip() for name in labels_order.split(",")) if labels_order else None,
+        model_config,
+        input_size,
+        cast(Output | None, outputs),
+        tracking_uri,
+    )
+    machine = prepare_machine(Runtime(device=device))
+    scorer = open_scorer(model, declared, machine)
+    table = open_site(load_site_config(site, overrides), data)
+    with Bars(console) as bars:
+        done = evaluate.evaluate_model(
+            scorer,
+            table,
+            split,
+            cast(Protocol, protocol),
+            cache,
+            machine,
+            method="delong" if delong else "bootstrap",
+            resamples=resamples,
+            batch_size=batch_size,
+            skip_unreadable=skip_unreadable,
+            progress=lambda finished, total: bars.decoding(table.name, finished, total),
+        )
+    folder = out or runs / "evaluations" / done.name
+    evaluate.write(done, folder)
+    console.print(evaluate.render(done))
+    files = "evaluation.json, metrics.csv, subgroups.csv, reliability.csv, predictions.parquet"
+    console.print(f"written to {folder}: {files}", highlight=False, soft_wrap=True)
+    console.print(f"took {time.monotonic() - started:.0f} s")
+
+
+def _one_of(option: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ConfigError(f"{option}: '{value}' is none of {', '.join(known)}")

@@ -1,0 +1,357 @@
+"""Everything that is said of one model on one test set: all metrics per disease, means, subgroups; as data and as CSV.
+
+A number never stands alone: each has the protocol, n, n+ and n- beside it. A disease with images of one class has None
+where a pair of classes is needed, and the reason; a mean says over how many diseases it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from chestfed.evaluation import bootstrap
+from chestfed.evaluation.auc import DiseaseAuc, auc_per_disease
+from chestfed.evaluation.calibration import (
+    DiseaseCalibration,
+    DiseaseReliability,
+    calibration_per_disease,
+    reliability_per_disease,
+)
+from chestfed.evaluation.delong import delong_per_disease
+from chestfed.evaluation.interval import Interval
+from chestfed.evaluation.metrics import (
+    OperatingPoint,
+    average_precision_per_disease,
+    partial_auc_per_disease,
+    sensitivity_at_specificity,
+    specificity_at_sensitivity,
+    youden_points,
+)
+from chestfed.evaluation.protocols import Protocol
+from chestfed.evaluation.subgroups import Subgroup, auc_per_subgroup
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Method = Literal["bootstrap", "delong"]
+
+#: What the intervals are, for tables.
+METHODS: dict[Method, str] = {
+    "bootstrap": "95%, patient-clustered bootstrap, Student's t on the logit scale",
+    "delong": "95%, DeLong's variance on the logit scale, units taken for independent",
+}
+
+#: Fixed share of the operating points, and end of the partial AUC.
+SHARE, MAX_FPR = 0.9, 0.1
+
+
+@dataclass(frozen=True)
+class DiseaseSummary:
+    """One disease. `reason` says why values that need both classes are None."""
+
+    disease: str
+    auc: DiseaseAuc
+    interval: Interval | None
+    auprc: float | None
+    partial_auc: float | None
+    at_specificity: OperatingPoint
+    at_sensitivity: OperatingPoint
+    youden: OperatingPoint
+    calibration: DiseaseCalibration
+    reliability: DiseaseReliability
+    reason: str
+
+    def values(self) -> dict[str, float | None]:
+        """The plain numbers, by the names that the files use."""
+        return {
+            "auc": self.auc.auc,
+            "auprc": self.auprc,
+            f"partial_auc_fpr_{MAX_FPR}": self.partial_auc,
+            f"sensitivity_at_specificity_{SHARE}": self.at_specificity.sensitivity,
+            f"specificity_at_sensitivity_{SHARE}": self.at_sensitivity.specificity,
+            "brier": self.calibration.brier,
+            "ece_equal_width": self.calibration.ece_equal_width,
+            "ece_equal_mass": self.calibration.ece_equal_mass,
+        }
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Mean of one number over the `diseases` diseases that have it; None if none has."""
+
+    value: float | None
+    interval: Interval | None
+    diseases: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `summarise` finds. `units` is n, labelled or not; `subgroups` has one entry per column."""
+
+    protocol: Protocol
+    units: int
+    patients: int
+    method: Method
+    diseases: tuple[DiseaseSummary, ...]
+    means: dict[str, Mean]
+    subgroups: dict[str, list[Subgroup]]
+
+
+def summarise(
+    scores: np.ndarray,
+    labels: np.ndarray,
+    patients: np.ndarray,
+    diseases: Sequence[str],
+    protocol: Protocol,
+    *,
+    method: Method = "bootstrap",
+    resamples: int = 2000,
+    seed: int = 0,
+    columns: Mapping[str, Sequence[object] | np.ndarray | pd.Series | pd.Categorical] | None = None,
+) -> Summary:
+    """All metrics of scores `[n, J]` in [0, 1] against labels `[n, J]` in {0, 1, NaN}.
+
+    Parameters
+    ----------
+    patients
+        `[n]`, any values that identify a patient.
+    method
+        The interval of each AUC. That of the mean is a bootstrap interval with either.
+    columns
+        Name of a subgroup column -> its values `[n]`.
+
+    Raises
+    ------
+    ValueError
+        As `auc_per_disease` and `calibration_per_disease`.
+    """
+    aucs = auc_per_disease(scores, labels, diseases)
+    intervals = _intervals(aucs, scores, labels, patients, diseases, method, resamples, seed)
+    found = []
+    for parts in zip(
+        aucs,
+        intervals,
+        average_precision_per_disease(scores, labels, diseases),
+        partial_auc_per_disease(scores, labels, diseases, MAX_FPR),
+        sensitivity_at_specificity(scores, labels, diseases, SHARE),
+        specificity_at_sensitivity(scores, labels, diseases, SHARE),
+        youden_points(scores, labels, diseases),
+        calibration_per_disease(scores, labels, diseases),
+        reliability_per_disease(scores, labels, diseases),
+        strict=True,
+    ):
+        auc, interval, auprc, partial, at_specificity, at_sensitivity, youden, calibration, curve = parts
+        nothing = auc.positives + auc.negatives == 0
+        reason = "no labelled image" if nothing else auc.reason
+        found.append(
+            DiseaseSummary(
+                auc.disease,
+                auc,
+                interval,
+                auprc.value,
+                partial.value,
+                at_specificity,
+                at_sensitivity,
+                youden,
+                calibration,
+                curve,
+                reason,
+            )
+        )
+    means = {name: _mean([one.values()[name] for one in found]) for name in (found[0].values() if found else ())}
+    if found and means["auc"].value is not None:
+        means["auc"] = _mean_auc(means["auc"], scores, labels, patients, resamples, seed)
+    groups = {
+        name: auc_per_subgroup(scores, labels, diseases, values)  # type: ignore[arg-type]
+        for name, values in (columns or {}).items()
+    }
+    return Summary(protocol, len(scores), len(np.unique(patients)), method, tuple(found), means, groups)
+
+
+def as_json(summary: Summary) -> dict[str, Any]:
+    """The summary as plain data; what is not defined is null, an infinite threshold is `infinity`."""
+    protocol = summary.protocol
+    return {
+        "protocol": protocol,
+        "n": summary.units,
+        "patients": summary.patients,
+        "interval": METHODS[summary.method],
+        "interval_of_the_mean": METHODS["bootstrap"],
+        "diseases": {one.disease: {"protocol": protocol, **_disease(one)} for one in summary.diseases},
+        "mean": {
+            name: {
+                "value": mean.value,
+                "interval": _pair(mean.interval),
+                "diseases": mean.diseases,
+                "of": len(summary.diseases),
+                "protocol": protocol,
+                "n": summary.units,
+            }
+            for name, mean in summary.means.items()
+        },
+        "subgroups": {
+            name: [{"value": group.value, "protocol": protocol, "n": group.images, **_group(group)} for group in groups]
+            for name, groups in summary.subgroups.items()
+        },
+    }
+
+
+#: First columns of the CSV files, which say what a number is over.
+_HEAD = ("protocol", "disease", "n", "positives", "negatives", "missing")
+
+
+def metrics_csv(summary: Summary, head: Mapping[str, object]) -> str:
+    """One line per disease and number, and per mean; `head` are columns that are the same in all lines."""
+    rows = []
+    for one in summary.diseases:
+        over = _over(summary, one.disease, one.auc)
+        for name, value in one.values().items():
+            interval = one.interval if name == "auc" else None
+            rows.append([*over, name, value, *_ends(interval), "", one.reason if value is None else ""])
+        for name, point in _points(one).items():
+            for part in ("threshold", "sensitivity", "specificity", "ppv", "npv"):
+                value = getattr(point, part)
+                rows.append([*over, f"{name}.{part}", value, "", "", "", point.reason and one.reason])
+    for name, mean in summary.means.items():
+        over = [summary.protocol, "mean", summary.units, None, None, None]
+        reason = "" if mean.diseases else "no disease has it"
+        rows.append([*over, name, mean.value, *_ends(mean.interval), mean.diseases, reason])
+    return _csv([*_HEAD, "metric", "value", "low", "high", "over_diseases", "reason"], rows, head)
+
+
+def subgroups_csv(summary: Summary, head: Mapping[str, object]) -> str:
+    """One line per subgroup and disease, and per subgroup's mean; `group_n` is the size of the subgroup."""
+    rows = []
+    for column, groups in summary.subgroups.items():
+        for group in groups:
+            start = [column, group.value, group.images]
+            for auc in group.diseases:
+                rows.append([*start, *_over(summary, auc.disease, auc), auc.auc, "", auc.reason])
+            defined = sum(auc.auc is not None for auc in group.diseases)
+            over = [summary.protocol, "mean", group.images, None, None, None]
+            rows.append([*start, *over, group.mean, defined, "" if defined else "no disease has an AUC here"])
+    return _csv(["column", "group", "group_n", *_HEAD, "auc", "over_diseases", "reason"], rows, head)
+
+
+def reliability_csv(summary: Summary, head: Mapping[str, object]) -> str:
+    """One line per point of each disease's reliability curve."""
+    rows = [
+        [*_over(summary, one.disease, one.auc), point.mean_score, point.observed_rate, point.count]
+        for one in summary.diseases
+        for point in one.reliability.bins
+    ]
+    return _csv([*_HEAD, "mean_score", "observed_rate", "count"], rows, head)
+
+
+def _intervals(
+    aucs: Sequence[DiseaseAuc],
+    scores: np.ndarray,
+    labels: np.ndarray,
+    patients: np.ndarray,
+    diseases: Sequence[str],
+    method: Method,
+    resamples: int,
+    seed: int,
+) -> list[Interval | None]:
+    if method == "delong":
+        return [one.logit for one in delong_per_disease(scores, labels, diseases)]
+    draws = bootstrap.resampled_aucs(scores, labels, patients, resamples, seed)
+    enough = bootstrap.units_per_disease(labels, patients)
+    return [
+        None if one.auc is None else bootstrap.auc_interval(one.auc, draws[:, j], int(enough[j]))
+        for j, one in enumerate(aucs)
+    ]
+
+
+def _mean_auc(
+    mean: Mean, scores: np.ndarray, labels: np.ndarray, patients: np.ndarray, resamples: int, seed: int
+) -> Mean:
+    assert mean.value is not None
+    joint = bootstrap.jointly_resampled_aucs(scores, labels, patients, resamples, seed)
+    values, enough = bootstrap.mean_over_diseases(joint), bootstrap.units_of_mean(labels, patients)
+    return Mean(mean.value, bootstrap.auc_interval(mean.value, values, enough), mean.diseases)
+
+
+def _mean(values: Sequence[float | None]) -> Mean:
+    defined = [value for value in values if value is not None]
+    return Mean(float(np.mean(defined)) if defined else None, None, len(defined))
+
+
+def _points(one: DiseaseSummary) -> dict[str, OperatingPoint]:
+    return {
+        f"at_specificity_{SHARE}": one.at_specificity,
+        f"at_sensitivity_{SHARE}": one.at_sensitivity,
+        "youden": one.youden,
+    }
+
+
+def _disease(one: DiseaseSummary) -> dict[str, Any]:
+    auc, calibration = one.auc, one.calibration
+    parts = ("reliability", "resolution", "uncertainty", "within_bins")
+    return {
+        "n": auc.positives + auc.negatives,
+        "positives": auc.positives,
+        "negatives": auc.negatives,
+        "missing": auc.missing,
+        **({"reason": one.reason} if one.reason else {}),
+        **one.values(),
+        "auc_interval": _pair(one.interval),
+        "operating_points": {name: _point(point) for name, point in _points(one).items()},
+        "brier_parts": {part: getattr(calibration, part) for part in parts},
+        "reliability_curve": [asdict(point) for point in one.reliability.bins],
+    }
+
+
+def _point(point: OperatingPoint) -> dict[str, Any]:
+    plain = asdict(point)
+    del plain["disease"], plain["missing"], plain["reason"]
+    if point.threshold is not None and math.isinf(point.threshold):
+        plain["threshold"] = "infinity"
+    return plain
+
+
+def _group(group: Subgroup) -> dict[str, Any]:
+    return {
+        "mean_auc": group.mean,
+        "over_diseases": sum(auc.auc is not None for auc in group.diseases),
+        "diseases": {
+            auc.disease: {
+                "auc": auc.auc,
+                "n": auc.positives + auc.negatives,
+                "positives": auc.positives,
+                "negatives": auc.negatives,
+                "missing": auc.missing,
+                **({"reason": auc.reason} if auc.reason else {}),
+            }
+            for auc in group.diseases
+        },
+    }
+
+
+def _over(summary: Summary, disease: str, auc: DiseaseAuc) -> list[object]:
+    counts = [auc.positives + auc.negatives, auc.positives, auc.negatives, auc.missing]
+    return [summary.protocol, disease, *counts]
+
+
+def _csv(header: Sequence[str], rows: Sequence[Sequence[object]], head: Mapping[str, object]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*head, *header])
+    for row in rows:
+        cells = ["" if cell is None else repr(cell) if isinstance(cell, float) else cell for cell in row]
+        writer.writerow([*head.values(), *cells])
+    return out.getvalue()
+
+
+def _ends(interval: Interval | None) -> list[object]:
+    return ["", ""] if interval is None else [interval.low, interval.high]
+
+
+def _pair(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [interval.low, interval.high]

@@ -1,0 +1,318 @@
+"""Score one model on one site under one protocol, and write everything that is said of it.
+
+An image is named by the digest of its pixels, a study by that of its images, a patient by a running number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from chestfed.checkpoint import write_atomically, write_json, write_text
+from chestfed.diseases import TITLES
+from chestfed.errors import ConfigError
+from chestfed.evaluation.interval import Interval
+from chestfed.evaluation.protocols import Protocol, unit_of, units, views_of
+from chestfed.evaluation.subgroups import age_bands
+from chestfed.evaluation.summary import (
+    MAX_FPR,
+    METHODS,
+    SHARE,
+    Method,
+    Summary,
+    as_json,
+    metrics_csv,
+    reliability_csv,
+    subgroups_csv,
+    summarise,
+)
+from chestfed.images.cache import fill_cache
+from chestfed.sites.table import SiteTable
+from chestfed.study.machine import Machine
+from chestfed.study.run import software_versions
+from chestfed.study.scorers import Scorer, score_images
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One model on one site.
+
+    Attributes
+    ----------
+    predictions
+        One row per unit: `image` (a digest), `patient`, and score and label of each disease.
+    images, left_out
+        Images scored, and unreadable ones that were not.
+    notes
+        What a reader has to know beside the numbers.
+    """
+
+    scorer: Scorer
+    site: str
+    title: str
+    synthetic: bool
+    split: str
+    summary: Summary
+    predictions: pd.DataFrame
+    images: int
+    left_out: int
+    notes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Folder of the results: the same model, images and settings have the same."""
+        content = pd.util.hash_pandas_object(self.predictions, index=False).to_numpy().tobytes()
+        parts = [self.scorer.digest, self.split, self.summary.protocol, self.summary.method]
+        digest = hashlib.blake2b(content + "\0".join(parts).encode(), digest_size=6).hexdigest()
+        return f"{'synthetic-' if self.synthetic else ''}{self.site}-{self.split}-{self.summary.protocol}-{digest}"
+
+
+def evaluate_model(
+    scorer: Scorer,
+    table: SiteTable,
+    split: str,
+    protocol: Protocol,
+    cache: Path,
+    machine: Machine,
+    *,
+    method: Method = "bootstrap",
+    resamples: int = 2000,
+    batch_size: int = 64,
+    skip_unreadable: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Score a split of a site and summarise it.
+
+    Raises
+    ------
+    ConfigError
+        If the split has no image under this protocol, or the model and the site have no disease in common.
+    SiteError
+        All missing and unreadable images in one report, unless `skip_unreadable`.
+    ChestfedError
+        If the model fails on the images.
+    """
+    diseases = scorer.diseases
+    unknown = [name for name in diseases if name not in table.diseases]
+    if len(unknown) == len(diseases):
+        raise ConfigError(
+            f"the model is about {', '.join(diseases)}, none of which site '{table.name}' labels "
+            f"({', '.join(table.diseases)})"
+        )
+    chosen = table.select(split=split, views=views_of(protocol)).about(diseases)
+    found = len(chosen.frame)
+    if found == 0:
+        there = table.frame["split"].value_counts()
+        counts = ", ".join(f"{name} ({count})" for name, count in there.items() if count)
+        raise ConfigError(f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}")
+    images = fill_cache(chosen, cache, scorer.preprocess, skip_unreadable=skip_unreadable, progress=progress)
+    readable = images.records >= 0
+    if not readable.any():
+        raise ConfigError(f"site '{table.name}': no image of the split {split} can be read")
+    if not readable.all():
+        chosen = chosen.with_frame(chosen.frame[readable].reset_index(drop=True))
+        images = fill_cache(chosen, cache, scorer.preprocess, skip_unreadable=True)
+
+    frame = chosen.frame
+    scores = score_images(scorer, images, batch_size, machine)
+    patients = _running_numbers(frame["patient"].to_numpy(dtype=str))
+    studies = _running_numbers(frame["study"].to_numpy(dtype=str), patients)
+    unit = units(protocol, scores, chosen.labels(), studies)
+    first = frame.iloc[unit.first]
+    by_image = unit_of(protocol) == "image"
+    columns: dict[str, Any] = {"sex": first["sex"], "age": age_bands(first["age"].to_numpy())}
+    if by_image:
+        columns["view"] = first["view"].cat.remove_unused_categories()
+    columns = {name: values for name, values in columns.items() if pd.Series(values).notna().any()}
+    summary = summarise(
+        unit.scores,
+        unit.labels,
+        patients[unit.first],
+        diseases,
+        protocol,
+        method=method,
+        resamples=resamples,
+        columns=columns,
+    )
+    summary = _with_reason(summary, unknown, table.name)
+    names = _names(images.digests, unit.of_row, by_image)
+    predictions = pd.DataFrame({"image": names, "patient": patients[unit.first]})
+    for j, disease in enumerate(diseases):
+        predictions[f"score_{disease}"] = unit.scores[:, j]
+        predictions[f"label_{disease}"] = unit.labels[:, j]
+    synthetic = table.synthetic or bool(scorer.synthetic)
+    predictions.attrs = {"synthetic": synthetic, "protocol": protocol, "split": split, "model": scorer.digest}
+    notes = _notes(scorer, table, scores, found - len(frame))
+    return Evaluation(
+        scorer, table.name, table.title, synthetic, split, summary, predictions, len(frame), found - len(frame), notes
+    )
+
+
+def write(evaluation: Evaluation, folder: Path) -> None:
+    """Write `evaluation.json`, three CSV files and `predictions.parquet`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    summary, scorer = evaluation.summary, evaluation.scorer
+    data = "synthetic" if evaluation.synthetic else "real"
+    head = {"data": data, "site": evaluation.site, "split": evaluation.split}
+    for name, content in (
+        ("metrics", metrics_csv(summary, head)),
+        ("subgroups", subgroups_csv(summary, head)),
+        ("reliability", reliability_csv(summary, head)),
+    ):
+        write_text(folder / f"{name}.csv", content)
+    predictions = evaluation.predictions
+    path = folder / "predictions.parquet"
+    write_atomically(path, lambda temporary: predictions.to_parquet(temporary, index=False))
+    value = {
+        "title": _title(evaluation),
+        "synthetic": evaluation.synthetic,
+        "data": data,
+        "notes": list(evaluation.notes),
+        "model": {
+            "name": scorer.name,
+            "kind": scorer.kind,
+            "digest": scorer.digest,
+            "outputs": list(scorer.outputs),
+            "output": scorer.output,
+            "preprocess": scorer.preprocess.model_dump(mode="json"),
+            "trained_on_synthetic": scorer.synthetic,
+        },
+        "site": evaluation.site,
+        "split": evaluation.split,
+        "unit": unit_of(summary.protocol),
+        "images": evaluation.images,
+        "images_left_out": evaluation.left_out,
+        **as_json(summary),
+        "versions": software_versions(),
+    }
+    write_json(folder / "evaluation.json", value)
+
+
+def render(evaluation: Evaluation) -> RenderableType:
+    """The tables for a terminal."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    summary, protocol = evaluation.summary, evaluation.summary.protocol
+    unit = {"image": "images", "study": "studies"}[unit_of(protocol)]
+    caption = (
+        f"{protocol}: n = {summary.units} {unit} of {summary.patients} patients ({evaluation.images} images), "
+        f"{evaluation.split} split. In brackets: {METHODS[summary.method]}"
+        + ("" if summary.method == "bootstrap" else "; of the mean a patient-clustered bootstrap interval")
+        + f". sens@spec: sensitivity at a specificity of {SHARE} or more; spec@sens: the reverse. pAUC: up to a "
+        f"false-positive rate of {MAX_FPR}, 0.5 without information. ECE: equal-width bins."
+    )
+    shown = Table(title=_title(evaluation), caption=caption, title_justify="left", caption_justify="left")
+    shown.add_column("disease", overflow="fold")
+    for name in ("n+ / n-", "AUC", "AUPRC", "pAUC", f"sens@spec {SHARE}", f"spec@sens {SHARE}", "Brier", "ECE"):
+        shown.add_column(name, justify="right")
+    for one in summary.diseases:
+        values = list(one.values().values())[:-1]
+        counts = f"{one.auc.positives} / {one.auc.negatives}"
+        first = _shown(values[0], one.interval)
+        shown.add_row(TITLES.get(one.disease, one.disease), counts, first, *(_shown(value) for value in values[1:]))
+    means = list(summary.means.values())[:-1]
+    shown.add_section()
+    shown.add_row(
+        "mean",
+        f"over {means[0].diseases} of {len(summary.diseases)}",
+        *(_shown(mean.value, mean.interval) for mean in means),
+        style="bold",
+    )
+    parts: list[RenderableType] = [shown]
+    undefined = [f"{TITLES.get(one.disease, one.disease)}: {one.reason}" for one in summary.diseases if one.reason]
+    if undefined:
+        parts.append(Text("Not defined, and left out of the mean: " + "; ".join(undefined)))
+    if summary.subgroups:
+        parts.append(_subgroups(evaluation, unit))
+    parts += [Text(note, style="yellow") for note in evaluation.notes]
+    return Group(*parts)
+
+
+def _subgroups(evaluation: Evaluation, unit: str) -> RenderableType:
+    from rich.table import Table
+
+    summary = evaluation.summary
+    mark = "SYNTHETIC hospitals: " if evaluation.synthetic else ""
+    caption = f"{summary.protocol}. AUC within the group, n+ / n- below; the mean is over the diseases that have one."
+    shown = Table(title=f"{mark}subgroups", caption=caption, title_justify="left", caption_justify="left")
+    shown.add_column("group")
+    shown.add_column(f"n ({unit})", justify="right")
+    for one in summary.diseases:
+        shown.add_column(TITLES.get(one.disease, one.disease), justify="right")
+    shown.add_column("mean", justify="right", style="bold")
+    for column, groups in summary.subgroups.items():
+        for group in groups:
+            cells = [f"{_shown(auc.auc)}\n{auc.positives} / {auc.negatives}" for auc in group.diseases]
+            defined = sum(auc.auc is not None for auc in group.diseases)
+            mean = f"{_shown(group.mean)}\nover {defined}"
+            shown.add_row(f"{column}: {group.value}", str(group.images), *cells, mean)
+        shown.add_section()
+    return shown
+
+
+def _title(evaluation: Evaluation) -> str:
+    mark = "SYNTHETIC hospitals (phantoms, no patients, no clinical meaning): " if evaluation.synthetic else ""
+    return f"{mark}{evaluation.scorer.name} ({evaluation.scorer.kind}) on {evaluation.title}"
+
+
+def _notes(scorer: Scorer, table: SiteTable, scores: np.ndarray, left_out: int) -> tuple[str, ...]:
+    notes = []
+    if scorer.synthetic and not table.synthetic:
+        notes.append("The model was trained on SYNTHETIC hospitals: its numbers on real images mean nothing clinical.")
+    if left_out:
+        notes.append(f"{left_out} unreadable images were left out.")
+    # Logits within [0, 1] come out within [0.5, 0.7311].
+    if (
+        scorer.output == "logits"
+        and not scorer.kind.startswith("chestfed")
+        and 0.5 <= scores.min() <= scores.max() < 0.7311
+    ):
+        notes.append(
+            "All outputs lie between 0 and 1. If they are probabilities already, say so with --outputs probabilities: "
+            "the AUC stays, calibration and thresholds change."
+        )
+    return tuple(notes)
+
+
+def _with_reason(summary: Summary, unknown: Sequence[str], site: str) -> Summary:
+    """Say of diseases that the site does not label why they have no number."""
+    diseases = tuple(
+        replace(one, reason=f"not labelled at site '{site}'") if one.disease in unknown else one
+        for one in summary.diseases
+    )
+    return replace(summary, diseases=diseases)
+
+
+def _running_numbers(names: np.ndarray, within: np.ndarray | None = None) -> np.ndarray:
+    """A number per distinct name, or per pair with `within`."""
+    _, numbers = np.unique(names, return_inverse=True)
+    if within is not None:
+        _, numbers = np.unique(np.stack([within, numbers]), axis=1, return_inverse=True)
+    return np.asarray(numbers).reshape(-1)
+
+
+def _names(digests: Sequence[bytes], of_row: np.ndarray, by_image: bool) -> list[str]:
+    """Digest per unit: of the pixels, or of a study's images in any order."""
+    if by_image:
+        return [bytes(digest).hex() for digest in digests]
+    members: list[list[bytes]] = [[] for _ in range(int(of_row.max()) + 1)]
+    for digest, number in zip(digests, of_row, strict=True):
+        members[number].append(bytes(digest))
+    return [hashlib.blake2b(b"".join(sorted(part)), digest_size=16).hexdigest() for part in members]
+
+
+def _shown(value: float | None, interval: Interval | None = None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if interval is None else f"{value:.3f}\n[{interval.low:.2f}, {interval.high:.2f}]"

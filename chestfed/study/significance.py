@@ -1,0 +1,363 @@
+"""Paired comparison of finished models on the same test images, from their stored predictions.
+
+A study compares its other K with its smallest (`significance.csv`, `significance.json` in the run folder);
+`chestfed compare` compares any runs and evaluations with the first of them. The p values are corrected by Holm's
+method over all diseases of all comparisons of a table.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from chestfed.checkpoint import write_json, write_text
+from chestfed.diseases import TITLES
+from chestfed.errors import ConfigError
+from chestfed.evaluation.comparison import Comparison, Run, compare, holm_over_comparisons
+from chestfed.evaluation.interval import Interval
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+PREDICTIONS = "predictions.parquet"
+INTERVAL = "95%, patient-clustered bootstrap of the difference, the same resamples for both models"
+
+_COLUMNS = (
+    *("data", "reference", "model", "protocol", "disease", "auc_reference", "auc_model", "difference", "low", "high"),
+    *("p", "p_holm", "delong_p", "delong_p_holm", "n", "positives", "negatives", "missing", "reason"),
+)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What one model, trained with one or several seeds, made of the test images.
+
+    Attributes
+    ----------
+    name
+        How tables call it.
+    kin
+        The same for runs that differ in their seed only.
+    frames
+        One per seed: `image`, `patient`, and score and label of each disease; the rows of all in the same order.
+    protocol
+        What was scored, or empty if it is not known.
+    synthetic
+        None if it is not known.
+    """
+
+    name: str
+    kin: str
+    frames: tuple[pd.DataFrame, ...]
+    protocol: str
+    synthetic: bool | None
+
+    @property
+    def diseases(self) -> tuple[str, ...]:
+        """In the order of the columns."""
+        names = self.frames[0].columns
+        return tuple(name.removeprefix("score_") for name in names if name.startswith("score_"))
+
+    def run(self, diseases: Sequence[str]) -> Run:
+        """Scores, labels and patients as arrays."""
+        first = self.frames[0]
+        scores = [frame[[f"score_{one}" for one in diseases]].to_numpy(np.float64) for frame in self.frames]
+        labels = first[[f"label_{one}" for one in diseases]].to_numpy(np.float64)
+        return Run(scores, labels, first["patient"].to_numpy())
+
+
+@dataclass(frozen=True)
+class Significance:
+    """Models compared with the reference, each on the same images."""
+
+    reference: str
+    others: tuple[str, ...]
+    comparisons: tuple[Comparison, ...]
+    seeds: tuple[int, ...]
+    protocol: str
+    units: int
+    patients: int
+    synthetic: bool | None
+
+    @property
+    def data(self) -> str:
+        """`synthetic`, `real` or `unknown`."""
+        return {True: "synthetic", False: "real", None: "unknown"}[self.synthetic]
+
+
+def read_run(path: Path, k: int | None = None) -> Predictions:
+    """Predictions of a run folder (its largest finished K, or `k`), a `kN` folder, an evaluation, or a file of them.
+
+    Raises
+    ------
+    ConfigError
+        If there are none.
+    """
+    folder, file = path, path
+    if path.is_dir():
+        if (path / "study.json").is_file():
+            folder = folder_of_k(path, k)
+        file = folder / PREDICTIONS
+    else:
+        folder = path.parent
+    try:
+        frame = pd.read_parquet(file)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no {PREDICTIONS} there; a finished study or an evaluation has one") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: cannot be read: {error}") from None
+    lacking = {"image", "patient"} - set(frame.columns)
+    unlabelled = [c for c in frame.columns if c.startswith("score_") and f"label_{c[6:]}" not in frame.columns]
+    if lacking or unlabelled or not any(c.startswith("score_") for c in frame.columns):
+        raise ConfigError(f"{file}: not predictions of chestfed: image, patient, score_... and label_... are needed")
+    study, evaluation = folder.parent / "study.json", folder / "evaluation.json"
+    if study.is_file():
+        about = json.loads(study.read_text(encoding="utf-8"))
+        settings, number = about["configuration"], folder.name.removeprefix("k")
+        federated = settings["federated"]
+        name = f"{federated['algorithm']}, I={federated['window']}, K={number}, seed {settings['seed']}"
+        kin = _digest(json.dumps([{**settings, "seed": None, "k": None}, number], sort_keys=True))
+        protocol = settings["evaluation"]["protocol"] if settings["sites"] else "test images"
+        return Predictions(name, kin, (frame,), protocol, bool(about["synthetic"]))
+    if evaluation.is_file():
+        about = json.loads(evaluation.read_text(encoding="utf-8"))
+        name = f"{about['model']['name']} on {about['site']}"
+        return Predictions(name, _digest(str(folder.resolve())), (frame,), about["protocol"], bool(about["synthetic"]))
+    synthetic = frame.attrs.get("synthetic")
+    protocol = str(frame.attrs.get("protocol", ""))
+    return Predictions(str(path), _digest(str(path.resolve())), (frame,), protocol, synthetic)
+
+
+def folder_of_k(run: Path, k: int | None) -> Path:
+    """The folder of K in a study's run folder, the largest finished K by default.
+
+    Raises
+    ------
+    ConfigError
+        If that K is not there or not finished.
+    """
+    finished = {int(f.parent.name[1:]): f.parent for f in run.glob("k*/result.json") if f.parent.name[1:].isdigit()}
+    if not finished:
+        raise ConfigError(f"{run}: no K of this study is finished yet; `chestfed study` goes on with it")
+    if k is not None and k not in finished:
+        there = ", ".join(f"K={one}" for one in sorted(finished))
+        raise ConfigError(f"{run}: K={k} is not there or not finished; finished: {there}")
+    return finished[max(finished) if k is None else k]
+
+
+def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:
+    """Runs that differ in their seed only become one model, at the place of the first."""
+    kin: dict[str, list[Predictions]] = {}
+    for run in runs:
+        kin.setdefault(run.kin, []).append(run)
+    grouped = []
+    for members in kin.values():
+        first = members[0]
+        if len(members) == 1:
+            grouped.append(first)
+            continue
+        frames = [first.frames[0], *(_aligned(first, one) for one in members[1:])]
+        name = f"{first.name.rpartition(', seed ')[0] or first.name}, {len(members)} seeds"
+        grouped.append(replace(first, name=name, frames=tuple(frames)))
+    return grouped
+
+
+def compare_with_first(runs: Sequence[Predictions], resamples: int) -> Significance:
+    """Every model minus the first, over the diseases that all have.
+
+    Raises
+    ------
+    ConfigError
+        If the images, their labels or patients differ, or no disease is common.
+    """
+    if len(runs) < 2:
+        raise ConfigError("a comparison needs two models at least; with --group, of different settings")
+    reference = runs[0]
+    diseases = [one for one in reference.diseases if all(one in run.diseases for run in runs)]
+    if not diseases:
+        raise ConfigError("the runs have no disease in common: " + "; ".join(", ".join(run.diseases) for run in runs))
+    names = _different_names([run.name for run in runs])
+    comparisons = []
+    for run, name in zip(runs[1:], names[1:], strict=True):
+        if run.protocol and reference.protocol and run.protocol != reference.protocol:
+            raise ConfigError(f"{names[0]} was scored as {reference.protocol}, {name} as {run.protocol}")
+        frames = tuple(_aligned(reference, replace(run, frames=(frame,), name=name)) for frame in run.frames)
+        b = replace(run, frames=frames)
+        try:
+            comparisons.append(compare(reference.run(diseases), b.run(diseases), diseases, resamples))
+        except ValueError as error:
+            raise ConfigError(f"{names[0]} and {name}: {error}. Are labels and their policy the same?") from None
+    known = [run.synthetic for run in runs if run.synthetic is not None]
+    return Significance(
+        names[0],
+        tuple(names[1:]),
+        tuple(holm_over_comparisons(comparisons)),
+        tuple(len(run.frames) for run in runs),
+        reference.protocol,
+        len(reference.frames[0]),
+        reference.frames[0]["patient"].nunique(),
+        any(known) if known else None,
+    )
+
+
+def of_study(folder: Path, ks: Sequence[int], resamples: int) -> Significance | None:
+    """Every K of a run folder against its smallest; None if there is one K only."""
+    if len(ks) < 2:
+        return None
+    runs = [replace(read_run(folder, k), name=f"K={k}") for k in ks]
+    return compare_with_first(runs, resamples)
+
+
+def write(found: Significance, folder: Path, name: str) -> None:
+    """Write `name.csv` and `name.json`."""
+    write_text(folder / f"{name}.csv", as_csv(found))
+    write_json(folder / f"{name}.json", as_json(found))
+
+
+def as_json(found: Significance) -> dict[str, Any]:
+    """The comparisons as plain data."""
+    return {
+        "data": found.data,
+        "synthetic": found.synthetic,
+        "reference": found.reference,
+        "seeds": dict(zip((found.reference, *found.others), found.seeds, strict=True)),
+        "protocol": found.protocol,
+        "n": found.units,
+        "patients": found.patients,
+        "interval": INTERVAL,
+        "correction": "Holm, over all diseases of all comparisons here",
+        "comparisons": [
+            {
+                "model": name,
+                "resamples": comparison.resamples,
+                "mean": {
+                    **{part: getattr(comparison.mean, part) for part in ("mean_a", "mean_b", "difference", "p")},
+                    "interval": _pair(comparison.mean.interval),
+                    "diseases": sum(one.difference is not None for one in comparison.diseases),
+                },
+                "diseases": {
+                    one.disease: {**vars(one), "interval": _pair(one.interval)} for one in comparison.diseases
+                },
+            }
+            for name, comparison in zip(found.others, found.comparisons, strict=True)
+        ],
+    }
+
+
+def as_csv(found: Significance) -> str:
+    """One line per model and disease, and per model's mean."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for name, comparison in zip(found.others, found.comparisons, strict=True):
+        head = [found.data, found.reference, name, found.protocol]
+        for one in comparison.diseases:
+            numbers = [one.auc_a, one.auc_b, one.difference, *_ends(one.interval)]
+            tests = [one.p, one.p_holm, one.delong_p, one.delong_p_holm]
+            counts = [one.positives + one.negatives, one.positives, one.negatives, one.missing]
+            writer.writerow([*head, one.disease, *map(_cell, [*numbers, *tests]), *counts, one.reason])
+        mean = comparison.mean
+        numbers = [mean.mean_a, mean.mean_b, mean.difference, *_ends(mean.interval), mean.p]
+        writer.writerow([*head, "mean", *map(_cell, numbers), "", "", "", found.units, "", "", "", ""])
+    return out.getvalue()
+
+
+def render(found: Significance, title: str = "Paired comparison") -> RenderableType:
+    """A small table for a terminal: differences with intervals and corrected p values."""
+    from rich.table import Table
+
+    mark = "SYNTHETIC hospitals: " if found.synthetic else ""
+    protocol = f"{found.protocol}: " if found.protocol else ""
+    caption = (
+        f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC, {INTERVAL}. p below: after Holm's "
+        f"correction over all diseases and rows; of the mean, uncorrected. Of these models: not of another training."
+    )
+    shown = Table(
+        title=f"{mark}{title}: difference to {found.reference}",
+        caption=caption,
+        title_justify="left",
+        caption_justify="left",
+    )
+    shown.add_column("model", overflow="fold")
+    for one in found.comparisons[0].diseases:
+        name = TITLES.get(one.disease, one.disease)
+        shown.add_column(f"{name}\n{one.positives}+ / {one.negatives}-", justify="right")
+    defined = sum(one.difference is not None for one in found.comparisons[0].diseases)
+    shown.add_column(f"mean\nover {defined}", justify="right", style="bold")
+    for name, comparison in zip(found.others, found.comparisons, strict=True):
+        cells = [_shown(one.difference, one.interval, one.p_holm) for one in comparison.diseases]
+        mean = comparison.mean
+        shown.add_row(name, *cells, _shown(mean.difference, mean.interval, mean.p))
+    return shown
+
+
+def paired_folder(found: Significance, out: Path) -> Path:
+    """Where `chestfed compare` writes, named by what it found."""
+    digest = _digest(json.dumps(as_json(found), sort_keys=True))
+    return out / f"{'synthetic-' if found.synthetic else ''}paired-{digest}"
+
+
+def _aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:
+    """The other's rows in the order of the reference's images."""
+    ours, (theirs,) = reference.frames[0], other.frames
+    mine, its = Counter(ours["image"]), Counter(theirs["image"])
+    if mine != its:
+        left, right = sum((mine - its).values()), sum((its - mine).values())
+        raise ConfigError(
+            f"{reference.name} and {other.name} are not about the same images: {left} of {len(ours)} and {right} of "
+            f"{len(theirs)} differ. Score both on the same site, split, protocol and image size (`chestfed evaluate`)"
+        )
+    if (ours["image"].to_numpy() == theirs["image"].to_numpy()).all():
+        return theirs
+    labels = [name for name in ours.columns if name.startswith("label_") and name in theirs.columns]
+    keys = ["image", "patient", *labels]
+    order = theirs.sort_values(keys, kind="stable").index
+    place = ours.sort_values(keys, kind="stable").index
+    return theirs.loc[order].set_axis(place).sort_index().reset_index(drop=True)
+
+
+def _different_names(names: Sequence[str]) -> list[str]:
+    """Names made different by a number where they are the same."""
+    seen: Counter[str] = Counter()
+    result = []
+    for name in names:
+        seen[name] += 1
+        result.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return result
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def _pair(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [interval.low, interval.high]
+
+
+def _ends(interval: Interval | None) -> list[float | None]:
+    return [None, None] if interval is None else [interval.low, interval.high]
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else repr(value)
+
+
+def _shown(difference: float | None, interval: Interval | None, p: float | None) -> str:
+    if difference is None:
+        return "-"
+    lines = [f"{difference:+.3f}"]
+    if interval is not None:
+        lines.append(f"[{interval.low:+.2f}, {interval.high:+.2f}]")
+    if p is not None:
+        lines.append("p < 0.001" if p < 0.001 else f"p {p:.3f}")
+    return "\n".join(lines)

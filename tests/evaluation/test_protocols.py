@@ -1,0 +1,45 @@
+"""Images and studies as units, against pandas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from chestfed.evaluation.protocols import PROTOCOLS, units, views_of
+
+
+def images(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores, labels with gaps, and the studies of 60 images in no order."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice([0.0, 1.0, np.nan], size=(60, 3))
+    return rng.random((60, 3)).astype(np.float32), labels.astype(np.float32), rng.integers(0, 25, 60)
+
+
+@pytest.mark.parametrize(("protocol", "how"), [("study-max", "max"), ("study-mean", "mean")])
+def test_a_study_has_the_largest_or_mean_score_and_any_positive_label_of_its_images(protocol: str, how: str) -> None:
+    scores, labels, studies = images()
+    found = units(protocol, scores, labels, studies)  # type: ignore[arg-type]
+    by_study = pd.DataFrame(scores.astype(float)).groupby(studies, sort=False)
+    np.testing.assert_allclose(found.scores, by_study.agg(how).to_numpy(), rtol=1e-6)
+    np.testing.assert_array_equal(found.labels, pd.DataFrame(labels).groupby(studies, sort=False).max().to_numpy())
+    assert studies[found.first].tolist() == list(dict.fromkeys(studies.tolist()))
+    np.testing.assert_array_equal(studies[found.first][found.of_row], studies)
+
+
+def test_a_study_without_a_label_is_missing() -> None:
+    labels = np.array([[np.nan], [np.nan], [0.0]])
+    found = units("study-max", np.array([[0.1], [0.2], [0.3]]), labels, np.array(["a", "a", "b"]))
+    assert np.isnan(found.labels[0, 0])
+    assert found.labels[1, 0] == 0
+
+
+def test_an_image_protocol_leaves_the_images_as_they_are() -> None:
+    scores, labels, studies = images()
+    found = units("frontal-image", scores, labels, studies)
+    assert found.scores is scores
+    assert found.labels is labels
+
+
+def test_only_the_frontal_protocol_leaves_views_out() -> None:
+    assert {name: views_of(name) for name in PROTOCOLS if views_of(name)} == {"frontal-image": ("pa", "ap", "frontal")}

@@ -1,0 +1,84 @@
+"""All metrics of a test set together."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
+
+from chestfed.evaluation.summary import Summary, as_json, metrics_csv, reliability_csv, subgroups_csv, summarise
+
+NAMES = ("edema", "hernia")
+
+
+def summary(method: str = "bootstrap", second: float | None = 0.0) -> tuple[Summary, np.ndarray, np.ndarray]:
+    """Edema with both classes; hernia with one class, or none."""
+    rng = np.random.default_rng(1)
+    labels = np.stack([rng.integers(0, 2, 80), np.full(80, np.nan if second is None else second)], axis=1).astype(float)
+    scores = np.clip(0.3 * np.nan_to_num(labels) + rng.random((80, 2)) * 0.7, 0, 1)
+    columns = {"sex": pd.Categorical(["F", "M"] * 40)}
+    found = summarise(
+        scores,
+        labels,
+        np.arange(80) // 2,
+        NAMES,
+        "study-mean",
+        method=method,  # type: ignore[arg-type]
+        resamples=100,
+        columns=columns,
+    )
+    return found, scores, labels
+
+
+def test_the_numbers_are_those_of_scikit_learn() -> None:
+    found, scores, labels = summary()
+    edema = found.diseases[0].values()
+    assert edema["auc"] == pytest.approx(roc_auc_score(labels[:, 0], scores[:, 0]))
+    assert edema["auprc"] == pytest.approx(average_precision_score(labels[:, 0], scores[:, 0]))
+    assert edema["brier"] == pytest.approx(brier_score_loss(labels[:, 0], scores[:, 0]))
+
+
+def test_a_disease_of_one_class_is_null_with_its_reason_and_not_in_the_mean() -> None:
+    found, _, _ = summary()
+    plain = as_json(found)
+    hernia = plain["diseases"]["hernia"]
+    assert (hernia["auc"], hernia["auprc"], hernia["auc_interval"]) == (None, None, None)
+    assert hernia["reason"] == "no positive image"
+    assert (hernia["n"], hernia["positives"], hernia["negatives"]) == (80, 0, 80)
+    assert (plain["mean"]["auc"]["diseases"], plain["mean"]["auc"]["of"]) == (1, 2)
+    assert plain["mean"]["auc"]["value"] == plain["diseases"]["edema"]["auc"]
+
+
+def test_a_disease_without_labels_says_so() -> None:
+    found, _, _ = summary(second=None)
+    assert found.diseases[1].reason == "no labelled image"
+    assert as_json(found)["diseases"]["hernia"]["brier"] is None
+
+
+def test_every_line_of_the_files_says_what_it_is_over() -> None:
+    found, _, _ = summary()
+    head = {"data": "synthetic", "site": "here"}
+    for text in (metrics_csv(found, head), subgroups_csv(found, head), reliability_csv(found, head)):
+        frame = pd.read_csv(io.StringIO(text))
+        assert set(frame["data"]) == {"synthetic"}
+        assert set(frame["protocol"]) == {"study-mean"}
+        assert frame["n"].notna().all()
+        assert frame.loc[frame["disease"] != "mean", ["positives", "negatives"]].notna().all(axis=None)
+    json.dumps(as_json(found), allow_nan=False)
+
+
+def test_subgroups_partition_the_images() -> None:
+    found, _, _ = summary()
+    assert [(group.value, group.images) for group in found.subgroups["sex"]] == [("F", 40), ("M", 40)]
+
+
+def test_delongs_interval_is_an_option_and_says_its_name() -> None:
+    bootstrap, delong = summary()[0], summary("delong")[0]
+    assert bootstrap.diseases[0].interval != delong.diseases[0].interval
+    assert "DeLong" in as_json(delong)["interval"]
+    assert "bootstrap" in as_json(delong)["interval_of_the_mean"]
+    assert bootstrap.means["auc"] == delong.means["auc"]

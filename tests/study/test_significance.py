@@ -1,0 +1,99 @@
+"""Finished models compared on the same images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from chestfed.commands.compare import run_command
+from chestfed.errors import ConfigError
+from chestfed.evaluation.comparison import Run, compare, holm
+from chestfed.study.significance import compare_with_first, group_seeds, of_study, read_run, write
+from tests.study.finished_runs import NAMES, labels_and_patients, write_run
+
+
+def test_a_run_is_compared_at_its_largest_k_or_the_k_that_is_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a")
+    assert "K=2" in read_run(folder).name
+    assert "K=1" in read_run(folder, 1).name
+    assert "K=1" in read_run(folder / "k1").name
+    with pytest.raises(ConfigError, match="finished: K=1, K=2"):
+        read_run(folder, 3)
+
+
+def test_the_numbers_are_those_of_the_paired_comparison(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a")
+    found = compare_with_first([read_run(folder, 1), read_run(folder, 2)], 50)
+    labels, patients = labels_and_patients()
+    runs = []
+    for k in (1, 2):
+        frame = pd.read_parquet(folder / f"k{k}" / "predictions.parquet")
+        scores = frame[[f"score_{name}" for name in NAMES]].to_numpy(np.float64)
+        runs.append(Run([scores], labels.astype(np.float64), patients))
+    assert found.comparisons == (compare(*runs, NAMES, 50),)
+
+
+def test_every_k_is_compared_with_the_smallest_and_corrected_together(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", ks=(1, 2, 3))
+    found = of_study(folder, (1, 2, 3), 50)
+    assert found is not None
+    assert (found.reference, found.others) == ("K=1", ("K=2", "K=3"))
+    every = [one for comparison in found.comparisons for one in comparison.diseases]
+    assert [one.p_holm for one in every] == holm([one.p for one in every])
+    write(found, folder, "significance")
+    frame = pd.read_csv(folder / "significance.csv")
+    assert set(frame["data"]) == {"synthetic"}
+    assert frame["disease"].tolist() == [*NAMES, "mean"] * 2
+    assert frame["n"].tolist() == [39, 40, 40] * 2
+    assert of_study(folder, (2,), 50) is None
+
+
+def test_other_images_are_refused_with_their_number(tmp_path: Path) -> None:
+    a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", images=7)
+    with pytest.raises(ConfigError, match="7 of 40 and 7 of 40 differ"):
+        compare_with_first([read_run(a), read_run(b)], 20)
+
+
+def test_the_order_of_the_images_does_not_matter(tmp_path: Path) -> None:
+    a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", seed=2)
+    straight = compare_with_first([read_run(a), read_run(b)], 20)
+    file = b / "k2" / "predictions.parquet"
+    pd.read_parquet(file).sample(frac=1, random_state=0).to_parquet(file, index=False)
+    assert compare_with_first([read_run(a), read_run(b)], 20).comparisons == straight.comparisons
+
+
+def test_other_labels_are_refused(tmp_path: Path) -> None:
+    a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b")
+    file = b / "k2" / "predictions.parquet"
+    frame = pd.read_parquet(file)
+    frame.assign(label_edema=1 - frame["label_edema"]).to_parquet(file, index=False)
+    with pytest.raises(ConfigError, match="labels"):
+        compare_with_first([read_run(a), read_run(b)], 20)
+
+
+def test_seeds_of_the_same_settings_are_one_model(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (1, 2)]
+    runs += [write_run(tmp_path / f"b{seed}", seed=seed, lr=0.5) for seed in (3, 4, 5)]
+    grouped = group_seeds([read_run(run) for run in runs])
+    assert [len(one.frames) for one in grouped] == [2, 3]
+    found = compare_with_first(grouped, 20)
+    assert found.seeds == (2, 3)
+    assert "2 seeds" in found.reference
+
+
+def test_the_command_prints_and_writes_the_differences(tmp_path: Path) -> None:
+    a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", seed=2)
+    console = Console(record=True, width=140, file=(tmp_path / "printed").open("w"))
+    run_command(console, [a, b], None, tmp_path / "out", group=False, resamples=20)
+    assert "SYNTHETIC" in console.export_text()
+    found = json.loads((tmp_path / "out" / "differences.json").read_text())
+    assert found["synthetic"] is True
+    assert (found["protocol"], found["n"]) == ("frontal-image", 40)
+    assert (tmp_path / "out" / "differences.csv").exists()
+    with pytest.raises(ConfigError, match="two models"):
+        run_command(console, [a], None, None, group=False, resamples=20)
