@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +34,9 @@ _MARKERS = "osD^v"
 INK, FAINT = "#1a1a1a", "#8a8a8a"
 #: More points than this make a curve no finer, only larger.
 _POINTS = 200
-#: Bins of a calibration curve: with 15, as for the ECE, a small test set leaves too few images in each.
-CURVE_BINS = 8
+#: A calibration curve has at most so many bins, and at least so many images in each on average: with 15 bins, as for
+#: the ECE, a small test set leaves too few.
+_CURVE_BINS, _PER_BIN = 8, 20
 
 _STYLE = {
     "font.size": 9,
@@ -46,7 +48,8 @@ _STYLE = {
     "axes.edgecolor": INK,
     "xtick.color": INK,
     "ytick.color": INK,
-    "legend.frameon": False,
+    "legend.framealpha": 0.85,
+    "legend.edgecolor": "none",
     "legend.fontsize": 8,
     "svg.fonttype": "path",
     "svg.hashsalt": "chestfed",
@@ -135,7 +138,7 @@ def calibration_curves(run: RunFolder) -> list[Picture]:
             drawing.axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
             for result in ends:
                 scores, labels = result.scores[:, j : j + 1], result.labels[:, j : j + 1]
-                (curve,) = reliability_per_disease(scores, labels, [disease], CURVE_BINS)
+                (curve,) = reliability_per_disease(scores, labels, [disease], _bins(labels))
                 if curve.reason:
                     drawing.nothing(curve.reason)
                     break
@@ -168,7 +171,10 @@ def auc_per_round(run: RunFolder) -> list[Picture]:
                 drawing.line(number, *zip(*points, strict=True), f"K={result.k}", marked=len(points) < 30)
                 (first, start), (last, end) = points[0], points[-1]
                 drawing.say(f"K={result.k} goes from {start:.3f} in round {first} to {end:.3f} in round {last}")
-            drawing.stages()
+            drawing.rounds()
+            low, high = drawing.axes.get_ylim()
+            if high - low < 0.1:  # closer, and noise would look like progress
+                drawing.axes.set_ylim((low + high) / 2 - 0.05, (low + high) / 2 + 0.05)
             drawing.label("round", "AUC", "", "best")
         pictures.append(drawing.picture(f"AUC per round, {title}"))
     return pictures
@@ -178,7 +184,7 @@ def per_round(run: RunFolder) -> list[Picture]:
     """Loss, bytes and the drift of the clients per round, with all K."""
     kinds = (
         ("loss", "Training loss", "loss, mean over clients", False),
-        ("bytes", "Bytes per round, all clients, up and down", "MB", False),
+        ("bytes", "Bytes per round", "MB, all clients, up and down", False),
         ("drift", "Client drift", "mean squared distance to the mean model", True),
         ("gradient_drift", "Client drift of the gradients", "mean squared distance to the mean gradient", True),
     )
@@ -197,7 +203,7 @@ def per_round(run: RunFolder) -> list[Picture]:
                 drawing.axes.set_yscale("log")
             if logarithmic and not drawing.drawn:
                 drawing.nothing("one client: no drift")
-            drawing.stages()
+            drawing.rounds()
             drawing.label("round", unit, "", "best")
             if name == "bytes":
                 drawing.axes.set_ylim(bottom=0)
@@ -208,7 +214,7 @@ def per_round(run: RunFolder) -> list[Picture]:
 def mean_differences(run: RunFolder, comparisons: Sequence[Comparison]) -> Picture:
     """Differences of the mean AUC to the smallest K, with intervals."""
     smallest = run.results[0].k
-    with _Drawing(run, "mean-difference", f"Mean AUC less that of K={smallest}", size=(6.6, 2.6)) as drawing:
+    with _Drawing(run, "mean-difference", f"Mean AUC less that of K={smallest}", size=(4.8, 2.6)) as drawing:
         drawing.axes.axvline(0, color=FAINT, linewidth=0.8)
         for place, (result, found) in enumerate(zip(run.results[1:], comparisons, strict=True)):
             mean = found.mean
@@ -312,8 +318,11 @@ class _Drawing:
         """Both axes from 0 to 1, in the same scale."""
         self.axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
 
-    def stages(self) -> None:
-        """Dotted lines where a stage ends and the next begins."""
+    def rounds(self) -> None:
+        """Whole rounds on the axis, and dotted lines where a stage ends and the next begins."""
+        from matplotlib.ticker import MaxNLocator
+
+        self.axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         for before, after in zip(self._run.results[0].rounds, self._run.results[0].rounds[1:], strict=False):
             if before["stage"] != after["stage"]:
                 self.axes.axvline(before["round"] + 0.5, color=FAINT, linewidth=0.8, linestyle=":")
@@ -335,9 +344,18 @@ class _Drawing:
         out = io.BytesIO()
         if kind == "svg":
             self._figure.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-        else:
-            self._figure.savefig(out, format="png", dpi=200, metadata={"Software": None})
+            return _compact(out.getvalue())
+        self._figure.savefig(out, format="png", dpi=200, metadata={"Software": None})
         return out.getvalue()
+
+
+def _compact(svg: bytes) -> bytes:
+    """The same picture with coordinates to a hundredth of a point, and without line breaks in paths."""
+
+    def shortened(path: re.Match[bytes]) -> bytes:
+        return re.sub(rb"\s+", b" ", re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]))
+
+    return re.sub(rb' d="[^"]*"', shortened, svg)
 
 
 def _columns(run: RunFolder, j: int) -> list[tuple[KResult, Column]]:
@@ -351,6 +369,11 @@ def _columns(run: RunFolder, j: int) -> list[tuple[KResult, Column]]:
 
 def _row(run: RunFolder, k: int) -> dict[str, Any]:
     return next(row for row in run.table["rows"] if row["k"] == k)
+
+
+def _bins(labels: np.ndarray) -> int:
+    """Bins of a calibration curve of these labels `[n, 1]`."""
+    return int(np.clip((~np.isnan(labels)).sum() // _PER_BIN, 2, _CURVE_BINS))
 
 
 def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

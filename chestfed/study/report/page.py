@@ -107,7 +107,6 @@ def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
         verdict=_verdict(run, comparisons),
         resamples=run.study["configuration"]["evaluation"]["resamples"],
         calibration=_calibration_table(run),
-        curve_bins=figures.CURVE_BINS,
         training=_training_table(run),
         sites=_site_cards(run, grey_levels, pictures=pictures),
         drift=_drift_table(run),
@@ -240,8 +239,8 @@ def _verdict(run: RunFolder, comparisons: Sequence[Comparison]) -> str:
     higher = sum(d.difference is not None and d.difference > 0 for d in surer)
     return (
         f"With K={last} the mean AUC is {_signed(mean.difference)} compared with K={run.results[0].k}{between}{of_p}. "
-        f"Of {len(every)} comparisons of single diseases, {len(surer)} have a corrected p below 0.05: {higher} higher, "
-        f"{len(surer) - higher} lower."
+        f"For single diseases there are {len(every)} comparisons; the number with a corrected p below 0.05 is "
+        f"{len(surer)} ({higher} higher, {len(surer) - higher} lower)."
     )
 
 
