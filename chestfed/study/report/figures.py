@@ -64,7 +64,7 @@ class Picture:
     name: str
     alt: str
     svg: bytes
-    png: bytes
+    figure: Figure
 
     @property
     def uri(self) -> str:
@@ -74,7 +74,10 @@ class Picture:
     def save(self, folder: Path) -> None:
         """Write `<name>.svg` and `<name>.png`."""
         write_atomically(folder / f"{self.name}.svg", lambda path: path.write_bytes(self.svg))
-        write_atomically(folder / f"{self.name}.png", lambda path: path.write_bytes(self.png))
+        write_atomically(folder / f"{self.name}.png", self._save_png)
+
+    def _save_png(self, path: Path) -> None:
+        self.figure.savefig(path, format="png", dpi=200, metadata={"Software": None})
 
 
 def roc_curves(run: RunFolder) -> list[Picture]:
@@ -295,7 +298,10 @@ class _Drawing:
 
     def __exit__(self, *error: object) -> None:
         if error[0] is None:
-            self._files = [self._file(kind) for kind in ("svg", "png")]
+            out = io.BytesIO()
+            nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+            self._figure.savefig(out, format="svg", metadata=nothing)
+            self._svg = _compact(out.getvalue())
         self._context.__exit__(None, None, None)
 
     def line(self, number: int, x: Any, y: Any, label: str, *, marked: bool = False) -> None:
@@ -337,16 +343,7 @@ class _Drawing:
         """The finished figure."""
         mark = "Synthetic phantoms. " if self._run.synthetic else ""
         said = f": {'; '.join(self._said)}" if self._said else ""
-        svg, png = self._files
-        return Picture(self._name, f"{mark}{seen}{said}.", svg, png)
-
-    def _file(self, kind: str) -> bytes:
-        out = io.BytesIO()
-        if kind == "svg":
-            self._figure.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-            return _compact(out.getvalue())
-        self._figure.savefig(out, format="png", dpi=200, metadata={"Software": None})
-        return out.getvalue()
+        return Picture(self._name, f"{mark}{seen}{said}.", self._svg, self._figure)
 
 
 def _compact(svg: bytes) -> bytes:
