@@ -225,7 +225,7 @@ def test_text_and_figures_have_enough_contrast(html: str) -> None:
     style = html.split("<style>")[1].split("</style>")[0].split("}", 1)[1]
     assert not re.search(r"#[0-9a-f]{3}", style)  # colours are named at the head only
     assert contrast(figures.INK, "#ffffff") >= 4.5
-    assert all(contrast(colour, "#ffffff") >= 2.8 for colour in figures.COLOURS)
+    assert all(contrast(colour, "#ffffff") >= 3 for colour in figures.COLOURS)
 
 
 def test_every_figure_is_written_as_png_and_svg_too(html: str, home: Path) -> None:

@@ -171,7 +171,8 @@ def auc_per_round(run: RunFolder) -> list[Picture]:
                 points = [(e["round"], v) for e, v in zip(result.rounds, values, strict=True) if v is not None]
                 if not points:
                     continue
-                drawing.line(number, *zip(*points, strict=True), f"K={result.k}", marked=len(points) < 30)
+                x, y = zip(*points, strict=True)
+                drawing.line(number, x, y, f"K={result.k}", marked=len(points) < 30)
                 (first, start), (last, end) = points[0], points[-1]
                 drawing.say(f"K={result.k} goes from {start:.3f} in round {first} to {end:.3f} in round {last}")
             drawing.rounds()

@@ -71,7 +71,7 @@ def read_run_folder(path: Path) -> RunFolder:
         raise ChestfedError(_no_run_folder(path))
     try:
         return _read(path)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise ChestfedError(
             f"{path}: a file of this study has not the content that it should have ({type(error).__name__}: {error}). "
             "Remove the folder, or the part kN that is concerned, and run the same `chestfed study` again."
@@ -93,6 +93,14 @@ def _read(path: Path) -> RunFolder:
         raise ChestfedError(f"{path / 'table.json'}: not all K of the study are in it. Run the same study again.")
     diseases = tuple(table["rows"][0]["diseases"])
     results = tuple(_k_result(path / f"k{row['k']}", row, diseases) for row in table["rows"])
+    first = results[0]
+    for other in results[1:]:
+        same_labels = np.array_equal(first.labels, other.labels, equal_nan=True)
+        if not (same_labels and np.array_equal(first.patients, other.patients)):
+            raise ChestfedError(
+                f"{path}: K={first.k} and K={other.k} were not scored on the same test images. Remove the folder and run "
+                "the same study again."
+            )
     sites = _json(path / "sites.json") if (path / "sites.json").is_file() else None
     return RunFolder(path, study, table, diseases, results, sites, _thumbnails(path / "thumbnails.npz"))
 
