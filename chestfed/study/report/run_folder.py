@@ -98,8 +98,8 @@ def _read(path: Path) -> RunFolder:
         same_labels = np.array_equal(first.labels, other.labels, equal_nan=True)
         if not (same_labels and np.array_equal(first.patients, other.patients)):
             raise ChestfedError(
-                f"{path}: K={first.k} and K={other.k} were not scored on the same test images. Remove the folder and run "
-                "the same study again."
+                f"{path}: K={first.k} and K={other.k} were not scored on the same test images. Remove the folder and "
+                "run the same study again."
             )
     sites = _json(path / "sites.json") if (path / "sites.json").is_file() else None
     return RunFolder(path, study, table, diseases, results, sites, _thumbnails(path / "thumbnails.npz"))
