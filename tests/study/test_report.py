@@ -361,4 +361,4 @@ def test_a_browser_shows_it_on_a_narrow_screen_without_scrolling_sideways(html: 
     result = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=300)
     found = re.search(r"<title>wide (\d+)</title>", result.stdout)
     assert found, result.stderr[-2000:]
-    assert int(found[1]) == 375
+    assert int(found[1]) <= 375  # a scroll bar may take part of it
