@@ -223,6 +223,38 @@ def compare(
 
 
 @app.command()
+def report(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="Run folder of a finished study, as `chestfed study` prints it at its end."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The page. Default: report.html in the run folder.", show_default=False)
+    ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Write every figure as PNG and SVG too, in PAGE-figures/ beside the page.")
+    ] = False,
+    pictures: Annotated[
+        bool,
+        typer.Option(
+            "--pictures",
+            help="Show a few small images per site even of real patients. Mind the licence of the data set.",
+        ),
+    ] = False,
+) -> None:
+    """Write one HTML page about a finished study, to read, print or pass on. It needs no network and no other file.
+
+    AUC per K with intervals; K=1 against the larger K, paired, with corrected p values; ROC, precision-recall and
+    calibration curves; AUC, bytes and client drift per round; a card per site; configuration, versions and digests.
+
+    Example:  chestfed report runs/synthetic-source_addition_samples-0123456789ab --figures
+    """
+    from chestfed.commands.report import run_command
+
+    run_command(_console(), run, out, figures=figures, pictures=pictures)
+
+
+@app.command()
 def algorithms(
     name: Annotated[str | None, typer.Argument(help="Describe this one.", show_default=False)] = None,
 ) -> None:

@@ -94,6 +94,7 @@ def run_command(
         if study.significance is not None:
             console.print(render_significance(study.significance, "Does it help?"))
         console.print(f"written to {study.folder}/table.csv and table.json", highlight=False, soft_wrap=True)
+        console.print(f"as a page, with figures: chestfed report {study.folder}", highlight=False, soft_wrap=True)
     if tracker.active and tracking_uri is None:
         console.print(f"see it in MLflow: chestfed ui --out {out}", highlight=False, soft_wrap=True)
     console.print(f"took {time.monotonic() - started:.0f} s")

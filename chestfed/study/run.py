@@ -5,6 +5,7 @@ sites (pixels, labels), and the code. The same command therefore finds its own u
 
     runs/<pipeline>-<digest>/
         study.json       identity: configuration, digests, versions
+        sites.json, thumbnails.npz      what a report says of the sites
         k1/ k2/ ...      state of stage 2, model, predictions, result
         table.csv, table.json
         significance.csv, significance.json
@@ -42,6 +43,7 @@ from chestfed.study.pretrain import Pretrained, pretrain
 from chestfed.study.scoring import evaluate
 from chestfed.study.significance import Significance, of_study
 from chestfed.study.significance import write as write_significance
+from chestfed.study.site_cards import write_site_cards
 from chestfed.tracking import MODEL_FILE, Tracker
 
 #: Packages whose versions can change a result; recorded with every run.
@@ -138,6 +140,7 @@ def run_study(
     folder = out / f"{'synthetic-' if data.synthetic else ''}{name}-{this.digest}"
     with _locked(folder):
         _write_identity(folder, pipeline, this, data)
+        write_site_cards(folder, data, pipeline.seed)
         parent = _start_parent(tracker, folder, pipeline, name, this, data)
         rows: list[tables.Row] = []
         pretrained: Pretrained | None = None
@@ -223,7 +226,7 @@ def _stage_2(
     if run:
         write_json(own / "mlflow.json", {"run": run})
     tracker.log_params(run, {"k": k, "clients": ", ".join(clients), **_flat(pipeline.federated.model_dump())})
-    started = time.monotonic()
+    started, resumed = time.monotonic(), (own / "state.safetensors").exists()
 
     def report(history: History) -> None:
         reporter.round_done(k, history, pipeline.federated.rounds)
@@ -248,6 +251,7 @@ def _stage_2(
     _write_predictions(own / "predictions.parquet", trained.scores, data)
     rounds = "".join(json.dumps(entry) + "\n" for entry in trained.history)
     write_text(own / "rounds.jsonl", rounds)
+    write_json(own / "time.json", {"seconds": time.monotonic() - started, "resumed": resumed, "on": machine.name})
     write_json(own / "result.json", _row_to_plain(row))  # last: its presence says that this K is finished
     tracker.log_metrics(
         run, {**_metrics("final_auc", row), "seconds": time.monotonic() - started}, step=len(trained.history)

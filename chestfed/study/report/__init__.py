@@ -1,0 +1,1 @@
+"""One HTML page about a finished study: read the run folder, draw, fill the template."""

@@ -1,0 +1,48 @@
+"""How far sites are apart: in grey levels, and in how frequent the diseases are.
+
+Both parts are Wasserstein-1 distances in [0, 1], and the score is their sum, in [0, 2]:
+
+* grey levels: sum over the bins of |F(bin) - G(bin)| / bins, with F and G the cumulative histograms;
+* prevalence: mean over the diseases that both sites label of |p - q|, which is the distance of two Bernoulli
+  distributions.
+
+It describes the data and predicts nothing: it does not see shape, position or meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Distance of two sites; `prevalence` is None if they label no disease in common, and counts as 0."""
+
+    grey_levels: float
+    prevalence: float | None
+
+    @property
+    def score(self) -> float:
+        """Sum of the parts."""
+        return self.grey_levels + (self.prevalence or 0.0)
+
+
+def drift(a: Mapping[str, Any], b: Mapping[str, Any]) -> Drift:
+    """Distance of two cards of `sites.json`."""
+    pairs = [
+        (found["prevalence"], b["diseases"][disease]["prevalence"])
+        for disease, found in a["diseases"].items()
+        if found["prevalence"] is not None and b["diseases"][disease]["prevalence"] is not None
+    ]
+    prevalence = float(np.mean([abs(p - q) for p, q in pairs])) if pairs else None
+    return Drift(histogram_distance(a["grey_levels"], b["grey_levels"]), prevalence)
+
+
+def histogram_distance(a: Sequence[int], b: Sequence[int]) -> float:
+    """Wasserstein-1 distance of two histograms over the same equal bins, the whole range being 1."""
+    first, second = (np.cumsum(counts) / max(1, np.sum(counts)) for counts in (a, b))
+    return float(np.abs(first - second).mean())
