@@ -30,7 +30,8 @@ def write_site_cards(folder: Path, data: StudyData, seed: int) -> None:
     if (folder / "sites.json").exists():
         return
     cards, thumbnails = [], {}
-    for number, part in enumerate((*data.clients, data.test)):
+    parts: list[ClientData | TestSet] = [*data.clients, data.test]
+    for number, part in enumerate(parts):
         card, pictures = _card(part, data.diseases, seed)
         cards.append(card)
         thumbnails[str(number)] = pictures

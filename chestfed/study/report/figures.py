@@ -307,7 +307,7 @@ class _Drawing:
 
     def line(self, number: int, x: Any, y: Any, label: str, *, marked: bool = False) -> None:
         """A line in the colour, dashes and marker of the `number`-th K."""
-        style = {"linestyle": _DASHES[number % len(_DASHES)], "color": COLOURS[number % len(COLOURS)]}
+        style: dict[str, Any] = {"linestyle": _DASHES[number % len(_DASHES)], "color": COLOURS[number % len(COLOURS)]}
         marker = _MARKERS[number % len(_MARKERS)] if marked else None
         self.axes.plot(x, y, label=label, marker=marker, markersize=4, linewidth=1.5, **style)
         self.drawn += 1

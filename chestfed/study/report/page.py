@@ -237,6 +237,8 @@ def _verdict(run: RunFolder, comparisons: Sequence[Comparison]) -> str:
     every = [d for found in comparisons for d in found.diseases if d.p_holm is not None and d.difference is not None]
     surer = [d for d in every if d.p_holm is not None and d.p_holm < 0.05]
     higher = sum(d.difference is not None and d.difference > 0 for d in surer)
+    if mean.difference is None:
+        return ""
     return (
         f"With K={last} the mean AUC is {_signed(mean.difference)} compared with K={run.results[0].k}{between}{of_p}. "
         f"For single diseases there are {len(every)} comparisons; the number with a corrected p below 0.05 is "
