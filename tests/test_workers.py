@@ -60,6 +60,6 @@ def test_the_pools_of_the_package_start_their_workers_so() -> None:
         for file in Path(chestfed.__file__).parent.rglob("*.py")
         if "ProcessPoolExecutor(" in file.read_text(encoding="utf-8")
     ]
-    assert len(users) == 2
+    assert len(users) == 3
     for file in users:
         assert file.read_text(encoding="utf-8").count("initializer=start_worker") == 1, file

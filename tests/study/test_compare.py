@@ -71,7 +71,7 @@ def test_every_algorithm_runs_in_the_study_by_changing_one_word(home: Path) -> N
     assert curves["gradients"]["npa_large_batch"] == steps * clients / 2
     sent = curves["bytes"]
     assert sent["scaffold"] == sent["local_sgdm"] == 2 * sent["fedavg"] == 2 * sent["fedprox"]
-    assert sent["pdmm"] == sent["admm"] == 2 * sent["gossip"]  # rho > 0: y and w along every edge
+    assert sent["pdmm"] == sent["admm"] == sent["gossip"]  # rho = 0 there: y alone along every edge
     assert sent["centralised"] == 0
     assert curves["mean_auc"].between(0, 1).all()
 
@@ -79,7 +79,7 @@ def test_every_algorithm_runs_in_the_study_by_changing_one_word(home: Path) -> N
 @pytest.mark.parametrize(
     "settings",
     [
-        ["federated.algorithm=local_sgdm", "federated.objective=ratio_loss"],
+        ["federated.algorithm=scaffold", "federated.objective=ratio_loss"],
         ["federated.algorithm=centralised", "federated.objective=auc"],
         ["federated.positive_ratio=client"],
         ["federated.algorithm=local_scgdam", "federated.hvp=drop"],
