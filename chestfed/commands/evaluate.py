@@ -11,7 +11,6 @@ from rich.console import Console
 
 from chestfed.commands.progress import Bars
 from chestfed.errors import ConfigError
-from chestfed.evaluation.protocols import PROTOCOLS, Protocol
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.config import SPLITS
 from chestfed.study import evaluate
@@ -47,7 +46,7 @@ def run_command(
     """Open the model and the site, score, print and write."""
     started = time.monotonic()
     _one_of("--split", split, SPLITS)
-    _one_of("--protocol", protocol, PROTOCOLS)
+    chosen = evaluate.protocol_named(protocol)
     if outputs is not None:
         _one_of("--outputs", outputs, get_args(Output))
     if data is None:
@@ -71,7 +70,7 @@ def run_command(
             scorer,
             table,
             split,
-            cast(Protocol, protocol),
+            chosen,
             cache,
             machine,
             method="delong" if delong else "bootstrap",

@@ -18,7 +18,7 @@ from chestfed.checkpoint import write_atomically, write_json, write_text
 from chestfed.diseases import TITLES
 from chestfed.errors import ConfigError
 from chestfed.evaluation.interval import Interval
-from chestfed.evaluation.protocols import Protocol, unit_of, units, views_of
+from chestfed.evaluation.protocols import PROTOCOLS, Protocol, unit_of, units, views_of
 from chestfed.evaluation.subgroups import age_bands
 from chestfed.evaluation.summary import (
     MAX_FPR,
@@ -74,6 +74,20 @@ class Evaluation:
         parts = [self.scorer.digest, self.split, self.summary.protocol, self.summary.method]
         digest = hashlib.blake2b(content + "\0".join(parts).encode(), digest_size=6).hexdigest()
         return f"{'synthetic-' if self.synthetic else ''}{self.site}-{self.split}-{self.summary.protocol}-{digest}"
+
+
+def protocol_named(name: str) -> Protocol:
+    """The protocol of this name.
+
+    Raises
+    ------
+    ConfigError
+        If there is none.
+    """
+    for protocol in PROTOCOLS:
+        if protocol == name:
+            return protocol
+    raise ConfigError(f"protocol '{name}' is none of {', '.join(PROTOCOLS)}")
 
 
 def evaluate_model(

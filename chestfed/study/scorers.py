@@ -114,7 +114,10 @@ def open_scorer(reference: str, declared: Declared, machine: Machine) -> Scorer:
     path = Path(reference)
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder; MODEL is a run folder, a file or an MLflow URI")
-    return _open(_only_model(path, reference, declared.k), reference, declared, machine)
+    file = _only_model(path, reference, declared.k)
+    # A run folder has several models: the name says which.
+    name = str(file.parent) if (path / "study.json").is_file() else reference
+    return _open(file, name, declared, machine)
 
 
 def score_images(scorer: Scorer, images: Images, batch_size: int, machine: Machine) -> np.ndarray:
