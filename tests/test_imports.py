@@ -45,7 +45,7 @@ ALLOWED = {
         "checkpoint",
         "tracking",
     },
-    "commands": {"study", "collections", "evaluation", "samples", "sites", "checkpoint", "tracking"},
+    "commands": {"study", "collections", "samples", "sites", "checkpoint", "tracking"},
     "cli": {"commands"},
     "__main__": {"cli"},
 }
