@@ -46,13 +46,17 @@ class Run:
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """Difference b minus a of the mean AUC over the diseases that have one; all None if none has."""
+    """Difference b minus a of the mean AUC over the diseases that have one; all None if none has.
+
+    `p_holm` is corrected for the other comparisons' means, if there are any (`holm_over_comparisons`).
+    """
 
     mean_a: float | None
     mean_b: float | None
     difference: float | None
     interval: Interval | None
     p: float | None
+    p_holm: float | None
 
 
 @dataclass(frozen=True)
@@ -178,11 +182,15 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def holm_over_comparisons(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The same comparisons, their p values corrected over all diseases of all of them together."""
+    """The same comparisons, their p values corrected: over all diseases of all of them, the means among themselves."""
     every = [difference for comparison in comparisons for difference in comparison.diseases]
     bootstrap, delong = holm([d.p for d in every]), holm([d.delong_p for d in every])
     corrected = iter(replace(d, p_holm=p, delong_p_holm=q) for d, p, q in zip(every, bootstrap, delong, strict=True))
-    return [replace(c, diseases=tuple(next(corrected) for _ in c.diseases)) for c in comparisons]
+    of_means = holm([comparison.mean.p for comparison in comparisons])
+    return [
+        replace(c, mean=replace(c.mean, p_holm=p), diseases=tuple(next(corrected) for _ in c.diseases))
+        for c, p in zip(comparisons, of_means, strict=True)
+    ]
 
 
 def _same_images(a: Run, b: Run) -> None:
@@ -212,8 +220,8 @@ def _difference(aucs: np.ndarray, seeds_a: int) -> np.ndarray:
 def _mean(differences: Sequence[DiseaseDifference], resampled: np.ndarray, units: int, level: float) -> MeanDifference:
     pairs = [(d.auc_a, d.auc_b) for d in differences if d.auc_a is not None and d.auc_b is not None]
     if not pairs:
-        return MeanDifference(None, None, None, None, None)
+        return MeanDifference(None, None, None, None, None, None)
     mean_a, mean_b = (float(value) for value in np.mean(pairs, axis=0))
     of_mean = mean_over_diseases(resampled)
     between, p = interval(of_mean, level, units), two_sided_p(of_mean, units)
-    return MeanDifference(mean_a, mean_b, mean_b - mean_a, between, p)
+    return MeanDifference(mean_a, mean_b, mean_b - mean_a, between, p, p)

@@ -235,13 +235,13 @@ def as_json(found: Significance) -> dict[str, Any]:
         "n": found.units,
         "patients": found.patients,
         "interval": INTERVAL,
-        "correction": "Holm, over all diseases of all comparisons here",
+        "correction": "Holm, over all diseases of all comparisons here; the means among themselves",
         "comparisons": [
             {
                 "model": name,
                 "resamples": comparison.resamples,
                 "mean": {
-                    **{part: getattr(comparison.mean, part) for part in ("mean_a", "mean_b", "difference", "p")},
+                    **vars(comparison.mean),
                     "interval": _pair(comparison.mean.interval),
                     "diseases": sum(one.difference is not None for one in comparison.diseases),
                 },
@@ -267,8 +267,8 @@ def as_csv(found: Significance) -> str:
             counts = [one.positives + one.negatives, one.positives, one.negatives, one.missing]
             writer.writerow([*head, one.disease, *map(_cell, [*numbers, *tests]), *counts, one.reason])
         mean = comparison.mean
-        numbers = [mean.mean_a, mean.mean_b, mean.difference, *_ends(mean.interval), mean.p]
-        writer.writerow([*head, "mean", *map(_cell, numbers), "", "", "", found.units, "", "", "", ""])
+        numbers = [mean.mean_a, mean.mean_b, mean.difference, *_ends(mean.interval), mean.p, mean.p_holm]
+        writer.writerow([*head, "mean", *map(_cell, numbers), "", "", found.units, "", "", "", ""])
     return out.getvalue()
 
 
@@ -280,7 +280,7 @@ def render(found: Significance, title: str = "Paired comparison") -> RenderableT
     protocol = f"{found.protocol}: " if found.protocol else ""
     caption = (
         f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC, {INTERVAL}. p below: after Holm's "
-        f"correction over all diseases and rows; of the mean, uncorrected. Of these models: not of another training."
+        f"correction over all diseases and rows, the means among themselves. Of these models: not of another training."
     )
     shown = Table(
         title=f"{mark}{title}: difference to {found.reference}",
@@ -297,7 +297,7 @@ def render(found: Significance, title: str = "Paired comparison") -> RenderableT
     for name, comparison in zip(found.others, found.comparisons, strict=True):
         cells = [_shown(one.difference, one.interval, one.p_holm) for one in comparison.diseases]
         mean = comparison.mean
-        shown.add_row(name, *cells, _shown(mean.difference, mean.interval, mean.p))
+        shown.add_row(name, *cells, _shown(mean.difference, mean.interval, mean.p_holm))
     return shown
 
 

@@ -182,4 +182,9 @@ def test_several_comparisons_are_corrected_together() -> None:
         pytest.approx(max(4 * p[0], 3 * p[1])),
     ]  # type: ignore[type-var]
     assert [d.p_holm for d in together[1].diseases] == [1, 1]
-    assert together[0].mean == first.mean
+    assert (first.mean.p, second.mean.p) == (first.mean.p_holm, second.mean.p_holm)  # alone there is nothing to correct
+    means = [comparison.mean for comparison in together]
+    assert [mean.p_holm for mean in means] == holm([first.mean.p, second.mean.p])  # among themselves
+    assert [(m.p, m.difference, m.interval) for m in means] == [
+        (m.p, m.difference, m.interval) for m in (first.mean, second.mean)
+    ]

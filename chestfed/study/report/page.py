@@ -14,11 +14,12 @@ import yaml
 from chestfed.checkpoint import write_text
 from chestfed.diseases import TITLES
 from chestfed.evaluation.calibration import calibration_per_disease
-from chestfed.evaluation.comparison import Comparison, Run, compare, holm, holm_over_comparisons
+from chestfed.evaluation.comparison import Comparison
 from chestfed.study.report import figures
 from chestfed.study.report.drift import drift
-from chestfed.study.report.run_folder import KResult, RunFolder, read_run_folder
-from chestfed.study.table import BOOTSTRAP_SEED, paper_table
+from chestfed.study.report.run_folder import RunFolder, read_run_folder
+from chestfed.study.significance import of_study
+from chestfed.study.table import paper_table
 
 
 @dataclass(frozen=True)
@@ -196,27 +197,19 @@ def _orientation(run: RunFolder) -> Table | None:
 
 
 def _comparisons(run: RunFolder) -> list[Comparison]:
-    """Every larger K against the smallest, p values corrected over all of them together."""
+    """Every larger K against the smallest, as in the study's `significance.json`."""
     resamples = run.study["configuration"]["evaluation"]["resamples"]
-    first, *others = run.results
-    if resamples == 0:
-        return []
-    found = [compare(_run(first), _run(other), run.diseases, resamples, BOOTSTRAP_SEED) for other in others]
-    return holm_over_comparisons(found)
-
-
-def _run(result: KResult) -> Run:
-    return Run([result.scores], result.labels, result.patients)
+    found = of_study(run.path, [result.k for result in run.results], resamples) if resamples else None
+    return [] if found is None else list(found.comparisons)
 
 
 def _difference_table(run: RunFolder, comparisons: Sequence[Comparison]) -> Table | None:
     if not comparisons:
         return None
     lines = []
-    of_means = holm([found.mean.p for found in comparisons])
-    for result, found, p_mean in zip(run.results[1:], comparisons, of_means, strict=True):
+    for result, found in zip(run.results[1:], comparisons, strict=True):
         cells = [_difference_cell(d.difference, d.interval, d.p_holm) for d in found.diseases]
-        mean = _difference_cell(found.mean.difference, found.mean.interval, p_mean)
+        mean = _difference_cell(found.mean.difference, found.mean.interval, found.mean.p_holm)
         lines.append(Line(f"K={result.k}", (Cell(result.clients[-1]), *cells, mean)))
     return Table(
         "differences",
@@ -228,17 +221,16 @@ def _difference_table(run: RunFolder, comparisons: Sequence[Comparison]) -> Tabl
 
 def _verdict(run: RunFolder, comparisons: Sequence[Comparison]) -> str:
     """The answer in two sentences."""
-    if not comparisons or comparisons[-1].mean.difference is None:
+    if not comparisons:
         return ""
     last, mean = run.results[-1].k, comparisons[-1].mean
-    p = holm([found.mean.p for found in comparisons])[-1]
+    if mean.difference is None:
+        return ""
     between = "" if mean.interval is None else f" (95% interval {_pair(mean.interval.low, mean.interval.high, 3)})"
-    of_p = "" if p is None else f", corrected p {_p(p)}"
+    of_p = "" if mean.p_holm is None else f", corrected p {_p(mean.p_holm)}"
     every = [d for found in comparisons for d in found.diseases if d.p_holm is not None and d.difference is not None]
     surer = [d for d in every if d.p_holm is not None and d.p_holm < 0.05]
     higher = sum(d.difference is not None and d.difference > 0 for d in surer)
-    if mean.difference is None:
-        return ""
     return (
         f"With K={last} the mean AUC is {_signed(mean.difference)} compared with K={run.results[0].k}{between}{of_p}. "
         f"For single diseases there are {len(every)} comparisons; the number with a corrected p below 0.05 is "
