@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
-from chestfed.algorithms.variables import Algorithm, Gradients, from_named_tensors, named_tensors
+from chestfed.algorithms.variables import Algorithm, Gradients, Point, from_named_tensors, named_tensors
 from chestfed.randomness import stream_seed
 from tests.invariants import quadratic_saddle as saddle
 
@@ -79,7 +79,7 @@ def fewest_rounds(name: str, k: int, problem: int, options: argparse.Namespace) 
             if lr > 0.1:
                 continue
             limit = int(min(options.rounds, best[0]))
-            rounds = rounds_needed(ALGORITHMS[name](window, lr), k, problem, limit, options)
+            rounds = on_saddle(ALGORITHMS[name](window, lr), k, problem, limit, options)
             if rounds < best[0]:
                 best = (rounds, window, lr)
     return best
@@ -94,23 +94,45 @@ def dealt(pool: Sequence[saddle.Saddle], k: int) -> list[saddle.Saddle]:
     ]
 
 
-def rounds_needed(algorithm: Algorithm, k: int, problem: int, limit: int, options: argparse.Namespace) -> float:
-    """Rounds until the accuracy is reached and kept; infinity if it is not within `limit`."""
+def on_saddle(algorithm: Algorithm, k: int, problem: int, limit: int, options: argparse.Namespace) -> float:
+    """Rounds to `--accuracy` of the saddle point, relative to the start."""
     clients = dealt(saddle.heterogeneous(POOL, seed=problem), k)
     point = saddle.origin(clients)
     start = saddle.distance(point, clients)
     gradients = of_all(clients, options.noise, torch.Generator().manual_seed(stream_seed(problem, "noise", k)))
+
+    def missing(point: Point) -> float:
+        return saddle.distance(point, clients) / start
+
+    return rounds_needed(algorithm, point, gradients, [1 / k] * k, missing, options.accuracy, limit)
+
+
+def rounds_needed(
+    algorithm: Algorithm,
+    point: Point,
+    gradients: Gradients,
+    weights: Sequence[float],
+    missing: Callable[[Point], float],
+    accuracy: float,
+    limit: int,
+) -> float:
+    """Rounds until `missing` of the server's point is at most `accuracy` and stays so for a fifth of the rounds more.
+
+    `gradients` takes the variables of all clients at once, `[K, d]` and `[K, J]`. Infinity if `limit` is too short, or
+    if the point runs away.
+    """
+    k = len(weights)
     server = algorithm.start_stage(point)
-    states = stacked([algorithm.start_client(point) for _ in clients])
+    states = stacked([algorithm.start_client(point)] * k)
     reached: int | None = None
     for number in range(1, int(limit * 1.2) + 2):
         # The rules are elementwise, so that the clients' local rounds are one call on stacked tensors.
         update, states = algorithm.local_round(stacked([algorithm.message(server)] * k), states, gradients)
-        server = algorithm.server_round(server, unstacked(update, k), [1 / k] * k)
-        error = saddle.distance(algorithm.current(server), clients) / start
+        server = algorithm.server_round(server, unstacked(update, k), weights)
+        error = missing(algorithm.current(server))
         if not error < 1e3:
             return float("inf")
-        if error > options.accuracy:
+        if error > accuracy:
             reached = None
             if number >= limit:
                 return float("inf")
