@@ -15,6 +15,7 @@ from PIL import Image
 
 from chestfed.sites import SiteTable, load_site_config, open_site
 from chestfed.sites.table_config import Columns, Images, TableFormat, Values, Words
+from chestfed.sites.table_files import Join
 from tests.sites.own_tables import labels, save_dicom
 from tests.sites.small_sites import CONFIGS, column
 
@@ -115,9 +116,9 @@ def test_the_commented_example_is_read(tmp_path: Path) -> None:
 
 def test_the_commented_example_shows_every_key() -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
-    for model in (TableFormat, Columns, Images, Words, Values):
+    for model in (TableFormat, Columns, Images, Words, Values, Join):
         for name in model.model_fields:
-            assert re.search(rf"^[# ]*{name}:", text, re.MULTILINE), name
+            assert re.search(rf"^[-# ]*{name}:", text, re.MULTILINE), name
 
 
 def test_the_keys_that_are_commented_out_are_valid_with_their_layouts() -> None:
