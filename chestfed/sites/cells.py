@@ -38,10 +38,8 @@ def read_cells(source: Source, path: Path, table: FileFormat, columns: Sequence[
 
     Row 1 is the header; a format without one counts as if it had. None, with problems, if the file cannot be used.
     """
-    kind = _kind(path, table)
-    sheet = {"csv": _open_csv, "parquet": _open_parquet, "xlsx": _open_xlsx, "json": _open_json}[kind](
-        source, path, table
-    )
+    openers = {"csv": _open_csv, "parquet": _open_parquet, "xlsx": _open_xlsx, "json": _open_json}
+    sheet = openers[_kind(path, table)](source, path, table)
     wanted = list(dict.fromkeys(columns))
     if sheet is None or not _has_columns(source, path, sheet, wanted):
         return None

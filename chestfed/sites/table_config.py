@@ -170,7 +170,7 @@ class TableFormat(FileFormat):
         None,
         min_length=1,
         description="a regular expression that is searched for in the image's path below a root; its groups "
-        r"(?P<patient>...), (?P<study>...), (?P<view>...) and (?P<split>...) stand for columns: (?P<patient>patient\d+)/",
+        r"(?P<patient>...), (?P<study>...), (?P<view>...), (?P<split>...) are columns, as in (?P<patient>patient\d+)/",
     )
     words: Words = Field(Words(), description="the file's words for views, splits, sexes and ages")
     default_view: View = Field("unknown", description="the view where no column or an empty cell tells it")

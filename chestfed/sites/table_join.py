@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -14,8 +13,6 @@ from chestfed.sites.source import Source
 from chestfed.sites.table_config import TableFormat
 from chestfed.sites.table_files import Join
 from chestfed.sites.table_rows import TableRows
-
-_EMPTY: Final = "the cell of the key is empty"
 
 
 def read_joined(source: Source, path: Path, table: TableFormat, wanted: Sequence[str]) -> pd.DataFrame | None:
@@ -84,7 +81,7 @@ def told_by_path(file: TableRows, paths: pd.Series) -> TableRows:
     table = file.table
     if table.from_path is None:
         return file
-    told = paths.astype("str").str.extract(table.from_path)
+    told = paths.str.extract(table.from_path)
     frame, names = file.frame.copy(), {}
     for group in table.path_groups():
         names[group] = f"{group} in the path"
