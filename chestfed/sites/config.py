@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from chestfed.config import StrictModel, load_config
 from chestfed.diseases import DISEASES, TITLES
 from chestfed.sites.table_config import TableFormat
+from chestfed.sites.table_files import Column
 from chestfed.sites.terms import normal
 from chestfed.sites.vocabulary import SPLITS, VIEWS, View
 
@@ -90,7 +91,7 @@ class SiteConfig(StrictModel):
     methods: list[Literal["Physician", "RNN_model"]] | Literal["all"] = Field(
         "all", description="whose labels count; images labelled otherwise have missing labels (PadChest)"
     )
-    raters: str = Field("any", min_length=1, description="any, majority, all, or the name of one rater (VinDr, table)")
+    raters: Column = Field("any", description="any, majority, all, or the name of one rater (VinDr, table)")
     table: TableFormat | None = Field(
         None, validate_default=True, description="how the site's own table is laid out (reader table)"
     )
