@@ -263,6 +263,12 @@ class TableFormat(FileFormat):
                 mistakes.append(f"images.path needs {{{name}}}, which from_path takes from that path")
         taken = [column for join in self.join for column in join.columns]
         mistakes += [f"'{name}' is taken from two joined files" for name in taken if taken.count(name) > 1]
+        for place, join in enumerate(self.join):
+            later = [column for other in self.join[place:] for column in other.columns]
+            if join.key[0] in later:
+                mistakes.append(
+                    f"join: the key '{join.key[0]}' of the file '{join.file}' is not known before it is taken"
+                )
         return list(dict.fromkeys(mistakes))
 
     def _strange_tags(self) -> list[str]:

@@ -58,7 +58,9 @@ class Join(FileFormat):
         "call it the same. Cells are compared as they stand"
     )
     columns: Texts = Field(
-        [], description="the columns that are taken from this file; none: it only says which rows are kept"
+        [],
+        description="the columns that are taken from this file, also where the table has one of that name; none: it "
+        "only says which rows are kept",
     )
     unmatched: Literal["report", "blank", "drop"] = Field(
         "report", description="rows of the table whose key is not in the file: a problem, rows with blanks, left out"

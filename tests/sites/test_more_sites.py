@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +17,9 @@ from chestfed.diseases import DISEASES
 from chestfed.images.decode import decode
 from chestfed.objectives.auc_margin import AucMargin
 from chestfed.sites import SiteTable, load_site_config, open_site
-from tests.sites.more_sites import GREY, NIH, SETS
+from tests.sites.more_sites import GREY, NIH, SETS, png
 from tests.sites.own_tables import labels
-from tests.sites.small_sites import CONFIGS, column, config_of, open_files, problems_of
+from tests.sites.small_sites import CONFIGS, column, config_of, open_files, problems_of, write_files
 from tests.sites.test_real_labels import data as data
 
 N = None
@@ -229,6 +231,51 @@ def test_the_index_and_the_pages_name_every_site() -> None:
         assert site["source"] in page
         for heading in ("Get it", "Cost", "Layout", "Labels here", "Known defects", "Checked", "Licence", "Cite"):
             assert f"**{heading}**" in page, (name, heading)
+
+
+# In a study.
+
+STUDY = """
+title: Two of the ready-made sites
+sites:
+  - config: chestdr.yaml
+  - config: chestx_det.yaml
+k: [1, 2]
+model: {name: small, init_features: 8, growth_rate: 8, blocks: [1]}
+preprocess: {size: 64}
+pretrain: {epochs: 1, batch_size: 8, lr: 1.0e-2}
+federated: {algorithm: codasca, window: 2, stages: 1, stage_steps: 4, batch_size: 4}
+evaluation: {split: test, resamples: 20}
+"""
+FIVE = ("cardiomegaly", "pulmonary_edema", "consolidation", "atelectasis", "pleural_effusion")
+FOUR = ("Cardiomegaly", "Consolidation", "Atelectasis", "Effusion")
+
+
+def test_a_site_that_lacks_a_disease_trains_beside_one_that_has_it(tmp_path: Path) -> None:
+    table = [",img_id," + ",".join(FIVE)]
+    table += [f"{n},{n}.png," + ",".join(str(int((n + place) % 3 == 0)) for place in range(5)) for n in range(24)]
+    objects = [
+        {"file_name": f"{n}.png", "syms": [name for place, name in enumerate(FOUR) if (n + place) % 3 == 0]}
+        for n in range(24)
+    ]
+    files = {
+        "chestdr/chestdr_published_19d.csv": "\n".join(table) + "\n",
+        "chestx-det/ChestX_Det_train.json": json.dumps(objects),
+        "chestx-det/ChestX_Det_test.json": json.dumps([{"file_name": "t.png", "syms": []}]),
+        "chestx-det/test/t.png": png(),
+        **{f"{folder}/{n}.png": png() for n in range(24) for folder in ("chestdr/images", "chestx-det/train")},
+    }
+    write_files(tmp_path, files)
+    for name, keys in (("chestdr", "splits: {test_fraction: 0.25}\n"), ("chestx_det", "")):
+        text = f"extends: {(MORE / name).as_posix()}.yaml\n{keys}"
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")
+    options = ["--data", "site", "--set", "runtime.threads=1", "--set", "runtime.device=cpu", "--no-tracking"]
+    command = [sys.executable, "-m", "chestfed", "study", "study.yaml", *options]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr + result.stdout
+    (written,) = (tmp_path / "runs").glob("*/table.json")
+    assert "chestx_det" in written.read_text(encoding="utf-8")
 
 
 # On real label files.

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from chestfed.errors import ConfigError
+from chestfed.sites import open_site
 from tests.sites.own_tables import (
     COLUMNS,
     NAMES,
@@ -128,6 +131,35 @@ def test_a_chain_of_files_is_joined_in_its_order(tmp_path: Path) -> None:
     assert column(open_table(tmp_path, {**ONEHOT, "join": chain}, images(1), label_files=files), "sex") == ["F"]
 
 
+def test_a_joined_column_counts_where_the_table_has_one_of_that_name(tmp_path: Path) -> None:
+    people(tmp_path, {"ID": "p1", "Sex": "M", "Age": 63})
+    table = open_table(tmp_path, {**ONEHOT, "join": [PEOPLE]}, [onehot(1, Sex="F")], label_files=FILES)
+    assert column(table, "sex") == ["M"]
+
+
+def test_beside_a_label_file_that_is_given_alone_the_second_one_is_looked_for(tmp_path: Path) -> None:
+    people(tmp_path, {"ID": "p1", "Sex": "F", "Age": 63})
+    save_rows(tmp_path / "site" / "other_name.csv", images(1))
+    site = config(tmp_path, {**ONEHOT, "join": [PEOPLE]}, label_files=FILES)
+    table = open_site(site, tmp_path / "nowhere", tmp_path / "site" / "other_name.csv")
+    assert column(table, "sex") == ["F"]
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(order=st.permutations(range(6)), left_out=st.sets(st.integers(0, 5), max_size=5), extra=st.booleans())
+def test_the_order_of_the_second_file_does_not_matter(
+    tmp_path: Path, order: list[int], left_out: set[int], extra: bool
+) -> None:
+    told = [
+        {"ID": f"p{number}", "Sex": "FM"[number % 2], "Age": 20 + number} for number in order if number not in left_out
+    ]
+    people(tmp_path, *told, *([{"ID": "x", "Sex": "F", "Age": 1}] if extra else []))
+    join = {**PEOPLE, "unmatched": "blank"}
+    table = open_table(tmp_path, {**ONEHOT, "join": [join]}, images(*range(6)), label_files=FILES)
+    ages = [None if number in left_out else 20 + number for number in range(6)]
+    assert column(table, "age") == ages
+
+
 def test_what_is_wrong_with_the_second_file_is_reported_under_its_name(tmp_path: Path) -> None:
     table = {**ONEHOT, "join": [PEOPLE]}
     (found,) = problems(tmp_path, table, images(1), label_files=FILES)
@@ -148,6 +180,7 @@ def test_what_is_wrong_with_the_second_file_is_reported_under_its_name(tmp_path:
         ([{**PEOPLE, "columns": [], "unmatched": "blank"}], "joins nothing"),
         ([{**PEOPLE, "format": "parquet", "delimiter": ";"}], "'delimiter' has no meaning with format 'parquet'"),
         ([{**PEOPLE, "key": []}], "key"),
+        ([{**PEOPLE, "key": ["Sex"]}], "the key 'Sex' of the file 'people' is not known before it is taken"),
     ],
 )
 def test_a_mistake_in_a_join_is_refused(tmp_path: Path, joins: list[dict[str, Any]], message: str) -> None:
