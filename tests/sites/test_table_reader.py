@@ -684,7 +684,7 @@ def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp
             {"label_files": IMAGES},
             "'PatientBirthDate' is no DICOM element that may be read",
         ),
-        ({**TERMS, "others": ["edema"]}, {}, "'Edema' is a label, and among no_finding or others"),
+        ({**TERMS, "others": ["edema"]}, {}, "'Edema' is a label, and among no_finding, others or unlabelled"),
     ],
 )
 def test_a_mistake_in_the_yaml_is_refused(
