@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import yaml
@@ -58,3 +59,15 @@ def test_continuous_integration_runs_the_readmes_test_command() -> None:
 
 def test_the_changelog_has_the_current_version() -> None:
     assert f"## {chestfed.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_wheel_has_every_site_configuration_and_pipeline(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    shipped = [path for part in ("site_configs", "pipelines") for path in (ROOT / part).rglob("*.yaml")]
+    assert "site_configs/more/brax.yaml" in [path.relative_to(ROOT).as_posix() for path in shipped]
+    missing = {f"chestfed/bundled/{path.relative_to(ROOT).as_posix()}" for path in shipped} - packed
+    assert missing == set()

@@ -1,4 +1,4 @@
-"""The named columns of a spreadsheet as text: csv, tsv, parquet and xlsx, read alike."""
+"""The named columns of a spreadsheet as text: csv, tsv, parquet, xlsx and lists of JSON objects, read alike."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chestfed.sites.source import Source, csv_cells, row_numbers
-from chestfed.sites.table_config import TableFormat
+from chestfed.sites.table_files import FileFormat
 from chestfed.sites.xlsx import Workbook, XlsxError
 
 _DELIMITERS: Final = (",", ";", "\t", "|")
@@ -33,13 +33,13 @@ class _Sheet:
     header: str = ""
 
 
-def read_cells(source: Source, path: Path, table: TableFormat, columns: Sequence[str]) -> pd.DataFrame | None:
+def read_cells(source: Source, path: Path, table: FileFormat, columns: Sequence[str]) -> pd.DataFrame | None:
     """The columns as strings without outer blanks (empty is missing), and `row`, the number of the row in the file.
 
     Row 1 is the header; a format without one counts as if it had. None, with problems, if the file cannot be used.
     """
-    kind = _kind(path, table)
-    sheet = {"csv": _open_csv, "parquet": _open_parquet, "xlsx": _open_xlsx}[kind](source, path, table)
+    openers = {"csv": _open_csv, "parquet": _open_parquet, "xlsx": _open_xlsx, "json": _open_json}
+    sheet = openers[_kind(path, table)](source, path, table)
     wanted = list(dict.fromkeys(columns))
     if sheet is None or not _has_columns(source, path, sheet, wanted):
         return None
@@ -56,9 +56,11 @@ def read_cells(source: Source, path: Path, table: TableFormat, columns: Sequence
     return frame
 
 
-def _kind(path: Path, table: TableFormat) -> str:
+def _kind(path: Path, table: FileFormat) -> str:
     if table.format is not None:
         return "csv" if table.format in ("csv", "tsv", "csv.gz") else table.format
+    if path.name.lower().removesuffix(".gz").endswith((".json", ".jsonl")):
+        return "json"
     return {".parquet": "parquet", ".pq": "parquet", ".xlsx": "xlsx", ".xlsm": "xlsx"}.get(path.suffix.lower(), "csv")
 
 
@@ -99,7 +101,7 @@ def _refuse_formulas(source: Source, path: Path, frame: pd.DataFrame, columns: S
         source.bad_rows(path, "formula cell", bad, rows, f"'{name}' is a formula, or the error of one", advice)
 
 
-def _open_csv(source: Source, path: Path, table: TableFormat) -> _Sheet | None:
+def _open_csv(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
     text = source.text(path, table.encoding)
     if text is None:
         return None
@@ -159,7 +161,7 @@ def _tell_ragged(source: Source, path: Path, line: Any, width: int, delimiter: s
     source.problem("malformed row", source.name(path), text, line.number, advice)
 
 
-def _open_parquet(source: Source, path: Path, table: TableFormat) -> _Sheet | None:
+def _open_parquet(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
     import pyarrow.parquet as pq
 
     try:
@@ -209,7 +211,7 @@ def _as_text(array: pa.ChunkedArray) -> pa.ChunkedArray | None:
         return None
 
 
-def _open_xlsx(source: Source, path: Path, table: TableFormat) -> _Sheet | None:
+def _open_xlsx(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
     try:
         with Workbook(path) as book:
             name = table.sheet or next(iter(book.sheets), "")
@@ -243,3 +245,56 @@ def _open_xlsx(source: Source, path: Path, table: TableFormat) -> _Sheet | None:
 def _tell_no_xlsx(source: Source, path: Path, error: XlsxError) -> None:
     advice = "save it as xlsx without a password, or as CSV"
     source.problem("unreadable file", source.name(path), str(error), advice=advice)
+
+
+def _open_json(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
+    """A list of objects, or an object on each line; their keys are the columns."""
+    text = source.text(path, "utf-8")
+    if text is None:
+        return None
+    objects = _json_objects(text)
+    if objects is None:
+        said, advice = "is no list of JSON objects, nor one object on each line", "give the file as it was released"
+        source.problem("malformed JSON", source.name(path), said, advice=advice)
+        return None
+    names = list(dict.fromkeys(name for row in objects for name in row))
+
+    def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
+        cells, bad = {}, False
+        for at, place in enumerate(places):
+            column = [_json_cell(row.get(names[place])) for row in objects]
+            strange = np.array([cell is _NO_CELL for cell in column], dtype=bool)
+            rows, told = row_numbers(len(objects)), f"'{names[place]}' is an object, not text, a number or a list"
+            source.bad_rows(path, "malformed column", strange, rows, told, "take the column out of table.columns")
+            bad = bad or bool(strange.any())
+            cells[str(at)] = pa.array([None if cell is _NO_CELL else cell for cell in column], pa.string())
+        return None if bad else (pa.table(cells), row_numbers(len(objects)))
+
+    return _Sheet(names, columns)
+
+
+def _json_objects(text: bytes) -> list[dict[str, Any]] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except (ValueError, RecursionError):
+            return None
+    found = [found] if isinstance(found, dict) else found
+    return found if isinstance(found, list) and all(isinstance(row, dict) for row in found) else None
+
+
+#: Stands for what has no plain text.
+_NO_CELL: Final = object()
+
+
+def _json_cell(value: Any) -> Any:
+    """A cell as text; None if it is empty."""
+    if value is None or value != value:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return json.dumps(value)
+    return _NO_CELL if isinstance(value, dict) else str(value)

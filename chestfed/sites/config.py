@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from chestfed.config import StrictModel, load_config
 from chestfed.diseases import DISEASES, TITLES
 from chestfed.sites.table_config import TableFormat
+from chestfed.sites.table_files import Column
 from chestfed.sites.terms import normal
 from chestfed.sites.vocabulary import SPLITS, VIEWS, View
 
@@ -90,7 +91,7 @@ class SiteConfig(StrictModel):
     methods: list[Literal["Physician", "RNN_model"]] | Literal["all"] = Field(
         "all", description="whose labels count; images labelled otherwise have missing labels (PadChest)"
     )
-    raters: str = Field("any", min_length=1, description="any, majority, all, or the name of one rater (VinDr, table)")
+    raters: Column = Field("any", description="any, majority, all, or the name of one rater (VinDr, table)")
     table: TableFormat | None = Field(
         None, validate_default=True, description="how the site's own table is laid out (reader table)"
     )
@@ -164,9 +165,11 @@ class SiteConfig(StrictModel):
 def _words_with_two_meanings(table: TableFormat, labels: Mapping[str, Sequence[str]]) -> list[str]:
     """Terms of a disease that are said to mean no finding, or nothing, as well."""
     others = table.others if isinstance(table.others, list) else []
-    silent = {normal(word) for word in (*table.no_finding, *others)}
+    silent = {normal(word) for word in (*table.no_finding, *others, *table.unlabelled)}
     both = [name for names in labels.values() for name in names if normal(name) in silent]
-    return [f"'{name}' is a label, and among no_finding or others" for name in dict.fromkeys(both)]
+    mistakes = [f"'{name}' is a label, and among no_finding, others or unlabelled" for name in dict.fromkeys(both)]
+    both = [word for word in table.unlabelled if normal(word) in map(normal, (*table.no_finding, *others))]
+    return [*mistakes, *(f"'{word}' is among unlabelled, and among no_finding or others" for word in both)]
 
 
 def _idle_beside_table(table: TableFormat, data: Mapping[str, Any]) -> list[str]:
@@ -178,14 +181,22 @@ def _idle_beside_table(table: TableFormat, data: Mapping[str, Any]) -> list[str]
 
 
 def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[str]:
-    """Which files there may be: of headers, one table, or one for each split."""
+    """Which files there may be: of headers, one table, or one for each split; and those that are joined."""
     if table.layout == "dicom":
         return [] if set(label_files) == {"images"} else ["layout 'dicom' needs label_files.images, and no other"]
-    if set(label_files) == {"table"} or ("train" in label_files and set(label_files) <= set(SPLITS)):
-        if "table" not in label_files and table.columns.split is not None:
-            return ["files for each split and columns.split exclude each other"]
-        return []
-    return ["label_files takes 'table', or 'train' with 'valid' and 'test' if there are such files"]
+    joined = {join.file for join in table.join}
+    roles = set(label_files) - joined
+    mistakes = [f"join: '{role}' is no role in label_files" for role in sorted(joined - set(label_files))]
+    mistakes += [f"join: '{role}' is the table itself" for role in sorted(joined & {"table", *SPLITS})]
+    if roles != {"table"} and not ("train" in roles and roles <= set(SPLITS)):
+        text = "label_files takes 'table', or 'train' with 'valid' and 'test' if there are such files"
+        return [*mistakes, f"{text}, and the files that are joined"]
+    if "table" not in roles and table.tells_split():
+        told = "columns.split" if table.columns.split is not None else "the group 'split' of from_path"
+        mistakes.append(f"files for each split and {told} exclude each other")
+    if "default_split" in table.model_fields_set and ("table" not in roles or table.tells_split()):
+        mistakes.append("'default_split' has no meaning where files, a column or from_path tell the split")
+    return mistakes
 
 
 def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteConfig:

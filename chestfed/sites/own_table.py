@@ -12,13 +12,13 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.sites.cells import read_cells
 from chestfed.sites.dicom_headers import FILES, read_headers
 from chestfed.sites.findings import SEXES, ages, translate
 from chestfed.sites.image_paths import Folders, image_names, in_roots, template_columns
 from chestfed.sites.rows import join_rows, raw_rows
 from chestfed.sites.source import Source
 from chestfed.sites.table_config import TableFormat
+from chestfed.sites.table_join import read_joined, told_by_path
 from chestfed.sites.table_labels import label_columns, long, onehot, terms, votes
 from chestfed.sites.table_rows import TableRows
 from chestfed.sites.vocabulary import SPLITS, VIEWS
@@ -50,7 +50,9 @@ def read(source: Source) -> pd.DataFrame:
 
 def _files(source: Source) -> list[tuple[str | None, Path]]:
     """The split that a file stands for, if its role is one, and the file."""
-    roles = list(source.config.label_files)
+    table = source.config.table
+    joined = {join.file for join in table.join} if table is not None else set()
+    roles = [role for role in source.config.label_files if role not in joined]
     if source.labels_file is not None:
         name = source.labels_file.name
         like = [role for role in roles if role != "table" and _is_called(name, source.config.label_files[role])]
@@ -68,16 +70,17 @@ def _read_table(
 ) -> pd.DataFrame | None:
     columns = table.columns
     roles = {"image": columns.image, "patient": columns.patient, "study": columns.study}
-    wanted = [name for name in columns.model_dump().values() if name is not None]
+    wanted: list[str] = [name for name in columns.model_dump().values() if name is not None]
     if not source.config.splits.official and columns.split is not None:
         wanted.remove(columns.split)
     wanted += template_columns(table.images, roles)
     wanted += label_columns(source) if table.layout in ("onehot", "readers") else []
-    frame = read_cells(source, path, table, wanted)
+    frame = read_joined(source, path, table, wanted)
     if frame is None:
         return None
-    images, strays = in_roots(image_names(frame, table.images, roles), table.images, folders)
-    file = TableRows(source, source.name(path), table, frame)
+    paths = image_names(frame, table.images, roles)
+    file = told_by_path(TableRows(source, source.name(path), table, frame), paths)
+    images, strays = in_roots(paths, table.images, folders)
     text, advice = "the image's path goes through a link out of the site's root", "put the images below the root"
     file.bad("path outside the root", strays, text, advice)
     raw = _described(file, images, split)
@@ -96,7 +99,7 @@ def _read_images(source: Source, table: TableFormat) -> pd.DataFrame:
     frame = read_headers(source, list(table.columns.model_dump(exclude_none=True).values()))
     if frame is None:
         return join_rows([], source)
-    file = TableRows(source, FILES, table, frame)
+    file = told_by_path(TableRows(source, FILES, table, frame), frame["image"])
     folders = Folders(source.root)
     strays = np.array([folders.strays(image) for image in frame["image"]], dtype=bool)
     text, advice = "the file is behind a link out of the site's root", "put the images below the root"
@@ -107,6 +110,7 @@ def _read_images(source: Source, table: TableFormat) -> pd.DataFrame:
 def _described(file: TableRows, images: pd.Series, split: str | None) -> dict[str, object]:
     """The raw columns besides the findings."""
     columns, words = file.table.columns, file.table.words
+    assert columns.patient is not None  # from the configuration, or from the path
     patients = file.cells(columns.patient)
     studies = patients if columns.study is None else file.cells(columns.study).fillna(patients)
     views = _worded(file, columns.view, "view", {**{view: view for view in VIEWS}, **words.view})
@@ -138,8 +142,10 @@ def _worded(file: TableRows, column: str | None, what: str, words: Mapping[str, 
 
 def _splits(file: TableRows) -> pd.Series | str:
     column = file.table.columns.split
-    if column is None or not file.source.config.splits.official:
+    if not file.source.config.splits.official:
         return "train"
+    if column is None:
+        return file.table.default_split
     found = _worded(file, column, "split", {**_SPLITS, **file.table.words.split})
     empty = file.cells(column).isna().to_numpy(dtype=bool)
     advice = "fill the cell, or set splits.official: false to have every image in train"
@@ -153,7 +159,11 @@ def _ages(file: TableRows) -> np.ndarray:
         return np.full(len(file.frame), np.nan, dtype=np.float32)
     cells = file.cells(column)
     years = ages(cells.str.upper())
-    advice = "an age is years from 0 to 120, or as 063Y, 011M; mend the cell, or add its word to table.missing"
+    words = {word.strip().lower(): str(told) for word, told in file.table.words.age.items()}
+    years = np.where(np.isnan(years), ages(translate(cells, words, lower=True)), years).astype(np.float32)
+    advice = (
+        "an age is years from 0 to 120, or as 063Y, 011M; mend it, or add its word to table.words.age or table.missing"
+    )
     bad = np.isnan(years) & cells.notna().to_numpy(dtype=bool)
     file.bad("bad age", bad, f"'{column}' is no age from 0 to 120 years", advice)
     return years

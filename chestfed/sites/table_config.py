@@ -13,9 +13,9 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from chestfed.config import StrictModel
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, canonical
+from chestfed.sites.table_files import Column, FileFormat, Join, Texts, text_keys
 from chestfed.sites.vocabulary import Split, View
 
-Format = Literal["csv", "tsv", "csv.gz", "parquet", "xlsx"]
 Layout = Literal["onehot", "delimited", "list", "long", "readers", "dicom"]
 
 #: The DICOM elements that may be read, by keyword. Names, addresses, dates of birth and free remarks on the person are
@@ -44,6 +44,8 @@ TAGS: Final = (
     "StudyInstanceUID",
     "ViewPosition",
 )
+#: What a pattern over the path of the image may tell, as named groups.
+IN_PATH: Final = ("patient", "study", "view", "split")
 #: `{name}` or `{name[:2]}`, the first letters of it.
 FIELD: Final = re.compile(r"\{([^{}\[\]]+)(?:\[:(\d+)\])?\}")
 
@@ -56,6 +58,7 @@ _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "separator": ("delimited", "dicom"),
     "no_finding": _TERMS,
     "others": _TERMS,
+    "unlabelled": _TERMS,
     "negations": _TERMS,
     "uncertain_prefixes": _TERMS,
     "uncertain_suffixes": _TERMS,
@@ -68,30 +71,15 @@ _COLUMNS_ONLY: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def _text(value: object) -> object:
-    """A number or truth value as it is written in a cell."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _texts(value: object) -> object:
-    return [_text(item) for item in value] if isinstance(value, list) else value
-
-
-def _text_keys(value: object) -> object:
-    return {_text(key): word for key, word in value.items()} if isinstance(value, dict) else value
-
-
-Texts = Annotated[list[str], BeforeValidator(_texts)]
-Column = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
-
-
 class Columns(StrictModel):
     """Which column holds what; with layout `dicom`, which DICOM element."""
 
     image: Column | None = Field(None, description="file name or path of the image; not with layout dicom")
-    patient: Column = Field(description="patient; where patients are not told apart, the column of the image again")
+    patient: Column | None = Field(
+        None,
+        description="patient; where patients are not told apart, the column of the image again. Needed, unless "
+        "'from_path' tells it",
+    )
     study: Column | None = Field(None, description="study; default: the patient")
     view: Column | None = Field(None, description="view; default: every image has the view of 'default_view'")
     split: Column | None = Field(None, description="split; default: every image is in train")
@@ -137,12 +125,15 @@ class Images(StrictModel):
 
 
 class Words(StrictModel):
-    """The file's words for views, splits and sexes, beside those that are known; capitals do not matter."""
+    """The file's words for views, splits, sexes and ages, beside those that are known; capitals do not matter."""
 
-    view: Annotated[dict[str, View], BeforeValidator(_text_keys)] = Field({}, description="word -> view")
-    split: Annotated[dict[str, Split], BeforeValidator(_text_keys)] = Field({}, description="word -> split")
-    sex: Annotated[dict[str, Literal["F", "M", "unknown"]], BeforeValidator(_text_keys)] = Field(
+    view: Annotated[dict[str, View], BeforeValidator(text_keys)] = Field({}, description="word -> view")
+    split: Annotated[dict[str, Split], BeforeValidator(text_keys)] = Field({}, description="word -> split")
+    sex: Annotated[dict[str, Literal["F", "M", "unknown"]], BeforeValidator(text_keys)] = Field(
         {}, description="word -> F, M or unknown"
+    )
+    age: Annotated[dict[str, Annotated[float, Field(ge=0, le=120)]], BeforeValidator(text_keys)] = Field(
+        {}, description="word -> years, such as 85 or more: 85"
     )
 
 
@@ -164,7 +155,7 @@ class Values(StrictModel):
         return self
 
 
-class TableFormat(StrictModel):
+class TableFormat(FileFormat):
     """A hospital's own table. What its labels mean (`labels`, `uncertain`, `blank`, `raters`) stands outside."""
 
     layout: Layout = Field(
@@ -172,16 +163,20 @@ class TableFormat(StrictModel):
         "as ['edema', 'mass']; long: a row per image and finding; readers: a row per image and reader with a column "
         "per finding, joined by 'raters'; dicom: no table, the images' headers are read"
     )
-    format: Format | None = Field(None, description="default: by the file's ending")
-    encoding: Literal["utf-8", "latin-1", "cp1252"] = Field("utf-8", description="of csv and tsv; BOM or not")
-    delimiter: str | None = Field(
-        None, min_length=1, max_length=1, description="of csv and tsv; default: a comma, and in tsv a tabulator"
-    )
-    sheet: str | None = Field(None, min_length=1, description="of xlsx; default: the first")
+    join: list[Join] = Field([], description="files whose columns are joined to the rows, in this order")
     columns: Columns = Field(description="which column holds what")
     images: Images = Field(Images(), description="where the image of a row is")
-    words: Words = Field(Words(), description="the file's words for views, splits and sexes")
+    from_path: str | None = Field(
+        None,
+        min_length=1,
+        description="a regular expression that is searched for in the image's path below a root; its groups "
+        r"(?P<patient>...), (?P<study>...), (?P<view>...), (?P<split>...) are columns, as in (?P<patient>patient\d+)/",
+    )
+    words: Words = Field(Words(), description="the file's words for views, splits, sexes and ages")
     default_view: View = Field("unknown", description="the view where no column or an empty cell tells it")
+    default_split: Split = Field(
+        "train", description="the split where no column and no file tells it: test for a set that only evaluates"
+    )
     missing: Texts = Field(
         [], description="cells of patient, study, view, split, sex and age that are as good as empty, such as N/A"
     )
@@ -193,6 +188,11 @@ class TableFormat(StrictModel):
     others: Texts | Literal["any"] = Field(
         [], description="terms that say nothing of the diseases; any: all terms that are not known otherwise"
     )
+    unlabelled: Texts = Field(
+        [],
+        description="terms that say that the image was not labelled: what is not named beside them is missing, "
+        "whatever 'blank' says",
+    )
     negations: Texts = Field(
         ["no", "without", "no evidence of", "negative for"], description='words before a term, as in "no edema"'
     )
@@ -201,6 +201,21 @@ class TableFormat(StrictModel):
         description='words before a term, as in "possible edema"',
     )
     uncertain_suffixes: Texts = Field(["?", "(?)"], description='signs behind a term, as in "edema?"')
+
+    @field_validator("from_path")
+    @classmethod
+    def _pattern_tells_something(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            groups = re.compile(value).groupindex
+        except re.error as error:
+            raise ValueError(f"is no regular expression: {error}") from None
+        strange = [name for name in groups if name not in IN_PATH]
+        if strange or not groups:
+            found = f", not {', '.join(strange)}" if strange else ""
+            raise ValueError(f"needs named groups among {', '.join(IN_PATH)}{found}: (?P<patient>...)")
+        return value
 
     @model_validator(mode="after")
     def _keys_fit_the_layout(self) -> TableFormat:
@@ -213,11 +228,14 @@ class TableFormat(StrictModel):
         needed = {"delimited": "findings", "list": "findings", "dicom": "findings", "long": "finding"}
         names = [needed.get(self.layout, ""), "reader" if self.layout == "readers" else ""]
         names.append("" if self.layout == "dicom" or self.images.path is not None else "image")
-        return [
+        mistakes = [
             f"layout '{self.layout}' needs columns.{name}"
             for name in names
             if name and getattr(self.columns, name) is None
         ]
+        if self.columns.patient is None and "patient" not in self.path_groups():
+            mistakes.append("columns.patient is needed, or from_path with a group (?P<patient>...)")
+        return mistakes
 
     def _idle(self) -> list[str]:
         """Keys that would be read over in silence."""
@@ -228,17 +246,30 @@ class TableFormat(StrictModel):
         mistakes = [f"'{key}' has no meaning with layout '{self.layout}'" for key in idle]
         if self.layout == "long" and self.columns.value is None and "values" in self.model_fields_set:
             mistakes.append("'values' needs columns.value")
+        mistakes += self._told_twice()
         if self.layout == "dicom":
-            keys: list[str] = sorted(self.model_fields_set & {"format", "encoding", "delimiter", "sheet", "images"})
+            keys = sorted(self.model_fields_set & {"format", "encoding", "delimiter", "sheet", "images", "join"})
             keys += ["columns.image"] if self.columns.image is not None else []
             return [*mistakes, *(f"'{key}' has no meaning with layout 'dicom'" for key in keys)]
-        kind = self.format or ""
-        if kind in ("parquet", "xlsx"):
-            keys = sorted(self.model_fields_set & {"encoding", "delimiter"})
-            mistakes += [f"'{key}' has no meaning with format '{kind}'" for key in keys]
-        if kind and kind != "xlsx" and self.sheet is not None:
-            mistakes.append(f"'sheet' has no meaning with format '{kind}'")
-        return mistakes
+        return [*mistakes, *self.idle_keys()]
+
+    def _told_twice(self) -> list[str]:
+        """What two keys tell."""
+        mistakes = []
+        for name in self.path_groups():
+            if getattr(self.columns, name) is not None:
+                mistakes.append(f"columns.{name} and the group '{name}' of from_path exclude each other")
+            if self.images.path is not None and name in [match[1] for match in FIELD.finditer(self.images.path)]:
+                mistakes.append(f"images.path needs {{{name}}}, which from_path takes from that path")
+        taken = [column for join in self.join for column in join.columns]
+        mistakes += [f"'{name}' is taken from two joined files" for name in taken if taken.count(name) > 1]
+        for place, join in enumerate(self.join):
+            later = [column for other in self.join[place:] for column in other.columns]
+            if join.key[0] in later:
+                mistakes.append(
+                    f"join: the key '{join.key[0]}' of the file '{join.file}' is not known before it is taken"
+                )
+        return list(dict.fromkeys(mistakes))
 
     def _strange_tags(self) -> list[str]:
         mistakes = []
@@ -248,6 +279,14 @@ class TableFormat(StrictModel):
                 hint = f"did you mean '{close[0]}'?" if close else f"those that may: {', '.join(TAGS)}"
                 mistakes.append(f"columns.{name}: '{tag}' is no DICOM element that may be read; {hint}")
         return mistakes
+
+    def path_groups(self) -> tuple[str, ...]:
+        """What `from_path` tells."""
+        return () if self.from_path is None else tuple(re.compile(self.from_path).groupindex)
+
+    def tells_split(self) -> bool:
+        """Whether each row says which split it belongs to."""
+        return self.columns.split is not None or "split" in self.path_groups()
 
     def label_words(self) -> dict[str, np.int8]:
         """Canonical cell -> raw finding."""

@@ -51,6 +51,7 @@ def _grammar(source: Source, table: TableFormat) -> Grammar:
         labels={name: frozenset(normals(source.config.labels[name])) for name in source.config.diseases},
         no_finding=frozenset(normals(table.no_finding)),
         silent=frozenset(normals([*others, *source.config.no_label])),
+        unlabelled=frozenset(normals(table.unlabelled)),
         lenient=table.others == "any",
         negations=normals(table.negations, longest=True),
         prefixes=normals(table.uncertain_prefixes, longest=True),
@@ -76,7 +77,7 @@ def _pairs(file: TableRows, column: str, grammar: Grammar) -> tuple[np.ndarray, 
     file.bad("bad label value", no_list, f"'{column}' holds no list of terms", advice)
     spelled = [terms_of(cell or [], grammar) for cell in [*cells, []]]
     read = [[grammar.read(term) for term in cell] for cell in spelled]
-    advice = "mend the term, or add it to labels, table.no_finding or table.others in the site's YAML"
+    advice = "mend the term, or add it to labels, table.no_finding, table.others or table.unlabelled in the site's YAML"
     texts = {
         code: _unknown_text(
             column, spelled[code], [number for number, pair in enumerate(cell) if pair is None], grammar

@@ -41,11 +41,13 @@ class Grammar:
     """The terms of a site and the words around them, all in `normal` form.
 
     `labels` maps a disease to its terms. `silent` terms say nothing of the diseases; with `lenient` any other does so.
+    Beside an `unlabelled` term what is not named is not labelled.
     """
 
     labels: Mapping[str, frozenset[str]]
     no_finding: frozenset[str]
     silent: frozenset[str]
+    unlabelled: frozenset[str]
     lenient: bool
     negations: tuple[str, ...]
     prefixes: tuple[str, ...]
@@ -58,7 +60,7 @@ class Grammar:
     @property
     def known(self) -> frozenset[str]:
         """All terms that the site names."""
-        return self.findings | self.no_finding | self.silent
+        return self.findings | self.no_finding | self.silent | self.unlabelled
 
     def read(self, term: str) -> tuple[str, np.int8] | None:
         """The plain term and what is said of it; None if it is not known. A term in doubt is uncertain, negated or not.
@@ -92,11 +94,13 @@ class Said:
 def together(pairs: Collection[tuple[str, np.int8]], grammar: Grammar) -> Said:
     """What terms, each with its raw finding, say together.
 
-    A disease that is not named is blank, beside a term of `no_finding` negative; without terms all is unlabelled.
+    A disease that is not named is blank, beside a term of `no_finding` negative; without terms, or beside a term of
+    `unlabelled`, it is unlabelled.
     Contrary: a finding beside `no_finding`, or the same term both there and not.
     """
     healthy = any(word in grammar.no_finding and code == POSITIVE for word, code in pairs)
-    rest = UNLABELLED if not pairs else NEGATIVE if healthy else BLANK
+    unread = any(word in grammar.unlabelled for word, _ in pairs)
+    rest = UNLABELLED if not pairs or unread else NEGATIVE if healthy else BLANK
     given = [(word, code) for word, code in pairs if code != BLANK]
     codes = {
         disease: max(

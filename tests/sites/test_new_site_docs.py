@@ -15,6 +15,7 @@ from PIL import Image
 
 from chestfed.sites import SiteTable, load_site_config, open_site
 from chestfed.sites.table_config import Columns, Images, TableFormat, Values, Words
+from chestfed.sites.table_files import Join
 from tests.sites.own_tables import labels, save_dicom
 from tests.sites.small_sites import CONFIGS, column
 
@@ -80,12 +81,23 @@ EXPECTED: Mapping[str, list[list[float | None]]] = {
     "long.yaml": [[1, 0, N, N, N], [0] * 5],
     "readers.yaml": [[1, 0, 0, 0, 0]],
     "dicom.yaml": [[N, 1, N, N, 0], [0] * 5],
+    "joined.yaml": [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1], [0] * 5],
+    "paths.yaml": [[1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 1]],
 }
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_other_shapes_are_read_as_the_page_says(home: Path, name: str) -> None:
     assert labels(opened(home, name)) == EXPECTED[name]
+
+
+def test_a_joined_file_and_the_path_tell_what_the_page_says(home: Path) -> None:
+    joined, paths = opened(home, "joined.yaml"), opened(home, "paths.yaml")
+    assert [column(joined, name) for name in ("sex", "age")] == [["F", "F", "M"], [63, 63, 85]]
+    assert column(paths, "patient") == ["patient7", "patient7", "patient9"]
+    assert column(paths, "study")[0] == "patient7/study1"
+    assert column(paths, "view") == ["frontal", "lateral", "frontal"]
+    assert column(paths, "split") == ["train", "train", "test"]
 
 
 def test_the_table_of_labels_on_the_page_is_what_comes_out(home: Path) -> None:
@@ -115,9 +127,9 @@ def test_the_commented_example_is_read(tmp_path: Path) -> None:
 
 def test_the_commented_example_shows_every_key() -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
-    for model in (TableFormat, Columns, Images, Words, Values):
+    for model in (TableFormat, Columns, Images, Words, Values, Join):
         for name in model.model_fields:
-            assert re.search(rf"^[# ]*{name}:", text, re.MULTILINE), name
+            assert re.search(rf"^[-# ]*{name}:", text, re.MULTILINE), name
 
 
 def test_the_keys_that_are_commented_out_are_valid_with_their_layouts() -> None:

@@ -655,7 +655,7 @@ def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp
         ({"layout": "long"}, {}, "layout 'long' needs columns.finding"),
         ({"layout": "readers"}, {}, "layout 'readers' needs columns.reader"),
         ({**ONEHOT, "columns": {"patient": "MRN"}}, {}, "layout 'onehot' needs columns.image"),
-        ({**ONEHOT, "columns": {"image": "File"}}, {}, "key 'table.columns.patient' is missing"),
+        ({**ONEHOT, "columns": {"image": "File"}}, {}, "columns.patient is needed, or from_path with a group"),
         ({**ONEHOT, "separator": ";"}, {}, "'separator' has no meaning with layout 'onehot'"),
         ({**ONEHOT, "columns": {**COLUMNS, "reader": "R"}}, {}, "'columns.reader' has no meaning with layout 'onehot'"),
         ({**TERMS, "values": {"positive": [1]}}, {}, "'values' has no meaning with layout 'delimited'"),
@@ -684,7 +684,7 @@ def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp
             {"label_files": IMAGES},
             "'PatientBirthDate' is no DICOM element that may be read",
         ),
-        ({**TERMS, "others": ["edema"]}, {}, "'Edema' is a label, and among no_finding or others"),
+        ({**TERMS, "others": ["edema"]}, {}, "'Edema' is a label, and among no_finding, others or unlabelled"),
     ],
 )
 def test_a_mistake_in_the_yaml_is_refused(
