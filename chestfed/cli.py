@@ -295,6 +295,21 @@ def site_stats(
 
 
 @app.command()
+def key(
+    new: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Make a new key in this file.", show_default=False)
+    ] = None,
+) -> None:
+    """Show which key names patients and images in files that leave the site, or make one. The key is not shown.
+
+    Example:  chestfed key --new ~/trial.key;  CHESTFED_KEY_FILE=~/trial.key chestfed evaluate ...
+    """
+    from chestfed.commands.key import run_command
+
+    run_command(_console(), new)
+
+
+@app.command()
 def ui(
     out: Annotated[Path, typer.Option(help="The output folder of the studies.")] = Path("runs"),
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
