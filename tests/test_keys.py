@@ -14,11 +14,14 @@ from typing import get_args
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from chestfed import keys
+from chestfed.commands.key import count_common, write_names
 from chestfed.errors import ChestfedError, ConfigError
 from chestfed.keys import PUBLISHED, VARIABLE, Purpose, SiteKey, default_file, key_for, make_key, read_key
 from chestfed.study.significance import compare_with_first, read_run
+from tests.sites.own_tables import config, onehot, save_rows
 from tests.study.finished_runs import write_run
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
@@ -135,6 +138,31 @@ def test_the_command_shows_file_and_fingerprint_and_keeps_a_key_that_is_there(tm
     assert read_key(file).fingerprint == fingerprint
     for result in (made, shown, again):
         assert file.read_text().strip() not in result.stdout + result.stderr
+
+
+def test_two_hospitals_with_one_key_can_count_the_patients_that_they_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = Console(width=200)
+    files = []
+    for name, first in (("anne", 0), ("john", 7)):
+        folder = tmp_path / name
+        rows = [onehot(number) for number in range(first, first + 10)]
+        (folder / "site").mkdir(parents=True)
+        config(folder, {"layout": "onehot"})
+        save_rows(folder / "site/labels.csv", rows)
+        write_names(console, folder / "site.yaml", folder, folder / "names.json")
+        files.append(folder / "names.json")
+    assert "p7" not in files[0].read_text()
+    count_common(console, files)
+    assert "3 patients in common; st-example has 10, st-example 10" in capsys.readouterr().out
+    make_key(tmp_path / "other")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "other"))
+    write_names(console, tmp_path / "john/site.yaml", tmp_path / "john", files[1])
+    with pytest.raises(ConfigError, match="same key file"):
+        count_common(console, files)
+    with pytest.raises(ConfigError, match="not a file of"):
+        count_common(console, [files[0], tmp_path / "john/site.yaml"])
 
 
 def keyed(run: Path, key: str) -> Path:

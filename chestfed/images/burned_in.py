@@ -31,6 +31,7 @@ _SHARE: Final = 0.6  # of the most contrast nearby
 _HEIGHTS: Final = (7, 72)
 _KERNELS: Final = (9, 23)  # sides of top-hats: strokes of small letters, and of large ones
 _MARKER: Final = (18, 110)  # heights
+_MARKER_CONTRAST: Final = 45.0  # lead and printed discs stand out more than the ends of ribs do
 _MARGIN: Final = 0.3  # share of the picture's sides that counts as near the border
 
 
@@ -205,6 +206,7 @@ def _markers(pieces: _Pieces, shape: tuple[int, ...]) -> list[Box]:
     low, high = _MARKER
     like = (pieces.height >= low) & (pieces.height <= high) & (pieces.width <= 1.3 * pieces.height)
     like &= (pieces.width >= 0.3 * pieces.height) & (pieces.fill > 0.25) & (pieces.fill < 0.75)
+    like &= pieces.level >= _MARKER_CONTRAST
     across, down = (pieces.left + pieces.width / 2) / shape[1], (pieces.top + pieces.height / 2) / shape[0]
     like &= (np.minimum(across, 1 - across) < _MARGIN) | (np.minimum(down, 1 - down) < _MARGIN / 2)
     return [
