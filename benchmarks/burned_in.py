@@ -7,8 +7,8 @@ Four measurements:
 * 96 of the 684 pictures of NIH's sample, drawn at random and labelled by eye: all have a marker (the L or R of lead or
   in a printed disc, some with initials), 21 have printed words besides. The thresholds were chosen while looking at
   these pictures and at these results, so they flatter the detector;
-* the other 588 pictures, never used to choose a threshold: how many are flagged (docs/privacy.md says what was seen when
-  these were looked at);
+* the other 588 pictures, never used to choose a threshold: how many are flagged (docs/privacy.md says what was seen
+  when these were looked at);
 * words planted into the pictures without: four heights, grey levels and places, all combinations;
 * phantoms of `chestfed samples --size tiny`, before and after planting. Some have a printed word by themselves.
 
