@@ -168,8 +168,8 @@ def evaluate_model(
         predictions[f"score_{disease}"] = unit.scores[:, j]
         predictions[f"label_{disease}"] = unit.labels[:, j]
     synthetic = table.synthetic or bool(scorer.synthetic)
-    about = {"synthetic": synthetic, "protocol": protocol, "split": split, "model": scorer.digest}
-    predictions.attrs = {**about, "key": key.fingerprint}
+    predictions.attrs = {"synthetic": synthetic, "protocol": protocol, "split": split, "model": scorer.digest}
+    predictions.attrs["key"] = key.fingerprint
     notes = _notes(scorer, table, scores, found - len(frame))
     return Evaluation(
         scorer, table.name, table.title, synthetic, split, summary, predictions, len(frame), found - len(frame), notes
