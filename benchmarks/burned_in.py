@@ -56,56 +56,75 @@ WORDS = ("DOE JANE", "4711-0815", "12.03.1961", "St. Anne", "born 1961 F")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=Path, required=True, help="the folder of NIH's 684 pictures")
-    parser.add_argument("--each", type=int, default=8, help="pictures per combination of height, grey and place")
-    parser.add_argument("--save", type=Path)
+    parser.add_argument("--each", type=int, default=4, help="pictures per combination of height, grey and place")
+    parser.add_argument("--parts", default="labelled,others,planted,phantoms", help="which measurements, with commas")
+    parser.add_argument("--save", type=Path, help="parts that are not measured stay as they are in this file")
     options = parser.parse_args()
 
     files = sorted(options.images.glob("*.png"))
     if len(files) != OF:
         parser.error(f"{options.images} holds {len(files)} pictures: the labels are of a draw from {OF}")
     random.Random(5).shuffle(files)
-    pictures = [decode(file) for file in sorted(files[: len(LABELS)])]
+    drawn = sorted(files[: len(LABELS)])
+    report: dict = {"versions": software_versions(), "pictures_per_combination": options.each}
+    for part in options.parts.split(","):
+        if part == "labelled":
+            report |= labelled([decode(file) for file in drawn])
+        elif part == "others":
+            started = time.process_time()
+            kinds = [burned_in(decode(file)).kind for file in files[len(LABELS) :]]
+            report["cpu_seconds_per_picture_512"] = round((time.process_time() - started) / len(kinds), 3)
+            report["the_other_pictures_unlabelled"] = {kind: kinds.count(kind) for kind in KINDS}
+        elif part == "planted":
+            plain = [decode(file) for file, label in zip(drawn, LABELS, strict=True) if label == "m"]
+            report["planted_in_real_pictures"] = planted(plain, options.each)
+        elif part == "phantoms":
+            report["phantoms"] = phantoms(max(1, options.each // 4))
+        else:
+            parser.error(f"--parts: '{part}' is none of labelled, others, planted, phantoms")
+    print(json.dumps(report, indent=2))
+    if options.save:
+        earlier = json.loads(options.save.read_text(encoding="utf-8")) if options.save.exists() else {}
+        options.save.write_text(json.dumps(earlier | report, indent=2) + "\n", encoding="utf-8")
 
-    started = time.process_time()
-    others = [burned_in(decode(file)).kind for file in files[len(LABELS) :]]
-    seconds = (time.process_time() - started) / len(others)
+
+def labelled(pictures: list[np.ndarray]) -> dict:
+    """What is seen in the pictures that were labelled by eye, and in their middles, which have no marker."""
     found = [burned_in(picture) for picture in pictures]
-    report: dict = {"command": " ".join(["python", *sys.argv]), "versions": software_versions()}
-    report["cpu_seconds_per_picture"] = round(seconds, 3)
     kinds = {label: [one.kind for one, of in zip(found, LABELS, strict=True) if of == label] for label in "wm"}
-    report["labelled_by_eye"] = {
-        "printed words": {kind: kinds["w"].count(kind) for kind in KINDS},
-        "marker only": {kind: kinds["m"].count(kind) for kind in KINDS},
-        "text_seen": share(kind == "text" for kind in kinds["w"]),
-        "text_seen_where_there_is_none": share(kind == "text" for kind in kinds["m"]),
-        "letters_needed": {
-            str(needed): {
-                "seen": sum(one.score >= needed for one, of in zip(found, LABELS, strict=True) if of == "w"),
-                "wrong": sum(one.score >= needed for one, of in zip(found, LABELS, strict=True) if of == "m"),
-            }
-            for needed in (3, 4, 5, 6)
-        },
-    }
-    report["the_other_pictures_unlabelled"] = {kind: others.count(kind) for kind in KINDS}
-    # Each marker lies near a border: what is left of the picture's middle has none.
+    scores = {label: [one.score for one, of in zip(found, LABELS, strict=True) if of == label] for label in "wm"}
     middles = [picture[h // 4 : -h // 4, w // 4 : -w // 4] for picture in pictures for h, w in [picture.shape]]
     in_middles = [burned_in(middle).kind for middle in middles]
-    report["middle_of_the_same_pictures"] = {kind: share(one == kind for one in in_middles) for kind in KINDS}
-    plain = [picture for picture, label in zip(pictures, LABELS, strict=True) if label == "m"]
-    report["planted_in_real_pictures"] = planted(plain, options.each)
+    return {
+        "labelled_by_eye": {
+            "printed words": {kind: kinds["w"].count(kind) for kind in KINDS},
+            "marker only": {kind: kinds["m"].count(kind) for kind in KINDS},
+            "text_seen": share(kind == "text" for kind in kinds["w"]),
+            "text_seen_where_there_is_none": share(kind == "text" for kind in kinds["m"]),
+            "letters_needed": {
+                str(needed): {
+                    "seen": sum(score >= needed for score in scores["w"]),
+                    "wrong": sum(score >= needed for score in scores["m"]),
+                }
+                for needed in (3, 4, 5, 6)
+            },
+        },
+        "middle_of_the_same_pictures": {kind: share(one == kind for one in in_middles) for kind in KINDS},
+    }
+
+
+def phantoms(each: int) -> dict:
+    """Synthetic pictures as they are, and with words planted into those in which no text is seen."""
     with tempfile.TemporaryDirectory() as folder:
         write_hospitals(Path(folder), size="tiny", workers=1)
         films = [film for path in sorted(Path(folder).rglob("*")) if (film := opened(path)) is not None]
     random.Random(1).shuffle(films)
+    films = films[:80]
     without = [film for film in films if burned_in(film).kind != "text"]
-    report["phantoms"] = {
+    return {
         "text_before_planting_some_have_a_word": {"seen": len(films) - len(without), "n": len(films)},
-        "planted_in_those_without": planted(without, max(1, options.each // 4))["all"],
+        "planted_in_those_without": planted(without, each)["all"],
     }
-    text = json.dumps(report, indent=2) + "\n"
-    print(text)
-    if options.save:
-        options.save.write_text(text, encoding="utf-8")
 
 
 def planted(pictures: list[np.ndarray], each: int) -> dict:
