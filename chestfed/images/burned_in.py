@@ -5,8 +5,8 @@ cables are neither. So: what is thin and stands out of its surroundings (a top-h
 of the size of letters are put in rows, and rows of enough like pieces are text. One or two large pieces near the border
 are a marker: the L or R of lead that lies beside the patient, perhaps with the initials of who took the picture.
 
-Missed: text that hardly differs from what is behind it, handwriting, slanted text, and mostly letters below some 1/60 of
-the picture's height. See `benchmarks/results/burned_in.json` for how often.
+Missed: text that hardly differs from what is behind it, handwriting, slanted text, and most letters below some 1/60
+of the picture's height. See `benchmarks/results/burned_in.json` for how often.
 """
 
 from __future__ import annotations
