@@ -14,13 +14,15 @@ import chestfed
 ROOT = Path(chestfed.__file__).parent
 
 #: Package part -> the parts it may import, besides itself and the foundation.
-FOUNDATION = {"errors", "diseases", "config", "randomness", "workers", "__init__"}
+FOUNDATION = {"errors", "diseases", "config", "randomness", "workers", "dicom_tags", "keys", "__init__"}
 ALLOWED = {
     "errors": set(),
     "diseases": set(),
     "config": set(),
     "randomness": set(),
     "workers": set(),
+    "dicom_tags": set(),
+    "keys": set(),
     "checkpoint": set(),
     "sites": set(),
     "collections": set(),

@@ -1,17 +1,15 @@
 """A table made from the headers of a folder's DICOM files, for sites without a spreadsheet.
 
-Only the elements that the site's YAML names are read, and only those of `table_config.TAGS` may be named; pixels are
+Only the elements that the site's YAML names are read, and only those of `dicom_tags.ROLES` may be named; pixels are
 not. A row is the number of a file in the order of their paths, the first being 1: file names may hold patients' names,
 and stay out of messages.
 """
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -21,6 +19,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from chestfed.dicom_tags import quiet, read
 from chestfed.errors import ChestfedError
 from chestfed.sites.source import Source
 from chestfed.workers import start_worker
@@ -77,14 +76,11 @@ def _read_all(paths: list[str], tags: list[str]) -> Iterator[list[str | None] | 
 
 def _read_one(path: str, tags: list[str]) -> list[str | None] | str:
     """The elements of a file, or why it cannot be read; nothing of the header is in the reason."""
-    import pydicom
     from pydicom.errors import InvalidDicomError
 
-    logging.getLogger("pydicom").setLevel(logging.CRITICAL)  # its messages may quote header values
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            dataset = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(tags))
+        with quiet():
+            dataset = read(path, tags)
             return [_text(dataset.get(tag)) for tag in tags]
     except InvalidDicomError:
         return "is no DICOM file"
