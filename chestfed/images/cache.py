@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -35,13 +33,14 @@ from filelock import FileLock, Timeout
 from chestfed.errors import ChestfedError, ImageError, Problem, SiteError
 from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
-from chestfed.workers import start_worker
+from chestfed.workers import spread
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _BATCH = 64  # images between two commits
-_SMALL_JOB = 64  # fewer images than this are not worth the start of processes
+#: Why a file that ended the process of its decoder has no pixels.
+CRASHED = "ends the decoder: damaged, or too large for this machine's memory"
 _SKIP_ADVICE = "mend or remove these files, or leave them out and count them with --skip-unreadable"
 
 
@@ -230,30 +229,12 @@ def _decode_all(
     jobs = [(str(table.root / images[row]), bool(inverted[row]), preprocess) for row in todo]
     done = 0
     with closing(_connect(folder)) as index, (folder / "pixels.u8").open("ab", buffering=0) as pixels:
-        results = _decoded(jobs, workers or os.cpu_count() or 1)
+        results = spread(_decode_one, jobs, workers, what="decoding images", crashed=_crashed)
         while part := list(islice(results, _BATCH)):
             _append(pixels, index, [keys[row] for row in todo[done : done + len(part)]], part, preprocess.size)
             done += len(part)
             if progress is not None:
                 progress(done, len(todo))
-
-
-def _decoded(jobs: Sequence[tuple[str, bool, Preprocess]], workers: int) -> Iterator[bytes | str]:
-    """Pixels or the reason for having none, job by job in order."""
-    if workers == 1 or len(jobs) < _SMALL_JOB:
-        yield from map(_decode_one, jobs)
-        return
-    # Spawned, not forked: the parent may have threads. Chunks bound what is in flight.
-    if multiprocessing.parent_process() is not None:
-        raise ChestfedError(
-            "images cannot be decoded in parallel from a process that was itself started by multiprocessing: put your "
-            "script's code under `if __name__ == '__main__':`, or call fill_cache with workers=1"
-        )
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
-        ahead = _BATCH * workers * 2
-        for start in range(0, len(jobs), ahead):
-            yield from pool.map(_decode_one, jobs[start : start + ahead], chunksize=8)
 
 
 def _decode_one(job: tuple[str, bool, Preprocess]) -> bytes | str:
@@ -264,6 +245,10 @@ def _decode_one(job: tuple[str, bool, Preprocess]) -> bytes | str:
         return str(error)
     except OSError as error:
         return f"cannot be read ({error.strerror})"
+
+
+def _crashed(_: tuple[str, bool, Preprocess]) -> bytes | str:
+    return CRASHED
 
 
 def _append(
