@@ -14,17 +14,19 @@ import chestfed
 ROOT = Path(chestfed.__file__).parent
 
 #: Package part -> the parts it may import, besides itself and the foundation.
-FOUNDATION = {"errors", "diseases", "config", "randomness", "workers", "__init__"}
+FOUNDATION = {"errors", "diseases", "config", "randomness", "workers", "dicom_files", "__init__"}
 ALLOWED = {
     "errors": set(),
     "diseases": set(),
     "config": set(),
     "randomness": set(),
     "workers": set(),
+    "dicom_files": set(),
     "checkpoint": set(),
     "sites": set(),
     "collections": set(),
     "images": set(),
+    "inspection": {"sites", "images", "checkpoint"},
     "objectives": set(),
     "algorithms": set(),
     "models": {"resnet"},
@@ -45,7 +47,7 @@ ALLOWED = {
         "checkpoint",
         "tracking",
     },
-    "commands": {"study", "collections", "samples", "sites", "checkpoint", "tracking"},
+    "commands": {"study", "inspection", "collections", "samples", "sites", "checkpoint", "tracking"},
     "cli": {"commands"},
     "__main__": {"cli"},
 }

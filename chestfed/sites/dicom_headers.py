@@ -13,11 +13,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from chestfed.dicom_files import refuse_bomb
+from chestfed.errors import ImageError
 from chestfed.sites.source import Source
 from chestfed.workers import spread
 
@@ -25,6 +28,7 @@ from chestfed.workers import spread
 FILES: Final = "DICOM files"
 _SMALL_JOB: Final = 500  # fewer files than this are not worth the start of processes
 _BATCH: Final = 64
+_LARGEST: Final = 480_000_000  # bytes of a deflated file
 
 
 def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
@@ -70,8 +74,11 @@ def _read_one(path: str, tags: list[str]) -> list[str | None] | str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            refuse_bomb(Path(path), _LARGEST)
             dataset = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(tags))
             return [_text(dataset.get(tag)) for tag in tags]
+    except ImageError as error:
+        return f"is a {error}"
     except InvalidDicomError:
         return "is no DICOM file"
     except OSError as error:

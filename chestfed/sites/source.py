@@ -20,6 +20,7 @@ import pyarrow.csv
 from chestfed.errors import Problem
 from chestfed.sites.config import SiteConfig
 
+_LARGEST = 1 << 31  # bytes of a label file
 _NULLS = ["", "nan", "NaN"]
 
 
@@ -229,7 +230,10 @@ def _decoded(path: Path, encoding: str | None = None) -> bytes:
     try:
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
+            with gzip.open(path) as file:
+                data = file.read(_LARGEST + 1)
+            if len(data) > _LARGEST:
+                raise _UnreadableError(f"comes to more than {_LARGEST:,} bytes", "check the file: no label file is so")
     except FileNotFoundError:
         raise _UnreadableError(f"no such file: {path}", "check the path") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
