@@ -17,7 +17,7 @@ _BARE: Final = (0x01, 0xFF, *range(0xD0, 0xD9))
 
 
 def size_of(stream: bytes) -> tuple[int, int, int] | None:
-    """Width, height and components that a JPEG, JPEG-LS or JPEG 2000 stream states; None if it is none, or too short."""
+    """Width, height and components that a JPEG, JPEG-LS or JPEG 2000 stream states; None if none is found."""
     try:
         if stream.startswith(_SOI):
             return _size_of_jpeg(stream)
