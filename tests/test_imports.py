@@ -36,6 +36,7 @@ ALLOWED = {
     "tracking": set(),
     "samples": {"checkpoint"},
     "study": {
+        "inspection",
         "sites",
         "collections",
         "images",

@@ -130,7 +130,7 @@ def fill_cache(
     """
     folder = cache_root / f"{table.name}-{preprocess.digest()}"
     _create(folder, table, preprocess)
-    keys = _keys(table, (folder / "salt").read_bytes())
+    keys = image_keys(table, (folder / "salt").read_bytes())
     known = _lookup(folder, keys)
     todo = [row for row, key in enumerate(keys) if key is not None and key not in known]
     if todo:
@@ -174,8 +174,8 @@ def _connect(folder: Path) -> sqlite3.Connection:
     return sqlite3.connect(folder / "index.sqlite", timeout=60)
 
 
-def _keys(table: Table, salt: bytes) -> list[bytes | None]:
-    """Key per row; None if the file is missing."""
+def image_keys(table: Table, salt: bytes) -> list[bytes | None]:
+    """Key per row: a hash of path, size, time of change and inversion, keyed with `salt`; None without a file."""
     keys: list[bytes | None] = []
     root = str(table.root)
     for image, inverted in zip(table.frame["image"], table.frame["inverted"], strict=True):

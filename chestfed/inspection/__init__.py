@@ -1,0 +1,5 @@
+"""Looking at a site before it is used: every image file once, and everything that may be wrong in one report."""
+
+from chestfed.inspection.scan import Scan, scan_images
+
+__all__ = ["Scan", "scan_images"]
