@@ -134,7 +134,7 @@ def perceptual_hash(square: np.ndarray) -> bytes:
 
 def _digest(grey: np.ndarray) -> bytes:
     shape = f"{grey.shape[0]}x{grey.shape[1]}\0".encode()
-    return hashlib.blake2b(np.ascontiguousarray(grey), digest_size=16, salt=shape.ljust(16, b"\0")[:16]).digest()
+    return hashlib.blake2b(np.ascontiguousarray(grey).data, digest_size=16, salt=shape.ljust(16, b"\0")[:16]).digest()
 
 
 def _header(path: Path, *, whole: bool) -> dict[str, Any]:
