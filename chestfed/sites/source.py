@@ -155,12 +155,14 @@ class Source:
             return None
 
     def refuse_formulas(self, path: Path, frame: pd.DataFrame, columns: Sequence[str]) -> None:
-        """Note the cells of these columns that are formulas."""
+        """Note the cells of these columns that are formulas, and empty them: what they say is no second problem."""
         rows = frame["row"].to_numpy()
         advice = "paste the column as values and export the table again; formulas are not computed here"
         for name in columns:
             bad = frame[name].str.startswith("=").fillna(False).to_numpy(dtype=bool)
-            self.bad_rows(path, "formula cell", bad, rows, f"'{name}' is a formula, or the error of one", advice)
+            if bad.any():
+                self.bad_rows(path, "formula cell", bad, rows, f"'{name}' is a formula, or the error of one", advice)
+                frame[name] = frame[name].mask(bad, None)
 
     def _parse(
         self, path: Path, text: bytes, names: list[str], required: Sequence[str], optional: Sequence[str]
