@@ -28,6 +28,7 @@ OTHER_SITE: Final = "other site not read"
 
 #: Every other kind is an error.
 WARNINGS: Final = (
+    PATIENTS_SHARE_PICTURE,
     REPEATED,
     NEAR_REPEATED,
     SITES_NEAR,

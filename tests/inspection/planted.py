@@ -52,7 +52,7 @@ def save(dataset: Dataset, path: Path) -> None:
 
 def write_image(path: Path, pixels: np.ndarray) -> None:
     """As the ending says: .png, .jpg or .dcm."""
-    if path.suffix == ".dcm":
+    if path.suffix in (".dcm", ".dicom"):
         save(dicom(pixels), path)
     else:
         Image.fromarray(pixels).save(path, quality=95)
@@ -154,9 +154,8 @@ def _removed(path: Path) -> None:
 
 
 def _link_out(path: Path) -> None:
-    secret = path.parent / ".." / ".." / ".." / f"outside-{path.name}"
-    shutil.move(path, secret)
-    path.symlink_to(secret.resolve())
+    path.unlink()
+    path.symlink_to(Path(__file__).resolve())
 
 
 def _wrong_suffix(path: Path) -> None:
@@ -167,7 +166,7 @@ def _wrong_suffix(path: Path) -> None:
 
 def _coloured(path: Path) -> None:
     colours = np.stack([picture(801), picture(802), picture(803)], axis=2)
-    Image.fromarray(colours).save(path, "JPEG" if path.suffix == ".jpg" else "PNG")
+    Image.fromarray(colours).save(path, "JPEG" if path.suffix == ".jpg" else "PNG", quality=95)
 
 
 def _blank(path: Path) -> None:
@@ -284,7 +283,7 @@ def _row_twice(hospital: Hospital) -> int:
 #: Name -> how to plant it (returns the place of the row), kind of problem, whether it fails, words of the message.
 ROWS: dict[str, tuple[Callable[[Hospital], int], str, bool, str]] = {
     "copy, same patient": (_copy_same_patient, "same picture twice", False, "labels.csv:2"),
-    "copy, other patient": (_copy_other_patient, "same picture of two patients", True, "labels.csv:2"),
+    "copy, other patient": (_copy_other_patient, "same picture of two patients", False, "labels.csv:2"),
     "copy, other split": (_copy_other_split, "same picture in two splits", True, "'train', of labels.csv:2"),
     "near copy": (_near_copy, "nearly the same picture", False, "labels.csv:2"),
     "patient crosses": (_crossing, "patient in two splits", True, "labels.csv:2"),
