@@ -69,7 +69,7 @@ def summarise(folders: list[Path]) -> dict:
     ks = [row["k"] for row in tables[0]["rows"]]
     frames = {k: [pd.read_parquet(folder / f"k{k}" / "predictions.parquet") for folder in folders] for k in ks}
     labels = frames[ks[0]][0][[f"label_{disease}" for disease in DISEASES]].to_numpy()
-    patients = frames[ks[0]][0]["patient"].to_numpy()
+    patients = pd.factorize(frames[ks[0]][0]["patient"])[0]
     scores = {k: [frame[[f"score_{disease}" for disease in DISEASES]].to_numpy() for frame in frames[k]] for k in ks}
 
     lines, per_k = [], {}

@@ -346,6 +346,42 @@ def site_check(
 
 
 @app.command()
+def key(
+    new: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Make a new key in this file.", show_default=False)
+    ] = None,
+    names: Annotated[
+        Path | None,
+        typer.Option(metavar="SITE", help="Write the names of this site's patients under the key.", show_default=False),
+    ] = None,
+    data: Annotated[
+        Path, typer.Option(help="With --names: folder that holds the site's root.", envvar="CHESTFED_DATA")
+    ] = Path(),
+    out: Annotated[Path, typer.Option(help="With --names: the file to write.")] = Path("names.json"),
+    common: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Count the patients that two such files share.")
+    ] = None,
+) -> None:
+    """Show which key names patients and images in files that leave the site, or make one. The key is not shown.
+
+    Example:  chestfed key --new ~/trial.key;  CHESTFED_KEY_FILE=~/trial.key chestfed evaluate ...
+
+    Shared patients:  chestfed key --names st_anne.yaml --data data --out anne.json, at both hospitals with one key;
+    then  chestfed key --common anne.json --common john.json
+    """
+    from chestfed.commands import key as body
+
+    if sum(option is not None for option in (new, names, common or None)) > 1:
+        raise ChestfedError("chestfed key: one of --new, --names and --common at a time")
+    if names is not None:
+        body.write_names(_console(), names, data, out)
+    elif common:
+        body.count_common(_console(), common)
+    else:
+        body.run_command(_console(), new)
+
+
+@app.command()
 def ui(
     out: Annotated[Path, typer.Option(help="The output folder of the studies.")] = Path("runs"),
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,

@@ -14,7 +14,17 @@ import chestfed
 ROOT = Path(chestfed.__file__).parent
 
 #: Package part -> the parts it may import, besides itself and the foundation.
-FOUNDATION = {"errors", "diseases", "config", "randomness", "workers", "dicom_files", "__init__"}
+FOUNDATION = {
+    "errors",
+    "diseases",
+    "config",
+    "randomness",
+    "workers",
+    "dicom_files",
+    "dicom_tags",
+    "keys",
+    "__init__",
+}
 ALLOWED = {
     "errors": set(),
     "diseases": set(),
@@ -22,6 +32,8 @@ ALLOWED = {
     "randomness": set(),
     "workers": set(),
     "dicom_files": set(),
+    "dicom_tags": set(),
+    "keys": set(),
     "checkpoint": set(),
     "sites": set(),
     "collections": set(),

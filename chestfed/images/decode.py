@@ -13,7 +13,6 @@ Messages give the reason and never the content of a header, which may name a pat
 
 from __future__ import annotations
 
-import logging
 import stat
 import warnings
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from chestfed import dicom_tags
 from chestfed.dicom_files import refuse_bomb
 from chestfed.errors import ImageError
 from chestfed.images.compressed import size_of
@@ -89,15 +89,12 @@ def _decode_picture(path: Path) -> np.ndarray:
 
 
 def _decode_dicom(path: Path) -> np.ndarray:
-    import pydicom
     from pydicom.pixels import apply_modality_lut, apply_voi_lut
 
-    logging.getLogger("pydicom").setLevel(logging.CRITICAL)  # its messages may quote header values
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with dicom_tags.quiet():
             refuse_bomb(path, MAX_BYTES)
-            dataset = pydicom.dcmread(path)
+            dataset = dicom_tags.read(path, (), pixels=True)
             _check_dicom(dataset)
             _check_compressed(dataset)
             stored = dataset.pixel_array
@@ -117,7 +114,7 @@ def _decode_dicom(path: Path) -> np.ndarray:
     except BaseException as error:  # pydicom and its plugins raise many kinds on damaged files
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise  # a plugin written in Rust panics past Exception; an interrupt must pass
-        raise ImageError(f"damaged or unsupported DICOM file ({_reason(error)})") from None
+        raise ImageError(f"damaged or unsupported DICOM file ({dicom_tags.reason(error)})") from None
     if dataset.PhotometricInterpretation == "MONOCHROME1":
         grey = 255 - grey
     grey[padding] = 0
@@ -204,8 +201,8 @@ def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
     return np.clip((values - low) * (255 / (high - low)) + 0.5, 0, 255).astype(np.uint8)
 
 
-def _reason(error: BaseException) -> str:
-    """Kind of the error and its first words, without anything that may come from a header."""
+def _reason(error: Exception) -> str:
+    """Kind of the error and its first words, without what may be quoted from the file."""
     text = str(error).strip().splitlines()
     safe = text[0][:80] if text and isinstance(error, OSError | SyntaxError) and "'" not in text[0] else ""
     return f"{type(error).__name__}: {safe}" if safe else type(error).__name__

@@ -1,15 +1,13 @@
 """A table made from the headers of a folder's DICOM files, for sites without a spreadsheet.
 
-Only the elements that the site's YAML names are read, and only those of `table_config.TAGS` may be named; pixels are
+Only the elements that the site's YAML names are read, and only those of `dicom_tags.ROLES` may be named; pixels are
 not. A row is the number of a file in the order of their paths, the first being 1: file names may hold patients' names,
 and stay out of messages.
 """
 
 from __future__ import annotations
 
-import logging
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.dicom_files import refuse_bomb
+from chestfed.dicom_tags import quiet, read
 from chestfed.errors import ImageError
 from chestfed.sites.source import Source
 from chestfed.workers import spread
@@ -67,15 +66,12 @@ def _crashed(_: str) -> list[str | None] | str:
 
 def _read_one(path: str, tags: list[str]) -> list[str | None] | str:
     """The elements of a file, or why it cannot be read; nothing of the header is in the reason."""
-    import pydicom
     from pydicom.errors import InvalidDicomError
 
-    logging.getLogger("pydicom").setLevel(logging.CRITICAL)  # its messages may quote header values
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet():
             refuse_bomb(Path(path), _LARGEST)
-            dataset = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(tags))
+            dataset = read(path, tags)
             return [_text(dataset.get(tag)) for tag in tags]
     except ImageError as error:
         return f"is a {error}"

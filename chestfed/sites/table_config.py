@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -12,38 +11,13 @@ import numpy as np
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from chestfed.config import StrictModel
+from chestfed.dicom_tags import refusal
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, canonical
 from chestfed.sites.vocabulary import Split, View
 
 Format = Literal["csv", "tsv", "csv.gz", "parquet", "xlsx"]
 Layout = Literal["onehot", "delimited", "list", "long", "readers", "dicom"]
 
-#: The DICOM elements that may be read, by keyword. Names, addresses, dates of birth and free remarks on the person are
-#: not among them.
-TAGS: Final = (
-    "AccessionNumber",
-    "AdmittingDiagnosesDescription",
-    "BodyPartExamined",
-    "ClinicalTrialSubjectID",
-    "ClinicalTrialTimePointID",
-    "DerivationDescription",
-    "ImageComments",
-    "Modality",
-    "PatientAge",
-    "PatientID",
-    "PatientSex",
-    "PerformedProcedureStepDescription",
-    "ProtocolName",
-    "ReasonForStudy",
-    "ReasonForTheRequestedProcedure",
-    "RequestedProcedureDescription",
-    "SeriesDescription",
-    "SeriesInstanceUID",
-    "StudyDescription",
-    "StudyID",
-    "StudyInstanceUID",
-    "ViewPosition",
-)
 #: `{name}` or `{name[:2]}`, the first letters of it.
 FIELD: Final = re.compile(r"\{([^{}\[\]]+)(?:\[:(\d+)\])?\}")
 
@@ -241,13 +215,8 @@ class TableFormat(StrictModel):
         return mistakes
 
     def _strange_tags(self) -> list[str]:
-        mistakes = []
-        for name, tag in self.columns.model_dump(exclude_none=True).items():
-            if tag not in TAGS:
-                close = difflib.get_close_matches(tag, TAGS, n=1, cutoff=0.7)
-                hint = f"did you mean '{close[0]}'?" if close else f"those that may: {', '.join(TAGS)}"
-                mistakes.append(f"columns.{name}: '{tag}' is no DICOM element that may be read; {hint}")
-        return mistakes
+        named = self.columns.model_dump(exclude_none=True).items()
+        return [why for name, tag in named if (why := refusal(name, tag)) is not None]
 
     def label_words(self) -> dict[str, np.int8]:
         """Canonical cell -> raw finding."""

@@ -12,7 +12,8 @@ from chestfed.collections.collection import Part, Pixels
 from chestfed.collections.opening import open_collection
 from chestfed.errors import Problem
 from chestfed.images.preprocess import Preprocess
-from chestfed.study.data import ClientData, StudyData, TestSet, digest_of
+from chestfed.keys import PUBLISHED
+from chestfed.study.data import ClientData, StudyData, TestSet, digest_of, image_names, patient_names
 from chestfed.study.pipeline import CollectionEntry, Pipeline
 
 
@@ -67,14 +68,23 @@ def load_collection(
         images = CollectionImages(train.pixels, part, pipeline.preprocess)
         own = labels[part][:, None]
         clients.append(ClientData(f"{entry.name}-{number}", images, own, np.ones(len(part), np.int64)))
-    test_set = TestSet(
+    test_images, test_patients = (
         CollectionImages(test.pixels, test_rows, pipeline.preprocess),
-        binary.halves(test.classes, count)[test_rows][:, None],
         _patients(test, test_rows),
-        pipeline.tasks,
     )
-    digests = {client.name: digest_of(client.images.digests, client.labels, client.repeats) for client in clients}
-    digests["test set"] = digest_of(test_set.images.digests, test_set.labels, test_set.patients)
+    test_set = TestSet(
+        test_images,
+        binary.halves(test.classes, count)[test_rows][:, None],
+        test_patients,
+        pipeline.tasks,
+        image_names(test_images.digests, PUBLISHED),  # anybody has these images
+        patient_names(entry.name, test_patients, PUBLISHED),
+        PUBLISHED.fingerprint,
+    )
+    digests = {
+        client.name: digest_of(PUBLISHED, client.images.digests, client.labels, client.repeats) for client in clients
+    }
+    digests["test set"] = digest_of(PUBLISHED, test_set.images.digests, test_set.labels, test_set.patients)
     left_out: dict[str, list[Problem]] = {entry.name: list(collection.unreadable)} if collection.unreadable else {}
     return StudyData(tuple(clients), test_set, pipeline.tasks, False, left_out, digests)
 

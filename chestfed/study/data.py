@@ -5,9 +5,8 @@ Opening the tables reads label files only; loading the images fills the caches.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from chestfed.images.augment import Augment
 from chestfed.images.batches import Images, TrainBatches, normalise
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.images.pooled import PooledImages
+from chestfed.keys import SiteKey, key_for
 from chestfed.randomness import numpy_stream
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.partition import cut_into_clients, hold_out
@@ -114,7 +114,17 @@ def pooled(clients: Sequence[ClientData]) -> ClientData:
 
 @dataclass(frozen=True)
 class TestSet:
-    """The images that are scored. `patients` are running numbers, not the site's names."""
+    """The images that are scored.
+
+    Attributes
+    ----------
+    patients
+        Running numbers, not the site's names.
+    image_names, patient_names
+        Keyed hashes, one per row: what stands in files that leave the site.
+    key
+        Fingerprint of the key that they were made with.
+    """
 
     __test__ = False  # not a test class, whatever pytest thinks of the name
 
@@ -122,11 +132,14 @@ class TestSet:
     labels: np.ndarray
     patients: np.ndarray
     diseases: tuple[str, ...]
+    image_names: tuple[str, ...]
+    patient_names: tuple[str, ...]
+    key: str
 
 
 @dataclass(frozen=True)
 class StudyData:
-    """Clients in the order of addition, the target's test set, and what was left out."""
+    """Clients in the order of addition, the target's test set, and what was left out; `digests` are keyed."""
 
     clients: tuple[ClientData, ...]
     test: TestSet
@@ -236,7 +249,10 @@ def load_images(
     ------
     SiteError
         All missing or unreadable images of a site, unless `skip_unreadable`; then they are counted and left out.
+    ChestfedError
+        If there are real patients and their key file can't be used.
     """
+    key = key_for(synthetic=all(table.synthetic for table in tables.whole))
     quarantined: dict[str, list[Problem]] = {}
     synthetic = tables.synthetic
     used = _rows_in_use(tables)
@@ -253,21 +269,22 @@ def load_images(
     for name, table in tables.clients:
         repeats = table.frame["repeats"].to_numpy()
         clients.append(ClientData(name, cached(table), table.labels(), repeats))
-    tests = [_test_of(table, cached) for table in tables.tests]
+    tests = [_test_of(table, cached, key) for table in tables.tests]
     test = tests[0] if len(tests) == 1 else _all_of(tests)
-    digests = {client.name: digest_of(client.images.digests, client.labels, client.repeats) for client in clients}
-    digests["test set"] = digest_of(test.images.digests, test.labels, test.patients)
+    digests = {client.name: digest_of(key, client.images.digests, client.labels, client.repeats) for client in clients}
+    digests["test set"] = digest_of(key, test.images.digests, test.labels, test.patients)
     return StudyData(tuple(clients), test, test.diseases, synthetic, quarantined, digests)
 
 
-def _test_of(table: SiteTable, cached: Callable[[SiteTable], CachedImages]) -> TestSet:
+def _test_of(table: SiteTable, cached: Callable[[SiteTable], CachedImages], key: SiteKey) -> TestSet:
     images = cached(table)
     readable = images.records >= 0
     if not readable.all():  # quarantined and counted already; the test set is what can be scored
         table = table.with_frame(table.frame[readable].reset_index(drop=True))
         images = cached(table)
     _, patients = np.unique(table.frame["patient"].to_numpy(dtype=str), return_inverse=True)
-    return TestSet(images, table.labels(), patients, table.diseases)
+    names = image_names(images.digests, key), patient_names(table.name, table.frame["patient"], key)
+    return TestSet(images, table.labels(), patients, table.diseases, *names, key.fingerprint)
 
 
 def _all_of(tests: Sequence[TestSet]) -> TestSet:
@@ -278,6 +295,9 @@ def _all_of(tests: Sequence[TestSet]) -> TestSet:
         np.concatenate([test.labels for test in tests]),
         np.concatenate([test.patients + first for test, first in zip(tests, firsts[:-1], strict=True)]),
         tests[0].diseases,
+        tuple(name for test in tests for name in test.image_names),
+        tuple(name for test in tests for name in test.patient_names),
+        tests[0].key,
     )
 
 
@@ -295,9 +315,19 @@ def _with_name(progress: Callable[[str, int, int], None], name: str) -> Callable
     return lambda done, total: progress(name, done, total)
 
 
-def digest_of(pixel_digests: Sequence[bytes] | np.ndarray, *columns: np.ndarray) -> str:
-    """Digest of a client's content, row by row in order: pixels, labels and counts, no names."""
-    digest = hashlib.blake2b(digest_size=16)
+def image_names(pixel_digests: Sequence[bytes], key: SiteKey) -> tuple[str, ...]:
+    """Keyed name of each image, by its pixels."""
+    return tuple(key.name("image", digest) for digest in pixel_digests)
+
+
+def patient_names(site: str, patients: Iterable[object], key: SiteKey) -> tuple[str, ...]:
+    """Keyed name of each row's patient; two sites' patients have different names."""
+    return tuple(key.name("patient", site, str(patient)) for patient in patients)
+
+
+def digest_of(key: SiteKey, pixel_digests: Sequence[bytes] | np.ndarray, *columns: np.ndarray) -> str:
+    """Keyed digest of a client's content, row by row in order: pixels, labels and counts, no names."""
+    digest = key.hasher("data set")
     for pixels in pixel_digests:
         digest.update(bytes(pixels))
     for column in columns:

@@ -1,6 +1,7 @@
 """Score one model on one site under one protocol, and write everything that is said of it.
 
-An image is named by the digest of its pixels, a study by that of its images, a patient by a running number.
+Images, studies and patients are named by keyed hashes (`chestfed.keys`): of the pixels, of the images, and of the
+site's name for the patient.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from chestfed.evaluation.summary import (
     summarise,
 )
 from chestfed.images.cache import fill_cache
+from chestfed.keys import SiteKey, key_for
 from chestfed.sites.table import SiteTable
+from chestfed.study.data import image_names, patient_names
 from chestfed.study.machine import Machine
 from chestfed.study.run import software_versions
 from chestfed.study.scorers import Scorer, score_images
@@ -49,7 +52,7 @@ class Evaluation:
     Attributes
     ----------
     predictions
-        One row per unit: `image` (a digest), `patient`, and score and label of each disease.
+        One row per unit: `image` and `patient` (keyed names), and score and label of each disease.
     images, left_out
         Images scored, and unreadable ones that were not.
     notes
@@ -113,8 +116,9 @@ def evaluate_model(
     SiteError
         All missing and unreadable images in one report, unless `skip_unreadable`.
     ChestfedError
-        If the model fails on the images.
+        If the model fails on the images, or the key of a real site can't be used.
     """
+    key = key_for(synthetic=table.synthetic)
     diseases = scorer.diseases
     unknown = [name for name in diseases if name not in table.diseases]
     if len(unknown) == len(diseases):
@@ -158,13 +162,14 @@ def evaluate_model(
         columns=columns,
     )
     summary = _with_reason(summary, unknown, table.name)
-    names = _names(images.digests, unit.of_row, by_image)
-    predictions = pd.DataFrame({"image": names, "patient": patients[unit.first]})
+    names = image_names(images.digests, key) if by_image else _study_names(images.digests, unit.of_row, key)
+    predictions = pd.DataFrame({"image": names, "patient": patient_names(table.name, first["patient"], key)})
     for j, disease in enumerate(diseases):
         predictions[f"score_{disease}"] = unit.scores[:, j]
         predictions[f"label_{disease}"] = unit.labels[:, j]
     synthetic = table.synthetic or bool(scorer.synthetic)
-    predictions.attrs = {"synthetic": synthetic, "protocol": protocol, "split": split, "model": scorer.digest}
+    about = {"synthetic": synthetic, "protocol": protocol, "split": split, "model": scorer.digest}
+    predictions.attrs |= {**about, "key": key.fingerprint}
     notes = _notes(scorer, table, scores, found - len(frame))
     return Evaluation(
         scorer, table.name, table.title, synthetic, split, summary, predictions, len(frame), found - len(frame), notes
@@ -202,6 +207,7 @@ def write(evaluation: Evaluation, folder: Path) -> None:
         },
         "site": evaluation.site,
         "split": evaluation.split,
+        "key": predictions.attrs["key"],
         "unit": unit_of(summary.protocol),
         "images": evaluation.images,
         "images_left_out": evaluation.left_out,
@@ -316,14 +322,12 @@ def _running_numbers(names: np.ndarray, within: np.ndarray | None = None) -> np.
     return np.asarray(numbers).reshape(-1)
 
 
-def _names(digests: Sequence[bytes], of_row: np.ndarray, by_image: bool) -> list[str]:
-    """Digest per unit: of the pixels, or of a study's images in any order."""
-    if by_image:
-        return [bytes(digest).hex() for digest in digests]
+def _study_names(digests: Sequence[bytes], of_row: np.ndarray, key: SiteKey) -> list[str]:
+    """Keyed name per study, by its images in any order."""
     members: list[list[bytes]] = [[] for _ in range(int(of_row.max()) + 1)]
     for digest, number in zip(digests, of_row, strict=True):
         members[number].append(bytes(digest))
-    return [hashlib.blake2b(b"".join(sorted(part)), digest_size=16).hexdigest() for part in members]
+    return [key.name("study", *sorted(part)) for part in members]
 
 
 def _shown(value: float | None, interval: Interval | None = None) -> str:

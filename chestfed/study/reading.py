@@ -99,7 +99,7 @@ class Study:
         return None if np.isnan(value) else value
 
     def predictions(self, k: int) -> pd.DataFrame:
-        """One row per test image: its digest, patient number, and score and label of each disease."""
+        """One row per test image: keyed names of image and patient, and score and label of each disease."""
         return pd.read_parquet(folder_of_k(self.folder, k) / PREDICTIONS)
 
     def rounds(self, k: int) -> pd.DataFrame:

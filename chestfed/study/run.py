@@ -307,6 +307,7 @@ def _write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: Stud
         "digest": this.digest,
         "title": pipeline.title,
         "synthetic": data.synthetic,
+        "key": data.test.key,
         "configuration": pipeline.model_dump(mode="json"),
         "inputs": this.inputs,
         "quarantined": {site: len(problems) for site, problems in data.quarantined.items()},
@@ -344,15 +345,16 @@ def _write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: Study
 
 
 def _write_predictions(path: Path, scores: np.ndarray, data: StudyData) -> None:
-    """Scores and labels of the test set; an image is named by the digest of its pixels, a patient by a number."""
+    """Scores and labels of the test set; images and patients by their keyed names."""
     import pandas as pd
 
-    images = np.array([bytes(digest).hex() for digest in data.test.images.digests])
-    columns: dict[str, np.ndarray] = {"image": images, "patient": data.test.patients}
+    test = data.test
+    columns: dict[str, Any] = {"image": test.image_names, "patient": test.patient_names}
     for j, disease in enumerate(data.diseases):
         columns[f"score_{disease}"] = scores[:, j]
-        columns[f"label_{disease}"] = data.test.labels[:, j]
+        columns[f"label_{disease}"] = test.labels[:, j]
     frame = pd.DataFrame(columns)
+    frame.attrs = {"key": test.key}
     write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
 
 

@@ -54,6 +54,8 @@ class Predictions:
         What was scored, or empty if it is not known.
     synthetic
         None if it is not known.
+    key
+        Fingerprint of the key of the images' names, or None: of an earlier version, or not written by chestfed.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Predictions:
     frames: tuple[pd.DataFrame, ...]
     protocol: str
     synthetic: bool | None
+    key: str | None = None
 
     @property
     def diseases(self) -> tuple[str, ...]:
@@ -73,7 +76,8 @@ class Predictions:
         first = self.frames[0]
         scores = [frame[[f"score_{one}" for one in diseases]].to_numpy(np.float64) for frame in self.frames]
         labels = first[[f"label_{one}" for one in diseases]].to_numpy(np.float64)
-        return Run(scores, labels, first["patient"].to_numpy())
+        # In the order of the rows: that of the names is another with every key, and would draw other resamples.
+        return Run(scores, labels, pd.factorize(first["patient"])[0])
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ def read_run(path: Path, k: int | None = None) -> Predictions:
     unlabelled = [c for c in frame.columns if c.startswith("score_") and f"label_{c[6:]}" not in frame.columns]
     if lacking or unlabelled or not any(c.startswith("score_") for c in frame.columns):
         raise ConfigError(f"{file}: not predictions of chestfed: image, patient, score_... and label_... are needed")
+    key = frame.attrs.get("key")
     study, evaluation = folder.parent / "study.json", folder / "evaluation.json"
     if study.is_file():
         about = json.loads(study.read_text(encoding="utf-8"))
@@ -128,14 +133,15 @@ def read_run(path: Path, k: int | None = None) -> Predictions:
         name = f"{federated['algorithm']}, I={federated['window']}, K={number}, seed {settings['seed']}"
         kin = _digest(json.dumps([{**settings, "seed": None, "k": None}, number], sort_keys=True))
         protocol = settings["evaluation"]["protocol"] if settings["sites"] else "test images"
-        return Predictions(name, kin, (frame,), protocol, bool(about["synthetic"]))
+        return Predictions(name, kin, (frame,), protocol, bool(about["synthetic"]), key)
     if evaluation.is_file():
         about = json.loads(evaluation.read_text(encoding="utf-8"))
         name = f"{about['model']['name']} on {about['site']}"
-        return Predictions(name, _digest(str(folder.resolve())), (frame,), about["protocol"], bool(about["synthetic"]))
+        kin = _digest(str(folder.resolve()))
+        return Predictions(name, kin, (frame,), about["protocol"], bool(about["synthetic"]), key)
     synthetic = frame.attrs.get("synthetic")
     protocol = str(frame.attrs.get("protocol", ""))
-    return Predictions(str(path), _digest(str(path.resolve())), (frame,), protocol, synthetic)
+    return Predictions(str(path), _digest(str(path.resolve())), (frame,), protocol, synthetic, key)
 
 
 def folder_of_k(run: Path, k: int | None) -> Path:
@@ -309,6 +315,12 @@ def paired_folder(found: Significance, out: Path) -> Path:
 
 def _aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:
     """The other's rows in the order of the reference's images."""
+    if reference.key and other.key and reference.key != other.key:
+        raise ConfigError(
+            f"{reference.name} and {other.name} name their images with different keys ({reference.key} and "
+            f"{other.key}), so that nothing can be matched. Score one of them again with the other's key: "
+            "$CHESTFED_KEY_FILE names a key file, and `chestfed key` shows which key this machine uses"
+        )
     ours, (theirs,) = reference.frames[0], other.frames
     mine, its = Counter(ours["image"]), Counter(theirs["image"])
     if mine != its:
@@ -316,6 +328,7 @@ def _aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:
         raise ConfigError(
             f"{reference.name} and {other.name} are not about the same images: {left} of {len(ours)} and {right} of "
             f"{len(theirs)} differ. Score both on the same site, split, protocol and image size (`chestfed evaluate`)"
+            + _earlier(reference, other)
         )
     if (ours["image"].to_numpy() == theirs["image"].to_numpy()).all():
         return theirs
@@ -324,6 +337,14 @@ def _aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:
     order = theirs.sort_values(keys, kind="stable").index
     place = ours.sort_values(keys, kind="stable").index
     return theirs.loc[order].set_axis(place).sort_index().reset_index(drop=True)
+
+
+def _earlier(*runs: Predictions) -> str:
+    """A hint, if some of the runs name images with a key, and others, of earlier versions, without."""
+    if all(run.key for run in runs) or not any(run.key for run in runs):
+        return ""
+    names = ", ".join(run.name for run in runs if not run.key)
+    return f"; {names}: written by an earlier version, which named images without a key, so score it again"
 
 
 def _different_names(names: Sequence[str]) -> list[str]:

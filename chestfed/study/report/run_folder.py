@@ -122,7 +122,7 @@ def _k_result(folder: Path, row: dict[str, Any], diseases: tuple[str, ...]) -> K
             )
     time = _json(folder / "time.json") if (folder / "time.json").is_file() else {}
     rounds = _rounds(folder / "rounds.jsonl")
-    return KResult(row["k"], tuple(row["clients"]), scores, labels, frame["patient"].to_numpy(), rounds, time)
+    return KResult(row["k"], tuple(row["clients"]), scores, labels, pd.factorize(frame["patient"])[0], rounds, time)
 
 
 def _rounds(file: Path) -> list[dict[str, Any]]:

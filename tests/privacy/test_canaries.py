@@ -1,0 +1,216 @@
+"""Nothing of a DICOM header but the allow-list gets anywhere: strings are planted everywhere and looked for everywhere.
+
+The whole way is gone, with everything written to one folder: opening, cache, a study with MLflow, evaluation,
+comparison, report, and the ways in which files can be broken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sqlite3
+import warnings
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from chestfed.cli import app
+from chestfed.errors import ChestfedError
+from chestfed.keys import VARIABLE, make_key, read_key
+from chestfed.sites import load_site_config, open_site
+from tests.privacy.canaries import DATE, MARK, NAME, NUMBER, UID, found_in, planted, save
+
+SITE = {
+    "site": "st-canary",
+    "title": "St. Canary",
+    "reader": "table",
+    "root": "site",
+    "label_files": {"images": ["**/*.dcm"]},
+    "views": "all",
+    "diseases": ["edema"],
+    "labels": {"edema": ["Edema"]},
+    "uncertain": "missing",
+    "blank": "missing",
+    "splits": {"valid_fraction": 0.4},
+    "table": {
+        "layout": "dicom",
+        "columns": {
+            "patient": "PatientID",
+            "study": "StudyInstanceUID",
+            "view": "ViewPosition",
+            "sex": "PatientSex",
+            "age": "PatientAge",
+            "findings": "ImageComments",
+        },
+        "no_finding": ["Normal"],
+    },
+}
+STUDY = {
+    "title": "Canaries",
+    "data_root": "data",
+    "sites": [{"config": "site.yaml", "clients": 2}],
+    "diseases": ["edema"],
+    "k": [1, 2],
+    "model": {"name": "small", "blocks": [1]},
+    "preprocess": {"size": 64},
+    "pretrain": {"epochs": 0.2, "batch_size": 4},
+    "federated": {"batch_size": 2, "window": 2, "stages": 1, "stage_steps": 2},
+    "evaluation": {"resamples": 20},
+    "runtime": {"threads": 1},
+}
+IMAGES = 24
+
+
+def write_site(folder: Path) -> Path:
+    rng = np.random.default_rng(7)
+    for number in range(IMAGES):
+        pixels = rng.integers(0, 4095, (64, 64))
+        comments = "Edema" if number % 2 else "Normal"
+        save(planted(pixels, number // 2 + (number % 2) * 100, comments), folder / f"data/site/{number:03d}.dcm")
+    (folder / "site.yaml").write_text(yaml.safe_dump(SITE), encoding="utf-8")
+    (folder / "study.yaml").write_text(yaml.safe_dump(STUDY), encoding="utf-8")
+    return folder
+
+
+class Session:
+    """Commands of one user in one folder, with all that they print and log."""
+
+    def __init__(self, home: Path, capture: pytest.CaptureFixture[str], log: pytest.LogCaptureFixture) -> None:
+        self.home, self._capture, self._log = home, capture, log
+        self.texts: list[str] = []
+
+    def run(self, *words: str) -> str:
+        """What a command says, its error message included."""
+        error = ""
+        try:
+            app(list(words), standalone_mode=False)
+        except ChestfedError as raised:
+            error = str(raised)
+        out, err = self._capture.readouterr()
+        self.texts.append(out + err + error + self._log.text)
+        return out + error
+
+    @property
+    def written(self) -> list[Path]:
+        """Everything but the hospital's own files."""
+        return [path for path in self.home.iterdir() if path.is_dir() and path.name != "data"]
+
+
+@pytest.fixture
+def session(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> Session:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.chdir(write_site(tmp_path))
+    make_key(tmp_path / "own.key")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "own.key"))
+    return Session(tmp_path, capfd, caplog)
+
+
+def test_nothing_of_a_header_is_in_results_tracking_report_cache_or_messages(session: Session) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert "written to" in session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
+        (run,) = (session.home / "runs").glob("study-*")
+        assert "written to" in session.run(
+            *("evaluate", str(run / "k1" / "model.safetensors"), "--on", "site.yaml", "--data", "data"),
+            *("--out", "runs/one", "--resamples", "20"),
+        )
+        assert "written to" in session.run("report", str(run), "--figures", "--pictures")
+        assert "differences" in session.run("compare", str(run), str(run / "k1"), "--out", "paired")
+    files = [path for folder in session.written for path in folder.rglob("*") if path.is_file()]
+    assert {"mlflow.db", "index.sqlite", "predictions.parquet", "report.html", "sites.json"} <= {f.name for f in files}
+    assert found_in(session.written, session.texts) == []
+    check_names(session.home, run)
+
+
+def check_names(home: Path, run: Path) -> None:
+    """The stored names are those of the key, and no plain digest of a picture or a patient has left."""
+    key = read_key(home / "own.key")
+    table = open_site(load_site_config(home / "site.yaml"), home / "data").select(split="valid")
+    frame = pd.read_parquet(run / "k2" / "predictions.parquet")
+    assert frame["patient"].tolist() == [key.name("patient", "st-canary", name) for name in table.frame["patient"]]
+    assert frame.attrs["key"] == key.fingerprint
+    alone = pd.read_parquet(home / "runs" / "one" / "predictions.parquet")
+    assert alone[["image", "patient"]].equals(frame[["image", "patient"]])
+
+    (index,) = (home / "cache").glob("*/index.sqlite")
+    with closing(sqlite3.connect(index)) as cache:
+        pixels = [digest.hex() for (digest,) in cache.execute("SELECT digest FROM image")]
+    assert {key.name("image", bytes.fromhex(digest)) for digest in pixels} >= set(frame["image"])
+    patients = [hashlib.blake2b(name.encode(), digest_size=16).hexdigest() for name in table.frame["patient"]]
+    secret = (home / "own.key").read_text().strip()
+    assert found_in([home / "runs", home / "paired"], [], [*pixels, *patients, secret]) == []
+
+
+def break_files(folder: Path) -> int:
+    """Replace files by broken ones; how many."""
+    data = (folder / "000.dcm").read_bytes()
+    syntax = b"1.2.840.10008.1.2.1\0"
+    window, age = b"2048", b"063Y"
+    bad = {
+        "cut-in-header": data[: len(data) // 2],
+        "cut-in-pixels": data[:-3000],
+        "cut-in-meta": data[:300],
+        "unknown-syntax": data.replace(syntax, b"1.2.98761234567.1.20"),
+        "jpeg-that-is-none": data.replace(syntax, b"1.2.840.10008.1.2.4.50"[:20]),
+        "no-number": data.replace(window, MARK[:4].encode()),
+        "bad-age": data.replace(age, b"ZQXK"),
+        "unknown-term": data.replace(b"Normal", MARK[:6].encode()),
+        "not-dicom": data[400:],
+    }
+    for name, content in bad.items():
+        (folder / f"{name}.dcm").write_bytes(content)
+    rng = np.random.default_rng(3)
+    for number in range(20):  # bits that flip anywhere
+        damaged = bytearray(data)
+        for place in rng.integers(132, len(data) - 8200, 40):
+            damaged[place] = rng.integers(256)
+        (folder / f"flipped-{number:02d}.dcm").write_bytes(bytes(damaged))
+    return len(bad) + 20
+
+
+def test_no_broken_file_makes_a_message_or_a_log_quote_a_header(session: Session) -> None:
+    count = break_files(session.home / "data" / "site")
+    told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
+    assert "problems" in told
+    # What headers can't tell, a spreadsheet may: now the pictures are opened, and fail.
+    names = sorted(path.name for path in (session.home / "data/site").glob("*.dcm"))
+    rows = "".join(f"{name},{number},{number % 2}\n" for number, name in enumerate(names))
+    (session.home / "data/site/labels.csv").write_text("File,Patient,Edema\n" + rows)
+    columns = {"image": "File", "patient": "Patient"}
+    table = {"layout": "onehot", "columns": columns, "default_view": "frontal"}
+    site = {**SITE, "label_files": {"table": ["labels.csv"]}, "table": table}
+    (session.home / "site.yaml").write_text(yaml.safe_dump(site), encoding="utf-8")
+    told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
+    assert "unreadable image" in told
+    told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache", "--skip-unreadable")
+    assert "unreadable images left out" in told
+    assert len(names) == IMAGES + count
+    assert found_in(session.written, session.texts) == []
+    assert "ZQXK" not in "".join(session.texts)
+
+
+def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
+    import base64
+
+    samples = [MARK.lower().encode(), MARK.encode("utf-16-le"), MARK.encode().hex().upper().encode(), UID.encode()]
+    samples += [DATE.encode(), NUMBER.encode(), NAME.encode("latin-1"), NAME.encode()]
+    samples += [base64.b64encode(b"x" * shift + MARK.encode() + b"tail") for shift in range(6)]
+    for number, sample in enumerate(samples):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "file").write_bytes(b"before " + sample + b" after")
+    pd.DataFrame({"a": [f"{MARK}00100010"] * 500}).to_parquet(tmp_path / "p.parquet", compression="gzip")
+    assert all(found_in([tmp_path / str(number)], []) for number in range(len(samples)))
+    assert any("cells" in place for place in found_in([tmp_path], []))
+    assert found_in([], [f"... {MARK} ..."])
+    source = save(planted(np.zeros((64, 64)), 1, "Normal"), tmp_path / "dcm" / "a.dcm")
+    assert source.read_bytes().count(MARK.encode()) > 1500
+    assert found_in([source.parent], [])
