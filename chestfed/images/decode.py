@@ -85,7 +85,7 @@ def _decode_picture(path: Path) -> np.ndarray:
     except Image.DecompressionBombError:
         raise ImageError(f"more than {MAX_PIXELS:,} pixels, refused unread") from None
     except Exception as error:  # Pillow raises many kinds on damaged files
-        raise ImageError(f"damaged or truncated image ({_reason(error)})") from None
+        raise ImageError(f"damaged or truncated image ({_pillow_reason(error)})") from None
 
 
 def _decode_dicom(path: Path) -> np.ndarray:
@@ -201,8 +201,12 @@ def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
     return np.clip((values - low) * (255 / (high - low)) + 0.5, 0, 255).astype(np.uint8)
 
 
-def _reason(error: Exception) -> str:
-    """Kind of the error and its first words, without what may be quoted from the file."""
+def _pillow_reason(error: Exception) -> str:
+    """Kind of Pillow's error and its first words, without what may be quoted from the file.
+
+    `dicom_tags.reason` gives the kind alone. Of a PNG or JPEG the words help ("image file is truncated") and name no
+    patient; of a DICOM file they may.
+    """
     text = str(error).strip().splitlines()
     safe = text[0][:80] if text and isinstance(error, OSError | SyntaxError) and "'" not in text[0] else ""
     return f"{type(error).__name__}: {safe}" if safe else type(error).__name__

@@ -6,7 +6,6 @@ Nothing of a DICOM header is kept but numbers and words of the standard's own li
 from __future__ import annotations
 
 import hashlib
-import logging
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -14,6 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from chestfed import dicom_tags
+from chestfed.dicom_files import DEFLATED, transfer_syntax
 from chestfed.errors import ImageError
 from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
@@ -185,20 +186,17 @@ def _picture_header(path: Path, head: bytes, kind: str, whole: bool) -> dict[str
 
 
 def _dicom_header(path: Path) -> dict[str, Any]:
-    import pydicom
+    from pydicom.uid import UID
 
-    from chestfed.dicom_files import DEFLATED, transfer_syntax
-
-    logging.getLogger("pydicom").setLevel(logging.CRITICAL)  # its messages may quote header values
     syntax = transfer_syntax(path)
     if syntax is None:
         return {"syntax": "none"}
-    uid = pydicom.uid.UID(syntax)
+    uid = UID(syntax)
     known = {"syntax": uid.name if uid.is_transfer_syntax else "unknown"}
     if syntax == DEFLATED:  # to read its header is to inflate it whole
         return known
-    tags = ["Rows", "Columns", "BitsStored", "PhotometricInterpretation"]
-    header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=tags)
+    with dicom_tags.quiet():
+        header = dicom_tags.read(path, ("Rows", "Columns", "BitsStored", "PhotometricInterpretation"))
     mode = str(header.get("PhotometricInterpretation", ""))
     return {
         **known,

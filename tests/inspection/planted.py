@@ -94,7 +94,7 @@ def _huge_rows(path: Path) -> None:
     save(dicom(picture(0), Rows=60_000, Columns=60_000), path)
 
 
-def _deflated_bomb(path: Path) -> None:
+def deflated_bomb(path: Path) -> None:
     dataset = dicom(picture(0))
     dataset.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
     save(dataset, path)
@@ -181,7 +181,7 @@ FILES: dict[str, tuple[Callable[[Path], None], str, bool, str]] = {
     "truncated": (_truncated, "unreadable image", True, ""),
     "PNG bomb": (png_bomb, "unreadable image", True, "refused unread"),
     "huge rows": (_huge_rows, "unreadable image", True, "refused unread"),
-    "deflated bomb": (_deflated_bomb, "unreadable image", True, "refused unread"),
+    "deflated bomb": (deflated_bomb, "unreadable image", True, "refused unread"),
     "larger than it says": (_larger_than_it_says, "unreadable image", True, "refused unread"),
     "without pixels": (_without_pixels, "unreadable image", True, "without pixels"),
     "without transfer syntax": (_without_syntax, "unreadable image", True, "without a transfer syntax"),
