@@ -294,6 +294,57 @@ def site_stats(
     stats_command(_console(), configs, labels, data, csv)
 
 
+@site_app.command("check")
+def site_check(
+    config: Annotated[Path, typer.Argument(help="The site's YAML, e.g. site_configs/chexpert.yaml.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Folder that holds the sites' folders.", envvar="CHESTFED_DATA")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="Read this label file; then no image is looked at.", show_default=False)
+    ] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="OTHER.yaml", help="Another site, whose patients and pictures are looked for; repeatable."
+        ),
+    ] = None,
+    fix_splits: Annotated[
+        bool,
+        typer.Option("--fix-splits", help="Write splits by patient, and a YAML that takes them, beside CONFIG."),
+    ] = False,
+    images: Annotated[bool, typer.Option("--images/--no-images", help="Look at every image file.")] = True,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for check.json and check.md. They name files and rows.")
+    ] = None,
+    cache: Annotated[Path, typer.Option(help="Folder that keeps what was found of the images.")] = Path("cache"),
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that decode. Default: one per core.")] = None,
+) -> None:
+    """Check a hospital's labels and images, and report all that is wrong at once, with file and row.
+
+    Counts and prevalences per split, views, ages, sexes, sizes and formats; unreadable files, pictures that stand
+    there twice, patients in two splits, labels that the YAML does not know. Exit code 0: passed; 1: there are errors;
+    2: a wrong call. Stopped, the same command goes on where it was.
+
+    Example:  chestfed site check st_anne.yaml --data data --against site_configs/chexpert.yaml --out st_anne_check
+    """
+    from chestfed.commands.site import check_command
+
+    code = check_command(
+        _console(),
+        config,
+        data,
+        labels,
+        against or [],
+        out,
+        cache,
+        workers,
+        images=images,
+        fix_splits=fix_splits,
+    )
+    raise typer.Exit(code)
+
+
 @app.command()
 def key(
     new: Annotated[

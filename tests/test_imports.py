@@ -14,19 +14,31 @@ import chestfed
 ROOT = Path(chestfed.__file__).parent
 
 #: Package part -> the parts it may import, besides itself and the foundation.
-FOUNDATION = {"errors", "diseases", "config", "randomness", "workers", "dicom_tags", "keys", "__init__"}
+FOUNDATION = {
+    "errors",
+    "diseases",
+    "config",
+    "randomness",
+    "workers",
+    "dicom_files",
+    "dicom_tags",
+    "keys",
+    "__init__",
+}
 ALLOWED = {
     "errors": set(),
     "diseases": set(),
     "config": set(),
     "randomness": set(),
     "workers": set(),
+    "dicom_files": set(),
     "dicom_tags": set(),
     "keys": set(),
     "checkpoint": set(),
     "sites": set(),
     "collections": set(),
     "images": set(),
+    "inspection": {"sites", "images", "checkpoint"},
     "objectives": set(),
     "algorithms": set(),
     "models": {"resnet"},
@@ -36,6 +48,7 @@ ALLOWED = {
     "tracking": set(),
     "samples": {"checkpoint"},
     "study": {
+        "inspection",
         "sites",
         "collections",
         "images",
@@ -47,7 +60,7 @@ ALLOWED = {
         "checkpoint",
         "tracking",
     },
-    "commands": {"study", "collections", "samples", "sites", "checkpoint", "tracking"},
+    "commands": {"study", "inspection", "collections", "samples", "sites", "checkpoint", "tracking"},
     "cli": {"commands"},
     "__main__": {"cli"},
 }

@@ -18,8 +18,10 @@ from typing import Final, Literal
 import cv2
 import numpy as np
 
+from chestfed.dicom_files import refuse_bomb
 from chestfed.dicom_tags import BURNED_IN, quiet, read, reason
 from chestfed.errors import ImageError
+from chestfed.images.decode import MAX_BYTES
 
 Kind = Literal["none", "marker", "text"]
 
@@ -142,11 +144,14 @@ def declared(path: Path) -> Declared | None:
             return None
     try:
         with quiet():
+            refuse_bomb(path, MAX_BYTES)
             header = read(path, BURNED_IN)
             word = str(header.get("BurnedInAnnotation", "")).strip().upper()
             return Declared(
                 {"YES": True, "NO": False}.get(word), sum(element.tag.group >= 0x6000 for element in header)
             )
+    except ImageError:
+        raise
     except Exception as error:  # pydicom raises many kinds on damaged files
         raise ImageError(f"damaged or unsupported DICOM file ({reason(error)})") from None
 

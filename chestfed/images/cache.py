@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -35,13 +33,14 @@ from filelock import FileLock, Timeout
 from chestfed.errors import ChestfedError, ImageError, Problem, SiteError
 from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
-from chestfed.workers import start_worker
+from chestfed.workers import spread
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _BATCH = 64  # images between two commits
-_SMALL_JOB = 64  # fewer images than this are not worth the start of processes
+#: Why a file that ended the process of its decoder has no pixels.
+CRASHED = "ends the decoder: damaged, or too large for this machine's memory"
 _SKIP_ADVICE = "mend or remove these files, or leave them out and count them with --skip-unreadable"
 
 
@@ -131,7 +130,7 @@ def fill_cache(
     """
     folder = cache_root / f"{table.name}-{preprocess.digest()}"
     _create(folder, table, preprocess)
-    keys = _keys(table, (folder / "salt").read_bytes())
+    keys = image_keys(table, (folder / "salt").read_bytes())
     known = _lookup(folder, keys)
     todo = [row for row, key in enumerate(keys) if key is not None and key not in known]
     if todo:
@@ -175,8 +174,8 @@ def _connect(folder: Path) -> sqlite3.Connection:
     return sqlite3.connect(folder / "index.sqlite", timeout=60)
 
 
-def _keys(table: Table, salt: bytes) -> list[bytes | None]:
-    """Key per row; None if the file is missing."""
+def image_keys(table: Table, salt: bytes) -> list[bytes | None]:
+    """Key per row: a hash of path, size, time of change and inversion, keyed with `salt`; None without a file."""
     keys: list[bytes | None] = []
     root = str(table.root)
     for image, inverted in zip(table.frame["image"], table.frame["inverted"], strict=True):
@@ -230,30 +229,12 @@ def _decode_all(
     jobs = [(str(table.root / images[row]), bool(inverted[row]), preprocess) for row in todo]
     done = 0
     with closing(_connect(folder)) as index, (folder / "pixels.u8").open("ab", buffering=0) as pixels:
-        results = _decoded(jobs, workers or os.cpu_count() or 1)
+        results = spread(_decode_one, jobs, workers, what="decoding images", crashed=_crashed)
         while part := list(islice(results, _BATCH)):
             _append(pixels, index, [keys[row] for row in todo[done : done + len(part)]], part, preprocess.size)
             done += len(part)
             if progress is not None:
                 progress(done, len(todo))
-
-
-def _decoded(jobs: Sequence[tuple[str, bool, Preprocess]], workers: int) -> Iterator[bytes | str]:
-    """Pixels or the reason for having none, job by job in order."""
-    if workers == 1 or len(jobs) < _SMALL_JOB:
-        yield from map(_decode_one, jobs)
-        return
-    # Spawned, not forked: the parent may have threads. Chunks bound what is in flight.
-    if multiprocessing.parent_process() is not None:
-        raise ChestfedError(
-            "images cannot be decoded in parallel from a process that was itself started by multiprocessing: put your "
-            "script's code under `if __name__ == '__main__':`, or call fill_cache with workers=1"
-        )
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
-        ahead = _BATCH * workers * 2
-        for start in range(0, len(jobs), ahead):
-            yield from pool.map(_decode_one, jobs[start : start + ahead], chunksize=8)
 
 
 def _decode_one(job: tuple[str, bool, Preprocess]) -> bytes | str:
@@ -264,6 +245,10 @@ def _decode_one(job: tuple[str, bool, Preprocess]) -> bytes | str:
         return str(error)
     except OSError as error:
         return f"cannot be read ({error.strerror})"
+
+
+def _crashed(_: tuple[str, bool, Preprocess]) -> bytes | str:
+    return CRASHED
 
 
 def _append(

@@ -13,6 +13,7 @@ Messages give the reason and never the content of a header, which may name a pat
 
 from __future__ import annotations
 
+import stat
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,10 +22,14 @@ from typing import Any
 import numpy as np
 
 from chestfed import dicom_tags
+from chestfed.dicom_files import refuse_bomb
 from chestfed.errors import ImageError
+from chestfed.images.compressed import size_of
 
 #: Larger images are refused unread: the largest digital radiographs have some 20 million pixels.
 MAX_PIXELS = 60_000_000
+#: So are larger files.
+MAX_BYTES = 8 * MAX_PIXELS
 
 _PERCENTILES = (0.5, 99.5)
 _JPEG, _PNG, _DICOM = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"DICM"
@@ -45,6 +50,11 @@ def decode(path: Path, inverted: bool = False) -> np.ndarray:
     FileNotFoundError
         If there is no such file.
     """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
+        raise ImageError("not a file but a folder, a pipe or a device")
+    if status.st_size > MAX_BYTES:
+        raise ImageError(f"{status.st_size:,} bytes: more than {MAX_BYTES:,}, refused unread")
     with path.open("rb") as file:
         head = file.read(132)
     if not head:
@@ -72,8 +82,10 @@ def _decode_picture(path: Path) -> np.ndarray:
                 return np.asarray(image.convert("L"))
     except ImageError:
         raise
+    except Image.DecompressionBombError:
+        raise ImageError(f"more than {MAX_PIXELS:,} pixels, refused unread") from None
     except Exception as error:  # Pillow raises many kinds on damaged files
-        raise ImageError(f"damaged or truncated image ({_reason(error)})") from None
+        raise ImageError(f"damaged or truncated image ({_pillow_reason(error)})") from None
 
 
 def _decode_dicom(path: Path) -> np.ndarray:
@@ -81,8 +93,10 @@ def _decode_dicom(path: Path) -> np.ndarray:
 
     try:
         with dicom_tags.quiet():
+            refuse_bomb(path, MAX_BYTES)
             dataset = dicom_tags.read(path, (), pixels=True)
             _check_dicom(dataset)
+            _check_compressed(dataset)
             stored = dataset.pixel_array
             if stored.ndim != 2:
                 raise ImageError(f"the pixels have {stored.ndim} dimensions, expected height and width")
@@ -146,6 +160,17 @@ def _check_dicom(dataset: Any) -> None:
     _check_size(int(dataset.Columns), int(dataset.Rows))
 
 
+def _check_compressed(dataset: Any) -> None:
+    """A compressed picture is as large as the header says: decoders do not look there."""
+    from pydicom.encaps import get_frame
+
+    if not dataset.file_meta.TransferSyntaxUID.is_encapsulated:
+        return
+    stated = size_of(get_frame(dataset.PixelData, 0, number_of_frames=1))
+    if stated not in (None, (int(dataset.Columns), int(dataset.Rows), 1)):
+        raise ImageError("DICOM file whose compressed picture has another size than its header says, refused unread")
+
+
 def _check_size(width: int, height: int) -> None:
     if width * height > MAX_PIXELS:
         raise ImageError(f"{width}x{height} pixels: more than {MAX_PIXELS:,}, refused unread")
@@ -176,8 +201,12 @@ def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
     return np.clip((values - low) * (255 / (high - low)) + 0.5, 0, 255).astype(np.uint8)
 
 
-def _reason(error: Exception) -> str:
-    """Kind of the error and its first words, without what may be quoted from the file."""
+def _pillow_reason(error: Exception) -> str:
+    """Kind of Pillow's error and its first words, without what may be quoted from the file.
+
+    `dicom_tags.reason` gives the kind alone. Of a PNG or JPEG the words help ("image file is truncated") and name no
+    patient; of a DICOM file they may.
+    """
     text = str(error).strip().splitlines()
     safe = text[0][:80] if text and isinstance(error, OSError | SyntaxError) and "'" not in text[0] else ""
     return f"{type(error).__name__}: {safe}" if safe else type(error).__name__

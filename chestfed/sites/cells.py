@@ -52,7 +52,7 @@ def read_cells(source: Source, path: Path, table: FileFormat, columns: Sequence[
     frame = frame[frame[wanted].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank rows
     if frame.empty and not source.problems:
         source.problem("empty file", source.name(path), "has a header and no rows", advice="export the table again")
-    _refuse_formulas(source, path, frame, wanted)
+    source.refuse_formulas(path, frame, wanted)
     return frame
 
 
@@ -91,14 +91,6 @@ def _has_columns(source: Source, path: Path, sheet: _Sheet, wanted: Sequence[str
 def _stripped(cells: pa.ChunkedArray) -> pd.Series:
     plain = pc.utf8_trim_whitespace(cells)
     return pc.if_else(pc.equal(plain, ""), pa.scalar(None, pa.string()), plain).to_pandas().astype(object)
-
-
-def _refuse_formulas(source: Source, path: Path, frame: pd.DataFrame, columns: Sequence[str]) -> None:
-    rows = frame["row"].to_numpy()
-    advice = "paste the column as values and export the table again; formulas are not computed here"
-    for name in columns:
-        bad = frame[name].str.startswith("=").fillna(False).to_numpy(dtype=bool)
-        source.bad_rows(path, "formula cell", bad, rows, f"'{name}' is a formula, or the error of one", advice)
 
 
 def _open_csv(source: Source, path: Path, table: FileFormat) -> _Sheet | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from chestfed.config import StrictModel, load_config
+from chestfed.config import StrictModel, expand_path, load_config
 from chestfed.diseases import DISEASES, TITLES
 from chestfed.sites.table_config import TableFormat
 from chestfed.sites.table_files import Column
@@ -51,12 +51,27 @@ class Splits(StrictModel):
     valid_fraction: float = Field(0.0, ge=0, lt=1, description="share of the train patients moved to valid")
     test_fraction: float = Field(0.0, ge=0, lt=1, description="share of the train patients moved to test")
     seed: int = Field(1, ge=0, description="seed of the two cuts by patient")
+    file: str | None = Field(
+        None,
+        min_length=1,
+        description="CSV with columns patient and split that replaces the distribution's splits, relative to the YAML "
+        "(`chestfed site check --fix-splits` writes one)",
+    )
 
     @field_validator("test_fraction")
     @classmethod
     def _something_trains(cls, value: float, info: ValidationInfo) -> float:
         if value + info.data.get("valid_fraction", 0.0) >= 1:
             raise ValueError("valid_fraction and test_fraction leave nothing to train on")
+        return value
+
+    @field_validator("file")
+    @classmethod
+    def _the_file_decides_alone(cls, value: str | None, info: ValidationInfo) -> str | None:
+        others = [name for name in ("valid_fraction", "test_fraction") if info.data.get(name)]
+        others += [] if info.data.get("official", True) else ["official: false"]
+        if value is not None and others:
+            raise ValueError(f"excludes {', '.join(others)}: the file says where each patient is")
         return value
 
 
@@ -207,4 +222,8 @@ def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteCon
     ConfigError
         One message with all mistakes, each with file, line and key.
     """
-    return load_config(path, SiteConfig, overrides)
+    config = load_config(path, SiteConfig, overrides)
+    if config.splits.file is None:
+        return config
+    file = expand_path(config.splits.file, Path(path).parent)
+    return config.model_copy(update={"splits": config.splits.model_copy(update={"file": str(file)})})

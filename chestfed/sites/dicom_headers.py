@@ -7,27 +7,27 @@ and stay out of messages.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from chestfed.dicom_files import refuse_bomb
 from chestfed.dicom_tags import quiet, read
-from chestfed.errors import ChestfedError
+from chestfed.errors import ImageError
 from chestfed.sites.source import Source
-from chestfed.workers import start_worker
+from chestfed.workers import spread
 
 #: What messages call the rows of such a table.
 FILES: Final = "DICOM files"
 _SMALL_JOB: Final = 500  # fewer files than this are not worth the start of processes
 _BATCH: Final = 64
+_LARGEST: Final = 480_000_000  # bytes of a deflated file
 
 
 def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
@@ -45,7 +45,10 @@ def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
     wanted = list(dict.fromkeys(tags))
     rows: list[list[str | None]] = []
     with _counting(source, len(images)) as count:
-        for place, cells in enumerate(_read_all([str(source.root / image) for image in images], wanted)):
+        paths = [str(source.root / image) for image in images]
+        read = partial(_read_one, tags=wanted)
+        results = spread(read, paths, small=_SMALL_JOB, chunk=_BATCH, what="reading headers", crashed=_crashed)
+        for place, cells in enumerate(results):
             if isinstance(cells, str):
                 advice = "remove the file or make it readable; rows number the files in the order of their paths"
                 source.problem("unreadable header", FILES, cells, place + 1, advice)
@@ -57,21 +60,8 @@ def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
     return frame[~frame["row"].isin(bad).to_numpy()].reset_index(drop=True)
 
 
-def _read_all(paths: list[str], tags: list[str]) -> Iterator[list[str | None] | str]:
-    """In the order of the paths; from several processes if there are many."""
-    read = partial(_read_one, tags=tags)
-    workers = os.cpu_count() or 1
-    if len(paths) < _SMALL_JOB or workers == 1:
-        yield from map(read, paths)
-        return
-    if multiprocessing.parent_process() is not None:
-        raise ChestfedError(
-            "headers cannot be read in parallel from a process that was itself started by multiprocessing: put your "
-            "script's code under `if __name__ == '__main__':`"
-        )
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
-        yield from pool.map(read, paths, chunksize=_BATCH)
+def _crashed(_: str) -> list[str | None] | str:
+    return "ends the process that reads it: damaged, or too large for this machine's memory"
 
 
 def _read_one(path: str, tags: list[str]) -> list[str | None] | str:
@@ -80,8 +70,11 @@ def _read_one(path: str, tags: list[str]) -> list[str | None] | str:
 
     try:
         with quiet():
+            refuse_bomb(Path(path), _LARGEST)
             dataset = read(path, tags)
             return [_text(dataset.get(tag)) for tag in tags]
+    except ImageError as error:
+        return f"is a {error}"
     except InvalidDicomError:
         return "is no DICOM file"
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -10,12 +11,24 @@ import numpy as np
 import pandas as pd
 
 from chestfed.config import expand_path
-from chestfed.errors import SiteError
+from chestfed.errors import Problem, SiteError
 from chestfed.sites import chestxray8, chexpert, mimic_cxr, own_table, padchest, vindr
 from chestfed.sites.config import SPLITS, SiteConfig
+from chestfed.sites.image_paths import Folders
 from chestfed.sites.partition import split_patients
+from chestfed.sites.rows import join_rows
 from chestfed.sites.source import Source
-from chestfed.sites.table import SiteTable, apply_policy, check, nothing_left, repeat_positives
+from chestfed.sites.splits_file import with_splits
+from chestfed.sites.table import (
+    OUTSIDE,
+    SiteTable,
+    apply_policy,
+    behind_links,
+    check,
+    nothing_left,
+    repeat_positives,
+    sound_rows,
+)
 
 #: A folder with this file holds no patients, whatever its configuration says.
 SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"
@@ -46,26 +59,101 @@ def open_site(
     SiteError
         All problems of the site in one report.
     """
-    source = Source(config, expand_path(config.root, data_root), labels_file, progress=progress)
-    if labels_file is None and not source.root.is_dir():
+    survey = survey_site(config, data_root, labels_file, progress, keep_going=False)
+    if survey.problems:
+        raise SiteError(config.site, survey.problems)
+    return survey.table
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """A site as far as it can be read, with all that is wrong with its label files.
+
+    Attributes
+    ----------
+    raw
+        Every row that a reader made something of, whatever its view; see `table.RAW_COLUMNS`.
+    table
+        The rows that are sound by themselves, of the views that are kept.
+    files
+        The label file of each row of the table.
+    has_images
+        Whether the site's root is there, to look for images in.
+    """
+
+    raw: pd.DataFrame
+    table: SiteTable
+    files: tuple[str, ...]
+    has_images: bool
+    problems: tuple[Problem, ...]
+
+
+def survey_site(
+    config: SiteConfig,
+    data_root: Path,
+    labels_file: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    keep_going: bool = True,
+) -> Survey:
+    """Read a site's label files as far as they can be read; problems are told and never raised.
+
+    With `keep_going` the rows that have none are kept, and links out of the site's root are looked for.
+    """
+    root = expand_path(config.root, data_root)
+    source = Source(_as_read(config), root, labels_file, progress=progress, keep_going=keep_going)
+    if labels_file is None and not root.is_dir():
         source.problem(
             "missing root",
-            str(source.root),
+            str(root),
             "no such folder",
             advice=f"set 'root' in the YAML of '{config.site}', or give the folder that holds it with --data or "
             "$CHESTFED_DATA",
         )
-        raise SiteError(config.site, source.problems)
-    raw = READERS[config.reader](source)
+        raw = join_rows([], source)
+    else:
+        raw = READERS[config.reader](source)
+    if config.splits.file is not None:
+        raw = with_splits(raw, Path(config.splits.file), source)
     problems = [*source.problems, *check(raw, config)] or nothing_left(raw, config)
-    if problems:
-        raise SiteError(config.site, problems)
+    if problems and not keep_going:
+        return Survey(raw, _table(raw.iloc[:0], source, config), (), source.has_images, tuple(problems))
+    sound = sound_rows(raw)
+    if keep_going and source.has_images and len(raw):
+        strays = _strays(raw, sound, source)
+        told = {(problem.file, problem.row) for problem in problems if problem.kind == OUTSIDE}
+        problems += [one for one in behind_links(raw, strays) if (one.file, one.row) not in told]
+        sound &= ~strays
+    if config.views != "all":
+        sound &= raw["view"].isin(config.views).to_numpy(dtype=bool)
+    kept = raw if sound.all() else raw[sound].reset_index(drop=True)
+    files = tuple(kept["file"].astype("str"))
+    return Survey(raw, _table(kept, source, config), files, source.has_images, tuple(problems))
+
+
+def _as_read(config: SiteConfig) -> SiteConfig:
+    """With a file of splits the distribution's own are not read."""
+    if config.splits.file is None:
+        return config
+    return config.model_copy(update={"splits": config.splits.model_copy(update={"official": False})})
+
+
+def _table(raw: pd.DataFrame, source: Source, config: SiteConfig) -> SiteTable:
     frame = _cut(apply_policy(raw, config), config)
     synthetic = config.synthetic or _is_marked(source)
     title = config.title if not synthetic or "synthetic" in config.title.lower() else f"{config.title} (synthetic)"
     return SiteTable(
         config.site, title, source.root, synthetic, tuple(config.diseases), repeat_positives(frame, config)
     )
+
+
+def _strays(raw: pd.DataFrame, sound: np.ndarray, source: Source) -> np.ndarray:
+    """Which of the sound rows' images are behind a link out of the site's root, bool `[n]`."""
+    folders, images = Folders(source.root), raw["image"].to_numpy(dtype=object)
+    strays = np.zeros(len(raw), dtype=bool)
+    for place in np.flatnonzero(sound).tolist():
+        strays[place] = folders.strays(images[place])
+    return strays
 
 
 def _cut(frame: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:

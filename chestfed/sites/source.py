@@ -6,7 +6,6 @@ import csv
 import difflib
 import gzip
 import io
-import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,9 @@ import pyarrow.csv
 
 from chestfed.errors import Problem
 from chestfed.sites.config import SiteConfig
+from chestfed.sites.encodings import WrongEncoding, as_utf8
 
+_LARGEST = 1 << 31  # bytes of a label file
 _NULLS = ["", "nan", "NaN"]
 
 
@@ -29,6 +30,7 @@ class Source:
 
     `labels_file` replaces the site's label files; then files that belong to it (splits, metadata) are looked for
     beside it, and no image is looked for. `progress(done, total)` counts headers where images are read for labels.
+    With `keep_going` a file in the wrong encoding is read as well as may be, to find its other problems.
     """
 
     config: SiteConfig
@@ -36,6 +38,7 @@ class Source:
     labels_file: Path | None = None
     problems: list[Problem] = field(default_factory=list)
     progress: Callable[[int, int], None] | None = None
+    keep_going: bool = False
 
     @property
     def folder(self) -> Path:
@@ -139,10 +142,27 @@ class Source:
         """
         try:
             return _decoded(path, encoding)
+        except WrongEncoding as error:
+            if report and self.keep_going and error.lines:
+                for line in error.lines:
+                    self.problem("wrong encoding", self.name(path), str(error), line, error.advice)
+            elif report:
+                self.problem("wrong encoding", self.name(path), str(error), advice=error.advice)
+            return error.text if self.keep_going else None
         except _UnreadableError as error:
             if report:
                 self.problem("unreadable file", self.name(path), str(error), advice=error.advice)
             return None
+
+    def refuse_formulas(self, path: Path, frame: pd.DataFrame, columns: Sequence[str]) -> None:
+        """Note the cells of these columns that are formulas, and empty them: what they say is no second problem."""
+        rows = frame["row"].to_numpy()
+        advice = "paste the column as values and export the table again; formulas are not computed here"
+        for name in columns:
+            bad = frame[name].str.startswith("=").fillna(False).to_numpy(dtype=bool)
+            if bad.any():
+                self.bad_rows(path, "formula cell", bad, rows, f"'{name}' is a formula, or the error of one", advice)
+                frame[name] = frame[name].mask(bad, None)
 
     def _parse(
         self, path: Path, text: bytes, names: list[str], required: Sequence[str], optional: Sequence[str]
@@ -170,6 +190,7 @@ class Source:
         frame = frame[frame[kept].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank lines
         if frame.empty and not ragged:
             self.problem("empty file", self.name(path), "has a header and no rows", advice="download the file again")
+        self.refuse_formulas(path, frame, kept)
         for column in optional:
             if column not in frame:
                 frame[column] = pd.Series(None, index=frame.index, dtype=object)
@@ -229,7 +250,10 @@ def _decoded(path: Path, encoding: str | None = None) -> bytes:
     try:
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
+            with gzip.open(path) as file:
+                data = file.read(_LARGEST + 1)
+            if len(data) > _LARGEST:
+                raise _UnreadableError(f"comes to more than {_LARGEST:,} bytes", "check the file: no label file is so")
     except FileNotFoundError:
         raise _UnreadableError(f"no such file: {path}", "check the path") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -237,45 +261,11 @@ def _decoded(path: Path, encoding: str | None = None) -> bytes:
     except OSError as error:
         raise _UnreadableError(f"cannot be read: {error.strerror}", "check the file and its permissions") from None
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise _UnreadableError("is UTF-16", "save it as UTF-8")
+        text = data.decode("utf-16", errors="replace").encode("utf-8")
+        raise WrongEncoding("is UTF-16", "save it as UTF-8", (), text)
     if b"\x00" in data:
         raise _UnreadableError("is not text", "give the release's CSV; archives must be unpacked first")
-    if encoding is not None:
-        return _as_utf8(data, encoding).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        if any(byte in data for byte in range(0x80, 0xA0)):  # control characters in Latin-1
-            row = data[: error.start].count(b"\n") + 1
-            raise _UnreadableError(f"is neither UTF-8 nor Latin-1 (line {row})", "save it as UTF-8") from None
-        data = data.decode("latin-1").encode("utf-8")
-    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-
-
-def _as_utf8(data: bytes, encoding: str) -> bytes:
-    """Text of one encoding as UTF-8; what looks like another is refused, for it would be read as nonsense."""
-    advice = "set table.encoding in the site's YAML to what the file is in, or save the file as UTF-8"
-    bare = data.removeprefix(b"\xef\xbb\xbf")
-    is_utf8, wrong_at = True, 0
-    try:
-        bare.decode("utf-8")
-    except UnicodeDecodeError as error:
-        is_utf8, wrong_at = False, error.start
-    if encoding == "utf-8":
-        if not is_utf8:
-            row = bare[:wrong_at].count(b"\n") + 1
-            raise _UnreadableError(f"is not UTF-8 (line {row}): latin-1 or cp1252?", advice)
-        return bare
-    if is_utf8 and not bare.isascii():
-        raise _UnreadableError(f"is UTF-8, not {encoding}", advice)
-    if encoding == "latin-1" and re.search(rb"[\x80-\x9f]", data):  # control characters there
-        raise _UnreadableError("is not latin-1: cp1252?", advice)
-    try:
-        return data.decode(encoding).encode("utf-8")
-    except UnicodeDecodeError as error:
-        row = data[: error.start].count(b"\n") + 1
-        raise _UnreadableError(f"is not {encoding} (line {row})", advice) from None
+    return as_utf8(data, encoding).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def _header(text: bytes) -> list[str]:

@@ -18,6 +18,9 @@ from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABE
 #: What a reader yields per image, besides one int8 finding per disease; `file` is the label file of `row`.
 RAW_COLUMNS = ("image", "patient", "study", "view", "split", "sex", "age", "row", "file", "inverted")
 
+#: The kind of problem of an image that is not below the site's root.
+OUTSIDE = "path outside the root"
+
 
 @dataclass(frozen=True, eq=False)
 class SiteTable:
@@ -83,6 +86,19 @@ def check(raw: pd.DataFrame, config: SiteConfig) -> list[Problem]:
         *_duplicate_images(raw),
         *(_patients_in_two_splits(raw) if config.splits.official else []),
     ]
+
+
+def sound_rows(raw: pd.DataFrame) -> np.ndarray:
+    """The rows that can stand in a table, bool `[n]`: named, inside the root by name, in a split, and no repetition."""
+    named = raw[["image", "patient"]].notna().all(axis=1).to_numpy(dtype=bool)
+    sound = named & ~leaves_root(raw["image"]).to_numpy(dtype=bool) & raw["split"].notna().to_numpy(dtype=bool)
+    return sound & (_first_places(raw["image"]) == np.arange(len(raw)))
+
+
+def behind_links(raw: pd.DataFrame, strays: np.ndarray) -> list[Problem]:
+    """The problems of the rows whose images are behind a link out of the root, bool `[n]`."""
+    text, advice = "the image's path goes through a link out of the site's root", "put the images below the root"
+    return _problems(raw, strays, OUTSIDE, lambda _: text, advice)
 
 
 def leaves_root(images: pd.Series) -> pd.Series:
@@ -159,7 +175,7 @@ def _blank_names(raw: pd.DataFrame) -> list[Problem]:
 def _escaping_paths(raw: pd.DataFrame) -> list[Problem]:
     bad = leaves_root(raw["image"]).to_numpy(dtype=bool)
     advice = "image paths are relative to the site's root and stay inside it; mend the row"
-    return _problems(raw, bad, "path outside the root", lambda _: "the image's path leaves the site's root", advice)
+    return _problems(raw, bad, OUTSIDE, lambda _: "the image's path leaves the site's root", advice)
 
 
 def _duplicate_images(raw: pd.DataFrame) -> list[Problem]:

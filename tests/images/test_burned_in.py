@@ -13,6 +13,7 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian
 from chestfed.errors import ImageError
 from chestfed.images.burned_in import Box, Declared, burned_in, declared
 from tests.images.test_decode import RAMP, dicom, save
+from tests.inspection.planted import deflated_bomb
 
 SIDE = 600
 
@@ -111,3 +112,9 @@ def test_other_files_declare_nothing_and_damaged_ones_are_refused_without_their_
 
 def test_boxes_turn_by_swapping_rows_and_columns() -> None:
     assert Box(1, 2, 3, 4).turned() == Box(2, 1, 4, 3)
+
+
+def test_a_deflated_header_that_is_a_bomb_is_refused_unread(tmp_path: Path) -> None:
+    deflated_bomb(tmp_path / "a.dcm")
+    with pytest.raises(ImageError, match="refused unread"):
+        declared(tmp_path / "a.dcm")

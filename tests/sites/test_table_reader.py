@@ -553,7 +553,7 @@ def test_a_wrong_encoding_is_recognised(tmp_path: Path, written: str, named: str
     name = {"cp1252": "Müller €", "cp850": "Müller"}.get(written, "Müller")
     save_rows(tmp_path / "site/labels.csv", [onehot(1), onehot(2, MRN=name)], encoding=written)
     (problem,) = problems(tmp_path, {**ONEHOT, "encoding": named}, None)
-    assert (problem.kind, problem.file) == ("unreadable file", "labels.csv")
+    assert (problem.kind, problem.file) == ("wrong encoding", "labels.csv")
     assert message in problem.message
 
 

@@ -1,0 +1,163 @@
+"""How many of what a site has: images, patients, labels per split, views, ages, sexes, and the kinds of image files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.inspection.scan import MISSING, Scan
+from chestfed.sites.opening import Survey
+from chestfed.sites.vocabulary import SPLITS
+
+_ALL: Final = "all"
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """Labels of a disease in a split; `prevalence` is the share of positives among the labelled, None without any."""
+
+    positive: int
+    negative: int
+    missing: int
+    prevalence: float | None
+
+
+@dataclass(frozen=True)
+class SplitCounts:
+    """One split, or `all` of them."""
+
+    split: str
+    images: int
+    patients: int
+    labels: Mapping[str, LabelCounts]
+
+
+@dataclass(frozen=True)
+class AgeCounts:
+    """Ages in years; the decades are named by their first year."""
+
+    missing: int
+    youngest: float | None
+    median: float | None
+    oldest: float | None
+    decades: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class FileCounts:
+    """Image files; each mapping counts readable ones, the most frequent first.
+
+    `mean_grey` and `std_grey` are means over the preprocessed pictures, 0 to 255.
+    """
+
+    looked_at: int
+    readable: int
+    missing: int
+    unreadable: int
+    formats: Mapping[str, int]
+    sizes: Mapping[str, int]
+    bits: Mapping[str, int]
+    modes: Mapping[str, int]
+    transfer_syntaxes: Mapping[str, int]
+    smallest: str
+    largest: str
+    mean_grey: float | None
+    std_grey: float | None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """All counts; those of views are over all rows, the others over the rows of the views that are kept."""
+
+    rows: int
+    images: int
+    patients: int
+    studies: int
+    views: Mapping[str, int]
+    left_out: int
+    splits: tuple[SplitCounts, ...]
+    unlabelled: int
+    sexes: Mapping[str, int]
+    ages: AgeCounts
+    files: FileCounts | None
+
+
+def count(survey: Survey, scan: Scan | None) -> Counts:
+    """The counts of a site."""
+    table, raw = survey.table, survey.raw
+    frame = table.frame
+    present = [split for split in SPLITS if (frame["split"] == split).any()]
+    parts = [(split, frame[(frame["split"] == split).to_numpy(dtype=bool)]) for split in present]
+    parts += [(_ALL, frame)] if len(present) > 1 else []
+    labels = table.labels()
+    views = _counted(raw["view"].dropna())
+    kept = set(frame["view"].unique())
+    return Counts(
+        rows=len(raw),
+        images=len(frame),
+        patients=int(frame["patient"].nunique()),
+        studies=len(frame[["patient", "study"]].drop_duplicates()),
+        views=views,
+        left_out=sum(number for view, number in views.items() if view not in kept),
+        splits=tuple(_split(name, part, table.diseases) for name, part in parts),
+        unlabelled=int(np.isnan(labels).all(axis=1).sum()) if labels.size else 0,
+        sexes=_counted(frame["sex"].astype(object).where(frame["sex"].notna(), "missing")),
+        ages=_ages(frame["age"].to_numpy()),
+        files=None if scan is None else _files(scan),
+    )
+
+
+def _split(name: str, frame: pd.DataFrame, diseases: Iterable[str]) -> SplitCounts:
+    labels = {}
+    for disease in diseases:
+        cells = frame[disease].to_numpy()
+        positive, negative = int((cells == 1).sum()), int((cells == 0).sum())
+        labelled = positive + negative
+        ratio = positive / labelled if labelled else None
+        labels[disease] = LabelCounts(positive, negative, len(cells) - labelled, ratio)
+    return SplitCounts(name, len(frame), int(frame["patient"].nunique()), labels)
+
+
+def _ages(years: np.ndarray) -> AgeCounts:
+    known = years[~np.isnan(years)]
+    decades = Counter(int(year // 10 * 10) for year in known.tolist())
+    low, middle, high = (float(value) for value in np.percentile(known, (0, 50, 100))) if len(known) else (None,) * 3
+    return AgeCounts(
+        len(years) - len(known), low, middle, high, {str(first): decades[first] for first in sorted(decades)}
+    )
+
+
+def _files(scan: Scan) -> FileCounts:
+    error = scan.frame["error"]
+    missing = int((error == MISSING).sum())
+    good = scan.frame[scan.readable]
+    sizes = list(zip(good["width"].tolist(), good["height"].tolist(), strict=True))
+    by_area = sorted(set(sizes), key=lambda size: (size[0] * size[1], size))
+    return FileCounts(
+        looked_at=len(scan.frame),
+        readable=len(good),
+        missing=missing,
+        unreadable=len(scan.frame) - len(good) - missing,
+        formats=_counted(good["format"]),
+        sizes=_counted([_size(size) for size in sizes]),
+        bits=_counted(good["bits"].astype(str)),
+        modes=_counted(good["mode"]),
+        transfer_syntaxes=_counted(good["syntax"][good["syntax"] != ""]),
+        smallest=_size(by_area[0]) if by_area else "",
+        largest=_size(by_area[-1]) if by_area else "",
+        mean_grey=float(good["mean"].mean()) if len(good) else None,
+        std_grey=float(good["std"].mean()) if len(good) else None,
+    )
+
+
+def _size(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]}"
+
+
+def _counted(values: Iterable[object]) -> dict[str, int]:
+    return {str(value): number for value, number in Counter(values).most_common()}

@@ -1,0 +1,78 @@
+"""What two sites share: patients by name, and pictures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from chestfed.errors import Problem
+from chestfed.inspection.duplicates import NEAR, near_pairs
+from chestfed.inspection.facts import HASH_BITS
+from chestfed.inspection.pictures import printable
+from chestfed.inspection.problems import SITES_NEAR, SITES_SHARE_PATIENT, SITES_SHARE_PICTURE, Looked
+from chestfed.inspection.scan import Scan
+
+
+def shared_patients(site: Looked, other: Looked) -> list[Problem]:
+    """One problem per patient whose name the other site has too, at the patient's first row."""
+    mine, theirs = (looked.survey.table.frame["patient"] for looked in (site, other))
+    first = theirs[~theirs.duplicated()]
+    places = pd.Index(first).get_indexer(pd.Index(mine))
+    rows = np.flatnonzero((places >= 0) & ~mine.duplicated().to_numpy(dtype=bool))
+    name = other.survey.table.name
+
+    def tell(row: int) -> str:
+        return f"this row's patient has the name of one in {name}: {other.where(int(first.index[places[row]]))}"
+
+    advice = "if it is the same person, keep one of the two sites' rows; short numbers may agree by chance"
+    return site.problems(SITES_SHARE_PATIENT, rows, tell, advice)
+
+
+def shared_pictures(site: Looked, scan: Scan, other: Looked, other_scan: Scan) -> list[Problem]:
+    """Images whose picture is in the other site too, to the pixel or nearly."""
+    name, images = other.survey.table.name, site.survey.table.frame["image"]
+    theirs: dict[bytes, int] = {}
+    for row in np.flatnonzero(other_scan.hashed).tolist():
+        theirs.setdefault(other_scan.digests[row], row)
+    mine = np.flatnonzero(scan.hashed)
+    same = {row: theirs[scan.digests[row]] for row in mine.tolist() if scan.digests[row] in theirs}
+
+    def tell(row: int) -> str:
+        return f"{printable(str(images.iat[row]))} shows the picture of {name}: {other.where(same[row])}"
+
+    advice = "the other site's test would be known from training here: remove the rows at one of the sites"
+    found = site.problems(SITES_SHARE_PICTURE, same, tell, advice)
+    rest = np.array([row for row in mine.tolist() if row not in same], dtype=np.int64)
+    others = np.fromiter(theirs.values(), dtype=np.int64)
+    near = _nearest(scan.hashes[rest], other_scan.hashes[others])
+
+    def tell_near(row: int) -> str:
+        place, bits = near[int(np.searchsorted(rest, row))]
+        there = other.where(int(others[place]))
+        return f"{printable(str(images.iat[row]))} is near to one of {name}: {there} ({bits} of {HASH_BITS} bits)"
+
+    advice = "look at both: a copy, another export of one film, or two films that are very much alike"
+    return found + site.problems(SITES_NEAR, rest[sorted(near)].tolist(), tell_near, advice)
+
+
+def _nearest(hashes: np.ndarray, others: np.ndarray) -> dict[int, tuple[int, int]]:
+    """Place -> place of the nearest of the others and its distance in bits, for those that have a near one."""
+    count = len(hashes)
+    unique, of_row = np.unique(np.concatenate([hashes, others]), axis=0, return_inverse=True)
+    members: dict[int, tuple[list[int], list[int]]] = {}
+    for place, code in enumerate(of_row.reshape(-1).tolist()):
+        lists = members.setdefault(code, ([], []))
+        lists[place >= count].append(place - count * (place >= count))
+    pairs, bits = near_pairs(unique, NEAR)
+    both = [*zip(pairs.tolist(), bits.tolist(), strict=True), *(([code, code], 0) for code in members)]
+    nearest: dict[int, tuple[int, int]] = {}
+    for (left, right), apart in both:
+        for one, another in ((left, right), (right, left)):
+            if not members[another][1]:
+                continue
+            for place in members[one][0]:
+                found = (apart, members[another][1][0])
+                known = nearest.get(place)
+                if known is None or found < (known[1], known[0]):
+                    nearest[place] = (found[1], apart)
+    return nearest

@@ -1,0 +1,207 @@
+"""What one image file is: format, size, depth, a digest and a perceptual hash of the picture, its grey levels.
+
+Nothing of a DICOM header is kept but numbers and words of the standard's own lists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any, Final
+
+import numpy as np
+
+from chestfed import dicom_tags
+from chestfed.dicom_files import DEFLATED, transfer_syntax
+from chestfed.errors import ImageError
+from chestfed.images.decode import decode
+from chestfed.images.preprocess import Preprocess
+
+#: Raised when the same file gives other facts than before: kept results of an older version are not read.
+FACTS_VERSION: Final = 1
+#: Bins of the histogram, 4 grey levels each.
+BINS: Final = 64
+#: Bits of the perceptual hash, without the first of its 256, which is always 0.
+HASH_BITS: Final = 255
+
+_PREPROCESS: Final = Preprocess()
+_BLANK: Final = 1.0  # standard deviation of the grey levels, below which a picture shows nothing
+_COLOURED: Final = 24  # difference of two channels that noise and JPEG do not make
+_SUFFIXES: Final = {
+    ".png": "PNG",
+    **dict.fromkeys((".jpg", ".jpeg", ".jpe", ".jfif"), "JPEG"),
+    **dict.fromkeys((".dcm", ".dicom", ".dic"), "DICOM"),
+}
+_PHOTOMETRIC: Final = ("MONOCHROME1", "MONOCHROME2", "PALETTE COLOR", "RGB", "YBR_FULL", "YBR_FULL_422", "YBR_RCT")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One image file.
+
+    Attributes
+    ----------
+    error
+        Why the file cannot be read; empty if it can.
+    format
+        `PNG`, `JPEG` or `DICOM`, by the content; empty if it is none of them.
+    wrong_suffix
+        The name says that it is another of the three.
+    bits
+        Stored bits per channel.
+    mode
+        Pillow's mode (`L`, `RGB`, `I;16`) or DICOM's photometric interpretation.
+    syntax
+        Name of the DICOM transfer syntax.
+    coloured, blank
+        The picture has colours; it is of one grey level.
+    mean, std
+        Of the preprocessed picture's grey levels, 0 to 255.
+    digest
+        16 bytes of all decoded pixels and their shape.
+    hash
+        32 bytes, the perceptual hash; empty for a blank picture.
+    histogram
+        Pixels of the preprocessed picture per bin, int32 `[64]`.
+    """
+
+    error: str = ""
+    format: str = ""
+    wrong_suffix: bool = False
+    width: int = 0
+    height: int = 0
+    bits: int = 0
+    mode: str = ""
+    syntax: str = ""
+    coloured: bool = False
+    blank: bool = False
+    mean: float = 0.0
+    std: float = 0.0
+    digest: bytes = b""
+    hash: bytes = b""
+    histogram: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int32))
+
+
+#: Path of a file, and whether its stored values are inverted.
+Job = tuple[str, bool]
+
+
+def look_at(job: Job) -> Facts:
+    """The facts of a file; never raises on its content.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none.
+    """
+    path, inverted = Path(job[0]), job[1]
+    try:
+        grey = decode(path, inverted)
+    except FileNotFoundError:
+        raise
+    except ImageError as error:
+        return Facts(error=str(error), **_header(path, whole=False))
+    except OSError as error:
+        return Facts(error=f"cannot be read ({error.strerror})")
+    square = _PREPROCESS.apply(grey)
+    blank = float(square.std()) < _BLANK
+    return Facts(
+        **{**_header(path, whole=True), "width": grey.shape[1], "height": grey.shape[0]},
+        blank=blank,
+        mean=float(square.mean()),
+        std=float(square.std()),
+        digest=_digest(grey),
+        hash=b"" if blank else perceptual_hash(square),
+        histogram=np.bincount(square.reshape(-1) // (256 // BINS), minlength=BINS).astype(np.int32),
+    )
+
+
+def perceptual_hash(square: np.ndarray) -> bytes:
+    """32 bytes of a preprocessed picture uint8 `[320, 320]`, alike for pictures that look alike.
+
+    Which of the 255 lowest frequencies of the cosine transform (16 x 16, without the mean) lie above their median, as
+    in the hash that is known as pHash, with 256 bits for its 64: chest films are too alike for 64.
+    """
+    import cv2
+
+    small = cv2.resize(square, (64, 64), interpolation=cv2.INTER_AREA).astype(np.float32)
+    waves = cv2.dct(small)[:16, :16].reshape(-1)
+    bits = waves > np.median(waves[1:])
+    bits[0] = False
+    return np.packbits(bits).tobytes()
+
+
+def _digest(grey: np.ndarray) -> bytes:
+    shape = f"{grey.shape[0]}x{grey.shape[1]}\0".encode()
+    return hashlib.blake2b(np.ascontiguousarray(grey).data, digest_size=16, salt=shape.ljust(16, b"\0")[:16]).digest()
+
+
+def _header(path: Path, *, whole: bool) -> dict[str, Any]:
+    """What the head of a file tells, as far as it can be read; of a damaged file (not `whole`) it may tell nothing."""
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            return {}
+        with path.open("rb") as file:
+            head = file.read(132)
+        kind = (
+            "PNG"
+            if head.startswith(b"\x89PNG\r\n\x1a\n")
+            else "JPEG"
+            if head.startswith(b"\xff\xd8\xff")
+            else "DICOM"
+            if head[128:] == b"DICM"
+            else ""
+        )
+        named = _SUFFIXES.get(PurePath(path).suffix.lower(), kind)
+        found = {"format": kind, "wrong_suffix": bool(kind) and named != kind}
+        if not kind:
+            return found
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return {**found, **(_dicom_header(path) if kind == "DICOM" else _picture_header(path, head, kind, whole))}
+    except BaseException as error:  # damaged files raise many kinds, and a plugin in Rust panics past Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        return {}
+
+
+def _picture_header(path: Path, head: bytes, kind: str, whole: bool) -> dict[str, Any]:
+    from PIL import Image
+
+    with Image.open(path, formats=("JPEG", "PNG")) as image:
+        facts = {
+            "width": image.width,
+            "height": image.height,
+            "bits": head[24] if kind == "PNG" else 8,
+            "mode": image.mode,
+        }
+        if not whole or image.mode in ("1", "L", "LA") or image.mode.startswith("I"):
+            return facts
+        image.thumbnail((256, 256))
+        channels = np.asarray(image.convert("RGB")).astype(np.int16)
+        apart = (channels.max(axis=2) - channels.min(axis=2)) > _COLOURED
+        return {**facts, "coloured": bool(apart.mean() > 0.001)}
+
+
+def _dicom_header(path: Path) -> dict[str, Any]:
+    from pydicom.uid import UID
+
+    syntax = transfer_syntax(path)
+    if syntax is None:
+        return {"syntax": "none"}
+    uid = UID(syntax)
+    known = {"syntax": uid.name if uid.is_transfer_syntax else "unknown"}
+    if syntax == DEFLATED:  # to read its header is to inflate it whole
+        return known
+    with dicom_tags.quiet():
+        header = dicom_tags.read(path, ("Rows", "Columns", "BitsStored", "PhotometricInterpretation"))
+    mode = str(header.get("PhotometricInterpretation", ""))
+    return {
+        **known,
+        "width": int(header.get("Columns") or 0),
+        "height": int(header.get("Rows") or 0),
+        "bits": int(header.get("BitsStored") or 0),
+        "mode": mode if mode in _PHOTOMETRIC else "other",
+    }

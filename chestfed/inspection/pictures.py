@@ -1,0 +1,125 @@
+"""What is wrong with a site's image files, each by itself and beside each other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from chestfed.errors import Problem
+from chestfed.inspection.duplicates import NEAR, first_alike, near_pairs
+from chestfed.inspection.facts import HASH_BITS
+from chestfed.inspection.problems import (
+    BLANK_PICTURE,
+    COLOURED,
+    MISSING_IMAGE,
+    NEAR_REPEATED,
+    PATIENTS_SHARE_PICTURE,
+    REPEATED,
+    SPLITS_SHARE_PICTURE,
+    UNREADABLE,
+    WRONG_SUFFIX,
+    Looked,
+)
+from chestfed.inspection.scan import MISSING, Scan
+
+
+def damaged_files(site: Looked, scan: Scan) -> list[Problem]:
+    """Missing and unreadable files, wrong extensions, colours, blank pictures."""
+    frame, images = scan.frame, site.survey.table.frame["image"]
+    errors = frame["error"].to_numpy(dtype=object)
+    missing = np.flatnonzero(errors == MISSING)
+    unreadable = np.flatnonzero((errors != "") & (errors != MISSING))
+
+    def named(row: int) -> str:
+        return printable(str(images.iat[row]))
+
+    return [
+        *site.problems(
+            MISSING_IMAGE,
+            missing,
+            lambda row: f"no file {named(row)}",
+            "put the file there, mend the name or remove the row",
+        ),
+        *site.problems(
+            UNREADABLE,
+            unreadable,
+            lambda row: f"{named(row)}: {errors[row]}",
+            "export the image again, or remove the row; a study leaves such images out with --skip-unreadable",
+        ),
+        *site.problems(
+            WRONG_SUFFIX,
+            np.flatnonzero(frame["wrong_suffix"].to_numpy(dtype=bool)),
+            lambda row: f"{named(row)} is a {frame['format'].iat[row]} file",
+            "it is read by its content; rename it, for other programs may not",
+        ),
+        *site.problems(
+            COLOURED,
+            np.flatnonzero(frame["coloured"].to_numpy(dtype=bool)),
+            lambda row: f"{named(row)} has colours",
+            "look at it: a radiograph is grey; this may be a screenshot or another kind of image",
+        ),
+        *site.problems(
+            BLANK_PICTURE,
+            np.flatnonzero(frame["blank"].to_numpy(dtype=bool)),
+            lambda row: f"{named(row)} is of one grey level",
+            "export the image again, or remove the row",
+        ),
+    ]
+
+
+def repeated_pictures(site: Looked, scan: Scan) -> list[Problem]:
+    """Images of two rows that show the same picture, to the pixel or nearly; blank ones are not compared."""
+    compared = np.flatnonzero(scan.hashed)
+    first = compared[first_alike([scan.digests[row] for row in compared])] if len(compared) else compared
+    frame, images = site.survey.table.frame, site.survey.table.frame["image"]
+    splits, patients = frame["split"].to_numpy(dtype=object), frame["patient"].to_numpy(dtype=object)
+    people_known = len(set(patients)) < len(patients)
+    kinds: dict[str, list[tuple[int, int]]] = {SPLITS_SHARE_PICTURE: [], PATIENTS_SHARE_PICTURE: [], REPEATED: []}
+    for row, earlier in zip(compared.tolist(), first.tolist(), strict=True):
+        if row == earlier:
+            continue
+        strangers = people_known and patients[row] != patients[earlier]
+        kind = PATIENTS_SHARE_PICTURE if strangers else REPEATED
+        kinds[SPLITS_SHARE_PICTURE if splits[row] != splits[earlier] else kind].append((row, earlier))
+    found: list[Problem] = []
+    for kind, pairs in kinds.items():
+        other = dict(pairs)
+
+        def tell(row: int, other: dict[int, int] = other) -> str:
+            there = other[row]
+            split = f", in '{splits[there]}'," if splits[row] != splits[there] else ""
+            return f"{printable(str(images.iat[row]))} shows the picture{split} of {site.where(there)}"
+
+        found += site.problems(kind, other, tell, _ADVICE[kind])
+    return found + _nearly(site, scan, np.unique(first))
+
+
+_ADVICE = {
+    SPLITS_SHARE_PICTURE: "the test would be known from training: remove one of the rows, or use --fix-splits",
+    PATIENTS_SHARE_PICTURE: "one of the patients is wrong: mend the table, or remove one of the rows",
+    REPEATED: "remove one of the rows, unless the picture is meant to count twice",
+}
+
+
+def _nearly(site: Looked, scan: Scan, rows: np.ndarray) -> list[Problem]:
+    """One problem per row that is near to an earlier one: to the nearest of them."""
+    pairs, bits = near_pairs(scan.hashes[rows], NEAR)
+    nearest: dict[int, tuple[int, int]] = {}
+    for (earlier, row), apart in zip(rows[pairs].tolist(), bits.tolist(), strict=True):
+        nearest[row] = min(nearest.get(row, (apart, earlier)), (apart, earlier))
+    frame = site.survey.table.frame
+    splits, patients = frame["split"].to_numpy(dtype=object), frame["patient"].to_numpy(dtype=object)
+
+    def tell(row: int) -> str:
+        apart, there = nearest[row]
+        who = "the same patient" if patients[row] == patients[there] else "another patient"
+        split = f" in '{splits[there]}'" if splits[row] != splits[there] else ""
+        name = printable(str(frame["image"].iat[row]))
+        return f"{name} is near to {site.where(there)} ({who}{split}; {apart} of {HASH_BITS} bits)"
+
+    advice = "look at both: a copy, another export of one film, or two films that are very much alike"
+    return site.problems(NEAR_REPEATED, sorted(nearest), tell, advice)
+
+
+def printable(name: str) -> str:
+    """A file name without signs that would steer a terminal."""
+    return "".join(sign if sign.isprintable() else "?" for sign in name)

@@ -1,0 +1,125 @@
+"""Splits by patient for a site whose own are not: a file beside the YAML, and a YAML that takes it.
+
+Nothing of the hospital's is changed. Patients who stand in one split stay there; who stands in several goes, with all
+images, to the one that has most of them (train, if as many). Patients who share a picture go together. Where every
+image is in train, shares of the patients are moved to valid and test, rare diseases spread evenly
+(`sites/partition.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.checkpoint import write_text
+from chestfed.errors import ChestfedError
+from chestfed.inspection.duplicates import first_alike
+from chestfed.inspection.problems import Looked
+from chestfed.sites.partition import split_patients
+from chestfed.sites.splits_file import splits_text
+from chestfed.sites.vocabulary import SPLITS
+
+#: Shares of the patients, where there are no splits yet.
+VALID_SHARE: Final = 0.1
+TEST_SHARE: Final = 0.2
+_MARK: Final = "# Written by `chestfed site check --fix-splits`"
+
+
+def patient_splits(site: Looked, seed: int = 1) -> dict[str, str]:
+    """Patient -> split, for every patient of the label files; no patient, and no picture, is in two.
+
+    Raises
+    ------
+    ChestfedError
+        If the site has no sound row.
+    """
+    table, raw = site.survey.table, site.survey.raw
+    frame = table.frame
+    if frame.empty:
+        raise ChestfedError(f"site '{table.name}': no row can be read, so there is nothing to split")
+    groups = _groups(site)
+    group = frame["patient"].map(groups)
+    if (frame["split"] == "train").all():
+        of_group = _dealt(frame.assign(patient=group), table.diseases, table.name, seed)
+    else:
+        of_group = _most(group, frame["split"].astype(object))
+    patients = pd.unique(raw["patient"].dropna().astype("str"))
+    return {patient: of_group.get(groups.get(patient, patient), "train") for patient in patients}
+
+
+def write_fixed(splits: dict[str, str], config_path: Path, folder: Path) -> tuple[Path, Path]:
+    """Write the splits, and a YAML that extends the site's and takes them; returns both files.
+
+    Raises
+    ------
+    ChestfedError
+        If a file of that name is there that is not of this command, or the folder cannot be written.
+    """
+    stem = config_path.stem
+    table, config = folder / f"{stem}.splits.csv", folder / f"{stem}_fixed.yaml"
+    if config.exists() and not config.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
+        raise ChestfedError(f"{config} is there already and not of this command: choose another folder with --out")
+    base = os.path.relpath(config_path.resolve(), folder.resolve()).replace(os.sep, "/")
+    write_text(table, splits_text(splits))
+    write_text(
+        config,
+        f"{_MARK}: the site of {config_path.name} with every patient in one split.\n"
+        f"# {table.name} names patients: keep it where the labels are.\n"
+        f"extends: {_quoted(base)}\n"
+        "splits:\n"
+        "  official: true\n"
+        "  valid_fraction: 0.0\n"
+        "  test_fraction: 0.0\n"
+        f"  file: {_quoted(table.name)}\n",
+    )
+    return table, config
+
+
+def _groups(site: Looked) -> dict[str, str]:
+    """Patient -> the name of the first of those that share a picture, directly or over others."""
+    patients = site.survey.table.frame["patient"].to_numpy(dtype=object)
+    leader = {patient: patient for patient in patients.tolist()}
+
+    def find(patient: str) -> str:
+        while leader[patient] != patient:
+            leader[patient] = leader[leader[patient]]
+            patient = leader[patient]
+        return patient
+
+    if site.scan is not None:
+        digests = [
+            digest if hashed else b"" for digest, hashed in zip(site.scan.digests, site.scan.hashed, strict=True)
+        ]
+        for row, first in enumerate(first_alike(digests).tolist()):
+            one, other = sorted((find(patients[row]), find(patients[first])))
+            leader[other] = one
+    return {patient: find(patient) for patient in leader}
+
+
+def _dealt(frame: pd.DataFrame, diseases: tuple[str, ...], name: str, seed: int) -> dict[str, str]:
+    """Group -> split: shares of all are moved to valid and test."""
+    splits = np.full(len(frame), "train", dtype=object)
+    left = 1.0
+    for split, share in (("valid", VALID_SHARE), ("test", TEST_SHARE)):
+        rest = np.flatnonzero(splits == "train")
+        moved = split_patients(frame.iloc[rest], diseases, share / left, seed, name, split)
+        splits[rest[moved]] = split
+        left -= share
+    return dict(zip(frame["patient"], splits.tolist(), strict=True))
+
+
+def _most(groups: pd.Series, splits: pd.Series) -> dict[str, str]:
+    """Group -> the split of most of its images; of as many, the first of train, valid, test."""
+    votes: dict[str, Counter[str]] = {}
+    for group, split in zip(groups, splits, strict=True):
+        votes.setdefault(group, Counter())[split] += 1
+    return {group: max(SPLITS, key=lambda split, told=told: told[split]) for group, told in votes.items()}  # type: ignore[misc]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,308 @@
+"""A site check finds every planted defect by file and row, and nothing on the clean twin."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydicom.uid import ExplicitVRLittleEndian
+
+from chestfed.diseases import DISEASES
+from chestfed.errors import Problem
+from chestfed.inspection import CheckReport, check_site
+from chestfed.inspection.problems import WARNINGS
+from chestfed.inspection.text import as_json, as_markdown, render
+from tests.inspection.planted import DICOM_FILES, FILES, IMAGES, ROWS, Hospital, row_of
+from tests.sites.own_tables import config, person, save_rows
+
+ONEHOT: dict[str, Any] = {"layout": "onehot"}
+
+
+def check(folder: Path, table: dict[str, Any] | None = None, file: str = "labels.csv", **keys: Any) -> CheckReport:
+    site = config(folder, table or ONEHOT, file)
+    return check_site(site, folder, cache_root=folder / "cache", workers=1, **keys)
+
+
+def told(report: CheckReport) -> list[tuple[str, int | None]]:
+    return [(problem.kind, problem.row) for problem in (*report.errors, *report.warnings)]
+
+
+def test_a_clean_site_passes_without_a_word(tmp_path: Path) -> None:
+    Hospital(tmp_path).save()
+    report = check(tmp_path)
+    assert told(report) == []
+    assert report.passed
+    files = report.counts.files
+    assert files is not None
+    assert (files.looked_at, files.readable) == (IMAGES, IMAGES)
+    assert files.formats == {"PNG": 8, "JPEG": 8, "DICOM": 8}
+    assert files.bits == {"8": 16, "12": 8}
+    assert files.transfer_syntaxes == {ExplicitVRLittleEndian.name: 8}
+    assert files.modes == {"L": 16, "MONOCHROME2": 8}
+    assert files.sizes == {"96x96": 24}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_planted_file_is_found_by_file_and_row_and_nothing_else_is(tmp_path: Path, name: str) -> None:
+    hospital = Hospital(tmp_path)
+    spoil, kind, fails, words = FILES[name]
+    number = 8 if name in DICOM_FILES else 9
+    spoil(hospital.image(number))
+    hospital.save()
+    report = check(tmp_path)
+    (problem,) = (*report.errors, *report.warnings)
+    assert (problem.kind, problem.file, problem.row) == (kind, "labels.csv", row_of(number))
+    assert words in problem.message
+    assert report.passed != fails
+    if kind != "path outside the root":
+        assert hospital.image(number).name in problem.message
+    assert "Doe" not in str(report.errors)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_planted_row_is_found_by_its_number_and_nothing_else_is(tmp_path: Path, name: str) -> None:
+    hospital = Hospital(tmp_path)
+    plant, kind, fails, words = ROWS[name]
+    number = plant(hospital)
+    hospital.save()
+    report = check(tmp_path)
+    (problem,) = (*report.errors, *report.warnings)
+    assert (problem.kind, problem.file, problem.row) == (kind, "labels.csv", row_of(number))
+    assert words in problem.message
+    assert report.passed != fails
+
+
+def test_all_planted_defects_of_one_site_come_in_one_report(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    wanted = []
+    spoilt = {"0 bytes": 0, "truncated": 1, "huge rows": 2, "blank": 3, "wrong extension": 6, "removed": 7}
+    spoilt["link out"] = 9
+    for name, number in spoilt.items():
+        FILES[name][0](hospital.image(number))
+        wanted.append((FILES[name][1], row_of(number)))
+    for number, (name, column, cell) in enumerate(
+        [
+            ("unknown value", "Edema", "perhaps"),
+            ("formula", "Sex", "=A1"),
+            ("parent folder", "File", "../x.png"),
+            ("no patient", "MRN", ""),
+        ],
+        start=10,
+    ):
+        hospital.rows[number][column] = cell
+        wanted.append((ROWS[name][1], row_of(number)))
+    hospital.rows[20]["MRN"] = hospital.rows[14]["MRN"]
+    wanted.append(("patient in two splits", row_of(20)))
+    hospital.save()
+    report = check(tmp_path)
+    assert sorted(told(report), key=str) == sorted(wanted, key=str)
+
+
+def test_a_formula_in_a_spreadsheet_is_found(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    hospital.rows[5]["Sex"] = '=HYPERLINK("http://x.example")'
+    save_rows(tmp_path / "site/labels.xlsx", hospital.rows)
+    assert told(check(tmp_path, file="labels.xlsx")) == [("formula cell", row_of(5))]
+
+
+def test_a_byte_order_mark_is_no_defect(tmp_path: Path) -> None:
+    Hospital(tmp_path).save("utf-8-sig")
+    assert told(check(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("encoding", "row", "words"), [("latin-1", row_of(5), "latin-1 or cp1252?"), ("utf-16", None, "is UTF-16")]
+)
+def test_another_encoding_is_told_and_the_rest_is_checked_all_the_same(
+    tmp_path: Path, encoding: str, row: int | None, words: str
+) -> None:
+    hospital = Hospital(tmp_path)
+    for number in (4, 5):
+        hospital.rows[number]["MRN"] = "Mül" if number == 5 else "p2x"
+    hospital.rows[9]["Edema"] = "perhaps"
+    hospital.save(encoding)
+    report = check(tmp_path)
+    assert told(report) == [("wrong encoding", row), ("bad label value", row_of(9))]
+    assert words in report.errors[0].message
+    assert "Mül" not in str(report.errors)
+
+
+def test_rows_in_another_encoding_than_the_others_are_named(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    for number in (2, 7, 13):
+        hospital.rows[number]["MRN"] = f"Mül{number}"
+    data = hospital.save().read_bytes().split(b"\n")
+    for number in (7, 13):
+        data[number + 1] = data[number + 1].decode("utf-8").encode("latin-1")
+    (tmp_path / "site/labels.csv").write_bytes(b"\n".join(data))
+    assert told(check(tmp_path)) == [("wrong encoding", row_of(7)), ("wrong encoding", row_of(13))]
+
+
+def test_an_unknown_term_is_told_with_the_nearest_known_one(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    names = ["Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Effusion"]
+    rows = [person(number, **hospital.rows[number], Terms=names[number % 5]) for number in range(IMAGES)]
+    rows[5]["Terms"] = "Atelektasis"
+    save_rows(tmp_path / "site/labels.csv", rows)
+    table = {"layout": "delimited", "columns": {"image": "File", "patient": "MRN", "findings": "Terms"}}
+    report = check(tmp_path, table)
+    (problem,) = report.errors
+    assert (problem.kind, problem.row) == ("unknown finding", row_of(5))
+    assert "nearest: 'atelectasis'" in problem.message
+
+
+def test_a_disease_without_positives_in_a_split_is_a_warning(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    for row in hospital.rows[16:]:
+        row["Edema"] = "0"
+        row["Consolidation"] = ""
+    hospital.save()
+    report = check(tmp_path)
+    assert report.passed
+    assert [(problem.kind, problem.file) for problem in report.warnings] == [
+        ("disease without positives", "diseases.edema"),
+        ("disease without labels", "diseases.consolidation"),
+    ]
+    (test,) = [part for part in report.counts.splits if part.split == "test"]
+    assert test.labels["consolidation"].missing == 8
+    assert test.labels["consolidation"].prevalence is None
+
+
+def test_patients_and_pictures_of_another_site_are_found(tmp_path: Path) -> None:
+    for name in ("here", "there"):
+        hospital = Hospital(tmp_path / name)
+        for number, row in enumerate(hospital.rows):
+            row["MRN"] = f"{name}{row['MRN']}" if number // 2 != 4 else "p4"
+        hospital.save()
+    there = config(tmp_path / "there", ONEHOT, site="there", root=str(tmp_path / "there/site"))
+    here = Hospital.__new__(Hospital)
+    here.folder = tmp_path / "here"
+    from tests.inspection.planted import picture, write_image
+
+    for number in range(IMAGES):
+        suffix = (".png", ".jpg", ".dcm")[number % 3]
+        if number not in (3, 10):
+            write_image(tmp_path / f"here/site/{number}{suffix}", picture(100 + number))
+    # 3 stays the same picture; 10 is written again, smaller.
+    from PIL import Image
+
+    Image.fromarray(picture(10)).resize((80, 80), Image.Resampling.LANCZOS).save(tmp_path / "here/site/10.jpg")
+    report = check(tmp_path / "here", against=[there])
+    assert told(report) == [
+        ("same picture in another site", row_of(3)),
+        ("patient in another site", row_of(8)),
+        ("nearly the same picture in another site", row_of(10)),
+    ]
+    assert report.against == {"there": IMAGES}
+    assert "there: labels.csv:5" in report.errors[0].message
+
+
+def test_labels_alone_can_be_checked(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    hospital.rows[5]["Edema"] = "perhaps"
+    path = hospital.save()
+    moved = tmp_path / "elsewhere.csv"
+    path.rename(moved)
+    for report in (check(tmp_path, labels_file=moved), check(tmp_path, labels_file=moved, images=False)):
+        assert told(report) == [("bad label value", row_of(5))]
+        assert report.counts.files is None
+
+
+def test_what_is_kept_names_no_file_and_no_patient_and_is_not_made_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hospital = Hospital(tmp_path)
+    FILES["truncated"][0](hospital.image(9))
+    hospital.save()
+    first = check(tmp_path)
+    kept = b"".join(file.read_bytes() for file in (tmp_path / "cache").rglob("*") if file.is_file())
+    assert not [row["File"] for row in hospital.rows if str(row["File"]).encode() in kept]
+    assert b"p10" not in kept
+    assert b"Doe" not in kept
+
+    from chestfed.inspection import scan
+
+    def again(job: tuple[str, bool]) -> None:
+        raise AssertionError("looked at again")
+
+    monkeypatch.setattr(scan, "_look_at", again)
+    second = check(tmp_path)
+    assert told(second) == told(first)
+    assert as_json(second) == as_json(first)
+
+
+def test_a_check_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from chestfed.inspection import scan
+
+    Hospital(tmp_path).save()
+    monkeypatch.setattr(scan, "_BATCH", 4)
+    looked: list[str] = []
+    original = scan._look_at
+
+    def stopped(job: tuple[str, bool]) -> object:
+        if len(looked) == 10:
+            raise KeyboardInterrupt
+        looked.append(job[0])
+        return original(job)
+
+    monkeypatch.setattr(scan, "_look_at", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        check(tmp_path)
+    looked.clear()
+    monkeypatch.setattr(scan, "_look_at", lambda job: (looked.append(job[0]), original(job))[1])
+    assert told(check(tmp_path)) == []
+    assert len(looked) == IMAGES - 8
+
+
+def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from chestfed.inspection import scan
+    from chestfed.workers import spread
+
+    hospital = Hospital(tmp_path)
+    for name, number in (("truncated", 3), ("blank", 6), ("huge rows", 8)):
+        FILES[name][0](hospital.image(number))
+    hospital.save()
+    one = check(tmp_path)
+    monkeypatch.setattr(scan, "spread", lambda *args, **keys: spread(*args, **keys, small=1))
+    site = config(tmp_path, ONEHOT)
+    two = check_site(site, tmp_path, cache_root=tmp_path / "other cache", workers=2)
+    assert as_json(two) == as_json(one)
+
+
+def test_the_report_is_written_whole_and_steers_neither_terminal_nor_markdown(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    name = "a|b<script>\x1b[31m`x`.png"
+    hospital.rows[0]["File"] = name
+    for row in hospital.rows:
+        row["Edema"] = "perhaps"
+    hospital.save()
+    report = check(tmp_path)
+    text = as_markdown(report)
+    assert text.count("\n| labels.csv |") == len(report.errors) == IMAGES + 1
+    assert "<script>" not in text
+    assert "\x1b" not in text
+    assert json.loads(json.dumps(as_json(report)))["errors"][-1]["row"] == row_of(0)
+
+    from rich.console import Console
+
+    console = Console(width=140, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+    console.print(render(report))
+    shown = console.export_text(styles=False)
+    assert "\x1b" not in shown
+    assert "bad label value (24)" in shown
+    assert "... and 14 more" in shown
+
+
+def test_every_kind_of_warning_is_told_apart_from_the_errors() -> None:
+    from chestfed.inspection.problems import sort_out
+
+    problems = [Problem(kind, "labels.csv", "") for kind in (*WARNINGS, "unreadable image", "anything new")]
+    errors, warnings = sort_out(problems)
+    assert [problem.kind for problem in errors] == ["unreadable image", "anything new"]
+    assert [problem.kind for problem in warnings] == list(WARNINGS)
+
+
+assert len(DISEASES) == 5

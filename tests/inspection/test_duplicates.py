@@ -1,0 +1,83 @@
+"""Copies are found to the bit, near ones all of them, and two patients' films are never taken for one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from chestfed.images.decode import decode
+from chestfed.images.preprocess import Preprocess
+from chestfed.inspection.duplicates import NEAR, first_alike, near_pairs
+from chestfed.inspection.facts import perceptual_hash
+
+
+def apart(hashes: np.ndarray) -> np.ndarray:
+    """Bits in which any two hashes differ, int `[n, n]`."""
+    bits = np.unpackbits(hashes, axis=1).astype(np.int64)
+    return bits @ (1 - bits).T + (1 - bits) @ bits.T
+
+
+def test_the_first_row_with_the_same_picture_is_named_and_rows_without_one_are_alone() -> None:
+    assert first_alike([b"a", b"", b"b", b"a", b"", b"b"]).tolist() == [0, 1, 2, 0, 4, 2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_near_pairs_are_found_and_no_other(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    hashes = generator.integers(0, 256, (600, 32), dtype=np.uint8)
+    for place in range(200):
+        bits = np.unpackbits(hashes[place])
+        bits[generator.choice(256, generator.integers(0, NEAR + 4), replace=False)] ^= 1
+        hashes[place + 300] = np.packbits(bits)
+    distance = apart(hashes)
+    expected = np.argwhere(np.triu(distance <= NEAR, 1))
+    pairs, bits_apart = near_pairs(hashes)
+    np.testing.assert_array_equal(pairs, expected)
+    np.testing.assert_array_equal(bits_apart, distance[tuple(expected.T)])
+
+
+def test_of_many_equal_hashes_each_is_paired_with_the_first_alone() -> None:
+    pairs, bits = near_pairs(np.zeros((2000, 32), np.uint8))
+    assert pairs.tolist() == [[0, place] for place in range(1, 2000)]
+    assert not bits.any()
+
+
+def test_no_hash_has_no_pair() -> None:
+    pairs, bits = near_pairs(np.zeros((0, 32), np.uint8))
+    assert (pairs.shape, bits.shape) == ((0, 2), (0,))
+
+
+def films(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".png", ".jpg", ".dicom"))
+
+
+def test_no_two_phantoms_are_near_and_every_copy_is(tiny: Path) -> None:
+    preprocess = Preprocess()
+    hashes = np.array(
+        [np.frombuffer(perceptual_hash(preprocess.apply(decode(film))), np.uint8) for film in films(tiny)]
+    )
+    assert len(hashes) > 200
+    assert len(near_pairs(hashes)[0]) == 0
+    for place, film in enumerate(films(tiny)[::20]):
+        grey = decode(film)
+        half = np.asarray(Image.fromarray(grey).resize((grey.shape[1] // 2, grey.shape[0] // 2), Image.Resampling.BOX))
+        darker = (255 * (grey / 255) ** 0.8).astype(np.uint8)
+        for copy in (half, darker):
+            copied = np.frombuffer(perceptual_hash(preprocess.apply(copy)), np.uint8)
+            assert len(near_pairs(np.stack([hashes[20 * place], copied]))[0]) == 1
+
+
+@pytest.mark.real_data
+def test_no_two_patients_real_films_are_near() -> None:
+    folder = Path(os.environ.get("CHESTFED_DATA", "/nowhere")) / "chestxray8_sample" / "images"
+    if not folder.is_dir():
+        pytest.skip("no real films: set CHESTFED_DATA to the folder that holds chestxray8_sample/")
+    names = films(folder)[::2]
+    preprocess = Preprocess()
+    hashes = np.array([np.frombuffer(perceptual_hash(preprocess.apply(decode(film))), np.uint8) for film in names])
+    patients = [film.name.split("_")[0] for film in names]
+    assert all(patients[one] == patients[other] for one, other in near_pairs(hashes)[0])

@@ -1,0 +1,138 @@
+"""`--fix-splits` and exit codes: what is written passes the check, and nothing of the hospital's is changed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from chestfed.cli import app
+from chestfed.errors import ConfigError
+from chestfed.sites import load_site_config, open_site
+from tests.inspection.planted import ROWS, Hospital, row_of
+from tests.sites.own_tables import config
+
+
+def site_check(folder: Path, *arguments: str) -> Any:
+    command = ["site", "check", str(folder / "site.yaml"), "--data", str(folder), "--cache", str(folder / "cache")]
+    return CliRunner().invoke(app, [*command, "--workers", "1", *arguments])
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = [*(folder / "site").rglob("*"), folder / "site.yaml"]
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()}
+
+
+def crossing(folder: Path) -> Hospital:
+    hospital = Hospital(folder)
+    hospital.rows[20]["MRN"] = hospital.rows[0]["MRN"]  # two images in train, one in test
+    ROWS["copy, other split"][0](hospital)  # 18 in test shows the picture of 0 in train
+    hospital.save()
+    config(folder, {"layout": "onehot"})
+    return hospital
+
+
+def test_a_clean_site_passes_with_0_and_a_bad_one_fails_with_1(tmp_path: Path) -> None:
+    Hospital(tmp_path / "good").save()
+    config(tmp_path / "good", {"layout": "onehot"})
+    result = site_check(tmp_path / "good")
+    assert (result.exit_code, "passed; 0 errors, 0 warnings; 24 images" in result.output) == (0, True)
+    crossing(tmp_path / "bad")
+    result = site_check(tmp_path / "bad")
+    assert (result.exit_code, "FAILED; 2 errors" in result.output) == (1, True)
+    assert f"labels.csv:{row_of(20)}" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nothing.yaml", "--data", "."], ["site.yaml"], ["site.yaml", "--data", ".", "--against", "nothing.yaml"]],
+)
+def test_a_call_that_cannot_be_followed_ends_with_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    config(tmp_path, {"layout": "onehot"})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CHESTFED_DATA", raising=False)
+    assert CliRunner().invoke(app, ["site", "check", *arguments]).exit_code == 2
+    assert CliRunner().invoke(app, ["site", "check", *arguments, "--no-such-flag"]).exit_code == 2
+
+
+def test_a_missing_root_fails_and_says_what_to_do(tmp_path: Path) -> None:
+    config(tmp_path, {"layout": "onehot"})
+    result = site_check(tmp_path)
+    assert result.exit_code == 1
+    assert "missing root" in result.output
+
+
+def test_fixed_splits_pass_and_move_only_what_crosses(tmp_path: Path) -> None:
+    hospital = crossing(tmp_path)
+    before = contents(tmp_path)
+    result = site_check(tmp_path, "--fix-splits", "--out", str(tmp_path / "out"))
+    assert result.exit_code == 0, result.output
+    assert contents(tmp_path) == before
+    table = open_site(load_site_config(tmp_path / "out/site_fixed.yaml"), tmp_path)
+    assert (table.frame.groupby("patient")["split"].nunique() == 1).all()
+    moved = [
+        number
+        for number, (old, new) in enumerate(zip(hospital.rows, table.frame["split"], strict=True))
+        if old["Set"] != new
+    ]
+    # The patient of 0, 1 and 20 shows the same picture as that of 18 and 19: of the five images, most are in test.
+    assert moved == [0, 1]
+    files = {file.name for file in (tmp_path / "out").iterdir()}
+    assert files == {"site.splits.csv", "site_fixed.yaml", "check.json", "check.md"}
+
+
+def test_fixed_splits_are_beside_the_yaml_and_the_same_again(tmp_path: Path) -> None:
+    crossing(tmp_path)
+    assert site_check(tmp_path, "--fix-splits").exit_code == 0
+    first = (tmp_path / "site.splits.csv").read_bytes()
+    assert site_check(tmp_path, "--fix-splits").exit_code == 0
+    assert (tmp_path / "site.splits.csv").read_bytes() == first
+    result = CliRunner().invoke(
+        app, ["site", "check", str(tmp_path / "site_fixed.yaml"), "--data", str(tmp_path), "--no-images"]
+    )
+    assert result.exit_code == 0, result.output
+
+
+def test_where_all_is_in_train_patients_are_set_aside(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    for row in hospital.rows:
+        row["Set"] = "train"
+    hospital.save()
+    config(tmp_path, {"layout": "onehot"})
+    assert site_check(tmp_path, "--fix-splits").exit_code == 0
+    splits = pd.read_csv(tmp_path / "site.splits.csv", dtype=str)
+    assert splits["patient"].is_unique
+    assert dict(splits["split"].value_counts()) == {"train": 8, "test": 2, "valid": 2}
+
+
+def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
+    crossing(tmp_path)
+    (tmp_path / "site_fixed.yaml").write_text("site: mine\n")
+    result = site_check(tmp_path, "--fix-splits")
+    assert result.exit_code == 1
+    assert (tmp_path / "site_fixed.yaml").read_text() == "site: mine\n"
+
+
+def test_a_patient_who_is_not_in_the_file_of_splits_is_told_with_the_row(tmp_path: Path) -> None:
+    hospital = crossing(tmp_path)
+    assert site_check(tmp_path, "--fix-splits").exit_code == 0
+    hospital.rows[9]["MRN"] = "new"
+    hospital.save()
+    fixed = [*(tmp_path / "site_fixed.yaml").read_text().splitlines()]
+    assert fixed[0].startswith("# Written by")
+    result = CliRunner().invoke(
+        app, ["site", "check", str(tmp_path / "site_fixed.yaml"), "--data", str(tmp_path), "--no-images"]
+    )
+    assert result.exit_code == 1
+    assert f"labels.csv:{row_of(9)}: this row's patient is not in site.splits.csv" in result.output
+
+
+def test_a_file_of_splits_excludes_other_ways_to_split(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"excludes valid_fraction, official: false"):
+        config(tmp_path, {"layout": "onehot"}, splits={"official": False, "valid_fraction": 0.1, "file": "a.csv"})
