@@ -95,6 +95,8 @@ def look_at(job: Job) -> Facts:
     FileNotFoundError
         If there is none.
     """
+    import cv2
+
     path, inverted = Path(job[0]), job[1]
     try:
         grey = decode(path, inverted)
@@ -105,12 +107,13 @@ def look_at(job: Job) -> Facts:
     except OSError as error:
         return Facts(error=f"cannot be read ({error.strerror})")
     square = _PREPROCESS.apply(grey)
-    blank = float(square.std()) < _BLANK
+    mean, std = (float(value[0, 0]) for value in cv2.meanStdDev(square))
+    blank = std < _BLANK
     return Facts(
         **{**_header(path, whole=True), "width": grey.shape[1], "height": grey.shape[0]},
         blank=blank,
-        mean=float(square.mean()),
-        std=float(square.std()),
+        mean=mean,
+        std=std,
         digest=_digest(grey),
         hash=b"" if blank else perceptual_hash(square),
         histogram=np.bincount(square.reshape(-1) // (256 // BINS), minlength=BINS).astype(np.int32),
