@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +54,6 @@ def test_a_deflated_file_is_inflated_piece_by_piece_and_damage_is_told(tmp_path:
     path.write_bytes(path.read_bytes()[: 144 + length] + b"\xff" * 300)
     with pytest.raises(ImageError, match="cannot be inflated"):
         refuse_bomb(path, size)
-    assert zlib.ZLIB_VERSION
 
 
 @pytest.mark.parametrize(
@@ -80,7 +78,6 @@ def test_the_transfer_syntax_is_read_from_the_meta_information_alone(name: str, 
         "MR_small_jp2klossless.dcm",
         "MR_small_jpeg_ls_lossless.dcm",
         "JPEG-lossy.dcm",
-        "JPEG-LL.dcm",
         "SC_rgb_jpeg_dcmtk.dcm",
     ],
 )
