@@ -37,7 +37,7 @@ _SUFFIXES: Final = {
 _PHOTOMETRIC: Final = ("MONOCHROME1", "MONOCHROME2", "PALETTE COLOR", "RGB", "YBR_FULL", "YBR_FULL_422", "YBR_RCT")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Facts:
     """One image file.
 
@@ -96,6 +96,8 @@ def look_at(job: Job) -> Facts:
     FileNotFoundError
         If there is none.
     """
+    import cv2
+
     path, inverted = Path(job[0]), job[1]
     try:
         grey = decode(path, inverted)
@@ -106,12 +108,13 @@ def look_at(job: Job) -> Facts:
     except OSError as error:
         return Facts(error=f"cannot be read ({error.strerror})")
     square = _PREPROCESS.apply(grey)
-    blank = float(square.std()) < _BLANK
+    mean, std = (float(value[0, 0]) for value in cv2.meanStdDev(square))
+    blank = std < _BLANK
     return Facts(
         **{**_header(path, whole=True), "width": grey.shape[1], "height": grey.shape[0]},
         blank=blank,
-        mean=float(square.mean()),
-        std=float(square.std()),
+        mean=mean,
+        std=std,
         digest=_digest(grey),
         hash=b"" if blank else perceptual_hash(square),
         histogram=np.bincount(square.reshape(-1) // (256 // BINS), minlength=BINS).astype(np.int32),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chestfed.sites.rows import nearest
 from chestfed.sites.source import Source, csv_cells, row_numbers
 from chestfed.sites.table_files import FileFormat
 from chestfed.sites.xlsx import Workbook, XlsxError
@@ -77,7 +77,7 @@ def _has_columns(source: Source, path: Path, sheet: _Sheet, wanted: Sequence[str
                 return False
     # The names of the others are shown only if this is a header: it may be the first patient.
     for name in lacking:
-        hint = _nearest(name, names)
+        hint = nearest(name, names)
         others = f"; found: {', '.join(filter(None, names))}" if len(lacking) < len(wanted) else ""
         text = f"no column '{name}'{hint} among {len(names)}{others}"
         advice = "mend the names in the site's YAML; the first row of the file must be its header"
@@ -127,13 +127,6 @@ def _split(text: str, delimiter: str) -> list[str]:
         return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
     except csv.Error:
         return []
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    """A hint at the name that was meant; empty if none is near. Capitals do not matter."""
-    by_letters = {other.casefold(): other for other in names}
-    close = difflib.get_close_matches(name.casefold(), by_letters, n=1, cutoff=0.6)
-    return f" (the nearest is '{by_letters[close[0]]}')" if close else ""
 
 
 def _shown(delimiter: str) -> str:
@@ -208,7 +201,7 @@ def _open_xlsx(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
         with Workbook(path) as book:
             name = table.sheet or next(iter(book.sheets), "")
             if name not in book.sheets:
-                text = f"no sheet '{name}'{_nearest(name, book.sheets)} among {len(book.sheets)}"
+                text = f"no sheet '{name}'{nearest(name, book.sheets)} among {len(book.sheets)}"
                 source.problem("missing sheet", source.name(path), text, advice="set table.sheet in the site's YAML")
                 return None
             number, header = next(book.rows(name), (1, {}))

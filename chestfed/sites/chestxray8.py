@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.sites.findings import NEGATIVE, POSITIVE, UNLABELLED, ages, sexes
-from chestfed.sites.rows import join_rows, label_names, raw_rows, views
+from chestfed.sites.rows import join_rows, label_names, nearest, raw_rows, views
 from chestfed.sites.source import Source
 
 FINDINGS: Final = (
@@ -66,7 +66,8 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame) -> dict[str, np.n
     """Findings per disease of the `|`-joined words; a word that is not in the list is a problem."""
     codes, cells = pd.factorize(frame["Finding Labels"])
     words = [[word.strip() for word in str(cell).split("|")] for cell in cells]
-    unknown = [", ".join(f"'{word}'" for word in group if word not in FINDINGS) for group in words]
+    strange = [[word for word in group if word not in FINDINGS] for group in words]
+    unknown = [", ".join(f"'{word}'{nearest(word, FINDINGS)}" for word in group) for group in strange]
     contrary = ["No Finding" in group and len(set(group)) > 1 for group in words]
     rows = frame["row"].to_numpy()
     bad = np.array([*(bool(text) for text in unknown), False])[codes]

@@ -17,7 +17,7 @@ from chestfed.sites.config import SPLITS, SiteConfig
 from chestfed.sites.image_paths import Folders
 from chestfed.sites.partition import split_patients
 from chestfed.sites.rows import join_rows
-from chestfed.sites.source import Source
+from chestfed.sites.source import FORMULA, Source
 from chestfed.sites.splits_file import with_splits
 from chestfed.sites.table import (
     OUTSIDE,
@@ -115,7 +115,7 @@ def survey_site(
         raw = READERS[config.reader](source)
     if config.splits.file is not None:
         raw = with_splits(raw, Path(config.splits.file), source)
-    problems = [*source.problems, *check(raw, config)] or nothing_left(raw, config)
+    problems = _once([*source.problems, *check(raw, config)]) or nothing_left(raw, config)
     if problems and not keep_going:
         return Survey(raw, _table(raw.iloc[:0], source, config), (), source.has_images, tuple(problems))
     sound = sound_rows(raw)
@@ -129,6 +129,12 @@ def survey_site(
     kept = raw if sound.all() else raw[sound].reset_index(drop=True)
     files = tuple(kept["file"].astype("str"))
     return Survey(raw, _table(kept, source, config), files, source.has_images, tuple(problems))
+
+
+def _once(problems: list[Problem]) -> list[Problem]:
+    """Without the blank names of rows with a formula, which is no name."""
+    formulas = {(problem.file, problem.row) for problem in problems if problem.kind == FORMULA}
+    return [one for one in problems if one.kind != "blank name" or (one.file, one.row) not in formulas]
 
 
 def _as_read(config: SiteConfig) -> SiteConfig:

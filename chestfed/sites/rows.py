@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +70,10 @@ def label_names(source: Source, vocabulary: Collection[str]) -> list[str]:
                 advice="mend 'labels' in the site's YAML",
             )
     return [name for name in names if name in vocabulary]
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A hint at the name that was meant; empty if none is near. Capitals do not matter."""
+    by_letters = {other.casefold(): other for other in names}
+    close = difflib.get_close_matches(name.casefold(), by_letters, n=1, cutoff=0.6)
+    return f" (the nearest is '{by_letters[close[0]]}')" if close else ""

@@ -21,6 +21,8 @@ from chestfed.sites.config import SiteConfig
 from chestfed.sites.encodings import WrongEncoding, as_utf8
 
 _LARGEST = 1 << 31  # bytes of a label file
+#: The kind of problem of a cell that is a formula.
+FORMULA = "formula cell"
 _NULLS = ["", "nan", "NaN"]
 
 
@@ -161,7 +163,7 @@ class Source:
         for name in columns:
             bad = frame[name].str.startswith("=").fillna(False).to_numpy(dtype=bool)
             if bad.any():
-                self.bad_rows(path, "formula cell", bad, rows, f"'{name}' is a formula, or the error of one", advice)
+                self.bad_rows(path, FORMULA, bad, rows, f"'{name}' is a formula, or the error of one", advice)
                 frame[name] = frame[name].mask(bad, None)
 
     def _parse(

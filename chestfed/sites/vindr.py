@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE
-from chestfed.sites.rows import column_findings, join_rows, label_names, raw_rows
+from chestfed.sites.rows import column_findings, join_rows, label_names, nearest, raw_rows
 from chestfed.sites.source import Source
 from chestfed.sites.votes import RULES, agreed
 
@@ -124,7 +124,12 @@ def _boxes(source: Source, path: Path) -> pd.DataFrame | None:
     unknown = (~frame["class_name"].isin(known)).to_numpy()
     cells, advice = frame["class_name"], f"known findings: {', '.join(known)}"
     source.bad_rows(
-        path, "bad label value", unknown, rows, lambda place: f"unknown finding '{cells.iat[place]}'", advice
+        path,
+        "bad label value",
+        unknown,
+        rows,
+        lambda place: f"unknown finding '{cells.iat[place]}'{nearest(str(cells.iat[place]), known)}",
+        advice,
     )
     vote = frame.groupby(["image_id", "rad_id"], sort=False, dropna=False).ngroup().to_numpy()
     votes = frame[["image_id", "rad_id", "row"]].drop_duplicates(["image_id", "rad_id"]).reset_index(drop=True)

@@ -81,7 +81,7 @@ LAYOUTS = {
         "synthetic-vindr",
         (
             (_VINDR, "Cardiomegaly", "7", ("bad label value",)),
-            (_VINDR, "rad_id", FORMULA, ("formula cell", "blank name")),
+            (_VINDR, "rad_id", FORMULA, ("formula cell",)),
             (_VINDR, "image_id", "../../x", (OUTSIDE,)),
         ),
         _VINDR,
