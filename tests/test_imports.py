@@ -33,6 +33,7 @@ ALLOWED = {
     "engines": {"algorithms", "objectives", "models"},
     "tracking": set(),
     "samples": {"checkpoint"},
+    "testing": {"sites", "images", "models", "objectives"},
     "study": {
         "sites",
         "collections",

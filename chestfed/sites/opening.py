@@ -11,23 +11,15 @@ import pandas as pd
 
 from chestfed.config import expand_path
 from chestfed.errors import SiteError
-from chestfed.sites import chestxray8, chexpert, mimic_cxr, own_table, padchest, vindr
 from chestfed.sites.config import SPLITS, SiteConfig
 from chestfed.sites.partition import split_patients
+from chestfed.sites.reader import check_rows
+from chestfed.sites.registry import make_reader
 from chestfed.sites.source import Source
 from chestfed.sites.table import SiteTable, apply_policy, check, nothing_left, repeat_positives
 
 #: A folder with this file holds no patients, whatever its configuration says.
 SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"
-
-READERS: Final[dict[str, Callable[[Source], pd.DataFrame]]] = {
-    "chexpert": chexpert.read,
-    "chestxray8": chestxray8.read,
-    "padchest": padchest.read,
-    "mimic_cxr": mimic_cxr.read,
-    "vindr": vindr.read,
-    "table": own_table.read,
-}
 
 
 def open_site(
@@ -45,6 +37,8 @@ def open_site(
     ------
     SiteError
         All problems of the site in one report.
+    ChestfedError
+        If a reader of an own package returned something else than rows.
     """
     source = Source(config, expand_path(config.root, data_root), labels_file, progress=progress)
     if labels_file is None and not source.root.is_dir():
@@ -56,7 +50,8 @@ def open_site(
             "$CHESTFED_DATA",
         )
         raise SiteError(config.site, source.problems)
-    raw = READERS[config.reader](source)
+    raw = make_reader(config.reader, config.options).read(source)
+    check_rows(raw, config.reader, config.diseases, cells=not source.problems)
     problems = [*source.problems, *check(raw, config)] or nothing_left(raw, config)
     if problems:
         raise SiteError(config.site, problems)
