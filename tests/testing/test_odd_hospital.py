@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from PIL import Image
 
 from chestfed.errors import Problem, SiteError
 from chestfed.sites import load_site_config, open_site
-from chestfed.testing import check_site
+from chestfed.testing import CHECKS, check_site
 from tests.sites.own_tables import labels
 from tests.sites.small_sites import CONFIGS, column
 
@@ -106,3 +107,9 @@ def test_the_page_shows_the_example_as_it_is() -> None:
     assert len(module.splitlines()) < 120
     for shown in (module, (EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"), CONFIG.read_text(encoding="utf-8")):
         assert shown in page
+
+
+def test_the_page_lists_every_check_of_the_kit() -> None:
+    assert re.findall(r"^\| `([a-z ]+)` \|", PAGE.read_text(encoding="utf-8").split("## Check it")[1], re.M) == [
+        *CHECKS
+    ]

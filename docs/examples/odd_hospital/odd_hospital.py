@@ -3,10 +3,7 @@
     odd-hospital/archive/S-20240117-01/study.json  S-20240117-01-a.png  S-20240117-01-b.png
 
     {"study": "S-20240117-01", "patient": "OH-000123", "born": 1961, "year": 2024, "sex": "female",
-     "images": [
-       {"file": "S-20240117-01-a.png", "plane": "pa"},
-       {"file": "S-20240117-01-b.png", "plane": "lateral"}
-     ],
+     "images": [{"file": "S-20240117-01-a.png", "plane": "pa"}, {"file": "S-20240117-01-b.png", "plane": "lateral"}],
      "coding": {"heart": "3", "fluid": "0", "collapse": "?"}}
 
 The coding is a grade from 0 to 4 per sign; "?" is uncertain; a sign that was not looked at is not there. What grade
