@@ -19,7 +19,8 @@ from chestfed.samples import write_hospitals
 from chestfed.sites import SiteTable, load_site_config, open_site
 from chestfed.testing import CHECKS, ConformanceError, ConformanceReport, check_site, image_checks, table_checks
 from chestfed.testing.case import Case, raw_rows_of
-from tests.sites import test_chestxray8, test_chexpert, test_mimic_cxr, test_padchest, test_vindr
+from tests.sites import own_tables, test_chestxray8, test_chexpert, test_mimic_cxr, test_padchest, test_vindr
+from tests.sites.own_tables import COLUMNS, Row, onehot, save_dicom, save_rows
 from tests.sites.small_sites import CONFIGS, write_files
 from tests.testing.plain_site import write_reader, write_site
 
@@ -269,3 +270,58 @@ def test_a_large_site_is_not_copied(case: Case, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("chestfed.testing.case.MOST_FILES", 3)
     with pytest.raises(ChestfedError, match="too many to be copied"):
         case.copy()
+
+
+def own_rows(findings: tuple[str, ...] = ("",), **cells: str) -> list[Row]:
+    """Four images, each with a row per finding."""
+    return [
+        {**onehot(number, number % 2, 0, 1, 0, 0), "MRN": f"patient{number}", "Finding": finding, **cells}
+        for number in range(1, 5)
+        for finding in findings
+    ]
+
+
+TERMS = {"separator": "|", "no_finding": ["Normal"]}
+LAYOUTS: dict[str, tuple[dict[str, Any], list[Row], str]] = {
+    "xlsx": ({"layout": "onehot"}, own_rows(), "labels.xlsx"),
+    "parquet": ({"layout": "onehot"}, own_rows(), "labels.parquet"),
+    "csv.gz": ({"layout": "onehot"}, own_rows(), "labels.csv.gz"),
+    "long": (
+        {"layout": "long", "columns": {**COLUMNS, "finding": "Finding"}},
+        own_rows(("Edema", "Effusion")),
+        "labels.csv",
+    ),
+    "delimited": (
+        {"layout": "delimited", "columns": {**COLUMNS, "findings": "Finding"}, **TERMS},
+        own_rows(("Edema|Effusion",)),
+        "labels.tsv",
+    ),
+    "readers": (
+        {"layout": "readers", "columns": {**COLUMNS, "reader": "Finding"}},
+        own_rows(("R1", "R2")),
+        "labels.csv",
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_layouts_of_a_hospitals_own_table_conform(tmp_path: Path, layout: str) -> None:
+    table, rows, file = LAYOUTS[layout]
+    save_rows(tmp_path / "site" / file, rows)
+    own_tables.config(tmp_path, table, file)
+    for number in range(1, 5):
+        draw(tmp_path / f"site/{number}.png", number)
+    check_site(tmp_path / "site.yaml", tmp_path, skip=["elsewhere", "training"])
+
+
+def test_labels_in_dicom_headers_conform(tmp_path: Path) -> None:
+    columns = {"patient": "PatientID", "study": "StudyInstanceUID", "findings": "ImageComments"}
+    table = {"layout": "dicom", "columns": columns, **TERMS}
+    for number in range(3):
+        path = tmp_path / f"site/{number}.dcm"
+        pixels = np.random.default_rng(number).integers(0, 4000, (32, 32)).astype("<u2").tobytes()
+        about = {"PatientID": f"patient{number}", "StudyInstanceUID": f"1.2.{number}", "ImageComments": "Edema"}
+        save_dicom(path, Rows=32, Columns=32, PixelData=pixels, **about)
+    own_tables.config(tmp_path, table, label_files={"images": ["*.dcm"]})
+    report = check_site(tmp_path / "site.yaml", tmp_path, skip=["elsewhere", "training"])
+    assert ("missing columns", "no label file has a header of columns") in report.not_checked
