@@ -226,7 +226,7 @@ class Pipeline(StrictModel):
             available = sum(entry.clients for entry in self.sites)
             everything = list(range(1, available + 1))
         if self.held_out is not None:
-            self._can_hold_out()
+            self._can_hold_out(available)
             everything = [available]
         if not self.k:
             object.__setattr__(self, "k", everything)  # frozen for everybody else
@@ -244,13 +244,13 @@ class Pipeline(StrictModel):
             )
         return self
 
-    def _can_hold_out(self) -> None:
+    def _can_hold_out(self, clients: int) -> None:
         if len(self.sites) < 2:
             raise ValueError("held_out needs two sites at least: one to train on, one to evaluate on")
         if self.comparison is not None:
             raise ValueError("held_out and comparison exclude each other")
-        if len(self.k) > 1:
-            raise ValueError("with held_out all other sites train: leave k out")
+        if self.k not in ([], [clients]):
+            raise ValueError("with held_out all other sites train: leave k out, or set k: []")
 
     @property
     def tasks(self) -> tuple[str, ...]:

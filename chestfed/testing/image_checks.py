@@ -42,7 +42,7 @@ def images(case: Case) -> Iterator[str]:
 
 def damaged_images(case: Case) -> Iterator[str]:
     """An image that is absent, empty, cut short or no image is refused, naming its file or its row."""
-    name, row = str(case.table.frame["image"].iat[0]), int(case.table.frame["row"].iat[0])
+    name, row = str(case.table.frame["image"].iat[0]), int(case.table.frame["row"].to_numpy()[0])
     original = (case.table.root / name).read_bytes()
     is_label_file = any((case.table.root / name).match(p) for names in case.config.label_files.values() for p in names)
     damages = {"absent": None, "empty": b"", "cut short": original[: len(original) // 2], "no image": b"no image" * 99}

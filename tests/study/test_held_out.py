@@ -225,6 +225,7 @@ def test_a_disease_that_the_held_out_site_or_no_other_labels_has_no_auc_and_a_re
         (["held_out.sites=[]"], "names each site once, or says all"),
         (["held_out.sites=[vindr,vindr]"], "names each site once, or says all"),
         (["k=[1,2]"], "with held_out all other sites train"),
+        (["k=[2]"], "with held_out all other sites train"),
         (["comparison={algorithms: [codasca]}"], "held_out and comparison exclude each other"),
     ],
 )
