@@ -47,6 +47,7 @@ ALLOWED = {
     "engines": {"algorithms", "objectives", "models"},
     "tracking": set(),
     "samples": {"checkpoint"},
+    "testing": {"sites", "images", "models", "objectives"},
     "study": {
         "inspection",
         "sites",

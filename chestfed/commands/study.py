@@ -47,6 +47,26 @@ def run_command(
 ) -> None:
     """Plan or run a study, or one per algorithm, window and seed, and print its table."""
     pipeline = load_pipeline(pipeline_file, overrides)
+    if pipeline.held_out is not None:
+        from chestfed.commands.held_out import run_held_out
+
+        if algorithms or windows or seeds is not None:
+            raise ConfigError(
+                "--algorithms, --windows and --seeds compare; a pipeline with held_out runs once per site"
+            )
+        run_held_out(
+            console,
+            pipeline,
+            pipeline_file,
+            data,
+            out,
+            cache,
+            dry_run=dry_run,
+            skip_unreadable=skip_unreadable,
+            tracking_uri=tracking_uri,
+            tracking=tracking,
+        )
+        return
     wanted = pipeline.comparison
     if wanted is not None:
         algorithms, windows, seeds = algorithms or wanted.algorithms, windows or wanted.windows, seeds or wanted.seeds
@@ -120,7 +140,7 @@ def _load(
 def _contents(console: Console, pipeline: Pipeline, pipeline_file: Path, data_root: Path | None) -> Contents:
     if pipeline.collection is not None or data_root is None:
         return contents_of_data(load_collection(pipeline, data_root))
-    with _hospitals_to_look_at(console, pipeline, data_root) as root:
+    with hospitals_to_look_at(console, pipeline, data_root) as root:
         return contents_of_tables(open_tables(pipeline, pipeline_file, root))
 
 
@@ -163,7 +183,7 @@ def write_samples(console: Console, folder: Path, seed: int, size: str, bars: Ba
 
 
 @contextmanager
-def _hospitals_to_look_at(console: Console, pipeline: Pipeline, data_root: Path) -> Iterator[Path]:
+def hospitals_to_look_at(console: Console, pipeline: Pipeline, data_root: Path) -> Iterator[Path]:
     """The data root; or, if synthetic hospitals are still to be written there, a temporary folder that has them."""
     from chestfed.samples import is_complete
 

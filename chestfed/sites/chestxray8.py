@@ -98,6 +98,9 @@ def _splits(source: Source, path: Path, frame: pd.DataFrame) -> pd.Series:
     for role in lists.keys() - files.keys():
         source.find(role)  # one list without the other: reports what is missing
     members = {role: set(source.lines(file)) for role, file in files.items()}
+    for role, file in files.items():
+        if not any(members[role]):
+            source.problem("empty file", source.name(file), "names no image", advice="download the file again")
     train = frame["Image Index"].isin(members.get("train_val_list", set())).to_numpy()
     test = frame["Image Index"].isin(members.get("test_list", set())).to_numpy()
     rows = frame["row"].to_numpy()

@@ -11,6 +11,8 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from chestfed.config import StrictModel, expand_path, load_config
 from chestfed.diseases import DISEASES, TITLES
+from chestfed.errors import ConfigError
+from chestfed.sites.registry import BUILT_IN, check_name, make_reader
 from chestfed.sites.table_config import TableFormat
 from chestfed.sites.table_files import Column
 from chestfed.sites.terms import normal
@@ -18,8 +20,6 @@ from chestfed.sites.vocabulary import SPLITS, VIEWS, View
 
 __all__ = ["SPLITS", "VIEWS", "SiteConfig", "Splits", "check_diseases", "load_site_config"]
 
-#: `table` reads what a `table` block describes; the others are the distributions of one set each.
-Reader = Literal["table", "chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"]
 Uncertain = Literal["positive", "negative", "missing"]
 Blank = Literal["negative", "missing"]
 
@@ -80,7 +80,10 @@ class SiteConfig(StrictModel):
 
     site: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", description="short name, used in tables and paths")
     title: str = Field(min_length=1, description="name in tables and plots")
-    reader: Reader = Field(description="the format of the distribution")
+    reader: str = Field(description="the format of the distribution: one of chestfed's readers, or of an own package")
+    options: dict[str, Any] = Field(
+        {}, validate_default=True, description="what a reader of an own package wants to know; checked by it"
+    )
     root: str = Field(min_length=1, description="the site's folder, relative to the data root; $VARIABLES and ~ work")
     synthetic: bool = Field(False, description="true: no patients, and every result says so")
     label_files: dict[str, list[str]] = Field(
@@ -117,6 +120,26 @@ class SiteConfig(StrictModel):
     licence: str = Field("", description="terms of use, for the docs")
     source: str = Field("", description="where the files come from, for the docs")
     citation: str = Field("", description="what to cite, for the docs")
+
+    @field_validator("reader")
+    @classmethod
+    def _reader_is_there(cls, value: str) -> str:
+        try:
+            check_name(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    @field_validator("options")
+    @classmethod
+    def _reader_takes_the_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        reader = info.data.get("reader")
+        if reader is not None and (value or reader not in BUILT_IN):
+            try:
+                make_reader(reader, value)
+            except ConfigError as error:
+                raise ValueError(str(error)) from None
+        return value
 
     @field_validator("diseases")
     @classmethod

@@ -12,10 +12,11 @@ import pandas as pd
 
 from chestfed.config import expand_path
 from chestfed.errors import Problem, SiteError
-from chestfed.sites import chestxray8, chexpert, mimic_cxr, own_table, padchest, vindr
 from chestfed.sites.config import SPLITS, SiteConfig
 from chestfed.sites.image_paths import Folders
 from chestfed.sites.partition import split_patients
+from chestfed.sites.reader import check_rows
+from chestfed.sites.registry import make_reader
 from chestfed.sites.rows import join_rows
 from chestfed.sites.source import FORMULA, Source
 from chestfed.sites.splits_file import with_splits
@@ -33,15 +34,6 @@ from chestfed.sites.table import (
 #: A folder with this file holds no patients, whatever its configuration says.
 SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"
 
-READERS: Final[dict[str, Callable[[Source], pd.DataFrame]]] = {
-    "chexpert": chexpert.read,
-    "chestxray8": chestxray8.read,
-    "padchest": padchest.read,
-    "mimic_cxr": mimic_cxr.read,
-    "vindr": vindr.read,
-    "table": own_table.read,
-}
-
 
 def open_site(
     config: SiteConfig,
@@ -58,6 +50,8 @@ def open_site(
     ------
     SiteError
         All problems of the site in one report.
+    ChestfedError
+        If a reader of an own package returned something else than rows.
     """
     survey = survey_site(config, data_root, labels_file, progress, keep_going=False)
     if survey.problems:
@@ -112,7 +106,8 @@ def survey_site(
         )
         raw = join_rows([], source)
     else:
-        raw = READERS[config.reader](source)
+        raw = make_reader(config.reader, config.options).read(source)
+        check_rows(raw, config.reader, config.diseases, cells=not source.problems)
     if config.splits.file is not None:
         raw = with_splits(raw, Path(config.splits.file), source)
     problems = _once([*source.problems, *check(raw, config)]) or nothing_left(raw, config)

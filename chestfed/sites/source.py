@@ -86,6 +86,19 @@ class Source:
             )
         return None
 
+    def find_all(self, role: str) -> list[Path]:
+        """All files that match any pattern of a role, sorted by path; empty, with a problem, if none does."""
+        patterns = self.config.label_files.get(role, [])
+        found = sorted({path for pattern in patterns for path in self._matches(pattern)})
+        if not found:
+            self.problem(
+                "missing file",
+                patterns[0] if patterns else role,
+                f"no {role} files in {self.folder}; looked for {', '.join(patterns) or 'nothing'} (also as .gz)",
+                advice=f"point the site's root at the folder that holds them, or mend label_files.{role} of its YAML",
+            )
+        return found
+
     def read(self, path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> pd.DataFrame | None:
         """The named columns of a CSV as strings (blank is missing), and `row`, the line in the file.
 

@@ -139,7 +139,10 @@ class TestSet:
 
 @dataclass(frozen=True)
 class StudyData:
-    """Clients in the order of addition, the target's test set, and what was left out; `digests` are keyed."""
+    """Clients in the order of addition, the test set, and what was left out; `digests` are keyed.
+
+    `held_out` is the site that the test set is of, if no client is of that site.
+    """
 
     clients: tuple[ClientData, ...]
     test: TestSet
@@ -147,6 +150,7 @@ class StudyData:
     synthetic: bool
     quarantined: dict[str, list[Problem]]
     digests: dict[str, str]
+    held_out: str | None = None
 
 
 def resolve_data_root(pipeline: Pipeline, override: Path | None) -> Path:
@@ -184,25 +188,13 @@ def open_tables(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> Sit
     clients: list[tuple[str, SiteTable]] = []
     tests: list[SiteTable] = []
     for position, entry in enumerate(pipeline.sites):
-        config = load_site_config(pipeline_file.parent / entry.config)
-        if entry.root is not None:
-            config = config.model_copy(update={"root": entry.root})
-        table = open_site(config, data_root)
+        table = open_entry(entry, pipeline_file, data_root)
         whole.append(table)
         training, test = _training_and_test(table, entry, pipeline, target=position == 0)
         if test is not None:
             tests.append(test)
-        if entry.clients == 1:
-            clients.append((table.name, training))
-        else:
-            parts = cut_into_clients(training, entry.clients, pipeline.seed)
-            clients += [(f"{table.name}-{number}", part) for number, part in enumerate(parts, start=1)]
-    empty = [name for name, part in clients if len(part.frame) == 0]
-    if empty:
-        raise ConfigError(f"no training image at: {', '.join(empty)}")
-    names = [name for name, _ in clients]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"two sites have the same name: {', '.join(names)}. Change 'site' in one of their YAMLs.")
+        clients += clients_of(table.name, training, entry, pipeline)
+    check_clients(clients)
     lacking = [disease for disease in pipeline.diseases if disease not in whole[0].diseases]
     if lacking:
         raise ConfigError(
@@ -213,20 +205,61 @@ def open_tables(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> Sit
     return SiteTables(tuple(whole), tuple(about), tuple(test.about(pipeline.diseases) for test in tests))
 
 
+def open_entry(entry: SiteEntry, pipeline_file: Path, data_root: Path) -> SiteTable:
+    """The table of one of the pipeline's sites.
+
+    Raises
+    ------
+    SiteError
+        All problems of the site's table in one report.
+    """
+    config = load_site_config(pipeline_file.parent / entry.config)
+    if entry.root is not None:
+        config = config.model_copy(update={"root": entry.root})
+    return open_site(config, data_root)
+
+
+def clients_of(name: str, training: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> list[tuple[str, SiteTable]]:
+    """The clients that a site's training rows are cut into, by name."""
+    if entry.clients == 1:
+        return [(name, training)]
+    parts = cut_into_clients(training, entry.clients, pipeline.seed)
+    return [(f"{name}-{number}", part) for number, part in enumerate(parts, start=1)]
+
+
+def check_clients(clients: Sequence[tuple[str, SiteTable]]) -> None:
+    """Check that every client has images and a name of its own.
+
+    Raises
+    ------
+    ConfigError
+        If not.
+    """
+    empty = [name for name, part in clients if len(part.frame) == 0]
+    if empty:
+        raise ConfigError(f"no training image at: {', '.join(empty)}")
+    names = [name for name, _ in clients]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two sites have the same name: {', '.join(names)}. Change 'site' in one of their YAMLs.")
+
+
+def training_and_test(table: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> tuple[SiteTable, SiteTable]:
+    """A site's training rows, and its rows of the evaluated split and views, which may be none."""
+    training, test = table.select(split="train"), table.select(split=pipeline.evaluation.split)
+    if entry.test_fraction is not None:
+        training, test = hold_out(training, entry.test_fraction, pipeline.seed)
+    if entry.validation_fraction is not None:
+        training, _ = hold_out(training, entry.validation_fraction, pipeline.seed, "validation")
+    return training, test.select(views=views_of(pipeline.evaluation.protocol))
+
+
 def _training_and_test(
     table: SiteTable, entry: SiteEntry, pipeline: Pipeline, *, target: bool
 ) -> tuple[SiteTable, SiteTable | None]:
     """A site's training rows, and its rows of the test set, if it has a part in it."""
-    training, test = table.select(split="train"), None
-    if entry.test_fraction is not None:
-        training, test = hold_out(training, entry.test_fraction, pipeline.seed)
-    elif target:
-        test = table.select(split=pipeline.evaluation.split)
-    if entry.validation_fraction is not None:
-        training, _ = hold_out(training, entry.validation_fraction, pipeline.seed, "validation")
-    if test is None:
+    training, test = training_and_test(table, entry, pipeline)
+    if entry.test_fraction is None and not target:
         return training, None
-    test = test.select(views=views_of(pipeline.evaluation.protocol))
     if len(test.frame) == 0:
         raise ConfigError(
             f"site '{table.name}' has no image for evaluation.split: {pipeline.evaluation.split} with protocol "
@@ -269,14 +302,15 @@ def load_images(
     for name, table in tables.clients:
         repeats = table.frame["repeats"].to_numpy()
         clients.append(ClientData(name, cached(table), table.labels(), repeats))
-    tests = [_test_of(table, cached, key) for table in tables.tests]
+    tests = [test_of(table, cached, key) for table in tables.tests]
     test = tests[0] if len(tests) == 1 else _all_of(tests)
     digests = {client.name: digest_of(key, client.images.digests, client.labels, client.repeats) for client in clients}
     digests["test set"] = digest_of(key, test.images.digests, test.labels, test.patients)
     return StudyData(tuple(clients), test, test.diseases, synthetic, quarantined, digests)
 
 
-def _test_of(table: SiteTable, cached: Callable[[SiteTable], CachedImages], key: SiteKey) -> TestSet:
+def test_of(table: SiteTable, cached: Callable[[SiteTable], CachedImages], key: SiteKey) -> TestSet:
+    """The readable images of a table that are to be scored; `cached` gives a table's images."""
     images = cached(table)
     readable = images.records >= 0
     if not readable.all():  # quarantined and counted already; the test set is what can be scored

@@ -70,6 +70,26 @@ class CollectionEntry(StrictModel):
     task: str = Field("positive", pattern=r"^[a-z][a-z0-9_]*$", description="what the task is called in tables")
 
 
+class HeldOut(StrictModel):
+    """Train on all sites but one and evaluate on that one, for each in turn: what a new hospital would get."""
+
+    sites: list[str] | Literal["all"] = Field(
+        "all", description="`site` names of those that are held out in turn; all: every site, further ones included"
+    )
+    images: Literal["all", "train", "valid", "test"] = Field(
+        "all",
+        description="which of its images are scored, of the views of `evaluation.protocol`; all: nothing of the site "
+        "has been trained on, so every split may be scored",
+    )
+
+    @field_validator("sites")
+    @classmethod
+    def _names_each_once(cls, value: list[str] | str) -> list[str] | str:
+        if not value or (len(set(value)) < len(value) and isinstance(value, list)):
+            raise ValueError("names each site once, or says all")
+        return value
+
+
 class Published(StrictModel):
     """What the paper printed, to stand beside our number."""
 
@@ -178,6 +198,9 @@ class Pipeline(StrictModel):
         description="keys of `federated` that hold for one algorithm: its own step size, say. They come before those "
         "under `federated`, and after `--set federated.KEY`",
     )
+    held_out: HeldOut | None = Field(
+        None, description="hold each site out in turn; `k` then is the number of clients of all the others"
+    )
     comparison: Comparison | None = Field(None, description="compare these algorithms, unless told otherwise")
     published: Published | None = Field(None, description="the paper's figures, to stand beside ours")
     evaluation: Evaluation = Evaluation()
@@ -202,6 +225,9 @@ class Pipeline(StrictModel):
         else:
             available = sum(entry.clients for entry in self.sites)
             everything = list(range(1, available + 1))
+        if self.held_out is not None:
+            self._can_hold_out(available)
+            everything = [available]
         if not self.k:
             object.__setattr__(self, "k", everything)  # frozen for everybody else
         if not all(1 <= k <= available for k in self.k) or self.k != sorted(set(self.k)):
@@ -217,6 +243,14 @@ class Pipeline(StrictModel):
                 "with test_fraction the held-out patients are the 'test' split: set evaluation.split: test"
             )
         return self
+
+    def _can_hold_out(self, clients: int) -> None:
+        if len(self.sites) < 2:
+            raise ValueError("held_out needs two sites at least: one to train on, one to evaluate on")
+        if self.comparison is not None:
+            raise ValueError("held_out and comparison exclude each other")
+        if self.k not in ([], [clients]):
+            raise ValueError("with held_out all other sites train: leave k out, or set k: []")
 
     @property
     def tasks(self) -> tuple[str, ...]:

@@ -213,10 +213,10 @@ def render(plan: StudyPlan, pipeline: Pipeline, machine: Machine) -> RenderableT
         "",
         "",
         "",
-        _duration(contents.decode_seconds),
+        duration(contents.decode_seconds),
     )
     images_1 = plan.pretrain_steps * pipeline.pretrain.batch_size
-    work.add_row("stage 1", "1", f"{plan.pretrain_steps:,}", f"{images_1:,}", "", "", "", _duration(stage_1))
+    work.add_row("stage 1", "1", f"{plan.pretrain_steps:,}", f"{images_1:,}", "", "", "", duration(stage_1))
     total = contents.decode_seconds + stage_1
     evaluations = -(-plan.rounds // (pipeline.evaluation.every * settings.rounds_per_window)) * plan.evaluation_seconds
     for k in pipeline.k:
@@ -231,12 +231,12 @@ def render(plan: StudyPlan, pipeline: Pipeline, machine: Machine) -> RenderableT
             f"{plan.rounds:,}",
             _size(plan.rounds * k * up),
             _size(plan.rounds * k * down),
-            _duration(seconds),
+            duration(seconds),
         )
     facts = (
         f"{pipeline.model.title}, {plan.parameters:,} parameters, on {machine.name}. {settings.algorithm}, window "
         f"{settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds. In all about "
-        f"{_duration(total)}, from {_TIMED_STEPS} timed steps; start-up and MLflow come on top. Nothing was written."
+        f"{duration(total)}, from {_TIMED_STEPS} timed steps; start-up and MLflow come on top. Nothing was written."
     )
     return Group(counts, work, Text(facts))
 
@@ -286,7 +286,8 @@ def _size(count: int) -> str:
     return f"{value:.1f} TB"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, for people."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = seconds / 60

@@ -146,7 +146,7 @@ def run_study(
         pretrained: Pretrained | None = None
         try:
             for k in pipeline.k:
-                row = _finished_row(folder / f"k{k}")
+                row = finished_row(folder / f"k{k}")
                 reused = row is not None
                 if row is None:
                     if pretrained is None:
@@ -248,11 +248,11 @@ def _stage_2(
         pipeline.evaluation.resamples,
     )
     _write_model(own, pipeline, trained, data)
-    _write_predictions(own / "predictions.parquet", trained.scores, data)
+    write_predictions(own / "predictions.parquet", trained.scores, data)
     rounds = "".join(json.dumps(entry) + "\n" for entry in trained.history)
     write_text(own / "rounds.jsonl", rounds)
     write_json(own / "time.json", {"seconds": time.monotonic() - started, "resumed": resumed, "on": machine.name})
-    write_json(own / "result.json", _row_to_plain(row))  # last: its presence says that this K is finished
+    write_json(own / "result.json", row_to_plain(row))  # last: its presence says that this K is finished
     tracker.log_metrics(
         run, {**_metrics("final_auc", row), "seconds": time.monotonic() - started}, step=len(trained.history)
     )
@@ -267,13 +267,12 @@ def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> table
         pipeline.model.name in ("densenet121", "densenet161")
         and data.clients[0].name == "chexpert"
         and not data.synthetic
+        and data.held_out is None
     )
     return tables.StudyTable(
         title=pipeline.title,
         model=pipeline.model.title,
-        protocol=(
-            f"{pipeline.evaluation.protocol}, {pipeline.evaluation.split} split" if pipeline.sites else "test images"
-        ),
+        protocol=_protocol(pipeline, data),
         images=len(data.test.labels),
         patients=int(data.test.patients.max()) + 1,
         synthetic=data.synthetic,
@@ -281,6 +280,16 @@ def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> table
         paper=tables.paper_table(pipeline.model.name) if is_paper else None,
         published=_published(pipeline),
     )
+
+
+def _protocol(pipeline: Pipeline, data: StudyData) -> str:
+    """Which images are scored."""
+    if not pipeline.sites:
+        return "test images"
+    if data.held_out is not None and pipeline.held_out is not None:
+        images = "all images" if pipeline.held_out.images == "all" else f"{pipeline.held_out.images} split"
+        return f"{pipeline.evaluation.protocol}, {images} of {data.held_out}, on which nothing was trained"
+    return f"{pipeline.evaluation.protocol}, {pipeline.evaluation.split} split"
 
 
 def _published(pipeline: Pipeline) -> tables.PublishedRow | None:
@@ -344,7 +353,7 @@ def _write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: Study
     save_checkpoint(folder / MODEL_FILE, network.module.state_dict(), values)
 
 
-def _write_predictions(path: Path, scores: np.ndarray, data: StudyData) -> None:
+def write_predictions(path: Path, scores: np.ndarray, data: StudyData) -> None:
     """Scores and labels of the test set; images and patients by their keyed names."""
     import pandas as pd
 
@@ -358,7 +367,8 @@ def _write_predictions(path: Path, scores: np.ndarray, data: StudyData) -> None:
     write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
 
 
-def _row_to_plain(row: tables.Row) -> dict[str, Any]:
+def row_to_plain(row: tables.Row) -> dict[str, Any]:
+    """A result as plain data, the inverse of `finished_row`."""
     return {
         "k": row.k,
         "clients": list(row.clients),
@@ -368,7 +378,8 @@ def _row_to_plain(row: tables.Row) -> dict[str, Any]:
     }
 
 
-def _finished_row(folder: Path) -> tables.Row | None:
+def finished_row(folder: Path) -> tables.Row | None:
+    """The result that `result.json` in a folder holds; None if there is none yet."""
     plain = _read_json(folder / "result.json")
     if not plain:
         return None
@@ -400,6 +411,7 @@ def _tags(data: StudyData, **more: str) -> dict[str, str]:
     return {
         "synthetic": str(data.synthetic).lower(),
         "data": "synthetic" if data.synthetic else "real",
+        **({"held_out": data.held_out} if data.held_out else {}),
         **more,
     }
 

@@ -167,3 +167,10 @@ def test_a_disease_that_a_site_does_not_label_is_missing_and_not_negative(tmp_pa
     assert np.isnan(labels[:, 0]).all()
     assert labels[:, 1].tolist() == [0, 0, 1]
     assert np.isnan(table.positive_ratios()[0])
+
+
+@pytest.mark.parametrize("blank", ["train_val_list.txt", "test_list.txt"])
+def test_a_list_that_names_no_image_is_refused_by_its_name(tmp_path: Path, blank: str) -> None:
+    lists = {"train_val_list.txt": f"{A}\n{B}\n", "test_list.txt": f"{C}\n", blank: "\n"}
+    found = problems_of(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE, **lists})
+    assert (blank, "names no image") in [(problem.file, problem.message) for problem in found]

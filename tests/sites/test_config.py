@@ -63,7 +63,7 @@ def test_one_word_stands_for_all_diseases() -> None:
         ("upsample.edema=-1", "greater than or equal to 0"),
         ("views=[front]", "'pa', 'ap', 'frontal', 'lateral', 'other' or 'unknown'"),
         ("views=[]", "keeps nothing"),
-        ("reader=nih", "'chexpert', 'chestxray8', 'padchest', 'mimic_cxr' or 'vindr'"),
+        ("reader=nih", "unknown reader 'nih'. There are: table, chexpert, chestxray8, padchest, mimic_cxr, vindr"),
         ("label_files.train=[../train.csv]", "'../train.csv' leaves the site's root"),
         ("label_files.train=[/train.csv]", "'/train.csv' leaves the site's root"),
         ("splits={valid_fraction: 0.5, test_fraction: 0.5}", "leave nothing to train on"),

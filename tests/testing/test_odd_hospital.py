@@ -1,0 +1,115 @@
+"""The worked example of docs/own_reader.md: installed by pip, read, and checked by the kit."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from chestfed.errors import Problem, SiteError
+from chestfed.sites import load_site_config, open_site
+from chestfed.testing import CHECKS, check_site
+from tests.sites.own_tables import labels
+from tests.sites.small_sites import CONFIGS, column
+
+EXAMPLE = CONFIGS.parent / "docs" / "examples" / "odd_hospital"
+CONFIG = EXAMPLE / "odd_hospital.yaml"
+PAGE = CONFIGS.parent / "docs" / "own_reader.md"
+#: Patient, planes of the images, and the coding, per study.
+STUDIES = {
+    "S-20240117-01": ("OH-000123", ("pa", "lateral"), {"heart": "3", "fluid": "0", "collapse": "?"}),
+    "S-20240118-02": ("OH-000124", ("ap",), {"heart": "1", "fluid": "2"}),
+    "S-20240119-03": ("OH-000123", ("pa",), {}),
+    "S-20240120-04": ("OH-000125", ("pa",), {"heart": "2", "fluid": "0", "collapse": "4", "water": "1"}),
+}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pip put the package: what the page's command does, without the network."""
+    target = tmp_path_factory.mktemp("site-packages")
+    offline = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "install", *offline, "--target", str(target), str(EXAMPLE)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return target
+
+
+@pytest.fixture
+def hospital(tmp_path: Path, installed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The data root."""
+    generator = np.random.default_rng(1)
+    for study, (patient, planes, coding) in STUDIES.items():
+        folder = tmp_path / "odd-hospital" / "archive" / study
+        folder.mkdir(parents=True)
+        files = [f"{study}-{letter}.png" for letter in "ab"[: len(planes)]]
+        for file in files:
+            Image.fromarray(generator.integers(0, 255, (40, 32), dtype=np.uint8)).save(folder / file)
+        images = [{"file": file, "plane": plane} for file, plane in zip(files, planes, strict=True)]
+        about = {"study": study, "patient": patient, "born": 1961, "year": 2024, "sex": "female", "images": images}
+        (folder / "study.json").write_text(json.dumps({**about, "coding": coding}, indent=1), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(installed))
+    yield tmp_path
+    sys.modules.pop("odd_hospital", None)
+
+
+def test_its_studies_become_rows(hospital: Path) -> None:
+    table = open_site(load_site_config(CONFIG), hospital)
+    n = None
+    assert column(table, "patient") == ["OH-000123", "OH-000124", "OH-000123", "OH-000125"]
+    assert column(table, "view") == ["pa", "ap", "pa", "pa"]
+    assert column(table, "age") == [63.0] * 4
+    assert labels(table) == [[1, n, 0], [0, n, 1], [n, n, n], [1, 1, 0]]
+
+
+def test_its_option_moves_the_border_of_the_grades(hospital: Path) -> None:
+    table = open_site(load_site_config(CONFIG, ["options.positive_from=3"]), hospital)
+    assert column(table, "cardiomegaly") == [1.0, 0.0, None, 0.0]
+
+
+def test_it_conforms(hospital: Path) -> None:
+    report = check_site(CONFIG, hospital)
+    assert {check for check, _ in report.not_checked} == {"shuffled rows", "missing columns"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ('"heart": "3"', '"heart": "many"', "bad label value"),
+        ('"heart": "3"', '"hart": "3"', "bad label value"),
+        ('"plane": "pa"', '"plane": "upside down"', "unknown view"),
+        ('"born": 1961', '"borne": 1961', "malformed study"),
+        ('"born": 1961,', '"born": 1961', "unreadable file"),
+        ("S-20240117-01-b.png", "S-20240117-01-a.png", "duplicate image"),
+        ("S-20240117-01-b.png", "../../../x.png", "path outside the root"),
+    ],
+)
+def test_a_defect_of_a_study_is_named_with_its_file(hospital: Path, old: str, new: str, kind: str) -> None:
+    path = hospital / "odd-hospital/archive/S-20240117-01/study.json"
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(SiteError) as caught:
+        open_site(load_site_config(CONFIG), hospital)
+    problems: list[Problem] = caught.value.problems
+    assert [(problem.kind, problem.file) for problem in problems] == [(kind, "archive/S-20240117-01/study.json")]
+
+
+def test_the_page_shows_the_example_as_it_is() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    module = (EXAMPLE / "odd_hospital.py").read_text(encoding="utf-8")
+    assert len(module.splitlines()) < 120
+    for shown in (module, (EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"), CONFIG.read_text(encoding="utf-8")):
+        assert shown in page
+
+
+def test_the_page_lists_every_check_of_the_kit() -> None:
+    assert re.findall(r"^\| `([a-z ]+)` \|", PAGE.read_text(encoding="utf-8").split("## Check it")[1], re.M) == [
+        *CHECKS
+    ]
