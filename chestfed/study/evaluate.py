@@ -49,7 +49,8 @@ class Evaluation:
     Attributes
     ----------
     predictions
-        One row per unit: `image` (a digest), `patient`, and score and label of each disease.
+        One row per unit: `image` (a digest), `patient`, score and label of each disease, and its subgroups, such as
+        `group_sex`.
     images, left_out
         Images scored, and unreadable ones that were not.
     notes
@@ -163,6 +164,8 @@ def evaluate_model(
     for j, disease in enumerate(diseases):
         predictions[f"score_{disease}"] = unit.scores[:, j]
         predictions[f"label_{disease}"] = unit.labels[:, j]
+    for name, values in columns.items():  # so that the subgroups can be recomputed; bands of age, never an age
+        predictions[f"group_{name}"] = pd.Series(np.asarray(values, dtype=object), dtype="str")
     synthetic = table.synthetic or bool(scorer.synthetic)
     predictions.attrs = {"synthetic": synthetic, "protocol": protocol, "split": split, "model": scorer.digest}
     notes = _notes(scorer, table, scores, found - len(frame))
