@@ -103,9 +103,15 @@ def evaluate_model(
     resamples: int = 2000,
     batch_size: int = 64,
     skip_unreadable: bool = False,
+    check: Callable[[Sequence[bytes], pd.Series], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Score a split of a site and summarise it.
+
+    Parameters
+    ----------
+    check
+        Called with the digests and views of the images before they are scored; may refuse them.
 
     Raises
     ------
@@ -128,7 +134,10 @@ def evaluate_model(
     if found == 0:
         there = table.frame["split"].value_counts()
         counts = ", ".join(f"{name} ({count})" for name, count in there.items() if count)
-        raise ConfigError(f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}")
+        raise ConfigError(
+            f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}. Those that the "
+            "model's own study held out of it: --split held-out"
+        )
     images = fill_cache(chosen, cache, scorer.preprocess, skip_unreadable=skip_unreadable, progress=progress)
     readable = images.records >= 0
     if not readable.any():
@@ -138,6 +147,8 @@ def evaluate_model(
         images = fill_cache(chosen, cache, scorer.preprocess, skip_unreadable=True)
 
     frame = chosen.frame
+    if check is not None:
+        check(images.digests, frame["view"])
     scores = score_images(scorer, images, batch_size, machine)
     patients = _running_numbers(frame["patient"].to_numpy(dtype=str))
     studies = _running_numbers(frame["study"].to_numpy(dtype=str), patients)
@@ -168,7 +179,7 @@ def evaluate_model(
         predictions[f"group_{name}"] = pd.Series(np.asarray(values, dtype=object), dtype="str")
     synthetic = table.synthetic or bool(scorer.synthetic)
     predictions.attrs = {"synthetic": synthetic, "protocol": protocol, "split": split, "model": scorer.digest}
-    notes = _notes(scorer, table, scores, found - len(frame))
+    notes = _notes(scorer, table, split, scores, found - len(frame))
     return Evaluation(
         scorer, table.name, table.title, synthetic, split, summary, predictions, len(frame), found - len(frame), notes
     )
@@ -222,9 +233,10 @@ def render(evaluation: Evaluation) -> RenderableType:
 
     summary, protocol = evaluation.summary, evaluation.summary.protocol
     unit = {"image": "images", "study": "studies"}[unit_of(protocol)]
+    of_images = f" ({evaluation.images} images)" if unit == "studies" else ""
     caption = (
-        f"{protocol}: n = {summary.units} {unit} of {summary.patients} patients ({evaluation.images} images), "
-        f"{evaluation.split} split. In brackets: {METHODS[summary.method]}"
+        f"{protocol}: n = {summary.units} {unit} of {summary.patients} patients{of_images}, {evaluation.split} split. "
+        f"In brackets: {METHODS[summary.method]}"
         + ("" if summary.method == "bootstrap" else "; of the mean a patient-clustered bootstrap interval")
         + f". sens@spec: sensitivity at a specificity of {SHARE} or more; spec@sens: the reverse. pAUC: up to a "
         f"false-positive rate of {MAX_FPR}, 0.5 without information. ECE: equal-width bins."
@@ -262,7 +274,7 @@ def _subgroups(evaluation: Evaluation, unit: str) -> RenderableType:
     summary = evaluation.summary
     mark = "SYNTHETIC hospitals: " if evaluation.synthetic else ""
     caption = f"{summary.protocol}. AUC within the group, n+ / n- below; the mean is over the diseases that have one."
-    shown = Table(title=f"{mark}subgroups", caption=caption, title_justify="left", caption_justify="left")
+    shown = Table(title=f"{mark}Subgroups", caption=caption, title_justify="left", caption_justify="left")
     shown.add_column("group")
     shown.add_column(f"n ({unit})", justify="right")
     for one in summary.diseases:
@@ -283,8 +295,10 @@ def _title(evaluation: Evaluation) -> str:
     return f"{mark}{evaluation.scorer.name} ({evaluation.scorer.kind}) on {evaluation.title}"
 
 
-def _notes(scorer: Scorer, table: SiteTable, scores: np.ndarray, left_out: int) -> tuple[str, ...]:
+def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, left_out: int) -> tuple[str, ...]:
     notes = []
+    if split == "train":
+        notes.append("These are training images: if the model was trained on them, its figures say nothing of others.")
     if scorer.synthetic and not table.synthetic:
         notes.append("The model was trained on SYNTHETIC hospitals: its numbers on real images mean nothing clinical.")
     if left_out:

@@ -63,6 +63,7 @@ def precision_recall(ax: Axes, curves: Sequence[Curve]) -> None:
 
     for curve in curves:
         precision, recall, _ = precision_recall_curve(curve.positive, curve.score)
+        precision[-1] = precision[-2]  # scikit-learn ends at a precision of 1 that no threshold has
         average = average_precision_score(curve.positive, curve.score)
         label = f"{curve.label}: {average:.3f}"
         # Between two thresholds the precision is not on a straight line: steps, as the average precision sums them.

@@ -91,7 +91,7 @@ def roc_curves(run: RunFolder) -> list[Picture]:
                 x, y, _ = roc_curve(column.positive, column.score)
                 drawing.line(number, *_thinned(x, y), f"K={result.k}  {auc:.3f}")
                 drawing.say(f"K={result.k} has an AUC of {auc:.3f}")
-            drawing.label("false-positive rate", "true-positive rate", "AUC", "lower right")
+            drawing.label("false-positive rate", "true-positive rate", "AUC", "best")
             drawing.unit_square()
         pictures.append(drawing.picture(f"ROC curves of {_title(disease)} on {counts}"))
     return pictures
@@ -115,9 +115,11 @@ def precision_recall_curves(run: RunFolder) -> list[Picture]:
                     result.scores[:, j : j + 1], result.labels[:, j : j + 1], [disease]
                 )
                 precision, recall, _ = precision_recall_curve(column.positive, column.score)
+                precision[-1] = precision[-2]  # scikit-learn ends at a precision of 1 that no threshold has
                 if number == 0:
                     drawing.axes.axhline(prevalence, color=FAINT, linewidth=0.8)
-                drawing.line(number, *_thinned(recall[::-1], precision[::-1]), f"K={result.k}  {found.value:.3f}")
+                x, y = _thinned(recall[::-1], precision[::-1])
+                drawing.line(number, x, y, f"K={result.k}  {found.value:.3f}", steps=True)
                 drawing.say(f"K={result.k} has an average precision of {found.value:.3f}")
             drawing.label("recall", "precision", "average precision", "best")
             drawing.unit_square()
@@ -182,9 +184,9 @@ def per_round(run: RunFolder) -> list[Picture]:
     kinds = (
         ("loss", "Training loss", "loss, mean over clients", False),
         ("bytes", "Bytes per round", "MB, all clients, up and down", False),
-        ("seconds", "Time per round", "seconds, scoring of test images included", False),
-        ("drift", "Client drift", "mean squared distance to the mean model", True),
-        ("gradient_drift", "Client drift of the gradients", "mean squared distance to the mean gradient", True),
+        ("seconds", "Time per round", "seconds", False),
+        ("drift", "Client drift", "mean squared distance", True),
+        ("gradient_drift", "Client drift of the gradients", "mean squared distance", True),
     )
     pictures = []
     for name, title, unit, logarithmic in kinds:
@@ -307,9 +309,10 @@ class _Drawing:
             self._svg = _compact(out.getvalue())
         self._context.__exit__(None, None, None)
 
-    def line(self, number: int, x: Any, y: Any, label: str, *, marked: bool = False) -> None:
-        """A line in the colour, dashes and marker of the `number`-th K."""
-        self.axes.plot(x, y, label=label, **line_style(number, marked=marked))
+    def line(self, number: int, x: Any, y: Any, label: str, *, marked: bool = False, steps: bool = False) -> None:
+        """A line in the colour, dashes and marker of the `number`-th K; in `steps`, level up to each x."""
+        drawstyle = "steps-pre" if steps else "default"
+        self.axes.plot(x, y, label=label, drawstyle=drawstyle, **line_style(number, marked=marked))
         self.drawn += 1
 
     def say(self, text: str) -> None:
@@ -319,6 +322,7 @@ class _Drawing:
     def nothing(self, reason: str) -> None:
         """There is nothing to draw, because of this."""
         self.axes.text(0.5, 0.5, reason, ha="center", va="center", transform=self.axes.transAxes)
+        self.axes.set(xticks=[], yticks=[])
         self.say(f"nothing to draw, {reason}")
 
     def unit_square(self) -> None:
@@ -329,6 +333,8 @@ class _Drawing:
         """Whole rounds on the axis, and dotted lines where a stage ends and the next begins."""
         from matplotlib.ticker import MaxNLocator
 
+        if not self.drawn:
+            return
         self.axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         for before, after in zip(self._run.results[0].rounds, self._run.results[0].rounds[1:], strict=False):
             if before["stage"] != after["stage"]:
