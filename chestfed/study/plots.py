@@ -70,7 +70,7 @@ def precision_recall(ax: Axes, curves: Sequence[Curve]) -> None:
         ax.plot(recall, precision, drawstyle="steps-post", label=label, **line_style(curve.place))
         ax.axhline(curve.positive.mean(), linestyle=":", color=FAINT, linewidth=1)
     ax.set(xlabel="recall (sensitivity)", ylabel="precision (PPV)", ylim=(-0.02, 1.02))
-    ax.legend(title="average precision", frameon=False)
+    ax.legend(title="average precision", frameon=False, loc="lower left")
 
 
 def calibration(ax: Axes, curves: Sequence[Curve], bins: int) -> None:
