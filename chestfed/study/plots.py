@@ -86,11 +86,12 @@ def calibration(ax: Axes, curves: Sequence[Curve], bins: int) -> None:
 
 def auc_with_intervals(ax: Axes, rows: pd.DataFrame) -> None:
     """AUC against K with its interval: `rows` have `k`, `auc`, `low`, `high`, in the order of K."""
-    for place, row in enumerate(rows.dropna(subset=["auc"]).itertuples()):
-        style = {"color": line_style(place)["color"], "marker": MARKERS[place % len(MARKERS)]}
-        if not np.isnan(row.low):
-            ax.vlines(row.k, row.low, row.high, color=style["color"], linewidth=2)
-        ax.plot(row.k, row.auc, linestyle="", **style)
+    for place, (k, auc, low, high) in enumerate(rows[["k", "auc", "low", "high"]].to_numpy(float)):
+        colour = line_style(place)["color"]
+        if not np.isnan(low):
+            ax.vlines(k, low, high, color=colour, linewidth=2)
+        if not np.isnan(auc):
+            ax.plot(k, auc, linestyle="", color=colour, marker=MARKERS[place % len(MARKERS)])
     ax.set_xticks(rows["k"], [f"K={k}" for k in rows["k"]])
     ax.set_ylabel("AUC, 95% interval")
     ax.grid(axis="y", alpha=0.3)
@@ -99,12 +100,11 @@ def auc_with_intervals(ax: Axes, rows: pd.DataFrame) -> None:
 def differences(ax: Axes, rows: pd.DataFrame) -> None:
     """A forest plot, drawn from the top: `rows` have `name`, `difference`, `low`, `high`."""
     ax.axvline(0, color=FAINT, linewidth=1)
-    for place, row in enumerate(rows.itertuples()):
-        if np.isnan(row.difference):
-            continue
-        if not np.isnan(row.low):
-            ax.hlines(place, row.low, row.high, color=INK, linewidth=1.5)
-        ax.plot(row.difference, place, "o", color=INK, markersize=5)
+    for place, (difference, low, high) in enumerate(rows[["difference", "low", "high"]].to_numpy(float)):
+        if not np.isnan(low):
+            ax.hlines(place, low, high, color=INK, linewidth=1.5)
+        if not np.isnan(difference):
+            ax.plot(difference, place, "o", color=INK, markersize=5)
     ax.set_yticks(range(len(rows)), list(rows["name"]))
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlabel("difference of the AUC, 95% interval")

@@ -216,7 +216,8 @@ class Study:
             )
         ax = ax or plots.new_axes((5.5, 0.4 * len(rows) + 1.2))
         names = [
-            "mean" if row.disease == "mean" else f"{_title(row.disease)}, {_counts(row)}" for row in rows.itertuples()
+            "mean" if row["disease"] == "mean" else f"{_title(row['disease'])}, {_counts(row)}"
+            for row in rows.to_dict("records")
         ]
         plots.differences(ax, rows.assign(name=names))
         ax.set_title(self._marked(f"K={k} less {rows['reference'].iloc[0]}, {self._protocol}"))
@@ -285,8 +286,8 @@ class Study:
 
 
 def _counts(row: Any) -> str:
-    """n+ and n- of a row of a table."""
-    return f"{row.positives:.0f}+ / {row.negatives:.0f}-"
+    """n+ and n- of a row of a table, by `positives` and `negatives`."""
+    return f"{row['positives']:.0f}+ / {row['negatives']:.0f}-"
 
 
 def _title(disease: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
+from sklearn.metrics import roc_auc_score
 
 from chestfed.commands.compare import run_command
 from chestfed.errors import ConfigError
