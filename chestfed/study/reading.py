@@ -156,7 +156,7 @@ class Study:
             If the test images or their labels differ, or K is not finished.
         """
         found = compare_with_first([read_run(self.folder, k), read_run(other.folder, k)], resamples)
-        return pd.read_csv(io.StringIO(differences_csv(found)))
+        return _with_whole_counts(pd.read_csv(io.StringIO(differences_csv(found))))
 
     def plot_auc(self, disease: str = "mean", ax: Axes | None = None) -> Axes:
         """AUC against K, with the 95% intervals: of one disease, or the mean."""
@@ -277,12 +277,18 @@ class Study:
 
     def _csv(self, name: str) -> pd.DataFrame:
         try:
-            return pd.read_csv(self.folder / name)
+            return _with_whole_counts(pd.read_csv(self.folder / name))
         except FileNotFoundError:
             raise ChestfedError(
                 f"{self.folder}: no {name}: the study is not that far (`chestfed study` goes on with it), or has one K "
                 "only"
             ) from None
+
+
+def _with_whole_counts(frame: pd.DataFrame) -> pd.DataFrame:
+    """Counts as whole numbers also where the mean has none."""
+    counts = [name for name in ("n", "positives", "negatives", "missing") if name in frame]
+    return frame.astype(dict.fromkeys(counts, "Int64"))
 
 
 def _counts(row: Any) -> str:

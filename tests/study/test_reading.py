@@ -28,6 +28,7 @@ def test_the_table_and_its_numbers(study: chestfed.Study) -> None:
     assert study.ks == (1, 2)
     assert study.diseases == ("edema", "atelectasis")
     assert len(study.table()) == 6
+    assert study.table()["positives"].dtype == "Int64"  # whole also beside the mean, which has none
     frame = study.predictions(2).dropna()
     assert study.auc(2, "edema") == pytest.approx(roc_auc_score(frame["label_edema"], frame["score_edema"]))
     assert study.auc(1) == study.table().query("k == 1 and disease == 'mean'")["auc"].item()
