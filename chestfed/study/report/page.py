@@ -157,7 +157,7 @@ def _auc_table(run: RunFolder) -> Table:
             lines.append(Line(f"paper, K={row['k']}", (Cell(""), *shown), "paper"))
     return Table(
         "auc",
-        f"AUC {_where(run)} by number of clients; below each its 95% interval",
+        f"AUC {_where(run)} by number of clients ({_over(run)}); below each its 95% interval",
         (Cell("K"), Cell("added"), *_disease_columns(run), Cell("mean")),
         tuple(lines),
     )
@@ -172,6 +172,10 @@ def _adds_hospitals(run: RunFolder) -> bool:
 def _where(run: RunFolder) -> str:
     held_out = sum(site["test_fraction"] is not None for site in run.study["configuration"]["sites"])
     return "at the first hospital" if _adds_hospitals(run) and held_out < 2 else "on the test images"
+
+
+def _over(run: RunFolder) -> str:
+    return f"{run.table['protocol']}, n = {run.table['images']:,}"
 
 
 def _paper_row(run: RunFolder, k: int) -> dict[str, float]:
@@ -226,7 +230,8 @@ def _difference_table(run: RunFolder, comparisons: Sequence[Comparison]) -> Tabl
         lines.append(Line(f"K={result.k}", (Cell(result.clients[-1]), *cells, mean)))
     return Table(
         "differences",
-        f"AUC less that of K={run.results[0].k} on the same test images; below each its 95% interval and corrected p",
+        f"AUC less that of K={run.results[0].k} on the same test images ({_over(run)}); below each its 95% interval "
+        "and corrected p",
         (Cell("K"), Cell("added"), *_disease_columns(run), Cell("mean")),
         tuple(lines),
     )
