@@ -14,7 +14,7 @@ from chestfed.errors import ConfigError
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.config import SPLITS
 from chestfed.study import evaluate
-from chestfed.study.held_out import check_held_out, held_out_patients
+from chestfed.study.held_out_patients import check_held_out, held_out_patients
 from chestfed.study.machine import prepare_machine
 from chestfed.study.pipeline import Runtime
 from chestfed.study.scorers import Declared, Output, open_scorer

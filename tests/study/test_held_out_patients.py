@@ -14,7 +14,7 @@ from chestfed.cli import bundled
 from chestfed.errors import ConfigError
 from chestfed.samples import write_hospitals
 from chestfed.sites import SiteTable, load_site_config, open_site
-from chestfed.study.held_out import check_held_out, held_out_patients
+from chestfed.study.held_out_patients import check_held_out, held_out_patients
 
 SITE = bundled("site_configs") / "synthetic" / "mimic_cxr.yaml"
 
