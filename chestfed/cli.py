@@ -135,7 +135,9 @@ def evaluate(
     data: Annotated[
         Path | None, typer.Option(help="Folder that holds the sites' folders.", envvar="CHESTFED_DATA")
     ] = None,
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
+    split: Annotated[
+        str, typer.Option(help="train, valid or test; held-out: the patients that the model's own study held out.")
+    ] = "valid",
     protocol: Annotated[str, typer.Option(help="frontal-image, all-image, study-max or study-mean.")] = "frontal-image",
     out: Annotated[
         Path | None, typer.Option(help="Folder for the files. Default: one in runs/evaluations.", show_default=False)
@@ -172,7 +174,11 @@ def evaluate(
         typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the site's YAML, e.g. --set views=all."),
     ] = None,
 ) -> None:
-    """Score a model on a site: AUC with intervals, operating points, calibration, subgroups."""
+    """Score a model on a site: AUC with intervals, operating points, calibration, subgroups.
+
+    Example:  chestfed evaluate model.onnx --on site_configs/chexpert.yaml --data /data/hospitals --protocol study-max
+    --labels-order cardiomegaly,edema,consolidation,atelectasis,pleural_effusion
+    """
     from chestfed.commands.evaluate import run_command
 
     run_command(
@@ -216,7 +222,10 @@ def compare(
         Path | None, typer.Option(help="Folder for the files. Default: one in runs/paired.", show_default=False)
     ] = None,
 ) -> None:
-    """Compare models on the same test images, each with the first: differences of AUC, intervals, Holm's p values."""
+    """Compare models on the same test images, each with the first: differences of AUC, intervals, Holm's p values.
+
+    Example:  chestfed compare runs/chestxray8_patients-0123456789ab runs/evaluations/chestxray8-test-frontal-image-ab01
+    """
     from chestfed.commands.compare import run_command
 
     run_command(_console(), runs, k, out, group=group, resamples=resamples)

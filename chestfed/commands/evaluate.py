@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast, get_args
 
@@ -14,10 +15,14 @@ from chestfed.errors import ConfigError
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.config import SPLITS
 from chestfed.study import evaluate
+from chestfed.study.held_out_patients import check_held_out, held_out_patients
 from chestfed.study.machine import prepare_machine
 from chestfed.study.pipeline import Runtime
 from chestfed.study.scorers import Declared, Output, open_scorer
 from chestfed.tracking import local_store
+
+#: The test images of the model's own study, where it held patients out itself.
+HELD_OUT = "held-out"
 
 
 def run_command(
@@ -45,7 +50,7 @@ def run_command(
 ) -> None:
     """Open the model and the site, score, print and write."""
     started = time.monotonic()
-    _one_of("--split", split, SPLITS)
+    _one_of("--split", split, (*SPLITS, HELD_OUT))
     chosen = evaluate.protocol_named(protocol)
     if outputs is not None:
         _one_of("--outputs", outputs, get_args(Output))
@@ -65,6 +70,9 @@ def run_command(
     machine = prepare_machine(Runtime(device=device))
     scorer = open_scorer(model, declared, machine)
     table = open_site(load_site_config(site, overrides), data)
+    held_out = split == HELD_OUT
+    if held_out:
+        table, split = held_out_patients(model, table), "test"
     with Bars(console) as bars:
         done = evaluate.evaluate_model(
             scorer,
@@ -77,6 +85,7 @@ def run_command(
             resamples=resamples,
             batch_size=batch_size,
             skip_unreadable=skip_unreadable,
+            check=partial(check_held_out, model) if held_out else None,
             progress=lambda finished, total: bars.decoding(table.name, finished, total),
         )
     folder = out or runs / "evaluations" / done.name

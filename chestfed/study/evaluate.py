@@ -52,7 +52,8 @@ class Evaluation:
     Attributes
     ----------
     predictions
-        One row per unit: `image` and `patient` (keyed names), and score and label of each disease.
+        One row per unit: `image` and `patient` (keyed names), score and label of each disease, and its subgroups, such
+        as `group_sex`.
     images, left_out
         Images scored, and unreadable ones that were not.
     notes
@@ -105,9 +106,16 @@ def evaluate_model(
     resamples: int = 2000,
     batch_size: int = 64,
     skip_unreadable: bool = False,
+    check: Callable[[Sequence[str], pd.Series, str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Score a split of a site and summarise it.
+
+    Parameters
+    ----------
+    check
+        Called with the keyed names and views of the images, and the key's fingerprint, before they are scored; may
+        refuse them.
 
     Raises
     ------
@@ -131,7 +139,10 @@ def evaluate_model(
     if found == 0:
         there = table.frame["split"].value_counts()
         counts = ", ".join(f"{name} ({count})" for name, count in there.items() if count)
-        raise ConfigError(f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}")
+        raise ConfigError(
+            f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}. Those that the "
+            "model's own study held out of it: --split held-out"
+        )
     images = fill_cache(chosen, cache, scorer.preprocess, skip_unreadable=skip_unreadable, progress=progress)
     readable = images.records >= 0
     if not readable.any():
@@ -141,6 +152,8 @@ def evaluate_model(
         images = fill_cache(chosen, cache, scorer.preprocess, skip_unreadable=True)
 
     frame = chosen.frame
+    if check is not None:
+        check(image_names(images.digests, key), frame["view"], key.fingerprint)
     scores = score_images(scorer, images, batch_size, machine)
     patients = _running_numbers(frame["patient"].to_numpy(dtype=str))
     studies = _running_numbers(frame["study"].to_numpy(dtype=str), patients)
@@ -167,10 +180,12 @@ def evaluate_model(
     for j, disease in enumerate(diseases):
         predictions[f"score_{disease}"] = unit.scores[:, j]
         predictions[f"label_{disease}"] = unit.labels[:, j]
+    for name, values in columns.items():  # so that the subgroups can be recomputed; bands of age, never an age
+        predictions[f"group_{name}"] = pd.Series(np.asarray(values, dtype=object), dtype="str")
     synthetic = table.synthetic or bool(scorer.synthetic)
     predictions.attrs = {"synthetic": synthetic, "protocol": protocol, "split": split, "model": scorer.digest}
     predictions.attrs["key"] = key.fingerprint
-    notes = _notes(scorer, table, scores, found - len(frame))
+    notes = _notes(scorer, table, split, scores, found - len(frame))
     return Evaluation(
         scorer, table.name, table.title, synthetic, split, summary, predictions, len(frame), found - len(frame), notes
     )
@@ -225,9 +240,10 @@ def render(evaluation: Evaluation) -> RenderableType:
 
     summary, protocol = evaluation.summary, evaluation.summary.protocol
     unit = {"image": "images", "study": "studies"}[unit_of(protocol)]
+    of_images = f" ({evaluation.images} images)" if unit == "studies" else ""
     caption = (
-        f"{protocol}: n = {summary.units} {unit} of {summary.patients} patients ({evaluation.images} images), "
-        f"{evaluation.split} split. In brackets: {METHODS[summary.method]}"
+        f"{protocol}: n = {summary.units} {unit} of {summary.patients} patients{of_images}, {evaluation.split} split. "
+        f"In brackets: {METHODS[summary.method]}"
         + ("" if summary.method == "bootstrap" else "; of the mean a patient-clustered bootstrap interval")
         + f". sens@spec: sensitivity at a specificity of {SHARE} or more; spec@sens: the reverse. pAUC: up to a "
         f"false-positive rate of {MAX_FPR}, 0.5 without information. ECE: equal-width bins."
@@ -265,7 +281,7 @@ def _subgroups(evaluation: Evaluation, unit: str) -> RenderableType:
     summary = evaluation.summary
     mark = "SYNTHETIC hospitals: " if evaluation.synthetic else ""
     caption = f"{summary.protocol}. AUC within the group, n+ / n- below; the mean is over the diseases that have one."
-    shown = Table(title=f"{mark}subgroups", caption=caption, title_justify="left", caption_justify="left")
+    shown = Table(title=f"{mark}Subgroups", caption=caption, title_justify="left", caption_justify="left")
     shown.add_column("group")
     shown.add_column(f"n ({unit})", justify="right")
     for one in summary.diseases:
@@ -286,8 +302,10 @@ def _title(evaluation: Evaluation) -> str:
     return f"{mark}{evaluation.scorer.name} ({evaluation.scorer.kind}) on {evaluation.title}"
 
 
-def _notes(scorer: Scorer, table: SiteTable, scores: np.ndarray, left_out: int) -> tuple[str, ...]:
+def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, left_out: int) -> tuple[str, ...]:
     notes = []
+    if split == "train":
+        notes.append("These are training images: if the model was trained on them, its figures say nothing of others.")
     if scorer.synthetic and not table.synthetic:
         notes.append("The model was trained on SYNTHETIC hospitals: its numbers on real images mean nothing clinical.")
     if left_out:

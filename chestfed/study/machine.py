@@ -30,7 +30,7 @@ class Machine:
 
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        return f"CPU, {self.threads} threads"
+        return f"CPU, {self.threads} thread{'s' if self.threads > 1 else ''}"
 
 
 def prepare_machine(runtime: Runtime) -> Machine:

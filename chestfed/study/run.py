@@ -40,6 +40,7 @@ from chestfed.study.federated import History, Trained, train_federated
 from chestfed.study.machine import Machine
 from chestfed.study.pipeline import Pipeline, identity
 from chestfed.study.pretrain import Pretrained, pretrain
+from chestfed.study.round_times import SECONDS, RoundTimes
 from chestfed.study.scoring import evaluate
 from chestfed.study.significance import Significance, of_study
 from chestfed.study.significance import write as write_significance
@@ -228,10 +229,14 @@ def _stage_2(
     tracker.log_params(run, {"k": k, "clients": ", ".join(clients), **_flat(pipeline.federated.model_dump())})
     started, resumed = time.monotonic(), (own / "state.safetensors").exists()
 
+    times = RoundTimes(own / SECONDS, resumed=resumed)
+
     def report(history: History) -> None:
+        times.reached(len(history))
         reporter.round_done(k, history, pipeline.federated.rounds)
         if history:
             tracker.log_metrics(run, _round_metrics(history[-1]), step=history[-1]["round"])
+        times.next_round()
 
     try:
         trained = train_federated(pipeline, data, machine, k, pretrained, own, report)

@@ -23,6 +23,7 @@ import pandas as pd
 from chestfed.checkpoint import write_json, write_text
 from chestfed.diseases import TITLES
 from chestfed.errors import ConfigError
+from chestfed.evaluation.auc import auc_per_disease, mean_auc
 from chestfed.evaluation.comparison import Comparison, Run, compare, holm_over_comparisons
 from chestfed.evaluation.interval import Interval
 
@@ -35,6 +36,7 @@ INTERVAL = "95%, patient-clustered bootstrap of the difference, the same resampl
 _COLUMNS = (
     *("data", "reference", "model", "protocol", "disease", "auc_reference", "auc_model", "difference", "low", "high"),
     *("p", "p_holm", "delong_p", "delong_p_holm", "n", "positives", "negatives", "missing", "reason"),
+    *("seed_sd_reference", "seed_sd_model"),
 )
 
 
@@ -82,12 +84,20 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Significance:
-    """Models compared with the reference, each on the same images."""
+    """Models compared with the reference, each on the same images.
+
+    Attributes
+    ----------
+    seeds, seed_spread
+        Of the reference and the others: how many, and the standard deviation of the AUC over them by disease and
+        `mean`; None with one seed. It is another thing than the intervals, which are about the test patients.
+    """
 
     reference: str
     others: tuple[str, ...]
     comparisons: tuple[Comparison, ...]
     seeds: tuple[int, ...]
+    seed_spread: tuple[dict[str, float | None], ...]
     protocol: str
     units: int
     patients: int
@@ -193,12 +203,13 @@ def compare_with_first(runs: Sequence[Predictions], resamples: int) -> Significa
     if not diseases:
         raise ConfigError("the runs have no disease in common: " + "; ".join(", ".join(run.diseases) for run in runs))
     names = _different_names([run.name for run in runs])
-    comparisons = []
+    comparisons, spreads = [], [_seed_spread(reference, diseases)]
     for run, name in zip(runs[1:], names[1:], strict=True):
         if run.protocol and reference.protocol and run.protocol != reference.protocol:
             raise ConfigError(f"{names[0]} was scored as {reference.protocol}, {name} as {run.protocol}")
         frames = tuple(_aligned(reference, replace(run, frames=(frame,), name=name)) for frame in run.frames)
         b = replace(run, frames=frames)
+        spreads.append(_seed_spread(b, diseases))
         try:
             comparisons.append(compare(reference.run(diseases), b.run(diseases), diseases, resamples))
         except ValueError as error:
@@ -209,6 +220,7 @@ def compare_with_first(runs: Sequence[Predictions], resamples: int) -> Significa
         tuple(names[1:]),
         tuple(holm_over_comparisons(comparisons)),
         tuple(len(run.frames) for run in runs),
+        tuple(spreads),
         reference.protocol,
         len(reference.frames[0]),
         reference.frames[0]["patient"].nunique(),
@@ -237,6 +249,7 @@ def as_json(found: Significance) -> dict[str, Any]:
         "synthetic": found.synthetic,
         "reference": found.reference,
         "seeds": dict(zip((found.reference, *found.others), found.seeds, strict=True)),
+        "seed_sd": dict(zip((found.reference, *found.others), found.seed_spread, strict=True)),
         "protocol": found.protocol,
         "n": found.units,
         "patients": found.patients,
@@ -265,21 +278,46 @@ def as_csv(found: Significance) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    for name, comparison in zip(found.others, found.comparisons, strict=True):
+    ours = found.seed_spread[0]
+    for name, comparison, its in zip(found.others, found.comparisons, found.seed_spread[1:], strict=True):
         head = [found.data, found.reference, name, found.protocol]
         for one in comparison.diseases:
             numbers = [one.auc_a, one.auc_b, one.difference, *_ends(one.interval)]
             tests = [one.p, one.p_holm, one.delong_p, one.delong_p_holm]
             counts = [one.positives + one.negatives, one.positives, one.negatives, one.missing]
-            writer.writerow([*head, one.disease, *map(_cell, [*numbers, *tests]), *counts, one.reason])
+            writer.writerow(
+                [
+                    *head,
+                    one.disease,
+                    *map(_cell, [*numbers, *tests]),
+                    *counts,
+                    one.reason,
+                    *map(_cell, [ours[one.disease], its[one.disease]]),
+                ]
+            )
         mean = comparison.mean
         numbers = [mean.mean_a, mean.mean_b, mean.difference, *_ends(mean.interval), mean.p, mean.p_holm]
-        writer.writerow([*head, "mean", *map(_cell, numbers), "", "", found.units, "", "", "", ""])
+        writer.writerow(
+            [
+                *head,
+                "mean",
+                *map(_cell, numbers),
+                "",
+                "",
+                found.units,
+                "",
+                "",
+                "",
+                "",
+                *map(_cell, [ours["mean"], its["mean"]]),
+            ]
+        )
     return out.getvalue()
 
 
 def render(found: Significance, title: str = "Paired comparison") -> RenderableType:
     """A small table for a terminal: differences with intervals and corrected p values."""
+    from rich.console import Group
     from rich.table import Table
 
     mark = "SYNTHETIC hospitals: " if found.synthetic else ""
@@ -304,13 +342,37 @@ def render(found: Significance, title: str = "Paired comparison") -> RenderableT
         cells = [_shown(one.difference, one.interval, one.p_holm) for one in comparison.diseases]
         mean = comparison.mean
         shown.add_row(name, *cells, _shown(mean.difference, mean.interval, mean.p_holm))
-    return shown
+    every = list(zip((found.reference, *found.others), found.seeds, found.seed_spread, strict=True))
+    if all(count == 1 for _, count, _ in every):
+        return shown
+    spread = Table(
+        title="Standard deviation of the AUC over the seeds, which is not in the intervals above",
+        title_justify="left",
+    )
+    spread.add_column("model", overflow="fold")
+    for column in shown.columns[1:]:
+        spread.add_column(str(column.header).split("\n")[0], justify="right")
+    for name, _, values in every:
+        spread.add_row(name, *("one seed" if value is None else f"{value:.3f}" for value in values.values()))
+    return Group(shown, spread)
 
 
 def paired_folder(found: Significance, out: Path) -> Path:
     """Where `chestfed compare` writes, named by what it found."""
     digest = _digest(json.dumps(as_json(found), sort_keys=True))
     return out / f"{'synthetic-' if found.synthetic else ''}paired-{digest}"
+
+
+def _seed_spread(run: Predictions, diseases: Sequence[str]) -> dict[str, float | None]:
+    """Standard deviation over the seeds of each disease's AUC and of their mean; None with one seed or no AUC."""
+    values = run.run(diseases)
+    of_seeds = [auc_per_disease(scores, values.labels, diseases) for scores in values.scores]
+    columns = {disease: [found[j].auc for found in of_seeds] for j, disease in enumerate(diseases)}
+    columns["mean"] = [mean_auc(found) for found in of_seeds]
+    return {
+        name: None if len(aucs) < 2 or None in aucs else float(np.std(np.array(aucs, float), ddof=1))
+        for name, aucs in columns.items()
+    }
 
 
 def _aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:

@@ -39,7 +39,11 @@ def write_run(folder: Path, *, seed: int = 1, ks: tuple[int, ...] = (1, 2), imag
         results = auc_per_disease(scores, labels, NAMES)
         rows.append(tables.make_row(k, [f"site{n}" for n in range(k)], results, scores, labels, patients, 20))
         aucs = {result.disease: result.auc for result in results}
-        history = [{"round": 1, "loss": 1.0}, {"round": 2, "loss": 0.5, "auc": aucs, "mean_auc": rows[-1].mean}]
+        history = [
+            {"round": 1, "stage": 1, "loss": 1.0, "bytes_up": 1000 * k, "bytes_down": 2000 * k, "images": 64 * k},
+            {"round": 2, "stage": 1, "loss": 0.5, "bytes_up": 1000 * k, "bytes_down": 2000 * k, "images": 64 * k},
+        ]
+        history[-1] |= {"auc": aucs, "mean_auc": rows[-1].mean}
         (own / "rounds.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in history))
         (own / "result.json").write_text("{}")
     table = tables.StudyTable("Study", "small", "frontal-image", IMAGES, 30, True, tuple(rows), None)

@@ -21,11 +21,12 @@ from chestfed.commands.evaluate import run_command
 from chestfed.diseases import DISEASES
 from chestfed.errors import ChestfedError, ConfigError
 from chestfed.evaluation.auc import auc_per_disease
-from chestfed.evaluation.protocols import Protocol
+from chestfed.evaluation.protocols import PROTOCOLS, Protocol
+from chestfed.evaluation.summary import as_json, summarise
 from chestfed.models import ModelConfig, build_model
 from chestfed.samples import write_hospitals
 from chestfed.sites import SiteTable, load_site_config, open_site
-from chestfed.study.evaluate import Evaluation, evaluate_model
+from chestfed.study.evaluate import Evaluation, evaluate_model, write
 from chestfed.study.machine import Machine
 from chestfed.study.scorers import Declared, Scorer, open_scorer
 
@@ -303,6 +304,31 @@ def test_what_is_written_says_synthetic_everywhere_and_names_nobody(home: Path, 
     assert predictions["image"].str.fullmatch("[0-9a-f]{32}").all()
     personal = re.compile(rb"patient\d{5}|view\d_frontal")
     assert not any(personal.search(file.read_bytes()) for file in (tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_number_can_be_computed_again_from_the_predictions(
+    protocol: Protocol, home: Path, site: SiteTable, tmp_path: Path
+) -> None:
+    found = score(open_scorer(str(exported(tmp_path / "m.pt2", tiny())), ORDER, MACHINE), site, home, protocol)
+    write(found, tmp_path / "out")
+    frame = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
+    again = summarise(
+        frame[[f"score_{name}" for name in DISEASES]].to_numpy(),
+        frame[[f"label_{name}" for name in DISEASES]].to_numpy(),
+        frame["patient"].to_numpy(),
+        DISEASES,
+        protocol,
+        resamples=20,
+        columns={name: frame[f"group_{name}"] for name in found.summary.subgroups},
+    )
+    first, second = as_json(found.summary), as_json(again)
+    for value in (first, second):  # text does not keep the order of the bands
+        for groups in value["subgroups"].values():
+            groups.sort(key=lambda group: group["value"])
+    assert first["subgroups"]
+    assert second == first
+    assert set(frame["group_age"].dropna()) <= {"<40", "40-59", "60-79", ">=80"}
 
 
 def test_a_model_is_found_by_its_mlflow_run(tmp_path: Path) -> None:

@@ -121,7 +121,10 @@ def test_all_sections_are_there(page: Page) -> None:
     ):
         assert part in captions
     pictures = [attributes["alt"] or "" for _, attributes, _ in page.all("img")]
-    for part in ("ROC curves of Edema", "Precision-recall curves", "Calibration of", "AUC per round", "Client drift"):
+    for part in (
+        *("ROC curves of Edema", "Precision-recall curves", "Calibration of"),
+        *("AUC per round", "Bytes per round", "Time per round, seconds: K=1 takes", "Client drift"),
+    ):
         assert any(part in alt for alt in pictures), part
 
 
@@ -283,17 +286,43 @@ def test_pictures_of_real_patients_are_shown_on_request_only(copy: Path) -> None
     run = read_run_folder(copy)
     without, shown = make_report(run).html, make_report(run, pictures=True).html
     assert "data:image/png" not in without
-    assert "Pictures of real patients are left out" in without
+    assert without.count("Pictures of real patients are left") == 1
+    assert "Pictures of real patients are left" not in shown
     assert shown.count("data:image/png") == 24
     assert "SYNTHETIC" not in re.sub(r"data:[^\"]*", "", shown)
 
 
 def test_without_what_earlier_versions_did_not_write_the_page_says_so(copy: Path) -> None:
-    for name in ("sites.json", "thumbnails.npz", "k1/time.json"):
+    for name in ("sites.json", "thumbnails.npz", "k1/time.json", "k1/seconds.jsonl"):
         (copy / name).unlink()
     html = make_report(read_run_folder(copy)).html
     assert "made by an earlier version" in html
+    assert "K=1 was not recorded" in html
     assert "not known" in html
+
+
+def test_a_study_that_adds_parts_of_one_hospital_speaks_of_clients(copy: Path) -> None:
+    study = json.loads((copy / "study.json").read_text())
+    study["configuration"]["sites"] = [{**study["configuration"]["sites"][0], "clients": 5, "test_fraction": 0.3}]
+    (copy / "study.json").write_text(json.dumps(study))
+    html = make_report(read_run_folder(copy)).html
+    assert "Does adding clients help?" in html
+    assert "AUC on the test images by number of clients" in html
+    for part in ("adding hospitals", "first hospital", "the target"):
+        assert part not in html
+
+
+def test_a_precision_recall_curve_begins_at_the_precision_of_its_first_threshold(run_folder: Path) -> None:
+    run = read_run_folder(run_folder)
+    pictures = figures.precision_recall_curves(run)
+    for j, picture in enumerate(pictures):
+        curves = [line for line in picture.figure.axes[0].get_lines() if line.get_label().startswith("K=")]
+        for result, line in zip(run.results, curves, strict=bool(curves)):
+            top = result.scores[:, j] == result.scores[~np.isnan(result.labels[:, j]), j].max()
+            assert line.get_ydata()[0] <= 1
+            assert line.get_xdata()[0] == 0
+            if np.nanmax(result.labels[top, j]) == 0:  # the highest score is a negative image's
+                assert line.get_ydata()[0] == 0
 
 
 def test_an_unfinished_study_is_refused(copy: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
+from sklearn.metrics import roc_auc_score
 
 from chestfed.commands.compare import run_command
 from chestfed.errors import ConfigError
@@ -84,6 +85,24 @@ def test_seeds_of_the_same_settings_are_one_model(tmp_path: Path) -> None:
     found = compare_with_first(grouped, 20)
     assert found.seeds == (2, 3)
     assert "2 seeds" in found.reference
+
+
+def test_the_spread_over_seeds_stands_apart_from_the_intervals(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (1, 2, 3)]
+    alone = write_run(tmp_path / "b", seed=4, lr=0.5)
+    console = Console(record=True, width=140, file=(tmp_path / "printed").open("w"))
+    run_command(console, [*runs, alone], 2, tmp_path / "out", group=True, resamples=20)
+    printed = console.export_text()
+    assert "Standard deviation of the AUC over the seeds" in printed
+    assert "one seed" in printed
+    aucs = []
+    for run in runs:
+        frame = pd.read_parquet(run / "k2" / "predictions.parquet").dropna()
+        aucs.append(roc_auc_score(frame["label_edema"], frame["score_edema"]))
+    found = pd.read_csv(tmp_path / "out" / "differences.csv").set_index("disease")
+    assert found.loc["edema", "seed_sd_reference"] == pytest.approx(np.std(aucs, ddof=1))
+    assert found["seed_sd_reference"].notna().all()
+    assert found["seed_sd_model"].isna().all()
 
 
 def test_the_command_prints_and_writes_the_differences(tmp_path: Path) -> None:

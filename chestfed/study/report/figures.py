@@ -1,7 +1,4 @@
-"""The report's figures. Each comes with a text that says what is seen in it.
-
-Colours are those of Okabe and Ito with at least 3:1 contrast to white; lines differ in dashes and markers as well.
-"""
+"""The report's figures. Each comes with a text that says what is seen in it."""
 
 from __future__ import annotations
 
@@ -21,17 +18,13 @@ from chestfed.evaluation.calibration import reliability_per_disease
 from chestfed.evaluation.columns import Column, labelled_columns
 from chestfed.evaluation.comparison import Comparison
 from chestfed.evaluation.metrics import average_precision_per_disease
+from chestfed.study.colours import COLOURS, FAINT, INK, MARKERS, line_style
 from chestfed.study.report.run_folder import KResult, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000")
-_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-_MARKERS = "osD^v"
-#: Text of figures, and lines that are only there for orientation.
-INK, FAINT = "#1a1a1a", "#8a8a8a"
 #: More points than this make a curve no finer, only larger.
 _POINTS = 200
 #: A calibration curve has at most so many bins, and at least so many images in each on average: with 15 bins, as for
@@ -98,7 +91,7 @@ def roc_curves(run: RunFolder) -> list[Picture]:
                 x, y, _ = roc_curve(column.positive, column.score)
                 drawing.line(number, *_thinned(x, y), f"K={result.k}  {auc:.3f}")
                 drawing.say(f"K={result.k} has an AUC of {auc:.3f}")
-            drawing.label("false-positive rate", "true-positive rate", "AUC", "lower right")
+            drawing.label("false-positive rate", "true-positive rate", "AUC", "best")
             drawing.unit_square()
         pictures.append(drawing.picture(f"ROC curves of {_title(disease)} on {counts}"))
     return pictures
@@ -122,9 +115,11 @@ def precision_recall_curves(run: RunFolder) -> list[Picture]:
                     result.scores[:, j : j + 1], result.labels[:, j : j + 1], [disease]
                 )
                 precision, recall, _ = precision_recall_curve(column.positive, column.score)
+                precision[-1] = precision[-2]  # scikit-learn ends at a precision of 1 that no threshold has
                 if number == 0:
                     drawing.axes.axhline(prevalence, color=FAINT, linewidth=0.8)
-                drawing.line(number, *_thinned(recall[::-1], precision[::-1]), f"K={result.k}  {found.value:.3f}")
+                x, y = _thinned(recall[::-1], precision[::-1])
+                drawing.line(number, x, y, f"K={result.k}  {found.value:.3f}", steps=True)
                 drawing.say(f"K={result.k} has an average precision of {found.value:.3f}")
             drawing.label("recall", "precision", "average precision", "best")
             drawing.unit_square()
@@ -185,12 +180,13 @@ def auc_per_round(run: RunFolder) -> list[Picture]:
 
 
 def per_round(run: RunFolder) -> list[Picture]:
-    """Loss, bytes and the drift of the clients per round, with all K."""
+    """Loss, bytes, seconds and the drift of the clients per round, with all K."""
     kinds = (
         ("loss", "Training loss", "loss, mean over clients", False),
         ("bytes", "Bytes per round", "MB, all clients, up and down", False),
-        ("drift", "Client drift", "mean squared distance to the mean model", True),
-        ("gradient_drift", "Client drift of the gradients", "mean squared distance to the mean gradient", True),
+        ("seconds", "Time per round", "seconds", False),
+        ("drift", "Client drift", "mean squared distance", True),
+        ("gradient_drift", "Client drift of the gradients", "mean squared distance", True),
     )
     pictures = []
     for name, title, unit, logarithmic in kinds:
@@ -201,15 +197,23 @@ def per_round(run: RunFolder) -> list[Picture]:
                 if logarithmic and not (y > 0).any():
                     drawing.say(f"K={result.k} has none")
                     continue
+                if np.isnan(y).all():
+                    drawing.say(f"K={result.k} was not recorded")
+                    continue
                 drawing.line(number, x, np.where(y > 0, y, np.nan) if logarithmic else y, f"K={result.k}")
-                drawing.say(f"K={result.k} goes from {y[0]:.3g} in round {x[0]} to {y[-1]:.3g} in round {x[-1]}")
+                if name == "seconds":
+                    drawing.say(f"K={result.k} takes {np.nanmedian(y):.3g} in the median, {np.nanmax(y):.3g} at most")
+                else:
+                    drawing.say(f"K={result.k} goes from {y[0]:.3g} in round {x[0]} to {y[-1]:.3g} in round {x[-1]}")
             if logarithmic and drawing.drawn:
                 drawing.axes.set_yscale("log")
             if logarithmic and not drawing.drawn:
                 drawing.nothing("one client: no drift")
+            if name == "seconds" and not drawing.drawn:
+                drawing.nothing("not recorded")
             drawing.rounds()
             drawing.label("round", unit, "", "best")
-            if name == "bytes":
+            if name in ("bytes", "seconds") and drawing.drawn:
                 drawing.axes.set_ylim(bottom=0)
         pictures.append(drawing.picture(f"{title}, {unit}"))
     return pictures
@@ -231,7 +235,7 @@ def mean_differences(run: RunFolder, comparisons: Sequence[Comparison]) -> Pictu
                 drawing.say(f"K={result.k} {mean.difference:+.3f}, from {ends[0]:+.3f} to {ends[1]:+.3f}")
             else:
                 drawing.say(f"K={result.k} {mean.difference:+.3f}")
-            drawing.axes.plot(mean.difference, place, _MARKERS[(place + 1) % len(_MARKERS)], color=colour)
+            drawing.axes.plot(mean.difference, place, MARKERS[(place + 1) % len(MARKERS)], color=colour)
         drawing.axes.set_yticks(range(len(comparisons)), [f"K={result.k}" for result in run.results[1:]])
         drawing.axes.set_ylim(len(comparisons) - 0.5, -0.5)
         drawing.axes.set_xlabel("difference of the mean AUC, with 95% interval")
@@ -305,11 +309,10 @@ class _Drawing:
             self._svg = _compact(out.getvalue())
         self._context.__exit__(None, None, None)
 
-    def line(self, number: int, x: Any, y: Any, label: str, *, marked: bool = False) -> None:
-        """A line in the colour, dashes and marker of the `number`-th K."""
-        style: dict[str, Any] = {"linestyle": _DASHES[number % len(_DASHES)], "color": COLOURS[number % len(COLOURS)]}
-        marker = _MARKERS[number % len(_MARKERS)] if marked else None
-        self.axes.plot(x, y, label=label, marker=marker, markersize=4, linewidth=1.5, **style)
+    def line(self, number: int, x: Any, y: Any, label: str, *, marked: bool = False, steps: bool = False) -> None:
+        """A line in the colour, dashes and marker of the `number`-th K; in `steps`, level up to each x."""
+        drawstyle = "steps-pre" if steps else "default"
+        self.axes.plot(x, y, label=label, drawstyle=drawstyle, **line_style(number, marked=marked))
         self.drawn += 1
 
     def say(self, text: str) -> None:
@@ -319,6 +322,7 @@ class _Drawing:
     def nothing(self, reason: str) -> None:
         """There is nothing to draw, because of this."""
         self.axes.text(0.5, 0.5, reason, ha="center", va="center", transform=self.axes.transAxes)
+        self.axes.set(xticks=[], yticks=[])
         self.say(f"nothing to draw, {reason}")
 
     def unit_square(self) -> None:
@@ -329,6 +333,8 @@ class _Drawing:
         """Whole rounds on the axis, and dotted lines where a stage ends and the next begins."""
         from matplotlib.ticker import MaxNLocator
 
+        if not self.drawn:
+            return
         self.axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         for before, after in zip(self._run.results[0].rounds, self._run.results[0].rounds[1:], strict=False):
             if before["stage"] != after["stage"]:

@@ -106,6 +106,8 @@ def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
         orientation=_orientation(run),
         differences=_difference_table(run, comparisons),
         verdict=_verdict(run, comparisons),
+        added="hospitals" if _adds_hospitals(run) else "clients",
+        pictures_left_out=not (run.synthetic or pictures),
         resamples=run.study["configuration"]["evaluation"]["resamples"],
         calibration=_calibration_table(run),
         training=_training_table(run),
@@ -155,10 +157,25 @@ def _auc_table(run: RunFolder) -> Table:
             lines.append(Line(f"paper, K={row['k']}", (Cell(""), *shown), "paper"))
     return Table(
         "auc",
-        "AUC at the first hospital by number of clients; below each its 95% interval",
+        f"AUC {_where(run)} by number of clients ({_over(run)}); below each its 95% interval",
         (Cell("K"), Cell("added"), *_disease_columns(run), Cell("mean")),
         tuple(lines),
     )
+
+
+def _adds_hospitals(run: RunFolder) -> bool:
+    """Whether each K adds a hospital; else clients are parts of a hospital, or of a public collection."""
+    sites = run.study["configuration"]["sites"]
+    return len(sites) > 1 and all(site["clients"] == 1 for site in sites)
+
+
+def _where(run: RunFolder) -> str:
+    held_out = sum(site["test_fraction"] is not None for site in run.study["configuration"]["sites"])
+    return "at the first hospital" if _adds_hospitals(run) and held_out < 2 else "on the test images"
+
+
+def _over(run: RunFolder) -> str:
+    return f"{run.table['protocol']}, n = {run.table['images']:,}"
 
 
 def _paper_row(run: RunFolder, k: int) -> dict[str, float]:
@@ -213,7 +230,8 @@ def _difference_table(run: RunFolder, comparisons: Sequence[Comparison]) -> Tabl
         lines.append(Line(f"K={result.k}", (Cell(result.clients[-1]), *cells, mean)))
     return Table(
         "differences",
-        f"AUC less that of K={run.results[0].k} on the same test images; below each its 95% interval and corrected p",
+        f"AUC less that of K={run.results[0].k} on the same test images ({_over(run)}); below each its 95% interval "
+        "and corrected p",
         (Cell("K"), Cell("added"), *_disease_columns(run), Cell("mean")),
         tuple(lines),
     )
@@ -223,18 +241,21 @@ def _verdict(run: RunFolder, comparisons: Sequence[Comparison]) -> str:
     """The answer in two sentences."""
     if not comparisons:
         return ""
-    last, mean = run.results[-1].k, comparisons[-1].mean
+    first, last, mean = run.results[0].k, run.results[-1].k, comparisons[-1].mean
     if mean.difference is None:
         return ""
-    between = "" if mean.interval is None else f" (95% interval {_pair(mean.interval.low, mean.interval.high, 3)})"
-    of_p = "" if mean.p_holm is None else f", corrected p {_p(mean.p_holm)}"
+    direction = "higher" if mean.difference > 0 else "lower"
+    between = "" if mean.interval is None else f"95% interval {_pair(mean.interval.low, mean.interval.high, 3)}"
+    of_p = "" if mean.p_holm is None else f"corrected p {_p(mean.p_holm)}"
+    in_brackets = "; ".join(part for part in (between, of_p) if part)
     every = [d for found in comparisons for d in found.diseases if d.p_holm is not None and d.difference is not None]
     surer = [d for d in every if d.p_holm is not None and d.p_holm < 0.05]
     higher = sum(d.difference is not None and d.difference > 0 for d in surer)
+    which = f"{len(surer)} ({higher} higher, {len(surer) - higher} lower)" if surer else "none"
     return (
-        f"With K={last} the mean AUC is {_signed(mean.difference)} compared with K={run.results[0].k}{between}{of_p}. "
-        f"For single diseases there are {len(every)} comparisons; the number with a corrected p below 0.05 is "
-        f"{len(surer)} ({higher} higher, {len(surer) - higher} lower)."
+        f"With K={last} the mean AUC is {abs(mean.difference):.3f} {direction} than with K={first}"
+        f"{f' ({in_brackets})' if in_brackets else ''}. Of {len(every)} comparisons of single diseases, {which} "
+        f"{'has' if len(surer) <= 1 else 'have'} a corrected p below 0.05."
     )
 
 
@@ -287,7 +308,7 @@ def _site_cards(
     """Per client, and for the test images: its numbers, its histogram and a few pictures."""
     if run.sites is None:
         return None
-    cards = []
+    cards, shown = [], run.synthetic or pictures
     for number, (card, histogram) in enumerate(zip(run.sites["sites"], histograms, strict=True)):
         lines = tuple(
             Line(
@@ -311,43 +332,34 @@ def _site_cards(
         cards.append(
             {
                 "name": card["name"],
-                "counts": _counts(card, number),
+                "counts": _counts(card, number, target_first=_adds_hospitals(run)),
                 "table": table,
                 "histogram": histogram,
                 "sampled": card["grey_level_images"],
-                "thumbnails": _thumbnails(run, card, number, pictures=pictures),
-                "no_thumbnails": _why_no_thumbnails(run, number, pictures=pictures),
+                "thumbnails": _thumbnails(run, card, number) if shown else [],
+                "pictures_missing": shown and len(run.thumbnails.get(str(number), ())) == 0,
             }
         )
     return cards
 
 
-def _counts(card: dict[str, Any], number: int) -> str:
+def _counts(card: dict[str, Any], number: int, *, target_first: bool) -> str:
     text = f"{card['images']:,} images"
     if card["role"] == "client":
-        text = f"Client {number + 1}{', the target' if number == 0 else ''}: {text}, {card['rows']:,} training rows"
+        target = ", the target" if number == 0 and target_first else ""
+        text = f"Client {number + 1}{target}: {text}, {card['rows']:,} training rows"
     return text + (f"; {card['unreadable']:,} unreadable ones left out" if card["unreadable"] else "")
 
 
-def _thumbnails(run: RunFolder, card: dict[str, Any], number: int, *, pictures: bool) -> list[dict[str, str]]:
-    if _why_no_thumbnails(run, number, pictures=pictures):
-        return []
+def _thumbnails(run: RunFolder, card: dict[str, Any], number: int) -> list[dict[str, str]]:
     found = []
     kind = "synthetic phantom" if run.synthetic else "image"
-    for pixels, positive in zip(run.thumbnails[str(number)], card["shown"], strict=True):
+    for pixels, positive in zip(run.thumbnails.get(str(number), ()), card["shown"], strict=False):
         signs = ", ".join(map(_title, positive)) or "no positive label"
         found.append(
             {"uri": figures.thumbnail(pixels), "alt": f"Small {kind} of {card['name']}: {signs}", "label": signs}
         )
     return found
-
-
-def _why_no_thumbnails(run: RunFolder, number: int, *, pictures: bool) -> str:
-    if not (run.synthetic or pictures):
-        return "Pictures of real patients are left out, since a report is passed on easily; --pictures shows them."
-    if len(run.thumbnails.get(str(number), ())) == 0:
-        return "There are no pictures: thumbnails.npz is not in the run folder, or has none of this site."
-    return ""
 
 
 def _drift_table(run: RunFolder) -> Table | None:

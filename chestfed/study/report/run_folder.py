@@ -13,6 +13,7 @@ import pandas as pd
 
 from chestfed.errors import ChestfedError
 from chestfed.evaluation.auc import auc_per_disease
+from chestfed.study.round_times import SECONDS, read_round_times
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class KResult:
     patients
         int `[n]`, running numbers.
     rounds
-        The entries of `rounds.jsonl`.
+        The entries of `rounds.jsonl`, each with its `seconds`, or None where they are not known.
     time
         Seconds of training, and whether that was only its last part; empty in folders of earlier versions.
     """
@@ -121,7 +122,8 @@ def _k_result(folder: Path, row: dict[str, Any], diseases: tuple[str, ...]) -> K
                 f"the same run: remove {folder} and run the same study again."
             )
     time = _json(folder / "time.json") if (folder / "time.json").is_file() else {}
-    rounds = _rounds(folder / "rounds.jsonl")
+    seconds = read_round_times(folder / SECONDS)
+    rounds = [{**entry, "seconds": seconds.get(entry["round"])} for entry in _rounds(folder / "rounds.jsonl")]
     return KResult(row["k"], tuple(row["clients"]), scores, labels, pd.factorize(frame["patient"])[0], rounds, time)
 
 

@@ -1,0 +1,58 @@
+"""Seconds per communication round, in `kN/seconds.jsonl`: one line per round, written when it is done.
+
+They are apart from `rounds.jsonl` because they differ from run to run, and everything there does not.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+SECONDS = "seconds.jsonl"
+
+
+class RoundTimes:
+    """The clock of one K, which starts when this is made.
+
+    Parameters
+    ----------
+    resumed
+        Rounds of an earlier start are loaded: the first `reached` says which was the last of them.
+    """
+
+    def __init__(self, file: Path, *, resumed: bool) -> None:
+        self._file = file
+        self._resumed = resumed
+        self._start = time.monotonic()
+
+    def reached(self, number: int) -> None:
+        """Round `number` (from 1) is done: write how long it took."""
+        if self._resumed:
+            self._resumed = False
+            return
+        entry = {"round": number, "seconds": round(time.monotonic() - self._start, 4)}
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def next_round(self) -> None:
+        """The next round begins now."""
+        self._start = time.monotonic()
+
+
+def read_round_times(file: Path) -> dict[int, float]:
+    """Seconds by round; empty without the file, as in folders of earlier versions.
+
+    A round that was made again after an interruption has its last time. A line that a power cut left half written is
+    left out.
+    """
+    if not file.is_file():
+        return {}
+    found: dict[int, float] = {}
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+            found[int(entry["round"])] = float(entry["seconds"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
