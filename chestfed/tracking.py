@@ -6,20 +6,29 @@ are in the run folder all the same. Nothing that names a patient or an image is 
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from chestfed.errors import ChestfedError
-
 if TYPE_CHECKING:
+    import pandas as pd
     from mlflow import MlflowClient
 
 EXPERIMENT = "chestfed"
+#: What the page of the experiment says first.
+_ABOUT = (
+    "A **parent run** is one study: open it for the table of K (number of clients) against AUC and the comparison with "
+    "the smallest K. Its **children** are one model per K.\n\n"
+    "`test_auc_mean` is the mean AUC over the diseases on the test images, with K as its step. To compare the K of a "
+    "study, select its children and press *Compare*; the metric `k` is the axis. Runs tagged `data: synthetic` are "
+    "about phantoms."
+)
 #: The trained network among the artifacts of a run.
 MODEL_FILE = "model.safetensors"
 
@@ -29,43 +38,11 @@ def local_store(out: Path) -> str:
     return f"sqlite:///{(out / 'mlflow.db').resolve()}"
 
 
-def fetch_model(uri: str, tracking_uri: str | None, folder: Path, k: int | None = None) -> Path:
-    """Download what an MLflow URI names into `folder`; returns the file or folder.
-
-    `runs:/ID` alone is a study's run: that of one K, or the parent, of which the largest K (or `k`) is taken. Anything
-    else (`runs:/ID/path`, `models:/name/version`) is handed to MLflow as it is.
-
-    Raises
-    ------
-    ChestfedError
-        If the store, the run or the model is not there.
-    """
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    from mlflow import MlflowClient
-    from mlflow.artifacts import download_artifacts
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            run, _, path = uri.removeprefix("runs:/").partition("/")
-            if uri.startswith("runs:/") and not path:
-                client = MlflowClient(tracking_uri=tracking_uri)
-                found = client.get_run(run)
-                if "k" not in found.data.tags:
-                    of_parent = f"tags.`mlflow.parentRunId` = '{found.info.run_id}'"
-                    children = client.search_runs([found.info.experiment_id], of_parent)
-                    by_k = {int(child.data.tags["k"]): child for child in children if "k" in child.data.tags}
-                    if not by_k or (k is not None and k not in by_k):
-                        raise ChestfedError(f"{uri}: has no run of K={k}; there are K={sorted(by_k)}")
-                    found = by_k[max(by_k) if k is None else k]
-                uri = f"runs:/{found.info.run_id}/{MODEL_FILE}"
-            return Path(download_artifacts(artifact_uri=uri, dst_path=str(folder), tracking_uri=tracking_uri))
-    except ChestfedError:
-        raise
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ChestfedError(f"{uri}: MLflow cannot give this model ({reason}). Is --tracking-uri right?") from None
+def model_of_run(client: MlflowClient, run: str) -> str | None:
+    """Id of the model that a run has put out; None without."""
+    outputs = client.get_run(run).outputs
+    models = outputs.model_outputs if outputs else []
+    return models[-1].model_id if models else None
 
 
 class Tracker:
@@ -95,6 +72,10 @@ class Tracker:
         """Whether what is logged arrives."""
         return self._client is not None
 
+    def attempt(self, action: Callable[[], object]) -> None:
+        """Do what only serves tracking: its failure is one of tracking, and without tracking it is left out."""
+        self._guard(action)
+
     def start_run(self, name: str, tags: Mapping[str, str], known: str | None = None, parent: str | None = None) -> str:
         """Id of a running run: the known one, opened again, or a new one; empty if tracking is off."""
 
@@ -121,17 +102,132 @@ class Tracker:
 
         self._guard(log)
 
-    def log_metrics(self, run: str, metrics: Mapping[str, float | None], step: int) -> None:
-        """Log metrics of one step; None is left out."""
+    def log_metrics(
+        self, run: str, metrics: Mapping[str, float | None], step: int, about: Mapping[str, str] | None = None
+    ) -> None:
+        """Log metrics of one step; None is left out.
+
+        `about` says of which model on which data: `model_id`, `dataset_name`, `dataset_digest`.
+        """
 
         def log() -> None:
             from mlflow.entities import Metric
 
-            now = int(time.time() * 1000)
+            now, more = int(time.time() * 1000), dict(about or {})
             given = {key: value for key, value in metrics.items() if value is not None}
-            self._batch(run, metrics=[Metric(key, float(value), now, step) for key, value in given.items()])
+            self._batch(run, metrics=[Metric(key, float(value), now, step, **more) for key, value in given.items()])
 
         self._guard(log)
+
+    def set_tags(self, run: str, tags: Mapping[str, str]) -> None:
+        """Set tags; `mlflow.note.content` is the description, in Markdown."""
+
+        def log() -> None:
+            from mlflow.entities import RunTag
+
+            self._batch(run, tags=[RunTag(key, value) for key, value in tags.items()])
+
+        self._guard(log)
+
+    def log_table(self, run: str, make: Callable[[], pd.DataFrame], file: str) -> None:
+        """Log what `make` gives as a table that MLflow's page shows, unless the run has it already."""
+
+        def log() -> None:
+            assert self._client is not None
+            if file not in [found.path for found in self._client.list_artifacts(run)]:  # MLflow would append to it
+                self._client.log_table(run, make(), file)
+
+        self._guard(log)
+
+    def log_made(self, run: str, make: Callable[[Path], object], folder: str) -> None:
+        """Log all files that `make` writes into the folder handed to it; its failure is one of tracking."""
+
+        def log() -> None:
+            assert self._client is not None
+            with TemporaryDirectory(prefix="chestfed-") as made:
+                make(Path(made))
+                self._client.log_artifacts(run, made, folder)
+
+        self._guard(log)
+
+    def log_datasets(self, run: str, make: Callable[[], Sequence[Any]]) -> None:
+        """Log MLflow's `DatasetInput`s as what the run read."""
+
+        def log() -> None:
+            assert self._client is not None
+            self._client.log_inputs(run, datasets=list(make()))
+
+        self._guard(log)
+
+    def log_model(
+        self,
+        run: str,
+        name: str,
+        save: Callable[[Path, Any], object],
+        register_as: str,
+        about: str,
+        tags: Mapping[str, str],
+    ) -> str:
+        """Log a model as the run's output and register it; returns its id, or nothing if tracking is off.
+
+        A run that has a model keeps it, so that a study started again registers no second version.
+
+        Parameters
+        ----------
+        save
+            Writes a model folder; it is given the folder and the `mlflow.models.Model` to fill.
+        register_as
+            Name in the registry, without / and :.
+        about
+            Description of the name in the registry, in Markdown.
+        tags
+            Of the model and of its version.
+        """
+
+        def log() -> str:
+            from mlflow.entities import LoggedModelOutput
+            from mlflow.models import Model
+
+            client = self._client
+            assert client is not None
+            known = model_of_run(client, run)
+            if known is not None:
+                return known
+            model = client.create_logged_model(self._experiment, name, run, dict(tags), model_type="image classifier")
+            try:
+                with TemporaryDirectory(prefix="chestfed-") as folder:
+                    written = Model(
+                        artifact_path=model.artifact_location,
+                        run_id=run,
+                        model_uuid=model.model_id,
+                        model_id=model.model_id,
+                    )
+                    save(Path(folder) / "model", written)
+                    client.log_model_artifacts(model.model_id, str(Path(folder) / "model"))
+            except BaseException:
+                client.finalize_logged_model(model.model_id, "FAILED")
+                raise
+            client.finalize_logged_model(model.model_id, "READY")
+            self._register(register_as, about, model, run, tags)
+            client.log_outputs(run, [LoggedModelOutput(model.model_id, step=0)])  # last: with it, all is there
+            return model.model_id
+
+        return self._guard(log) or ""
+
+    def is_finished(self, run: str | None) -> bool:
+        """Whether this store has the run, recorded to its end."""
+
+        def finished() -> bool:
+            from mlflow.exceptions import MlflowException
+
+            assert self._client is not None
+            try:
+                info = self._client.get_run(run).info
+            except MlflowException:  # of another store, or removed
+                return False
+            return info.status == "FINISHED" and info.lifecycle_stage == "active"
+
+        return bool(run) and bool(self._guard(finished))
 
     def log_file(self, run: str, path: Path, folder: str | None = None) -> None:
         """Log a file as an artifact."""
@@ -167,7 +263,9 @@ class Tracker:
             location = self._artifacts.resolve().as_uri() if local else None
             try:
                 self._experiment = client.create_experiment(
-                    EXPERIMENT, location, {"mlflow.experimentKind": "custom_model_development"}
+                    EXPERIMENT,
+                    location,
+                    {"mlflow.experimentKind": "custom_model_development", "mlflow.note.content": _ABOUT},
                 )
             except MlflowException:  # another process has just created it
                 experiment = client.get_experiment_by_name(EXPERIMENT)
@@ -176,6 +274,22 @@ class Tracker:
         if experiment is not None:
             self._experiment = experiment.experiment_id
         self._client = client
+
+    def _register(self, name: str, about: str, model: Any, run: str, tags: Mapping[str, str]) -> None:
+        from mlflow.exceptions import MlflowException
+
+        assert self._client is not None
+        try:
+            self._client.create_registered_model(name, {"synthetic": tags.get("synthetic", "")}, about)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        # By its place: a store of ours is not MLflow's global one, in which `models:/ID` would be looked up.
+        version = self._client.create_model_version(
+            name, model.artifact_location, run, dict(tags), model_id=model.model_id
+        )
+        link = json.dumps([{"name": name, "version": version.version}])
+        self._client.set_logged_model_tags(model.model_id, {"mlflow.modelVersions": link})  # the page's link to it
 
     def _batch(self, run: str, **entries: Any) -> None:
         assert self._client is not None

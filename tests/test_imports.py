@@ -32,6 +32,7 @@ ALLOWED = {
     "evaluation": set(),
     "engines": {"algorithms", "objectives", "models"},
     "tracking": set(),
+    "tracked_models": {"tracking"},
     "samples": {"checkpoint"},
     "study": {
         "sites",
@@ -44,6 +45,7 @@ ALLOWED = {
         "evaluation",
         "checkpoint",
         "tracking",
+        "tracked_models",
     },
     "commands": {"study", "collections", "samples", "sites", "checkpoint", "tracking"},
     "cli": {"commands"},
