@@ -16,26 +16,33 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from chestfed.experiment_page import experiment_tags
+
 if TYPE_CHECKING:
     import pandas as pd
     from mlflow import MlflowClient
 
 EXPERIMENT = "chestfed"
-#: What the page of the experiment says first.
-_ABOUT = (
-    "A **parent run** is one study: open it for the table of K (number of clients) against AUC and the comparison with "
-    "the smallest K. Its **children** are one model per K.\n\n"
-    "`test_auc_mean` is the mean AUC over the diseases on the test images, with K as its step. To compare the K of a "
-    "study, select its children and press *Compare*; the metric `k` is the axis. Runs tagged `data: synthetic` are "
-    "about phantoms."
-)
 #: The trained network among the artifacts of a run.
 MODEL_FILE = "model.safetensors"
+#: A store takes no more metrics at once.
+_BATCH = 1000
 
 
 def local_store(out: Path) -> str:
     """URI of the sqlite store in the output folder."""
     return f"sqlite:///{(out / 'mlflow.db').resolve()}"
+
+
+def experiment_id(uri: str) -> str:
+    """Id of chestfed's experiment in a store; `1`, which MLflow gives to the first one, if it cannot be read."""
+    from mlflow import MlflowClient
+
+    try:
+        found = MlflowClient(tracking_uri=uri).get_experiment_by_name(EXPERIMENT)
+    except Exception:
+        found = None
+    return "1" if found is None else str(found.experiment_id)
 
 
 def model_of_run(client: MlflowClient, run: str) -> str | None:
@@ -109,13 +116,28 @@ class Tracker:
 
         `about` says of which model on which data: `model_id`, `dataset_name`, `dataset_digest`.
         """
+        self.log_series(run, [(step, metrics)], about)
+
+    def log_series(
+        self,
+        run: str,
+        series: Sequence[tuple[int, Mapping[str, float | None]]],
+        about: Mapping[str, str] | None = None,
+    ) -> None:
+        """Log metrics of several steps at once. The page lists metrics in the order in which they came first."""
 
         def log() -> None:
             from mlflow.entities import Metric
 
             now, more = int(time.time() * 1000), dict(about or {})
-            given = {key: value for key, value in metrics.items() if value is not None}
-            self._batch(run, metrics=[Metric(key, float(value), now, step, **more) for key, value in given.items()])
+            metrics = [
+                Metric(key, float(value), now, step, **more)
+                for step, given in series
+                for key, value in given.items()
+                if value is not None
+            ]
+            for start in range(0, len(metrics), _BATCH):
+                self._batch(run, metrics=metrics[start : start + _BATCH])
 
         self._guard(log)
 
@@ -165,7 +187,7 @@ class Tracker:
         name: str,
         save: Callable[[Path, Any], object],
         register_as: str,
-        about: str,
+        about: Mapping[str, str],
         tags: Mapping[str, str],
     ) -> str:
         """Log a model as the run's output and register it; returns its id, or nothing if tracking is off.
@@ -179,9 +201,9 @@ class Tracker:
         register_as
             Name in the registry, without / and :.
         about
-            Description of the name in the registry, in Markdown.
+            Descriptions in Markdown: `name` of the name in the registry, `version` of this version of it.
         tags
-            Of the model and of its version.
+            Of the model, and those that are not MLflow's own also of the version.
         """
 
         def log() -> str:
@@ -213,6 +235,19 @@ class Tracker:
             return model.model_id
 
         return self._guard(log) or ""
+
+    def link_model(self, run: str, maker: str, step: int) -> None:
+        """Make the model of the run `maker` an output of another run as well."""
+
+        def link() -> None:
+            from mlflow.entities import LoggedModelOutput
+
+            assert self._client is not None
+            model, there = model_of_run(self._client, maker), self._client.get_run(run).outputs
+            if model is not None and model not in [one.model_id for one in (there.model_outputs if there else [])]:
+                self._client.log_outputs(run, [LoggedModelOutput(model, step)])
+
+        self._guard(link)
 
     def is_finished(self, run: str | None) -> bool:
         """Whether this store has the run, recorded to its end."""
@@ -262,11 +297,7 @@ class Tracker:
             local = str(self._uri).startswith("sqlite:")
             location = self._artifacts.resolve().as_uri() if local else None
             try:
-                self._experiment = client.create_experiment(
-                    EXPERIMENT,
-                    location,
-                    {"mlflow.experimentKind": "custom_model_development", "mlflow.note.content": _ABOUT},
-                )
+                self._experiment = client.create_experiment(EXPERIMENT, location, experiment_tags())
             except MlflowException:  # another process has just created it
                 experiment = client.get_experiment_by_name(EXPERIMENT)
                 if experiment is None:
@@ -275,19 +306,19 @@ class Tracker:
             self._experiment = experiment.experiment_id
         self._client = client
 
-    def _register(self, name: str, about: str, model: Any, run: str, tags: Mapping[str, str]) -> None:
+    def _register(self, name: str, about: Mapping[str, str], model: Any, run: str, tags: Mapping[str, str]) -> None:
         from mlflow.exceptions import MlflowException
 
         assert self._client is not None
         try:
-            self._client.create_registered_model(name, {"synthetic": tags.get("synthetic", "")}, about)
+            self._client.create_registered_model(name, {"synthetic": tags.get("synthetic", "")}, about["name"])
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
         # By its place: a store of ours is not MLflow's global one, in which `models:/ID` would be looked up.
-        version = self._client.create_model_version(
-            name, model.artifact_location, run, dict(tags), model_id=model.model_id
-        )
+        own = {key: value for key, value in tags.items() if not key.startswith("mlflow.")}
+        place, number = model.artifact_location, model.model_id
+        version = self._client.create_model_version(name, place, run, own, None, about["version"], model_id=number)
         link = json.dumps([{"name": name, "version": version.version}])
         self._client.set_logged_model_tags(model.model_id, {"mlflow.modelVersions": link})  # the page's link to it
 

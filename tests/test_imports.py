@@ -31,7 +31,8 @@ ALLOWED = {
     "resnet": set(),
     "evaluation": set(),
     "engines": {"algorithms", "objectives", "models"},
-    "tracking": set(),
+    "experiment_page": set(),
+    "tracking": {"experiment_page"},
     "tracked_models": {"tracking"},
     "samples": {"checkpoint"},
     "study": {
@@ -47,7 +48,7 @@ ALLOWED = {
         "tracking",
         "tracked_models",
     },
-    "commands": {"study", "collections", "samples", "sites", "checkpoint", "tracking"},
+    "commands": {"study", "collections", "samples", "sites", "checkpoint", "tracking", "experiment_page"},
     "cli": {"commands"},
     "__main__": {"cli"},
 }

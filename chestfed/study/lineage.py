@@ -23,6 +23,11 @@ def datasets(data: StudyData, k: int | None = None) -> list[Any]:
     return [*found, _input(data, "test set", "test", data.test)]
 
 
+def short_digest(digest: str) -> str:
+    """The first 12 digits, which the page shows beside a name; all of them are in the profile."""
+    return digest[:12]
+
+
 def _input(data: StudyData, name: str, role: str, part: ClientData | TestSet, **more: str) -> Any:
     from mlflow.data.code_dataset_source import CodeDatasetSource
     from mlflow.data.meta_dataset import MetaDataset
@@ -34,7 +39,7 @@ def _input(data: StudyData, name: str, role: str, part: ClientData | TestSet, **
     source = CodeDatasetSource({"chestfed.site": name, "chestfed.role": role, "data": kind})
     labels = [ColSpec(DataType.float, disease, required=False) for disease in data.diseases]
     schema = Schema([ColSpec(DataType.binary, "image"), *labels])
-    described = MetaDataset(source, name, data.digests[name], schema).to_dict()
+    described = MetaDataset(source, name, short_digest(data.digests[name]), schema).to_dict()
     entity = Dataset(
         described["name"],
         described["digest"],
@@ -52,7 +57,7 @@ def _profile(data: StudyData, name: str, part: ClientData | TestSet) -> dict[str
     """Counts of readable images, training rows or test patients, and labels."""
     readable = np.flatnonzero(part.images.records >= 0)
     labels = part.labels[readable]
-    counts: dict[str, Any] = {"images": len(readable)}
+    counts: dict[str, Any] = {"digest": data.digests[name], "images": len(readable)}
     if isinstance(part, ClientData):
         counts["training_rows"] = part.training_rows
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from chestfed.diseases import TITLES
 from chestfed.evaluation.interval import Interval
-from chestfed.study.significance import INTERVAL, Significance
+from chestfed.study.significance import Significance
 from chestfed.study.table import Row, StudyTable
 
 if TYPE_CHECKING:
@@ -15,18 +15,22 @@ if TYPE_CHECKING:
 
 
 def of_study(table: StudyTable) -> pd.DataFrame:
-    """One row per K: the mean AUC and each disease's, with their intervals and n+ / n-."""
+    """One row per K: the mean AUC and each disease's, then their intervals, and n+ / n-."""
     import pandas as pd
 
     rows = []
     for row in table.rows:
-        cells: dict[str, Any] = {"data": _data(table), "K": row.k, "added": row.clients[-1]}
-        cells |= {"mean AUC": _rounded(row.mean), "mean 95%": _pair(row.mean_interval)}
-        for result, interval in zip(row.diseases, row.intervals, strict=True):
-            name = _title(result.disease)
-            counts = f"{result.positives}+ / {result.negatives}-"
-            cells |= {name: _rounded(result.auc), f"{name} 95%": _pair(interval), f"{name} n": counts}
-        rows.append(cells)
+        named = [
+            (_title(result.disease), result, interval)
+            for result, interval in zip(row.diseases, row.intervals, strict=True)
+        ]
+        cells: dict[str, Any] = {"K": row.k, "added": row.clients[-1], "mean": _rounded(row.mean)}
+        cells |= {name: _rounded(result.auc) for name, result, _ in named}
+        cells |= {"mean 95%": _pair(row.mean_interval)} | {
+            f"{name} 95%": _pair(interval) for name, _, interval in named
+        }
+        cells |= {f"{name} n": f"{result.positives}+ / {result.negatives}-" for name, result, _ in named}
+        rows.append({**cells, "data": "synthetic" if table.synthetic else "real"})
     return pd.DataFrame(rows)
 
 
@@ -88,11 +92,10 @@ def note_of_study(table: StudyTable, significance: Significance | None, folder: 
         mean = _cell(row.mean, row.mean_interval)
         lines.append(f"| {row.k} | {row.clients[-1]} | {mean} | {' | '.join(aucs)} |")
     parts = [
-        _warning(table) + f"**{table.title}**",
+        f"{_warning(table)}{_verdict(significance)}".strip(),  # the page shows the first lines only
         "\n".join(lines),
-        f"AUC on {table.images:,} images of {table.patients:,} patients ({table.protocol}), {table.model}; in brackets "
-        "95% intervals of a patient-clustered bootstrap.",
-        _verdict(significance),
+        f"{table.title}. AUC on {table.images:,} images of {table.patients:,} patients ({table.protocol}), "
+        f"{table.model}; in brackets 95% intervals of a patient-clustered bootstrap.",
         f"More: the tables and figures among the artifacts; the models are outputs of the child runs; `chestfed report "
         f"{folder.name}` (in the output folder) makes the page about this study.",
     ]
@@ -134,20 +137,13 @@ def _verdict(found: Significance | None) -> str:
     mean = found.comparisons[-1].mean
     low_high = "" if mean.interval is None else f" [{mean.interval.low:+.3f}, {mean.interval.high:+.3f}]"
     p = "" if mean.p_holm is None else f", corrected p {mean.p_holm:.3f}"
-    return (
-        f"**{found.others[-1]} less {found.reference}**: mean AUC {mean.difference:+.3f}{low_high}{p}; of these "
-        f"models, not of another training. The interval: {INTERVAL}."
-    )
+    return f"**{found.others[-1]} less {found.reference}**: mean AUC {mean.difference:+.3f}{low_high}{p}."
 
 
 def _warning(table: StudyTable) -> str:
     if not table.synthetic:
         return ""
-    return "> **SYNTHETIC** hospitals: phantoms, no patients, no clinical meaning.\n\n"
-
-
-def _data(table: StudyTable) -> str:
-    return "synthetic" if table.synthetic else "real"
+    return "**SYNTHETIC** hospitals: phantoms, no patients, no clinical meaning. "
 
 
 def _title(disease: str) -> str:

@@ -19,7 +19,7 @@ from chestfed.checkpoint import write_json
 from chestfed.errors import ChestfedError
 from chestfed.study import recorded_tables
 from chestfed.study.data import StudyData
-from chestfed.study.lineage import datasets
+from chestfed.study.lineage import datasets, short_digest
 from chestfed.study.pipeline import Pipeline
 from chestfed.study.significance import Significance
 from chestfed.study.table import Row, StudyTable
@@ -46,7 +46,7 @@ class Study:
     def label(self) -> str:
         """Algorithm, window and seed: what studies of one pipeline differ in."""
         federated = self.pipeline.federated
-        return f"{federated.algorithm}, I={federated.window}, seed {self.pipeline.seed}"
+        return f"{federated.algorithm} I={federated.window} seed {self.pipeline.seed}"
 
     @property
     def mark(self) -> str:
@@ -55,7 +55,7 @@ class Study:
 
     def registered_name(self, k: int) -> str:
         """Name of the model of K in the registry; its versions are the studies of this pipeline."""
-        return f"chestfed-{'synthetic-' if self.data.synthetic else ''}{self.name}-K{k}"
+        return f"chestfed-{'synthetic-' if self.data.synthetic else ''}K{k}-{self.name}"
 
 
 class StudyRecord:
@@ -64,6 +64,7 @@ class StudyRecord:
     def __init__(self, tracker: Tracker, study: Study) -> None:
         self._tracker, self._study = tracker, study
         self._parent, self._child = "", ""
+        self._waiting: list[tuple[int, dict[str, float | None]]] = []
         self._whole = False  # recorded to the end by an earlier start
 
     def start(self) -> None:
@@ -80,12 +81,16 @@ class StudyRecord:
         self._tracker.attempt(lambda: self._start_k(k))
 
     def round_done(self, entry: Mapping[str, Any]) -> None:
-        """A round of the current K is over; `entry` is its line in `rounds.jsonl`."""
+        """A round of the current K is over; `entry` is its line in `rounds.jsonl`.
+
+        Rounds wait for the next one with AUCs: one message then, and AUC before loss where the page lists metrics.
+        """
         own = {f"round/{name}": entry[name] for name in ("loss", "drift", "gradient_drift")}
         aucs = {f"round/auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
         cost = {f"cost/{name}": entry[name] for name in _COST}
-        metrics = {**own, **aucs, **cost, "round/auc_mean": entry.get("mean_auc")}
-        self._tracker.log_metrics(self._child, metrics, entry["round"])
+        self._waiting.append((entry["round"], {"round/auc_mean": entry.get("mean_auc"), **aucs, **own, **cost}))
+        if aucs:
+            self._flush()
 
     def k_done(self, row: Row, table: StudyTable) -> None:
         """The folder of K holds its result; `table` is the study's so far."""
@@ -103,10 +108,17 @@ class StudyRecord:
 
     def fail(self, error: BaseException) -> None:
         """The study has ended early: mark the parent, and the child that is not done."""
+        self._flush()
         status = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
         for run in (self._child, "" if self._whole else self._parent):
             if run:
                 self._tracker.end_run(run, status)
+
+    def _flush(self) -> None:
+        """Log the rounds that wait, the last one first."""
+        if self._waiting:
+            self._tracker.log_series(self._child, self._waiting[::-1])
+            self._waiting = []
 
     def _start(self) -> None:
         study, tracker = self._study, self._tracker
@@ -116,7 +128,7 @@ class StudyRecord:
             self._parent = known
             return
         tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
-        self._parent = tracker.start_run(f"{study.mark}{study.name}: {study.label}", tags, known)
+        self._parent = tracker.start_run(f"{study.mark}{study.label}: {study.name}", tags, known)
         _remember(study.folder, self._parent)
         versions = {f"version.{package}": version for package, version in study.versions.items()}
         digests = {f"dataset.{client.replace(' ', '_')}": digest for client, digest in study.data.digests.items()}
@@ -131,18 +143,19 @@ class StudyRecord:
         tags = self._tags("K", k=str(k), added=clients[-1], clients=", ".join(clients))
         self._child = tracker.start_run(name, tags, _known(folder), self._parent)
         _remember(folder, self._child)
-        params = {"k": k, "clients": ", ".join(clients), "seed": study.pipeline.seed}
+        params = {"k": k, "seed": study.pipeline.seed}
         tracker.log_params(self._child, {**params, **_flat(study.pipeline.federated.model_dump())})
         tracker.log_datasets(self._child, lambda: datasets(study.data, k))
 
     def _k_done(self, row: Row, table: StudyTable) -> None:
         study, tracker, run = self._study, self._tracker, self._child
         folder = study.folder / f"k{row.k}"
+        self._flush()
         tracker.log_table(run, lambda: recorded_tables.of_k(row), "auc_per_disease.json")
         tracker.log_made(run, lambda to: _figures_of_k(folder, row, table, to), "figures")
         about = self._log_model(row, table, folder)
         seconds = _json(folder / "time.json").get("seconds")
-        tracker.log_metrics(run, {**_test_aucs(row), "k": row.k}, step=row.k, about=about)
+        tracker.log_metrics(run, _test_aucs(row), step=row.k, about=about)
         tracker.log_metrics(run, {"cost/seconds": seconds}, step=row.k)
         for file in ("result.json", "rounds.jsonl"):
             tracker.log_file(run, folder / file)
@@ -173,7 +186,8 @@ class StudyRecord:
             if (study.folder / file).exists():
                 tracker.log_file(run, study.folder / file, "run_folder")
         for row in table.rows:
-            tracker.log_metrics(run, {**_test_aucs(row), "k": row.k}, step=row.k)
+            tracker.log_metrics(run, _test_aucs(row), step=row.k)
+            tracker.link_model(run, _known(study.folder / f"k{row.k}"), step=row.k)
         note = recorded_tables.note_of_study(table, significance, study.folder)
         tracker.set_tags(run, {"mlflow.note.content": note})
         tracker.end_run(run)
@@ -192,11 +206,18 @@ class StudyRecord:
 
         name = study.registered_name(row.k)
         mean = "none" if row.mean is None else f"{row.mean:.4f}"
-        tags = self._tags("model", k=str(row.k), test_auc_mean=mean, protocol=table.protocol)
-        model = tracker.log_model(self._child, name, save, name, recorded_tables.about_model(table, row.k, name), tags)
+        tags = self._tags("model", k=str(row.k), auc_mean=mean, protocol=table.protocol)
+        how = recorded_tables.how_to_load(name)
+        about = {
+            "name": recorded_tables.about_model(table, row.k, name),
+            "version": recorded_tables.note_of_k(row, table, how),
+        }
+        short = f"{study.mark.strip()}-K{row.k}".strip("-")
+        model = tracker.log_model(self._child, short, save, name, about, tags)
         if not model:
             return {}
-        return {"model_id": model, "dataset_name": "test set", "dataset_digest": study.data.digests["test set"]}
+        digest = short_digest(study.data.digests["test set"])
+        return {"model_id": model, "dataset_name": "test set", "dataset_digest": digest}
 
     def _tags(self, kind: str, **more: str) -> dict[str, str]:
         study = self._study
@@ -229,7 +250,8 @@ def _figures_of_k(folder: Path, row: Row, table: StudyTable, to: Path) -> None:
 
 
 def _test_aucs(row: Row) -> dict[str, float | None]:
-    return {"test_auc_mean": row.mean} | {f"test_auc_{result.disease}": result.auc for result in row.diseases}
+    each = {f"auc_per_disease/{result.disease}": result.auc for result in row.diseases}
+    return {"auc/mean": row.mean, **each}
 
 
 def _known(folder: Path) -> str:

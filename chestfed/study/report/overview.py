@@ -11,12 +11,14 @@ import numpy as np
 from chestfed.diseases import TITLES
 from chestfed.evaluation.metrics import average_precision_per_disease
 from chestfed.study.report import figures
-from chestfed.study.report.figures import COLOURS, FAINT, Drawing, Picture
+from chestfed.study.report.figures import FAINT, Drawing, Picture
 from chestfed.study.report.run_folder import RunFolder
 
 #: Pixels per inch, and figures side by side.
 _DPI, _COLUMNS = 110, 3
 _WIDE = (5.6, 3.4)
+#: Of the mean, beside the colours of the diseases.
+_MEAN = "#767676"
 
 
 def save_study(run: RunFolder, folder: Path) -> None:
@@ -41,10 +43,10 @@ def k_against_auc(run: RunFolder) -> Picture:
             drawing.line(number, ks, _numbers(aucs), _title(disease), marked=True)
         if len(run.diseases) > 1:
             means = _numbers([row["mean_auc"] for row in run.table["rows"]])
-            drawing.axes.plot(ks, means, color=COLOURS[-1], linewidth=3, label="mean, 95% interval")
+            drawing.axes.plot(ks, means, color=_MEAN, linewidth=3, label="mean, 95% interval")
             for k, row in zip(ks, run.table["rows"], strict=True):
                 if row["mean_interval"] is not None:
-                    drawing.axes.plot([k, k], row["mean_interval"], color=COLOURS[-1], linewidth=1)
+                    drawing.axes.plot([k, k], row["mean_interval"], color=_MEAN, linewidth=1.2)
         drawing.axes.set_xticks(ks)
         drawing.axes.set(xlabel="K, number of clients", ylabel="AUC")
         _legend_beside(drawing)
