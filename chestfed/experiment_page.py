@@ -20,10 +20,7 @@ _ABOUT = (
     "Runs tagged `data: synthetic` are about phantoms."
 )
 _NAME = "attributes.`Run Name`"
-_COLUMNS = (
-    *("params.`k`", "metrics.`auc/mean`", "tags.`algorithm`", "tags.`seed`", "tags.`data`", "tags.`pipeline`"),
-    *("attributes.`Created`", "attributes.`Duration`", "attributes.`Models`"),
-)
+_COLUMNS = ("attributes.`Created`", "attributes.`Duration`", "params.`k`", "metrics.`auc/mean`", "tags.`data`")
 
 
 def experiment_tags() -> dict[str, str]:
@@ -33,7 +30,7 @@ def experiment_tags() -> dict[str, str]:
         "orderByKey": "attributes.start_time",
         "orderByAsc": False,
     }
-    state |= {"columnOrder": [_NAME], "columnWidths": {_NAME: 340}}
+    state |= {"columnOrder": [_NAME], "columnWidths": {_NAME: 420}}
     view = {"name": "Studies: K and mean AUC", "createdAt": 0, "updatedAt": 0, "state": json.dumps(state)}
     return {
         "mlflow.experimentKind": "custom_model_development",

@@ -25,6 +25,7 @@ def run_command(console: Console, out: Path, port: int) -> None:
     artifacts = (out / "mlflow-artifacts").resolve().as_uri()
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", local_store(out)]
     command += ["--default-artifact-root", artifacts, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--workers", "1"]  # one reader: more processes would only start later and take more memory
     result = subprocess.run(command, env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}, check=False)
     if result.returncode not in (0, -2, 130):
         raise ChestfedError(
