@@ -380,7 +380,8 @@ def test_a_study_finished_without_mlflow_is_recorded_from_its_folder(home: Path,
     for before, after in zip(sorted_by_name(client), sorted_by_name(later), strict=True):
         assert after.info.run_name == before.info.run_name
         assert after.info.status == "FINISHED"
-        assert after.data.metrics == before.data.metrics
+        # The loss of stage 1 is in no run folder.
+        assert after.data.metrics == {k: v for k, v in before.data.metrics.items() if k != "pretraining/loss"}
         assert after.data.tags["mlflow.note.content"] == before.data.tags["mlflow.note.content"]
     assert {found.name for found in later.search_model_versions()} == {NAME.format(1), NAME.format(2)}
 

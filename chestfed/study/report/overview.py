@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from chestfed.evaluation.metrics import average_precision_per_disease
 from chestfed.study.report import figures
 from chestfed.study.report.figures import FAINT, Drawing, Picture
 from chestfed.study.report.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 #: Pixels per inch, and figures side by side.
 _DPI, _COLUMNS = 110, 3
@@ -121,21 +124,31 @@ def _title(disease: str) -> str:
 
 def _save(pictures: Sequence[Picture], folder: Path) -> None:
     for picture in pictures:
-        picture.figure.savefig(folder / f"{picture.name}.png", dpi=_DPI)
+        _drawn(picture, right=0.64).save(folder / f"{picture.name}.png", "PNG")
 
 
 def _sheet(pictures: Sequence[Picture], file: Path) -> None:
     """Figures of one size in rows of `_COLUMNS`, in one PNG."""
     from PIL import Image
 
-    parts = []
-    for picture in pictures:
-        out = io.BytesIO()
-        picture.figure.savefig(out, format="png", dpi=_DPI)
-        parts.append(Image.open(out).convert("RGB"))
-    width, height = max(part.width for part in parts), max(part.height for part in parts)
+    parts = [_drawn(picture, right=0.96) for picture in pictures]
+    width, height = parts[0].size
     columns = min(_COLUMNS, len(parts))
     sheet = Image.new("RGB", (columns * width, -(-len(parts) // columns) * height), "white")
     for number, part in enumerate(parts):
         sheet.paste(part, (number % columns * width, number // columns * height))
     sheet.save(file, "PNG")
+
+
+def _drawn(picture: Picture, right: float) -> Image:
+    """The figure's pixels. Its margins are set here: to find the best ones would take as long as to draw."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+
+    figure = picture.figure
+    figure.set_layout_engine("none")
+    figure.axes[0].set_position((0.15, 0.15, right - 0.15, 0.75))
+    figure.set_dpi(_DPI)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
