@@ -124,14 +124,14 @@ def _title(disease: str) -> str:
 
 def _save(pictures: Sequence[Picture], folder: Path) -> None:
     for picture in pictures:
-        _drawn(picture, right=0.64).save(folder / f"{picture.name}.png", "PNG")
+        _drawn(picture, 0.15, 0.64).save(folder / f"{picture.name}.png", "PNG")
 
 
 def _sheet(pictures: Sequence[Picture], file: Path) -> None:
     """Figures of one size in rows of `_COLUMNS`, in one PNG."""
     from PIL import Image
 
-    parts = [_drawn(picture, right=0.96) for picture in pictures]
+    parts = [_drawn(picture, 0.2, 0.96) for picture in pictures]
     width, height = parts[0].size
     columns = min(_COLUMNS, len(parts))
     sheet = Image.new("RGB", (columns * width, -(-len(parts) // columns) * height), "white")
@@ -140,14 +140,14 @@ def _sheet(pictures: Sequence[Picture], file: Path) -> None:
     sheet.save(file, "PNG")
 
 
-def _drawn(picture: Picture, right: float) -> Image:
-    """The figure's pixels. Its margins are set here: to find the best ones would take as long as to draw."""
+def _drawn(picture: Picture, left: float, right: float) -> Image:
+    """The figure's pixels. Its margins (shares of the width) are set: to find the best takes as long as to draw."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
     figure = picture.figure
     figure.set_layout_engine("none")
-    figure.axes[0].set_position((0.15, 0.15, right - 0.15, 0.75))
+    figure.axes[0].set_position((left, 0.15, right - left, 0.75))
     figure.set_dpi(_DPI)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
