@@ -304,6 +304,9 @@ class Tracker:
                     raise
         if experiment is not None:
             self._experiment = experiment.experiment_id
+            for key, value in experiment_tags().items():
+                if key not in experiment.tags:  # of a version that did not set it
+                    client.set_experiment_tag(experiment.experiment_id, key, value)
         self._client = client
 
     def _register(self, name: str, about: Mapping[str, str], model: Any, run: str, tags: Mapping[str, str]) -> None:
@@ -318,7 +321,9 @@ class Tracker:
         # By its place: a store of ours is not MLflow's global one, in which `models:/ID` would be looked up.
         own = {key: value for key, value in tags.items() if not key.startswith("mlflow.")}
         place, number = model.artifact_location, model.model_id
-        version = self._client.create_model_version(name, place, run, own, None, about["version"], model_id=number)
+        version = self._client.create_model_version(
+            name, place, run, own, description=about["version"], await_creation_for=0, model_id=number
+        )
         link = json.dumps([{"name": name, "version": version.version}])
         self._client.set_logged_model_tags(model.model_id, {"mlflow.modelVersions": link})  # the page's link to it
 
