@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chestfed.diseases import TITLES
+from chestfed.evaluation.comparison import DiseaseDifference, MeanDifference
 from chestfed.evaluation.interval import Interval
 from chestfed.study.significance import Significance
 from chestfed.study.table import Row, StudyTable
@@ -62,21 +63,21 @@ def of_significance(found: Significance) -> pd.DataFrame:
 
     lines: list[dict[str, Any]] = []
     for name, comparison in zip(found.others, found.comparisons, strict=True):
-        mean = comparison.mean
-        for one in (mean, *comparison.diseases):
-            is_mean = one is mean
+        parts: list[MeanDifference | DiseaseDifference] = [comparison.mean, *comparison.diseases]
+        for one in parts:
+            disease = one if isinstance(one, DiseaseDifference) else None
             low, high = _ends(one.interval)
             lines.append(
                 {
                     "data": found.data,
                     "model": name,
                     "less": found.reference,
-                    "disease": "mean" if is_mean else _title(getattr(one, "disease", "")),
+                    "disease": "mean" if disease is None else _title(disease.disease),
                     "difference": _rounded(one.difference),
                     "95% low": low,
                     "95% high": high,
                     "p (Holm)": _rounded(one.p_holm),
-                    "p DeLong (Holm)": _rounded(getattr(one, "delong_p_holm", None)),
+                    "p DeLong (Holm)": None if disease is None else _rounded(disease.delong_p_holm),
                 }
             )
     return pd.DataFrame(lines)
