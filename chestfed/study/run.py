@@ -34,12 +34,14 @@ from chestfed.checkpoint import save_checkpoint, write_atomically, write_json, w
 from chestfed.errors import ChestfedError
 from chestfed.evaluation.auc import DiseaseAuc
 from chestfed.evaluation.bootstrap import Interval
+from chestfed.study import recording
 from chestfed.study import table as tables
 from chestfed.study.data import StudyData
 from chestfed.study.federated import History, Trained, train_federated
 from chestfed.study.machine import Machine
 from chestfed.study.pipeline import Pipeline, identity
 from chestfed.study.pretrain import Pretrained, pretrain
+from chestfed.study.recording import StudyRecord
 from chestfed.study.round_times import SECONDS, RoundTimes
 from chestfed.study.scoring import evaluate
 from chestfed.study.significance import Significance, of_study
@@ -142,7 +144,11 @@ def run_study(
     with _locked(folder):
         _write_identity(folder, pipeline, this, data)
         write_site_cards(folder, data, pipeline.seed)
-        parent = _start_parent(tracker, folder, pipeline, name, this, data)
+        about = recording.Study(
+            folder, name, pipeline, data, this.digest, this.configuration, this.code, software_versions()
+        )
+        record = StudyRecord(tracker, about)
+        record.start()
         rows: list[tables.Row] = []
         pretrained: Pretrained | None = None
         try:
@@ -151,25 +157,21 @@ def run_study(
                 reused = row is not None
                 if row is None:
                     if pretrained is None:
-                        pretrained = _stage_1(pipeline, data, machine, out, this, tracker, parent, reporter)
-                    row = _stage_2(pipeline, data, machine, k, pretrained, folder, tracker, parent, reporter)
+                        pretrained = _stage_1(pipeline, data, machine, out, this, record, reporter)
+                    row = _stage_2(pipeline, data, machine, k, pretrained, folder, record, reporter)
                 rows.append(row)
                 reporter.row_done(row, reused)
                 study = StudyResult(folder, _table(pipeline, data, rows))
                 _write_table(study)
+                (record.k_again if reused else record.k_done)(row, study.table)
         except BaseException as error:
-            tracker.end_run(parent, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+            record.fail(error)
             raise
         found = of_study(folder, pipeline.k, pipeline.evaluation.resamples)
         study = replace(study, significance=found)
         if found is not None:
             write_significance(found, folder, "significance")
-        for file in ("table.csv", "table.json", "study.json", "significance.csv", "significance.json"):
-            if (folder / file).exists():
-                tracker.log_file(parent, folder / file)
-        for row in rows:
-            tracker.log_metrics(parent, _metrics("final_auc", row), step=row.k)
-        tracker.end_run(parent)
+        record.finish(study.table, found)
         return study
 
 
@@ -179,16 +181,14 @@ def _stage_1(
     machine: Machine,
     out: Path,
     this: Identity,
-    tracker: Tracker,
-    parent: str,
+    record: StudyRecord,
     reporter: Reporter,
 ) -> Pretrained:
     steps = pipeline.pretrain.steps(data.clients[0].training_rows)
 
     def report(step: int, loss: float) -> None:
         reporter.pretraining(step, steps, loss)
-        if np.isfinite(loss):
-            tracker.log_metrics(parent, {"pretrain_loss": loss}, step)
+        record.pretraining(step, loss)
 
     folder = out / f"{'synthetic-' if data.synthetic else ''}pretrained-{_stage_1_identity(this, data).digest}"
     folder.mkdir(exist_ok=True)
@@ -215,18 +215,13 @@ def _stage_2(
     k: int,
     pretrained: Pretrained,
     folder: Path,
-    tracker: Tracker,
-    parent: str,
+    record: StudyRecord,
     reporter: Reporter,
 ) -> tables.Row:
     own = folder / f"k{k}"
     own.mkdir(exist_ok=True)
     clients = [client.name for client in data.clients[:k]]
-    known = _read_json(own / "mlflow.json").get("run")
-    run = tracker.start_run(f"{'synthetic ' if data.synthetic else ''}K={k}", _tags(data, k=str(k)), known, parent)
-    if run:
-        write_json(own / "mlflow.json", {"run": run})
-    tracker.log_params(run, {"k": k, "clients": ", ".join(clients), **_flat(pipeline.federated.model_dump())})
+    record.start_k(k)
     started, resumed = time.monotonic(), (own / "state.safetensors").exists()
 
     times = RoundTimes(own / SECONDS, resumed=resumed)
@@ -235,14 +230,10 @@ def _stage_2(
         times.reached(len(history))
         reporter.round_done(k, history, pipeline.federated.rounds)
         if history:
-            tracker.log_metrics(run, _round_metrics(history[-1]), step=history[-1]["round"])
+            record.round_done(history[-1])
         times.next_round()
 
-    try:
-        trained = train_federated(pipeline, data, machine, k, pretrained, own, report)
-    except BaseException as error:
-        tracker.end_run(run, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
-        raise
+    trained = train_federated(pipeline, data, machine, k, pretrained, own, report)
     row = tables.make_row(
         k,
         clients,
@@ -258,12 +249,6 @@ def _stage_2(
     write_text(own / "rounds.jsonl", rounds)
     write_json(own / "time.json", {"seconds": time.monotonic() - started, "resumed": resumed, "on": machine.name})
     write_json(own / "result.json", row_to_plain(row))  # last: its presence says that this K is finished
-    tracker.log_metrics(
-        run, {**_metrics("final_auc", row), "seconds": time.monotonic() - started}, step=len(trained.history)
-    )
-    for file in ("result.json", "rounds.jsonl", MODEL_FILE):
-        tracker.log_file(run, own / file)
-    tracker.end_run(run)
     return row
 
 
@@ -395,56 +380,6 @@ def finished_row(folder: Path) -> tables.Row | None:
         tuple(None if part is None else Interval(*part) for part in plain["intervals"]),
         None if plain["mean_interval"] is None else Interval(*plain["mean_interval"]),
     )
-
-
-def _start_parent(
-    tracker: Tracker, folder: Path, pipeline: Pipeline, name: str, this: Identity, data: StudyData
-) -> str:
-    title = f"{'synthetic ' if data.synthetic else ''}{name} {this.digest}"
-    known = _read_json(folder / "mlflow.json").get("run")
-    tags = _tags(data, digest=this.digest, algorithm=pipeline.federated.algorithm, seed=str(pipeline.seed))
-    run = tracker.start_run(title, tags, known)
-    if run:
-        write_json(folder / "mlflow.json", {"run": run})
-    versions = {f"version.{package}": version for package, version in software_versions().items()}
-    digests = {f"dataset.{client.replace(' ', '_')}": digest for client, digest in data.digests.items()}
-    tracker.log_params(run, {**_flat(this.configuration), **digests, **versions, "code": this.code})
-    return run
-
-
-def _tags(data: StudyData, **more: str) -> dict[str, str]:
-    return {
-        "synthetic": str(data.synthetic).lower(),
-        "data": "synthetic" if data.synthetic else "real",
-        **({"held_out": data.held_out} if data.held_out else {}),
-        **more,
-    }
-
-
-def _metrics(prefix: str, row: tables.Row) -> dict[str, float | None]:
-    return {f"{prefix}_mean": row.mean} | {f"{prefix}_{result.disease}": result.auc for result in row.diseases}
-
-
-def _round_metrics(entry: dict[str, Any]) -> dict[str, float | None]:
-    plain = {
-        key: entry[key] for key in ("loss", "drift", "gradient_drift", "images", "gradients", "bytes_up", "bytes_down")
-    }
-    aucs = {f"auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
-    return {**plain, **aucs, "auc_mean": entry.get("mean_auc")}
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested data as dotted keys."""
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, list) and any(isinstance(part, dict) for part in value):
-        items = enumerate(value)  # type: ignore[assignment]
-    else:
-        return {prefix: value}
-    flat: dict[str, Any] = {}
-    for key, part in items:
-        flat |= _flat(part, f"{prefix}.{key}" if prefix else str(key))
-    return flat
 
 
 def _read_json(path: Path) -> dict[str, Any]:

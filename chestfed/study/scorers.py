@@ -36,7 +36,8 @@ from chestfed.models import ModelConfig, build_model, load_trained, read_weights
 from chestfed.study.exported import load_exported
 from chestfed.study.machine import Machine
 from chestfed.study.significance import folder_of_k
-from chestfed.tracking import MODEL_FILE, fetch_model
+from chestfed.tracked_models import fetch_model
+from chestfed.tracking import MODEL_FILE
 
 Output = Literal["logits", "probabilities"]
 

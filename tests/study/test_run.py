@@ -173,32 +173,6 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(home: Path) -> None:
     assert sorted(str(path) for path in home.rglob("*")) == before
 
 
-def test_it_is_recorded_in_mlflow_with_a_child_per_k(home: Path) -> None:
-    from mlflow import MlflowClient
-
-    result = run(home, "tracked")
-    assert result.returncode == 0, result.stderr
-    client = MlflowClient(f"sqlite:///{home / 'tracked' / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("chestfed")
-    assert experiment is not None
-    runs = client.search_runs([experiment.experiment_id])
-    parents = [found for found in runs if "mlflow.parentRunId" not in found.data.tags]
-    (parent,) = parents
-    assert {found.data.tags["synthetic"] for found in runs} == {"true"}
-    assert sorted(found.data.tags["k"] for found in runs if found is not parent) == ["1", "2"]
-    assert {found.info.status for found in runs} == {"FINISHED"}
-    assert "dataset.chexpert" in parent.data.params
-    assert "version.torch" in parent.data.params
-    assert {file.path for file in client.list_artifacts(parent.info.run_id)} >= {
-        "table.csv",
-        "table.json",
-        "study.json",
-    }
-    child = next(found for found in runs if found.data.tags.get("k") == "2")
-    history = client.get_metric_history(child.info.run_id, "auc_pleural_effusion")
-    assert [metric.step for metric in history] == [1, 2, 3, 4]
-
-
 def test_a_tracking_server_that_is_not_there_does_not_stop_the_study(home: Path, finished: Path) -> None:
     result = run(home, "untracked", "--tracking-uri", "http://127.0.0.1:9")
     assert result.returncode == 0, result.stderr

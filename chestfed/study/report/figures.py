@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +57,18 @@ class Picture:
 
     name: str
     alt: str
-    svg: bytes
     figure: Figure
+
+    @cached_property
+    def svg(self) -> bytes:
+        """Drawn when it is asked for: not everybody wants it."""
+        from matplotlib import rc_context
+
+        out = io.BytesIO()
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        with rc_context(_STYLE):
+            self.figure.savefig(out, format="svg", metadata=nothing)
+        return _compact(out.getvalue())
 
     @property
     def uri(self) -> str:
@@ -79,17 +90,17 @@ def roc_curves(run: RunFolder) -> list[Picture]:
 
     pictures = []
     for j, disease in enumerate(run.diseases):
-        with _Drawing(run, f"roc-{disease}", _title(disease)) as drawing:
+        with Drawing(run, f"roc-{disease}", _title(disease)) as drawing:
             drawing.axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
             counts = ""
-            for number, (result, column) in enumerate(_columns(run, j)):
+            for number, (result, column) in enumerate(columns(run, j)):
                 counts = f"{column.positives} positive and {column.negatives} negative images"
                 if column.reason:
                     drawing.nothing(column.reason)
                     break
                 auc = _row(run, result.k)["diseases"][disease]["auc"]
                 x, y, _ = roc_curve(column.positive, column.score)
-                drawing.line(number, *_thinned(x, y), f"K={result.k}  {auc:.3f}")
+                drawing.line(number, *thinned(x, y), f"K={result.k}  {auc:.3f}")
                 drawing.say(f"K={result.k} has an AUC of {auc:.3f}")
             drawing.label("false-positive rate", "true-positive rate", "AUC", "best")
             drawing.unit_square()
@@ -103,9 +114,9 @@ def precision_recall_curves(run: RunFolder) -> list[Picture]:
 
     pictures = []
     for j, disease in enumerate(run.diseases):
-        with _Drawing(run, f"precision-recall-{disease}", _title(disease)) as drawing:
+        with Drawing(run, f"precision-recall-{disease}", _title(disease)) as drawing:
             share = ""
-            for number, (result, column) in enumerate(_columns(run, j)):
+            for number, (result, column) in enumerate(columns(run, j)):
                 if column.reason:
                     drawing.nothing(column.reason)
                     break
@@ -118,7 +129,7 @@ def precision_recall_curves(run: RunFolder) -> list[Picture]:
                 precision[-1] = precision[-2]  # scikit-learn ends at a precision of 1 that no threshold has
                 if number == 0:
                     drawing.axes.axhline(prevalence, color=FAINT, linewidth=0.8)
-                x, y = _thinned(recall[::-1], precision[::-1])
+                x, y = thinned(recall[::-1], precision[::-1])
                 drawing.line(number, x, y, f"K={result.k}  {found.value:.3f}", steps=True)
                 drawing.say(f"K={result.k} has an average precision of {found.value:.3f}")
             drawing.label("recall", "precision", "average precision", "best")
@@ -132,7 +143,7 @@ def calibration_curves(run: RunFolder) -> list[Picture]:
     pictures = []
     ends = [run.results[0], run.results[-1]] if len(run.results) > 1 else [run.results[0]]
     for j, disease in enumerate(run.diseases):
-        with _Drawing(run, f"calibration-{disease}", _title(disease)) as drawing:
+        with Drawing(run, f"calibration-{disease}", _title(disease)) as drawing:
             drawing.axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
             for result in ends:
                 scores, labels = result.scores[:, j : j + 1], result.labels[:, j : j + 1]
@@ -160,7 +171,7 @@ def auc_per_round(run: RunFolder) -> list[Picture]:
     pictures = []
     for name in (*(["mean"] if several else []), *run.diseases):
         title = "Mean over the diseases" if name == "mean" else _title(name)
-        with _Drawing(run, f"auc-per-round-{name}", title) as drawing:
+        with Drawing(run, f"auc-per-round-{name}", title) as drawing:
             for number, result in enumerate(run.results):
                 values = [entry.get("mean_auc") if name == "mean" else _of(entry, name) for entry in result.rounds]
                 points = [(e["round"], v) for e, v in zip(result.rounds, values, strict=True) if v is not None]
@@ -190,7 +201,7 @@ def per_round(run: RunFolder) -> list[Picture]:
     )
     pictures = []
     for name, title, unit, logarithmic in kinds:
-        with _Drawing(run, f"{name.replace('_', '-')}-per-round", title) as drawing:
+        with Drawing(run, f"{name.replace('_', '-')}-per-round", title) as drawing:
             for number, result in enumerate(run.results):
                 x = np.array([entry["round"] for entry in result.rounds])
                 y = np.array([_quantity(entry, name) for entry in result.rounds], float)
@@ -222,7 +233,7 @@ def per_round(run: RunFolder) -> list[Picture]:
 def mean_differences(run: RunFolder, comparisons: Sequence[Comparison]) -> Picture:
     """Differences of the mean AUC to the smallest K, with intervals."""
     smallest = run.results[0].k
-    with _Drawing(run, "mean-difference", f"Mean AUC less that of K={smallest}", size=(4.8, 2.6)) as drawing:
+    with Drawing(run, "mean-difference", f"Mean AUC less that of K={smallest}", size=(4.8, 2.6)) as drawing:
         drawing.axes.axvline(0, color=FAINT, linewidth=0.8)
         for place, (result, found) in enumerate(zip(run.results[1:], comparisons, strict=True)):
             mean = found.mean
@@ -254,7 +265,7 @@ def grey_levels(run: RunFolder) -> list[Picture]:
         mean = float(shares @ middles)
         spread = float(np.sqrt(shares @ (middles - mean) ** 2))
         name = card["name"].replace(" ", "-")
-        with _Drawing(run, f"grey-levels-{name}", f"Grey levels, {card['name']}", size=(3.6, 2.2)) as drawing:
+        with Drawing(run, f"grey-levels-{name}", f"Grey levels, {card['name']}", size=(3.6, 2.2)) as drawing:
             drawing.axes.fill_between(middles, 100 * shares, step="mid", color=COLOURS[0], alpha=0.6, linewidth=0)
             if number:
                 drawing.line(1, middles, 100 * first, cards[0]["name"])
@@ -281,7 +292,7 @@ def thumbnail(pixels: np.ndarray) -> str:
     return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
 
 
-class _Drawing:
+class Drawing:
     """One figure while it is drawn; the `picture` after that."""
 
     def __init__(self, run: RunFolder, name: str, title: str, size: tuple[float, float] = (3.6, 3.2)) -> None:
@@ -289,7 +300,7 @@ class _Drawing:
         self._said: list[str] = []
         self.drawn = 0
 
-    def __enter__(self) -> _Drawing:
+    def __enter__(self) -> Drawing:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
 
@@ -302,11 +313,6 @@ class _Drawing:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if error[0] is None:
-            out = io.BytesIO()
-            nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-            self._figure.savefig(out, format="svg", metadata=nothing)
-            self._svg = _compact(out.getvalue())
         self._context.__exit__(None, None, None)
 
     def line(self, number: int, x: Any, y: Any, label: str, *, marked: bool = False, steps: bool = False) -> None:
@@ -350,7 +356,7 @@ class _Drawing:
         """The finished figure."""
         mark = "Synthetic phantoms. " if self._run.synthetic else ""
         said = f": {'; '.join(self._said)}" if self._said else ""
-        return Picture(self._name, f"{mark}{seen}{said}.", self._svg, self._figure)
+        return Picture(self._name, f"{mark}{seen}{said}.", self._figure)
 
 
 def _compact(svg: bytes) -> bytes:
@@ -362,7 +368,7 @@ def _compact(svg: bytes) -> bytes:
     return re.sub(rb' d="[^"]*"', shortened, svg)
 
 
-def _columns(run: RunFolder, j: int) -> list[tuple[KResult, Column]]:
+def columns(run: RunFolder, j: int) -> list[tuple[KResult, Column]]:
     """Each K with the labelled images of the j-th disease."""
     found = []
     for result in run.results:
@@ -380,7 +386,7 @@ def _bins(labels: np.ndarray) -> int:
     return int(np.clip((~np.isnan(labels)).sum() // _PER_BIN, 2, _CURVE_BINS))
 
 
-def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """At most `_POINTS` points of a curve, its ends among them."""
     if len(x) <= _POINTS:
         return x, y

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pandas as pd
 from chestfed.errors import ChestfedError
 from chestfed.evaluation.auc import auc_per_disease
 from chestfed.study.round_times import SECONDS, read_round_times
+from chestfed.study.table import Row, StudyTable, as_json
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,20 @@ def read_run_folder(path: Path) -> RunFolder:
             f"{path}: a file of this study has not the content that it should have ({type(error).__name__}: {error}). "
             "Remove the folder, or the part kN that is concerned, and run the same `chestfed study` again."
         ) from None
+
+
+def read_one_k(folder: Path, row: Row, table: StudyTable) -> RunFolder:
+    """The finished K in `folder` as if it were the only one of its study, which need not be finished; without sites.
+
+    Raises
+    ------
+    ChestfedError
+        If a file is missing or damaged.
+    """
+    alone = as_json(replace(table, rows=(row,)))
+    diseases = tuple(result.disease for result in row.diseases)
+    result = _k_result(folder, alone["rows"][0], diseases)
+    return RunFolder(folder, {"synthetic": table.synthetic}, alone, diseases, (result,), None, {})
 
 
 def _read(path: Path) -> RunFolder:
