@@ -95,6 +95,14 @@ def study(
         int | None,
         typer.Option(min=1, help="Compare over this many seeds, counted up from `seed`.", show_default=False),
     ] = None,
+    add_site: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="SITE.yaml",
+            help="Add this hospital behind the pipeline's, so that K=1 to 5 becomes K=1 to 6. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
 
@@ -119,6 +127,7 @@ def study(
         algorithms=[name.strip() for name in algorithms.split(",")] if algorithms else [],
         windows=_numbers(windows),
         seeds=seeds,
+        added=add_site or [],
     )
 
 
@@ -269,10 +278,25 @@ def samples(
     out: Annotated[Path, typer.Option(help="Folder to write the five hospitals to.")] = Path("synthetic_hospitals"),
     seed: Annotated[int, typer.Option(help="Seed of patients and pictures.")] = 1,
     size: Annotated[str, typer.Option(help="default (some 3,000 images) or tiny (for tests).")] = "default",
+    extra: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME/SHAPE",
+            help="Write one further hospital instead, with a spreadsheet of its own, to try `chestfed site new` on: "
+            "st-anne/onehot, or delimited, list, readers, long, dicom.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Write five synthetic sample hospitals in the layouts of the real sets. Phantoms: no patients, no clinic."""
-    from chestfed.commands.samples import run_command
+    """Write five synthetic sample hospitals in the layouts of the real sets. Phantoms: no patients, no clinic.
 
+    Example:  chestfed samples --extra st-anne/onehot --out hospitals
+    """
+    from chestfed.commands.samples import extra_command, run_command
+
+    if extra is not None:
+        extra_command(_console(), out, extra, seed, size)
+        return
     run_command(_console(), out, seed, size)
 
 

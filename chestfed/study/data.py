@@ -170,10 +170,16 @@ def open_tables(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> Sit
     whole: list[SiteTable] = []
     clients: list[tuple[str, SiteTable]] = []
     tests: list[SiteTable] = []
-    for position, entry in enumerate(pipeline.sites):
-        config = load_site_config(pipeline_file.parent / entry.config)
+    configs = [load_site_config(pipeline_file.parent / entry.config) for entry in pipeline.sites]
+    _refuse_same_names([config.site for config in configs])
+    for position, (entry, config) in enumerate(zip(pipeline.sites, configs, strict=True)):
         if entry.root is not None:
             config = config.model_copy(update={"root": entry.root})
+        if position and not set(config.diseases) & set(pipeline.diseases):
+            raise ConfigError(
+                f"site '{config.site}' labels {', '.join(config.diseases)}: none of the study's diseases, which are "
+                f"{', '.join(pipeline.diseases)}. Nothing could be learnt from it: leave it out, or change 'diseases'"
+            )
         table = open_site(config, data_root)
         whole.append(table)
         training, test = _training_and_test(table, entry, pipeline, target=position == 0)
@@ -186,10 +192,11 @@ def open_tables(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> Sit
             clients += [(f"{table.name}-{number}", part) for number, part in enumerate(parts, start=1)]
     empty = [name for name, part in clients if len(part.frame) == 0]
     if empty:
-        raise ConfigError(f"no training image at: {', '.join(empty)}")
-    names = [name for name, _ in clients]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"two sites have the same name: {', '.join(names)}. Change 'site' in one of their YAMLs.")
+        raise ConfigError(
+            f"no training image at: {', '.join(empty)}. The split 'train' of its table, with the views that its YAML "
+            "keeps, is empty: see `chestfed site stats`"
+        )
+    _refuse_same_names([name for name, _ in clients])
     lacking = [disease for disease in pipeline.diseases if disease not in whole[0].diseases]
     if lacking:
         raise ConfigError(
@@ -197,7 +204,18 @@ def open_tables(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> Sit
             "there. Change 'diseases' in the pipeline, or the site's YAML"
         )
     about = [(name, part.about(pipeline.diseases)) for name, part in clients]
+    silent = [name for name, part in about if np.isnan(part.labels()).all()]
+    if silent:
+        raise ConfigError(
+            f"no training image at {', '.join(silent)} has a label of {', '.join(pipeline.diseases)}: see `labels`, "
+            "`uncertain` and `blank` in the site's YAML"
+        )
     return SiteTables(tuple(whole), tuple(about), tuple(test.about(pipeline.diseases) for test in tests))
+
+
+def _refuse_same_names(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two sites have the same name: {', '.join(names)}. Change 'site' in one of their YAMLs.")
 
 
 def _training_and_test(
