@@ -33,6 +33,7 @@ ALLOWED = {
     "engines": {"algorithms", "objectives", "models"},
     "tracking": set(),
     "samples": {"checkpoint"},
+    "new_site": {"sites"},
     "study": {
         "sites",
         "collections",
@@ -45,7 +46,7 @@ ALLOWED = {
         "checkpoint",
         "tracking",
     },
-    "commands": {"study", "collections", "samples", "sites", "checkpoint", "tracking"},
+    "commands": {"study", "collections", "samples", "sites", "new_site", "checkpoint", "tracking"},
     "cli": {"commands"},
     "__main__": {"cli"},
 }

@@ -20,14 +20,22 @@ def stats_command(
 
     if labels is not None and len(configs) != 1:
         raise ConfigError("--labels is the label file of one site: give one configuration with it")
-    if labels is None and data is None:
+    loaded = [load_site_config(config) for config in configs]
+    if labels is None and data is None and not all(_is_absolute(config.root) for config in loaded):
         raise ConfigError(
             "where are the sites' files? Give their folder with --data DIR or $CHESTFED_DATA, or --labels FILE"
         )
     root = data if data is not None else Path()
-    tables = [open_site(load_site_config(config), root, labels_file=labels) for config in configs]
+    tables = [open_site(config, root, labels_file=labels) for config in loaded]
     frame = dataset_table(tables)
     console.print(render(frame))
     if csv is not None:
         write_text(csv, frame.to_csv(index=False, float_format="%.4f"))
         console.print(f"written to {csv}", highlight=False, soft_wrap=True)
+
+
+def _is_absolute(root: str) -> bool:
+    """Whether a site's root needs no data root."""
+    from chestfed.config import expand_path
+
+    return expand_path(root, Path()).is_absolute()

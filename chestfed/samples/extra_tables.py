@@ -35,7 +35,7 @@ _PARTS: Final = {
 def write_table(path: Path, rows: Sequence[Row], *, encoding: str = "utf-8", delimiter: str = ",") -> None:
     """Write rows in the format that the ending says; the columns are those of the first row."""
     names = list(rows[0])
-    cells = [names, *([row.get(name) for name in names] for row in rows)]
+    cells: list[Sequence[object]] = [names, *([row.get(name) for name in names] for row in rows)]
     if path.suffix == ".xlsx":
         _write_xlsx(path, cells)
     elif path.suffix == ".parquet":
