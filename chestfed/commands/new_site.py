@@ -56,7 +56,7 @@ def run_command(
     path = out / f"{name}.yaml"
     if path.exists() and not force:
         raise ConfigError(f"{path} is there already: give --force to replace it, or another name or --out folder")
-    asking = not yes and sys.stdin.isatty()
+    asking = not yes and on_a_terminal()
     with Bars(console) as bars:
         draft = None if asking else _drafted(name, images, labels, choices, TakesGuesses(), data, bars)
     if draft is None:
@@ -80,6 +80,11 @@ def run_command(
     console.print("next:", highlight=False)
     console.print(f"  chestfed site {look} {path}{option}", highlight=False, soft_wrap=True)
     console.print(f"  chestfed study --add-site {path}", highlight=False, soft_wrap=True)
+
+
+def on_a_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty()
 
 
 def _drafted(

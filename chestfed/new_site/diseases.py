@@ -55,9 +55,10 @@ _OTHERS: Final = word_set(
 #: Words that say where, or how much, and do not change which disease it is.
 _QUALIFIERS: Final = word_set(
     "left, right, bilateral, both, basal, basilar, mild, minimal, moderate, severe, small, large, marked, slight, "
-    "trace, acute, chronic, links, rechts, beidseits, beidseitig, linksseitig, rechtsseitig, kleiner, grosser, leichte, "
-    "geringer, basaler, akutes, izquierdo, derecho, izquierda, derecha, leve, moderado, severo, pequeño, bilaterales, basales, "
-    "esquerdo, direito, esquerda, direita, moderada, grave, pequeno, gauche, droit, droite, modere, minime"
+    "trace, acute, chronic, links, rechts, beidseits, beidseitig, linksseitig, rechtsseitig, kleiner, grosser, "
+    "leichte, geringer, basaler, akutes, izquierdo, derecho, izquierda, derecha, leve, moderado, severo, pequeño, "
+    "bilaterales, basales, esquerdo, direito, esquerda, direita, moderada, grave, pequeno, gauche, droit, droite, "
+    "modere, minime"
 )
 _NAMES: Final[Mapping[str, tuple[str, How]]] = {
     **{
