@@ -165,13 +165,18 @@ def _nearest(cell: str, known: Mapping[str, list[str]], row: pd.Series) -> _Pair
     if len(files) > 1:
         said = {str(value) for value in row.dropna()}
 
-    def closeness(file: str) -> tuple[int, int]:
+    def closeness(file: str) -> tuple[int, float]:
         folders = file.split("/")[:-1]
-        return _common_end(parts[:-1], folders), sum(folder in said for folder in folders)
+        return _common_end(parts[:-1], folders), sum(_told(folder, said) for folder in folders)
 
     file = max(files, key=closeness) if len(files) > 1 else files[0]
     *folders, name = file.split("/")
     return _Pair(parts, [*folders, parts[-1]], name.removeprefix(parts[-1]))
+
+
+def _told(folder: str, said: set[str]) -> float:
+    """How much of a folder's name another cell tells: all of it, or what follows some letters."""
+    return max((len(cell) / len(folder) for cell in said if folder.endswith(cell)), default=0.0)
 
 
 def _common_end(first: Sequence[str], second: Sequence[str]) -> int:

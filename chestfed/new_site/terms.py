@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ _SEPARATORS: Final = ("|", ";", ",", "/", "+", "&")
 #: Different cells of a column that are looked at to see whether it is one of findings.
 _SAMPLE: Final = 3000
 _LONGEST: Final = 60
+#: Signs before or behind a term, as in `-edema` or `edema?`, may turn it round.
+_WHOLE: Final = re.compile(r"[\w(].*[\w).]|\w")
 #: Share of the cells that must hold a list.
 _LISTS: Final = 0.95
 
@@ -42,8 +45,9 @@ def read_term(term: str) -> Term:
     word = normal(term)
     denied = doubted = ""
     while True:
-        healthy = words.plain(word) in words.NO_FINDING
-        match = None if healthy or len(word) > _LONGEST else disease_of(word)
+        whole = _WHOLE.fullmatch(word) is not None
+        healthy = whole and words.plain(word) in words.NO_FINDING
+        match = disease_of(word) if whole and not healthy and len(word) <= _LONGEST else None
         if healthy and (denied or doubted):
             return Term(normal(term), None, False)
         if healthy or match is not None:
