@@ -10,6 +10,7 @@ from typing import cast, get_args
 from rich.console import Console
 
 from chestfed.commands.progress import Bars
+from chestfed.config import expand_path
 from chestfed.errors import ConfigError
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.config import SPLITS
@@ -49,7 +50,8 @@ def run_command(
     chosen = evaluate.protocol_named(protocol)
     if outputs is not None:
         _one_of("--outputs", outputs, get_args(Output))
-    if data is None:
+    config = load_site_config(site, overrides)
+    if data is None and not expand_path(config.root, Path()).is_absolute():
         raise ConfigError("where are the site's files? Give the folder that holds its root with --data DIR")
     runs = Path("runs")
     if tracking_uri is None and (runs / "mlflow.db").is_file():
@@ -64,7 +66,7 @@ def run_command(
     )
     machine = prepare_machine(Runtime(device=device))
     scorer = open_scorer(model, declared, machine)
-    table = open_site(load_site_config(site, overrides), data)
+    table = open_site(config, data if data is not None else Path())
     with Bars(console) as bars:
         done = evaluate.evaluate_model(
             scorer,

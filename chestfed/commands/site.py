@@ -15,13 +15,14 @@ def stats_command(
 ) -> None:
     """Print the dataset table of the given sites."""
     from chestfed.checkpoint import write_text
+    from chestfed.config import expand_path
     from chestfed.sites import load_site_config, open_site
     from chestfed.sites.stats import dataset_table, render
 
     if labels is not None and len(configs) != 1:
         raise ConfigError("--labels is the label file of one site: give one configuration with it")
     loaded = [load_site_config(config) for config in configs]
-    if labels is None and data is None and not all(_is_absolute(config.root) for config in loaded):
+    if labels is None and data is None and not all(expand_path(config.root, Path()).is_absolute() for config in loaded):
         raise ConfigError(
             "where are the sites' files? Give their folder with --data DIR or $CHESTFED_DATA, or --labels FILE"
         )
@@ -32,10 +33,3 @@ def stats_command(
     if csv is not None:
         write_text(csv, frame.to_csv(index=False, float_format="%.4f"))
         console.print(f"written to {csv}", highlight=False, soft_wrap=True)
-
-
-def _is_absolute(root: str) -> bool:
-    """Whether a site's root needs no data root."""
-    from chestfed.config import expand_path
-
-    return expand_path(root, Path()).is_absolute()

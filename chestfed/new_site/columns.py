@@ -113,10 +113,13 @@ def _best_image(strong: Sequence[ImageMatch], pictures: Pictures) -> ImageMatch 
     return likely[0] if len(likely) == 1 else None
 
 
-def find_patient(frame: pd.DataFrame, image: pd.Series, choices: Choices, chooser: Chooser, found: Found) -> str | None:
+def find_patient(
+    frame: pd.DataFrame, image: pd.Series, choices: Choices, chooser: Chooser, found: Found, hint: str = ""
+) -> str | None:
     """The column of the patient; None if the user says that there is none.
 
-    `image` tells which image a row is of. Raises `ConfigError` if no column is certain.
+    `image` tells which image a row is of, `hint` where else the patient may be told. Raises `ConfigError` if no column
+    is certain.
     """
     flag = "--patient-column"
     names = [str(name) for name in frame if name != found.columns.get("image")]
@@ -139,7 +142,7 @@ def find_patient(frame: pd.DataFrame, image: pd.Series, choices: Choices, choose
             "several columns are called like one, and group the images differently"
             if likely
             else "no column is called like one. Without patients, images of one person may come to stand on both sides "
-            f"of a split; if you must, say {flag} {NONE}, and every image counts as a patient of its own"
+            f"of a split; if you must, say {flag} {NONE}, and every image counts as a patient of its own{hint}"
         )
     column = chooser.choose("patient column", flag, guess, [*listed, NONE] if not likely else listed, why)
     if column == NONE:

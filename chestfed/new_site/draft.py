@@ -30,7 +30,7 @@ from chestfed.new_site.describe import (
 )
 from chestfed.new_site.labelling import Labels
 from chestfed.new_site.labels import find_labels
-from chestfed.new_site.patient_paths import patient_from_path
+from chestfed.new_site.patient_paths import about_folders, patient_from_path
 from chestfed.new_site.pictures import ImageMatch, Pictures, list_pictures
 from chestfed.new_site.spreadsheet import Spreadsheet, read_spreadsheet
 from chestfed.sites.config import SiteConfig
@@ -105,7 +105,7 @@ def _from_table(
     if choices.columns.get("patient") != NONE:
         by_path = patient_from_path(match, frame, choices)
     if by_path is None:
-        patient = find_patient(frame, image, choices, chooser, found)
+        patient = find_patient(frame, image, choices, chooser, found, about_folders(match))
         if patient is None:
             found.take("patient", match.column, "none: every image counts as a patient of its own")
     _optional(frame, image, choices, chooser, found)

@@ -16,13 +16,26 @@ from chestfed.sites.table_config import TableFormat
 FOLDER = "folder"
 
 
+_NOT_FROM_PATH = "patients cannot be taken from the images' folders: add a column of patients to the table"
+
+
+def about_folders(match: ImageMatch) -> str:
+    """What the images' folders may say of the patient; empty if they do not differ."""
+    found = _folder(match.paths.dropna())
+    if found is None:
+        return ""
+    if "patient_from_path" not in TableFormat.model_fields:
+        return f"; if the folders tell the patient ({found[1]}): {_NOT_FROM_PATH}"
+    return f"; if the folders tell the patient ({found[1]}), say --patient-column {FOLDER}"
+
+
 def patient_from_path(match: ImageMatch, frame: pd.DataFrame, choices: Choices) -> tuple[str, str] | None:
     """A regular expression with the group `patient`, and why; None where a column is to be looked for.
 
     Raises
     ------
     ConfigError
-        If the folders are asked for, or are all there is, and cannot be used.
+        If the folders are asked for, and cannot be used.
     """
     said = choices.columns.get("patient")
     if said is not None and said != FOLDER:
@@ -31,12 +44,8 @@ def patient_from_path(match: ImageMatch, frame: pd.DataFrame, choices: Choices) 
         return None
     found = _folder(match.paths.dropna())
     if "patient_from_path" not in TableFormat.model_fields:
-        if said == FOLDER or found is not None:
-            raise ConfigError(
-                "patient column: none is called like one. The folders of the images may be the patients, but a table "
-                "cannot take them from there: add a column with the patient to the table, or name one with "
-                "--patient-column NAME (or --patient-column none: every image counts as a patient of its own)"
-            )
+        if said == FOLDER:
+            raise ConfigError(f"--patient-column {FOLDER}: {_NOT_FROM_PATH}")
         return None
     if found is None and said == FOLDER:
         raise ConfigError(f"--patient-column {FOLDER}: the images' folders do not differ")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from chestfed.errors import ConfigError, SiteError
+from chestfed.sites.table_config import TableFormat
 from tests.new_site.hospitals import LABELS, bring, draft, everything_said, keys, opened, rows, without
 from tests.sites.own_tables import save_dicom
 from tests.sites.small_sites import column
@@ -144,6 +145,18 @@ def test_without_a_column_of_patients_it_stops_and_says_what_that_means(tmp_path
     alone = draft(tmp_path, columns={"patient": "none"})
     assert keys(alone)["table"]["columns"]["patient"] == "File"
     assert "every image counts as a patient of its own" in alone.text
+
+
+def test_patients_that_only_the_folders_tell_are_taken_from_there_or_asked_for(tmp_path: Path) -> None:
+    table = [{"Path": f"P{n // 4}/S{n // 2}/view{n % 2}.png", "Oedema": n % 2} for n in range(16)]
+    bring(tmp_path, table, [str(row["Path"]) for row in table])
+    if "patient_from_path" not in TableFormat.model_fields:
+        with pytest.raises(ConfigError, match=r"4 folders at level 2 of 16 images.*add a column of patients"):
+            draft(tmp_path)
+        return
+    made = draft(tmp_path)
+    assert "4 folders at level 2 of 16 images" in made.text
+    assert opened(tmp_path, made).frame["patient"].nunique() == 4
 
 
 def test_two_columns_of_patients_that_agree_are_one(tmp_path: Path) -> None:
