@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,10 @@ _ENOUGH: Final = 0.9
 #: Of two columns that name images, the worse counts as a rival from this share of the better one's files.
 _RIVAL: Final = 0.5
 _MOST_WORDS: Final = 30
+#: A word of a cell is shown, or written down, if it stands in so many rows: it is then no name of a person.
+SHOWN_FROM: Final = 3
+#: What an age may be mistyped as, so that it is surely no name.
+_NUMBER: Final = re.compile(r"[-+]?\d{1,3}([.,]\d{1,2})?\s?[a-z]?")
 
 
 @dataclass
@@ -222,21 +227,33 @@ def find_worded(frame: pd.DataFrame, what: str, known: Mapping[str, str], choice
         else:
             strange.append(word)
     if strange and what == "split":
-        raise ConfigError(
-            f"--split-column {column}: {len(strange)} of {len(counts)} words are no split that is known here"
-        )
+        text = f"{len(strange)} of {len(counts)} words are no split that is known here"
+        if said is not None:
+            raise ConfigError(f"--split-column {column}: {text}")
+        found.unsure.append(f"'{column}' is called like the split, but {text}: not used")
+        return
     if strange:
-        told |= dict.fromkeys(strange, "unknown")
-        number = int(counts[strange].sum())
-        found.unsure.append(
-            f"'{column}': {count(number, len(cells))} are words not known for the {what}, taken as unknown"
-        )
+        found.unsure.append(_unknown_words(column, what, strange, counts))
+        told |= {word: "unknown" for word in strange if counts[word] >= SHOWN_FROM}
     found.words[what] = told
     spread: Counter[str] = Counter()
-    for word, number in counts.items():
-        spread[told.get(str(word), "missing")] += int(number)
+    for word, number in zip(map(str, counts.index), counts.tolist(), strict=True):
+        spread[told.get(word, "missing")] += number
     shown = ", ".join(f"{number:,} {meaning}" for meaning, number in spread.most_common())
     found.take(what, column, f"{'as said' if said else 'by name and words'}: {shown}")
+
+
+def _unknown_words(column: str, what: str, strange: Sequence[str], counts: pd.Series) -> str:
+    """What happens to words that are not known; a rare one may be a name that strayed there, and is not written."""
+    rare = sum(counts[word] < SHOWN_FROM for word in strange)
+    often = len(strange) - rare
+    parts = [f"{often} words not known for the {what} are taken as unknown"] if often else []
+    parts += (
+        [f"{rare} that stand in fewer than {SHOWN_FROM} rows are not written down: their rows will be named"]
+        if rare
+        else []
+    )
+    return f"'{column}': {'; '.join(parts)}"
 
 
 def _share_known(cells: pd.Series, known: Mapping[str, str]) -> float:
@@ -268,7 +285,13 @@ def find_age(frame: pd.DataFrame, choices: Choices, found: Found) -> None:
             text = f"'{name}' is called like the age, but {count(len(cells) - len(bad), len(cells))} are ages: not used"
             found.unsure.append(text)
             continue
-        found.missing |= dict.fromkeys(bad.unique().tolist(), "age")
+        often = bad.value_counts()
+        plain = [word for word in map(str, often.index) if often[word] >= SHOWN_FROM or _NUMBER.fullmatch(word)]
+        found.missing |= dict.fromkeys([*plain, *words.MISSING.intersection(often.index)], "age")
+        if rest := len(often.index.difference(list(found.missing))):
+            found.unsure.append(
+                f"'{name}': {rest} cells are no ages and are not written down: their rows will be named"
+            )
         left = f"; {len(bad):,} others count as missing" if len(bad) else ""
         span = f"{np.nanmin(years):.0f} to {np.nanmax(years):.0f}"
         found.take(

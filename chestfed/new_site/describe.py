@@ -11,9 +11,11 @@ import pandas as pd
 from chestfed.new_site.choosing import Choices
 from chestfed.new_site.columns import Found
 from chestfed.new_site.labelling import Labels
+from chestfed.new_site.pictures import Pictures
 from chestfed.new_site.spreadsheet import Spreadsheet
 from chestfed.new_site.yaml_text import Page
 from chestfed.sites.config import SiteConfig
+from chestfed.sites.opening import SYNTHETIC_MARKER
 
 #: Columns that may be left out.
 OPTIONAL: Final = ("study", "view", "split", "sex", "age")
@@ -29,8 +31,11 @@ class Draft:
     notes: tuple[str, ...]
 
 
-def head(name: str, root: Path, data: Path | None, choices: Choices, files: dict[str, list[str]], line: str) -> Page:
+def head(
+    name: str, pictures: Pictures, data: Path | None, choices: Choices, files: dict[str, list[str]], line: str
+) -> Page:
     """The lines above everything else."""
+    root = pictures.root
     page = Page()
     page.comment(f"{name}, described by `chestfed site new`: {line}.")
     page.comment('Behind each key stands how it was found. Look at those that say "a guess": they are your decisions.')
@@ -38,12 +43,20 @@ def head(name: str, root: Path, data: Path | None, choices: Choices, files: dict
     page.key("site", name)
     page.key("title", choices.title or name.replace("-", " ").replace("_", " ").title())
     page.key("reader", "table")
+    if _is_synthetic(pictures):
+        page.key("synthetic", True, f"{SYNTHETIC_MARKER} is there")
     below = data is not None and root.is_relative_to(data.resolve())
     where = root.relative_to(data.resolve()).as_posix() if below and data is not None else root.as_posix()
     page.key("root", where, "below the data root" if below else "on this machine; move the folder, and change this")
     page.key("label_files", files)
     page.blank()
     return page
+
+
+def _is_synthetic(pictures: Pictures) -> bool:
+    """Whether the images lie in or below a folder that is marked so."""
+    folder = pictures.root / pictures.folder
+    return any((place / SYNTHETIC_MARKER).is_file() for place in (folder, *folder.parents[:2]))
 
 
 def policy(page: Page, labels: Labels, found: Found) -> None:

@@ -113,8 +113,10 @@ def _from_table(
     labels = find_labels(frame, image, choices, chooser, found)
     labels = _asked(labels, choices, chooser)
     notes = [*sheet.notes, *_about_images(match, pictures), *found.unsure, *labels.notes]
+    if pictures.root == Path(pictures.root.anchor):
+        notes.append(f"images and table have no folder in common but {pictures.root}: better put them below one")
     pattern = glob.escape(labels_file.relative_to(pictures.root).as_posix())
-    page = head(name, pictures.root, data, choices, {"table": [pattern]}, _count_line(pictures, labels_file, frame))
+    page = head(name, pictures, data, choices, {"table": [pattern]}, _count_line(pictures, labels_file, frame))
     policy(page, labels, found)
     page.section("table", "how the table is laid out; every key: docs/new_site.md")
     page.key("layout", labels.layout, about_layout(labels, image))
@@ -165,7 +167,7 @@ def _from_headers(
     labels = find_labels(separated, image, choices, chooser, found, headers=True)
     labels = _asked(labels, choices, chooser)
     line = f"{len(pictures.files):,} DICOM files; the labels are in their headers"
-    page = head(name, pictures.root, data, choices, {"images": patterns}, line)
+    page = head(name, pictures, data, choices, {"images": patterns}, line)
     policy(page, labels, found)
     page.section("table", "which elements of the headers tell what; every key: docs/new_site.md")
     page.key("layout", "dicom", "no table was given")

@@ -12,10 +12,9 @@ from chestfed.diseases import TITLES
 from chestfed.errors import ConfigError
 from chestfed.new_site import words
 from chestfed.new_site.choosing import NONE, Choices, Chooser, named_column
-from chestfed.new_site.columns import Found, called, count
+from chestfed.new_site.columns import SHOWN_FROM, Found, called, count
 from chestfed.new_site.labelling import (
     MEANINGS,
-    SHOWN_FROM,
     Labels,
     Values,
     are_values,

@@ -13,10 +13,9 @@ from chestfed.diseases import TITLES
 from chestfed.errors import ConfigError
 from chestfed.new_site import words
 from chestfed.new_site.choosing import NONE, Choices
+from chestfed.new_site.columns import SHOWN_FROM
 from chestfed.sites.findings import canonical
 
-#: A word of a cell is shown, or written down, if it stands in so many rows: it is then no name of a person.
-SHOWN_FROM: Final = 3
 #: More different cells than this are no values of a label.
 MOST_VALUES: Final = 12
 MEANINGS: Final = ("positive", "negative", "uncertain", "blank")

@@ -386,6 +386,39 @@ def test_ages_that_are_none_count_as_missing_unless_a_patient_is_called_so(tmp_p
     assert len(opened(tmp_path, made).frame) == 20
 
 
+def test_a_rare_word_in_a_column_of_words_is_not_written_but_its_row_is_named(tmp_path: Path) -> None:
+    table = rows(24, View=["PA", "AP"], Age=[50, 60])
+    table[3]["View"], table[5]["Age"] = "Frank Zappa", "Zappa"
+    bring(tmp_path, table)
+    made = draft(tmp_path)
+    assert "zappa" not in everything_said(made).lower()
+    with pytest.raises(SiteError, match="unknown view") as caught:
+        opened(tmp_path, made)
+    assert {(problem.kind, problem.row) for problem in caught.value.problems} == {("unknown view", 5), ("bad age", 7)}
+    assert "zappa" not in str(caught.value).lower()
+
+
+def test_frequent_words_that_are_not_known_are_taken_as_unknown_and_told(tmp_path: Path) -> None:
+    table = rows(60, View=[*["PA", "AP"] * 9, "Quer", "PA"])
+    bring(tmp_path, table)
+    made = draft(tmp_path)
+    assert keys(made)["table"]["words"]["view"]["quer"] == "unknown"
+    assert any("1 words not known for the view are taken as unknown" in note for note in made.notes)
+    assert len(opened(tmp_path, made).frame) == 60
+
+
+def test_images_and_table_in_different_folders_have_their_root_above_both(tmp_path: Path) -> None:
+    bring(tmp_path / "a", rows())
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a/SYNTHETIC.txt").touch()
+    (tmp_path / "a/labels.csv").rename(tmp_path / "b/table [1].csv")
+    made = draft(tmp_path, "b/table [1].csv", images="a/images")
+    assert keys(made)["root"] == str(tmp_path.resolve())
+    table = opened(tmp_path, made)
+    assert column(table, "image")[0] == "a/images/img000.png"
+    assert table.synthetic
+
+
 def test_folds_are_no_split(tmp_path: Path) -> None:
     bring(tmp_path, rows(Split=["fold1", "fold2"]))
     made = draft(tmp_path)
