@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-site_app = typer.Typer(help="Look at the sites' label files.", no_args_is_help=True)
+site_app = typer.Typer(help="Describe a new hospital; look at the sites' label files.", no_args_is_help=True)
 app.add_typer(site_app, name="site")
 
 
@@ -95,6 +95,14 @@ def study(
         int | None,
         typer.Option(min=1, help="Compare over this many seeds, counted up from `seed`.", show_default=False),
     ] = None,
+    add_site: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="SITE.yaml",
+            help="Add this hospital behind the pipeline's, so that K=1 to 5 becomes K=1 to 6. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
 
@@ -119,6 +127,7 @@ def study(
         algorithms=[name.strip() for name in algorithms.split(",")] if algorithms else [],
         windows=_numbers(windows),
         seeds=seeds,
+        added=add_site or [],
     )
 
 
@@ -278,10 +287,25 @@ def samples(
     out: Annotated[Path, typer.Option(help="Folder to write the five hospitals to.")] = Path("synthetic_hospitals"),
     seed: Annotated[int, typer.Option(help="Seed of patients and pictures.")] = 1,
     size: Annotated[str, typer.Option(help="default (some 3,000 images) or tiny (for tests).")] = "default",
+    extra: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME/SHAPE",
+            help="Write one further hospital instead, with a spreadsheet of its own, to try `chestfed site new` on: "
+            "st-anne/onehot, or delimited, list, readers, long, dicom.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Write five synthetic sample hospitals in the layouts of the real sets. Phantoms: no patients, no clinic."""
-    from chestfed.commands.samples import run_command
+    """Write five synthetic sample hospitals in the layouts of the real sets. Phantoms: no patients, no clinic.
 
+    Example:  chestfed samples --extra st-anne/onehot --out hospitals
+    """
+    from chestfed.commands.samples import extra_command, run_command
+
+    if extra is not None:
+        extra_command(_console(), out, extra, seed, size)
+        return
     run_command(_console(), out, seed, size)
 
 
@@ -301,6 +325,107 @@ def site_stats(
     from chestfed.commands.site import stats_command
 
     stats_command(_console(), configs, labels, data, csv)
+
+
+@site_app.command("new")
+def site_new(
+    name: Annotated[str, typer.Argument(help="Short name of the hospital, such as st-anne.")],
+    images: Annotated[Path, typer.Option(help="Folder of the images: PNG, JPEG or DICOM, in sub-folders or not.")],
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="The table: csv, tsv (also as .gz), xlsx or parquet. Without it the labels are looked for in the "
+            "headers of the DICOM files.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for NAME.yaml.")] = Path("site_configs"),
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Write the site's root relative to this folder, to give it as --data to other commands."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take the guesses, or stop.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the YAML if it is there.")] = False,
+    image_column: Annotated[str | None, typer.Option(help="Column of the images.", show_default=False)] = None,
+    patient_column: Annotated[
+        str | None, typer.Option(help="Column of the patients; none: there is no such column.", show_default=False)
+    ] = None,
+    study_column: Annotated[str | None, typer.Option(help="As the next five: a column, or none.")] = None,
+    view_column: Annotated[str | None, typer.Option()] = None,
+    split_column: Annotated[str | None, typer.Option()] = None,
+    sex_column: Annotated[str | None, typer.Option()] = None,
+    age_column: Annotated[str | None, typer.Option()] = None,
+    reader_column: Annotated[str | None, typer.Option(help="Who says so, with a row per reader.")] = None,
+    findings_column: Annotated[
+        str | None, typer.Option(help="The findings as words: one, or several in a cell.")
+    ] = None,
+    value_column: Annotated[str | None, typer.Option(help="What is said of the finding of a row.")] = None,
+    layout: Annotated[str | None, typer.Option(help="onehot, delimited, list, long or readers.")] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DISEASE=NAME",
+            help="Your column, or term, for a disease, or none. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    value: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CELL=MEANING",
+            help="What a cell means: positive, negative, uncertain or blank. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    uncertain: Annotated[
+        str | None, typer.Option(help="What an uncertain label counts as: positive, negative, missing.")
+    ] = None,
+    blank: Annotated[
+        str | None, typer.Option(help="What a disease of which nothing is said counts as: negative, missing.")
+    ] = None,
+    raters: Annotated[str | None, typer.Option(help="any, majority, all, or a reader's name.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Between the cells of a csv, e.g. ';' or tab.")] = None,
+    encoding: Annotated[str | None, typer.Option(help="utf-8, latin-1 or cp1252.")] = None,
+    sheet: Annotated[str | None, typer.Option(help="Sheet of an xlsx. Default: the first.")] = None,
+    separator: Annotated[str | None, typer.Option(help="Between the findings in a cell, e.g. '|'.")] = None,
+    title: Annotated[str | None, typer.Option(help="Name in tables and plots.")] = None,
+) -> None:
+    """Describe a new hospital: looks at its images and its table, and writes a YAML that says how each thing was found.
+
+    On a terminal it asks, with its guess as the default. What it cannot tell it says, with the candidates and the flag
+    that settles it. Patients' names are neither shown nor written.
+
+    Example:  chestfed site new st-anne --images hospitals/st-anne/images --labels hospitals/st-anne/labels.csv --yes
+    """
+    from chestfed.commands.new_site import choices_of, run_command
+
+    columns = {
+        "image": image_column,
+        "patient": patient_column,
+        "study": study_column,
+        "view": view_column,
+        "split": split_column,
+        "sex": sex_column,
+        "age": age_column,
+        "reader": reader_column,
+        "findings": findings_column,
+        "value": value_column,
+    }
+    choices = choices_of(
+        columns,
+        label or [],
+        value or [],
+        layout=layout,
+        uncertain=uncertain,
+        blank=blank,
+        raters=raters,
+        delimiter=delimiter,
+        encoding=encoding,
+        sheet=sheet,
+        separator=separator,
+        title=title,
+    )
+    run_command(_console(), name, images, labels, out, choices, data=data, yes=yes, force=force)
 
 
 @site_app.command("check")

@@ -160,6 +160,11 @@ def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] =
     document = Document(Path(path))
     for assignment in overrides:
         document.override(assignment)
+    return checked(document, model)
+
+
+def checked(document: Document, model: type[Model]) -> Model:
+    """The data of a document as `model`; raises as `load_config`."""
     try:
         return model.model_validate(document.data)
     except ValidationError as error:

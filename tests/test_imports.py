@@ -50,6 +50,7 @@ ALLOWED = {
     "tracked_models": {"tracking"},
     "samples": {"checkpoint"},
     "testing": {"sites", "images", "models", "objectives"},
+    "new_site": {"sites"},
     "study": {
         "inspection",
         "sites",
@@ -67,6 +68,7 @@ ALLOWED = {
     "commands": {
         "study",
         "inspection",
+        "new_site",
         "collections",
         "samples",
         "sites",

@@ -54,7 +54,8 @@ def run_command(
     chosen = evaluate.protocol_named(protocol)
     if outputs is not None:
         _one_of("--outputs", outputs, get_args(Output))
-    if data is None:
+    config = load_site_config(site, overrides)
+    if data is None and not config.has_place:
         raise ConfigError("where are the site's files? Give the folder that holds its root with --data DIR")
     runs = Path("runs")
     if tracking_uri is None and (runs / "mlflow.db").is_file():
@@ -69,7 +70,7 @@ def run_command(
     )
     machine = prepare_machine(Runtime(device=device))
     scorer = open_scorer(model, declared, machine)
-    table = open_site(load_site_config(site, overrides), data)
+    table = open_site(config, data if data is not None else Path())
     held_out = split == HELD_OUT
     if held_out:
         table, split = held_out_patients(model, table), "test"

@@ -21,12 +21,13 @@ def stats_command(
 
     if labels is not None and len(configs) != 1:
         raise ConfigError("--labels is the label file of one site: give one configuration with it")
-    if labels is None and data is None:
+    loaded = [load_site_config(config) for config in configs]
+    if labels is None and data is None and not all(config.has_place for config in loaded):
         raise ConfigError(
             "where are the sites' files? Give their folder with --data DIR or $CHESTFED_DATA, or --labels FILE"
         )
     root = data if data is not None else Path()
-    tables = [open_site(load_site_config(config), root, labels_file=labels) for config in configs]
+    tables = [open_site(config, root, labels_file=labels) for config in loaded]
     frame = dataset_table(tables)
     console.print(render(frame))
     if csv is not None:
@@ -67,15 +68,14 @@ def check_command(
             )
 
     try:
-        if labels is None and data is None:
+        config, others = load_site_config(config_path), [load_site_config(other) for other in against]
+        if data is None and not (labels or config.has_place):
             raise ConfigError(
                 "where are the site's files? Give the folder that holds its folder with --data DIR or $CHESTFED_DATA, "
                 "or its label file with --labels FILE"
             )
-        if against and data is None:
+        if data is None and not all(other.has_place for other in others):
             raise ConfigError("--against needs the folder of the sites: --data DIR or $CHESTFED_DATA")
-        others = [load_site_config(other) for other in against]
-        load_site_config(config_path)
     except ConfigError as error:
         console.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         return 2

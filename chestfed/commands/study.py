@@ -44,9 +44,10 @@ def run_command(
     algorithms: Sequence[str] = (),
     windows: Sequence[int] = (),
     seeds: int | None = None,
+    added: Sequence[Path] = (),
 ) -> None:
     """Plan or run a study, or one per algorithm, window and seed, and print its table."""
-    pipeline = load_pipeline(pipeline_file, overrides)
+    pipeline = load_pipeline(pipeline_file, overrides, added)
     if pipeline.held_out is not None:
         from chestfed.commands.held_out import run_held_out
 

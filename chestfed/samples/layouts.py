@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -110,25 +111,27 @@ def write_picture(hospital: str, path: Path, grey: np.ndarray, film: Film, seed:
 
     rng = numpy_stream(seed, "samples", hospital, "file", film.patient.number, film.study, film.number)
     if hospital in ("chexpert", "mimic-cxr"):
-        Image.fromarray(_levels(grey, 255).astype(np.uint8)).save(path, "JPEG", quality=90, comment=COMMENT.encode())
+        picture = Image.fromarray(stored_levels(grey, 255).astype(np.uint8))
+        picture.save(path, "JPEG", quality=90, comment=COMMENT.encode())
     elif hospital == "chestxray8":
-        picture = Image.fromarray(_levels(grey, 255).astype(np.uint8))
+        picture = Image.fromarray(stored_levels(grey, 255).astype(np.uint8))
         if rng.random() < 0.02:  # as some hundred files of the release
             picture = picture.convert("RGBA")
-        _save_png(picture, path)
+        save_png(picture, path)
     elif hospital == "padchest":
-        stored = _levels(grey, MAX_12_BIT)
-        _save_png(Image.fromarray(MAX_12_BIT - stored if padchest_inverted(film) else stored), path)
+        stored = stored_levels(grey, MAX_12_BIT)
+        save_png(Image.fromarray(MAX_12_BIT - stored if padchest_inverted(film) else stored), path)
     else:
-        _write_dicom(path, grey, film, rng)
+        write_dicom(path, grey, film, rng)
 
 
-def _levels(grey: np.ndarray, largest: int) -> np.ndarray:
+def stored_levels(grey: np.ndarray, largest: int) -> np.ndarray:
     """Stored values uint16 of grey values 0..1."""
     return np.rint(grey * largest).astype(np.uint16)
 
 
-def _save_png(picture: Image.Image, path: Path) -> None:
+def save_png(picture: Image.Image, path: Path) -> None:
+    """A PNG that says what it is."""
     from PIL.PngImagePlugin import PngInfo
 
     note = PngInfo()
@@ -136,8 +139,17 @@ def _save_png(picture: Image.Image, path: Path) -> None:
     picture.save(path, "PNG", pnginfo=note, **_FAST)
 
 
-def _write_dicom(path: Path, grey: np.ndarray, film: Film, rng: np.random.Generator) -> None:
-    """12 of 16 bits; MONOCHROME1 or 2, rescaled or not, with a window, a VOI LUT or neither; plain, RLE, JPEG 2000."""
+def write_dicom(
+    path: Path,
+    grey: np.ndarray,
+    film: Film,
+    rng: np.random.Generator,
+    elements: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """12 of 16 bits; MONOCHROME1 or 2, rescaled or not, with a window, a VOI LUT or neither; plain, RLE, JPEG 2000.
+
+    `elements` go into the header besides, by their keywords.
+    """
     from pydicom.dataset import Dataset, FileMetaDataset
     from pydicom.uid import (
         DigitalXRayImageStorageForPresentation,
@@ -147,7 +159,7 @@ def _write_dicom(path: Path, grey: np.ndarray, film: Film, rng: np.random.Genera
     )
 
     inverted, rescaled, voi, syntax = rng.random(4)
-    stored = _levels(grey, MAX_12_BIT)
+    stored = stored_levels(grey, MAX_12_BIT)
     if inverted < 0.4:
         stored = MAX_12_BIT - stored
     dataset = Dataset()
@@ -161,6 +173,8 @@ def _write_dicom(path: Path, grey: np.ndarray, film: Film, rng: np.random.Genera
     dataset.ImageComments = COMMENT
     dataset.PatientSex = "F" if film.patient.female else "M"
     dataset.PatientAge = f"{film.patient.age:03d}Y"
+    for keyword, value in elements.items():
+        setattr(dataset, keyword, value)
     dataset.Rows, dataset.Columns = stored.shape
     dataset.SamplesPerPixel = 1
     dataset.PhotometricInterpretation = "MONOCHROME1" if inverted < 0.4 else "MONOCHROME2"
@@ -192,5 +206,5 @@ def _lookup_table(intercept: int) -> Dataset:
     item = Dataset()
     # An unsigned first value goes as US, a negative one as SS.
     item.add_new((0x0028, 0x3002), "SS" if intercept < 0 else "US", [MAX_12_BIT + 1, intercept, 12])
-    item.add_new((0x0028, 0x3006), "US", _levels(curve, MAX_12_BIT).tolist())
+    item.add_new((0x0028, 0x3006), "US", stored_levels(curve, MAX_12_BIT).tolist())
     return item

@@ -27,9 +27,9 @@ from chestfed.workers import start_worker
 #: Raised when the same seed gives other hospitals than before.
 SAMPLES_VERSION: Final = 2
 
-_MARKER: Final = "SYNTHETIC.txt"
-_STAMP: Final = "synthetic.json"
-_TEXT: Final = """\
+MARKER: Final = "SYNTHETIC.txt"
+STAMP: Final = "synthetic.json"
+MARKER_TEXT: Final = """\
 SYNTHETIC. These pictures are phantoms drawn by chestfed, in the layout of a real data set.
 They show no patient, and nothing that is computed from them says anything about patients.
 """
@@ -106,11 +106,11 @@ def _write_hospital(
     part = folder / f".{hospital.folder}.part"
     shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
     part.mkdir()
-    (part / _MARKER).write_bytes(_TEXT.encode())
+    (part / MARKER).write_bytes(MARKER_TEXT.encode())
     try:
         yield from run([(part, hospital, film, seed) for film in films])
         WRITERS[hospital.name](part, films, hospital, seed)
-        (part / _STAMP).write_bytes((json.dumps(stamp) + "\n").encode())
+        (part / STAMP).write_bytes((json.dumps(stamp) + "\n").encode())
         part.rename(folder / hospital.folder)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
@@ -146,7 +146,7 @@ def _stamp(seed: int, size: str) -> dict[str, object]:
 
 def _stamp_of(root: Path) -> dict[str, object] | None:
     try:
-        return json.loads((root / _STAMP).read_text(encoding="utf-8"))
+        return json.loads((root / STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 

@@ -38,8 +38,7 @@ def read_cells(source: Source, path: Path, table: FileFormat, columns: Sequence[
 
     Row 1 is the header; a format without one counts as if it had. None, with problems, if the file cannot be used.
     """
-    openers = {"csv": _open_csv, "parquet": _open_parquet, "xlsx": _open_xlsx, "json": _open_json}
-    sheet = openers[_kind(path, table)](source, path, table)
+    sheet = _open(source, path, table)
     wanted = list(dict.fromkeys(columns))
     if sheet is None or not _has_columns(source, path, sheet, wanted):
         return None
@@ -54,6 +53,17 @@ def read_cells(source: Source, path: Path, table: FileFormat, columns: Sequence[
         source.problem("empty file", source.name(path), "has a header and no rows", advice="export the table again")
     source.refuse_formulas(path, frame, wanted)
     return frame
+
+
+def column_names(source: Source, path: Path, table: FileFormat) -> list[str] | None:
+    """The names in a file's header, some perhaps empty or twice; None, with problems, if it cannot be read."""
+    sheet = _open(source, path, table)
+    return None if sheet is None else sheet.names
+
+
+def _open(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
+    openers = {"csv": _open_csv, "parquet": _open_parquet, "xlsx": _open_xlsx, "json": _open_json}
+    return openers[_kind(path, table)](source, path, table)
 
 
 def _kind(path: Path, table: FileFormat) -> str:

@@ -141,6 +141,11 @@ class SiteConfig(StrictModel):
                 raise ValueError(str(error)) from None
         return value
 
+    @property
+    def has_place(self) -> bool:
+        """Whether the root says where the site is, without a data root."""
+        return expand_path(self.root, Path()).is_absolute()
+
     @field_validator("diseases")
     @classmethod
     def _each_disease_once(cls, value: list[str]) -> list[str]:

@@ -24,6 +24,7 @@ from chestfed.images.pooled import PooledImages
 from chestfed.keys import SiteKey, key_for
 from chestfed.randomness import numpy_stream
 from chestfed.sites import load_site_config, open_site
+from chestfed.sites.config import SiteConfig
 from chestfed.sites.partition import cut_into_clients, hold_out
 from chestfed.sites.table import SiteTable
 from chestfed.study.machine import Machine
@@ -187,8 +188,15 @@ def open_tables(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> Sit
     whole: list[SiteTable] = []
     clients: list[tuple[str, SiteTable]] = []
     tests: list[SiteTable] = []
-    for position, entry in enumerate(pipeline.sites):
-        table = open_entry(entry, pipeline_file, data_root)
+    configs = [_config_of(entry, pipeline_file) for entry in pipeline.sites]
+    _refuse_same_names([config.site for config in configs])
+    for position, (entry, config) in enumerate(zip(pipeline.sites, configs, strict=True)):
+        if position and not set(config.diseases) & set(pipeline.diseases):
+            raise ConfigError(
+                f"site '{config.site}' labels {', '.join(config.diseases)}: none of the study's diseases, which are "
+                f"{', '.join(pipeline.diseases)}. Nothing could be learnt from it: leave it out, or change 'diseases'"
+            )
+        table = open_site(config, data_root)
         whole.append(table)
         training, test = _training_and_test(table, entry, pipeline, target=position == 0)
         if test is not None:
@@ -202,6 +210,12 @@ def open_tables(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> Sit
             "there. Change 'diseases' in the pipeline, or the site's YAML"
         )
     about = [(name, part.about(pipeline.diseases)) for name, part in clients]
+    silent = [name for name, part in about if np.isnan(part.labels()).all()]
+    if silent:
+        raise ConfigError(
+            f"no training image at {', '.join(silent)} has a label of {', '.join(pipeline.diseases)}: see `labels`, "
+            "`uncertain` and `blank` in the site's YAML"
+        )
     return SiteTables(tuple(whole), tuple(about), tuple(test.about(pipeline.diseases) for test in tests))
 
 
@@ -213,10 +227,12 @@ def open_entry(entry: SiteEntry, pipeline_file: Path, data_root: Path) -> SiteTa
     SiteError
         All problems of the site's table in one report.
     """
+    return open_site(_config_of(entry, pipeline_file), data_root)
+
+
+def _config_of(entry: SiteEntry, pipeline_file: Path) -> SiteConfig:
     config = load_site_config(pipeline_file.parent / entry.config)
-    if entry.root is not None:
-        config = config.model_copy(update={"root": entry.root})
-    return open_site(config, data_root)
+    return config if entry.root is None else config.model_copy(update={"root": entry.root})
 
 
 def clients_of(name: str, training: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> list[tuple[str, SiteTable]]:
@@ -237,8 +253,14 @@ def check_clients(clients: Sequence[tuple[str, SiteTable]]) -> None:
     """
     empty = [name for name, part in clients if len(part.frame) == 0]
     if empty:
-        raise ConfigError(f"no training image at: {', '.join(empty)}")
-    names = [name for name, _ in clients]
+        raise ConfigError(
+            f"no training image at: {', '.join(empty)}. The split 'train' of its table, with the views that its YAML "
+            "keeps, is empty: see `chestfed site stats`"
+        )
+    _refuse_same_names([name for name, _ in clients])
+
+
+def _refuse_same_names(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
         raise ConfigError(f"two sites have the same name: {', '.join(names)}. Change 'site' in one of their YAMLs.")
 

@@ -13,13 +13,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from chestfed.config import StrictModel, load_config
+from chestfed.config import Document, StrictModel, checked, expand_path
 from chestfed.diseases import DISEASES
+from chestfed.errors import ConfigError
 from chestfed.evaluation.protocols import ImageProtocol
 from chestfed.images.augment import Augment
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import ModelConfig
-from chestfed.sites.config import check_diseases
+from chestfed.sites.config import check_diseases, load_site_config
 from chestfed.study.federated_config import AVERAGING, PEER_ALGORITHMS, AlgorithmName, Federated
 
 
@@ -297,15 +298,61 @@ class Pipeline(StrictModel):
         return chosen.model_copy(update={"seed": seed, "k": [max(self.k)]})
 
 
-def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
-    """Read a pipeline; see `chestfed.config.load_config` for the errors."""
-    pipeline = load_config(path, Pipeline, overrides)
+def load_pipeline(path: Path, overrides: Sequence[str] = (), added: Sequence[Path] = ()) -> Pipeline:
+    """Read a pipeline; `added` are the YAMLs of further sites, which come after its own, one client each.
+
+    Where the pipeline lists its `k`, the new numbers of clients are added to them, unless an override says `k`. See
+    `chestfed.config.load_config` for the errors.
+    """
+    document = Document(path)
+    if added:
+        _append_sites(document, added)
+    for override in overrides:
+        document.override(override)
+    if added and not any(override.partition("=")[0] == "k" for override in overrides):
+        _extend_k(document, len(added))
+    pipeline = checked(document, Pipeline)
     for override in overrides:  # said on the command line, a key holds for every algorithm
         section, _, rest = override.partition(".")
         if section == "federated":
             for own in pipeline.per_algorithm.values():
                 own.pop(rest.split("=")[0].strip(), None)
     return pipeline
+
+
+def _append_sites(document: Document, added: Sequence[Path]) -> None:
+    sites = document.data.get("sites")
+    if not isinstance(sites, list) or not sites:
+        raise ConfigError(f"--add-site: {document.path} has no hospitals to add one to (no 'sites')")
+    configs = [load_site_config(site) for site in added]
+    entries = [
+        {"config": str(site.absolute()), **_own_root(site, config.root)}
+        for site, config in zip(added, configs, strict=True)
+    ]
+    document.data["sites"] = [*sites, *entries]
+    if isinstance(document.data.get("title"), str):
+        document.data["title"] += "".join(f" + {config.site}" for config in configs)
+
+
+def _own_root(site: Path, root: str) -> dict[str, str]:
+    """Where an added site's files are if its YAML says so from its own folder; else they are below the data root."""
+    beside = expand_path(root, site.absolute().parent)
+    return {"root": str(beside)} if beside.is_dir() else {}
+
+
+def _extend_k(document: Document, added: int) -> None:
+    """The numbers of clients that come about by the added sites, one client each, behind those listed."""
+    k, sites = document.data.get("k"), document.data["sites"]
+    if isinstance(k, list) and k and isinstance(sites, list):
+        before = sum(_clients(entry) for entry in sites[:-added])
+        total = before + sum(_clients(entry) for entry in sites[-added:])
+        document.data["k"] = [*k, *range(before + 1, total + 1)]
+
+
+def _clients(entry: object) -> int:
+    """Clients of a site's entry that is not checked yet."""
+    clients = entry.get("clients", 1) if isinstance(entry, dict) else 1
+    return clients if isinstance(clients, int) else 1
 
 
 #: Keys that say where things are or how fast they are read, and never what comes out.

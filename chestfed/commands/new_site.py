@@ -1,0 +1,183 @@
+"""`chestfed site new`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import typer
+from rich.console import Console
+
+from chestfed.checkpoint import write_text
+from chestfed.commands.progress import Bars
+from chestfed.errors import ConfigError, SiteError
+from chestfed.new_site import Choices, Draft, draft_site
+from chestfed.new_site.choosing import NONE, TakesGuesses
+from chestfed.sites import SiteTable, load_site_config, open_site
+from chestfed.sites.config import check_diseases
+
+_MEANINGS = ("positive", "negative", "uncertain", "blank")
+
+
+class Asks:
+    """Asks on the terminal, with the guess as default."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def choose(self, what: str, flag: str, guess: str | None, candidates: Sequence[str], why: str) -> str:
+        """What is answered; asked again until it is one of the candidates."""
+        self._console.print(f"{what}: {why}", highlight=False, markup=False, soft_wrap=True)
+        self._console.print(f"  one of: {', '.join(candidates)}", highlight=False, markup=False, soft_wrap=True)
+        by_letters = {candidate.casefold(): candidate for candidate in candidates}
+        while True:
+            answer = str(typer.prompt(f"{what} ({flag})", default=guess)).strip()
+            if answer.casefold() in by_letters:
+                return by_letters[answer.casefold()]
+            self._console.print(f"  '{answer}' is none of them", markup=False)
+
+
+def run_command(
+    console: Console,
+    name: str,
+    images: Path,
+    labels: Path | None,
+    out: Path,
+    choices: Choices,
+    *,
+    data: Path | None,
+    yes: bool,
+    force: bool,
+) -> None:
+    """Write the YAML, say how each thing was guessed, and open the site."""
+    path = out / f"{name}.yaml"
+    if path.exists() and not force:
+        raise ConfigError(f"{path} is there already: give --force to replace it, or another name or --out folder")
+    asking = not yes and on_a_terminal()
+    with Bars(console) as bars:
+        draft = None if asking else _drafted(name, images, labels, choices, TakesGuesses(), data, bars)
+    if draft is None:
+        draft = _drafted(name, images, labels, choices, Asks(console), data, None)
+    _show(console, draft)
+    with TemporaryDirectory(prefix="chestfed-") as folder:  # a YAML that cannot be loaded is not left behind
+        trial = Path(folder, path.name)
+        trial.write_text(draft.text, encoding="utf-8")
+        config = load_site_config(trial)
+    write_text(path, draft.text)
+    console.print(f"\nwritten to {path}", highlight=False, soft_wrap=True)
+    try:
+        table = open_site(config, data if data is not None else Path())
+    except SiteError as error:
+        raise ConfigError(
+            f"{path} is written, but the site does not open with it yet:\n{error}\nMend the table, or the YAML, then: "
+            f"chestfed site check {path}"
+        ) from None
+    console.print(_opened(table), highlight=False, soft_wrap=True)
+    option = "" if data is None else f" --data {data}"
+    console.print("next:", highlight=False)
+    console.print(f"  chestfed site check {path}{option}", highlight=False, soft_wrap=True)
+    console.print(f"  chestfed study --add-site {path}", highlight=False, soft_wrap=True)
+
+
+def on_a_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty()
+
+
+def _drafted(
+    name: str,
+    images: Path,
+    labels: Path | None,
+    choices: Choices,
+    chooser: Asks | TakesGuesses,
+    data: Path | None,
+    bars: Bars | None,
+) -> Draft:
+    tell = None if bars is None else lambda done, total: bars.decoding("headers", done, total)
+    return draft_site(name, images, labels, choices, chooser, data=data, progress=tell)
+
+
+def _show(console: Console, draft: Draft) -> None:
+    width = max(len(what) for what, _, _ in draft.guesses)
+    for what, value, why in draft.guesses:
+        text = f"{what:<{width}}  {value}" + (f"   [{why}]" if why else "")
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    for note in draft.notes:
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True, style="yellow")
+
+
+def _opened(table: SiteTable) -> str:
+    splits = ", ".join(
+        f"{number:,} {split}" for split, number in table.frame["split"].value_counts(sort=False).items() if number
+    )
+    patients = table.frame["patient"].nunique()
+    mark = "SYNTHETIC: " if table.synthetic else ""
+    return f"{mark}it opens: {len(table.frame):,} images of {patients:,} patients are kept ({splits})"
+
+
+def choices_of(
+    columns: Mapping[str, str | None],
+    labels: Sequence[str],
+    values: Sequence[str],
+    *,
+    layout: str | None,
+    uncertain: str | None,
+    blank: str | None,
+    raters: str | None,
+    delimiter: str | None,
+    encoding: str | None,
+    sheet: str | None,
+    separator: str | None,
+    title: str | None,
+) -> Choices:
+    """The flags, checked.
+
+    Raises
+    ------
+    ConfigError
+        If one has not the form or the word it should have.
+    """
+    for flag, said, known in (
+        ("--layout", layout, ("onehot", "delimited", "list", "long", "readers")),
+        ("--uncertain", uncertain, ("positive", "negative", "missing")),
+        ("--blank", blank, ("negative", "missing")),
+        ("--encoding", encoding, ("utf-8", "latin-1", "cp1252")),
+    ):
+        if said is not None and said not in known:
+            raise ConfigError(f"{flag} {said}: choose one of {', '.join(known)}")
+    by_disease: dict[str, list[str]] = {}
+    for text in labels:
+        disease, equals, name = text.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(
+                f"--label {text}: expected DISEASE=NAME, for example --label cardiomegaly='Enlarged heart'"
+            )
+        try:
+            check_diseases([disease.strip()])
+        except ValueError as error:
+            raise ConfigError(f"--label {text}: {error}") from None
+        names = by_disease.setdefault(disease.strip(), [])
+        if name.strip() != NONE:
+            names.append(name.strip())
+    meanings: dict[str, str] = {}
+    for text in values:
+        word, equals, meaning = text.rpartition("=")
+        if not equals or meaning.strip() not in _MEANINGS:
+            raise ConfigError(f"--value {text}: expected CELL=MEANING, the meaning being one of {', '.join(_MEANINGS)}")
+        meanings[word.strip()] = meaning.strip()
+    return Choices(
+        columns={what: name for what, name in columns.items() if name is not None},
+        labels=by_disease,
+        values=meanings,
+        layout=layout,
+        uncertain=uncertain,
+        blank=blank,
+        raters=raters,
+        delimiter=delimiter,
+        encoding=encoding,
+        sheet=sheet,
+        separator=separator,
+        title=title,
+    )

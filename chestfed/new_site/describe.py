@@ -1,0 +1,153 @@
+"""The parts of a site's YAML, with the evidence as comments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pandas as pd
+
+from chestfed.new_site.choosing import Choices
+from chestfed.new_site.columns import Found
+from chestfed.new_site.labelling import Labels
+from chestfed.new_site.pictures import Pictures
+from chestfed.new_site.spreadsheet import Spreadsheet
+from chestfed.new_site.yaml_text import Page
+from chestfed.sites.config import SiteConfig
+from chestfed.sites.opening import SYNTHETIC_MARKER
+
+#: Columns that may be left out.
+OPTIONAL: Final = ("study", "view", "split", "sex", "age")
+_VIEWS: Final = ["pa", "ap", "frontal", "unknown"]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The YAML's text, the guesses as (what, value, why), and what the user should know."""
+
+    text: str
+    guesses: tuple[tuple[str, str, str], ...]
+    notes: tuple[str, ...]
+
+
+def head(
+    name: str, pictures: Pictures, data: Path | None, choices: Choices, files: dict[str, list[str]], line: str
+) -> Page:
+    """The lines above everything else."""
+    root = pictures.root
+    page = Page()
+    page.comment(f"{name}, described by `chestfed site new`: {line}.")
+    page.comment('Behind each key stands how it was found. Look at those that say "a guess": they are your decisions.')
+    page.blank()
+    page.key("site", name)
+    page.key("title", choices.title or name.replace("-", " ").replace("_", " ").title())
+    page.key("reader", "table")
+    if _is_synthetic(pictures):
+        page.key("synthetic", True, f"{SYNTHETIC_MARKER} is there")
+    below = data is not None and root.is_relative_to(data.resolve())
+    where = root.relative_to(data.resolve()).as_posix() if below and data is not None else root.as_posix()
+    page.key("root", where, "below the data root" if below else "on this machine; move the folder, and change this")
+    page.key("label_files", files)
+    page.blank()
+    return page
+
+
+def _is_synthetic(pictures: Pictures) -> bool:
+    """Whether the images lie in or below a folder that is marked so."""
+    folder = pictures.root / pictures.folder
+    return any((place / SYNTHETIC_MARKER).is_file() for place in (folder, *folder.parents[:2]))
+
+
+def policy(page: Page, labels: Labels, found: Found) -> None:
+    """Views, diseases, labels, and what uncertain and blank labels count as."""
+    views = found.words.get("view")
+    kept = "lateral and other views are left out" if views else "no column tells the view: all images are kept"
+    page.key("views", _VIEWS, kept)
+    page.key("diseases", list(labels.names), "the others are missing here, not negative")
+    page.section("labels", "disease -> your names for it")
+    for disease, names in labels.names.items():
+        page.key(disease, names, labels.evidence[disease])
+    page.end()
+    page.key("uncertain", labels.uncertain, labels.evidence["uncertain"])
+    page.key("blank", labels.blank, labels.evidence["blank"])
+    if labels.raters is not None:
+        page.key("raters", labels.raters, labels.evidence["raters"])
+    page.blank()
+
+
+def about_layout(labels: Labels, image: pd.Series) -> str:
+    """What the layout means, with counts."""
+    rows, images = int(image.notna().sum()), image.nunique()
+    kinds = {
+        "onehot": "a column per finding",
+        "readers": "a row per image and reader",
+        "long": "a row per image and finding",
+        "delimited": "one column of findings",
+        "list": "a list of findings in a cell",
+    }
+    return f"{kinds[labels.layout]}: {rows:,} rows of {images:,} images"
+
+
+def columns_of(page: Page, found: Found, labels: Labels, by_path: tuple[str, str] | None) -> None:
+    """Which column holds what."""
+    if by_path is not None:
+        page.key("from_path", *by_path)
+    page.section("columns")
+    for what in ("image", "patient", *OPTIONAL):
+        if what in found.columns:
+            page.key(what, found.columns[what], found.evidence[what])
+    for what, column in labels.columns.items():
+        page.key(what, column, labels.evidence[what])
+    page.end()
+
+
+def with_roles(path: str, found: Found) -> str:
+    """In a path, patient and study by what they are: the names of columns are then said once."""
+    for role in ("patient", "study"):
+        column = found.columns.get(role)
+        if column is not None:
+            path = path.replace(f"{{{column}}}", f"{{{role}}}").replace(f"{{{column}[", f"{{{role}[")
+    return path
+
+
+def rest_of_table(page: Page, found: Found, labels: Labels) -> None:
+    """Words, and the keys that the labels need."""
+    if any(word != meaning.lower() for told in found.words.values() for word, meaning in told.items()):
+        page.section("words", "your words for them, in small letters")
+        for what, told in found.words.items():
+            page.key(what, {word: meaning for word, meaning in told.items() if word != meaning.lower()})
+        page.end()
+    if found.missing:
+        page.key("missing", sorted(found.missing), "cells that say nothing")
+    for key, value in labels.keys.items():
+        page.key(key, value, labels.evidence.get(key, ""))
+    page.end()
+
+
+def finished(page: Page, found: Found, labels: Labels, notes: list[str], sheet: Spreadsheet | None) -> Draft:
+    """The whole page, and what it says in short."""
+    page.blank()
+    split = found.columns.get("split")
+    page.section("splits")
+    page.key("official", True, f"by the column {split}" if split else "no column tells a split: every image trains")
+    page.key("valid_fraction", 0.0, "share of the training patients to set aside")
+    page.key("test_fraction", 0.0)
+    page.end()
+    guesses = [(what, column, found.evidence[what]) for what, column in found.columns.items()]
+    guesses += [("layout", labels.layout, "")]
+    guesses += [(what, column, labels.evidence[what]) for what, column in labels.columns.items()]
+    guesses += [(disease, ", ".join(names), labels.evidence[disease]) for disease, names in labels.names.items()]
+    guesses += [("uncertain", labels.uncertain, labels.evidence["uncertain"])]
+    guesses += [("blank", labels.blank, labels.evidence["blank"])]
+    if labels.raters is not None:
+        guesses.append(("raters", labels.raters, labels.evidence["raters"]))
+    if sheet is not None:
+        guesses += [(key, repr(value), sheet.evidence[key]) for key, value in sheet.keys.items()]
+    lacking = [what for what in OPTIONAL if what not in found.columns]
+    if lacking and sheet is not None:
+        notes.append(f"no column found for {', '.join(lacking)}: left out (--{lacking[0]}-column NAME if there is one)")
+    absent = [disease for disease in SiteConfig.model_fields["diseases"].default if disease not in labels.names]
+    if absent:
+        notes.append(f"not labelled here, so missing: {', '.join(absent)} (--label {absent[0]}=NAME if it is)")
+    return Draft(page.text(), tuple(guesses), tuple(notes))

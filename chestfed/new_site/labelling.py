@@ -1,0 +1,98 @@
+"""What is found out about the labels, and what the cells of a label column mean."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pandas as pd
+
+from chestfed.diseases import TITLES
+from chestfed.errors import ConfigError
+from chestfed.new_site import words
+from chestfed.new_site.choosing import NONE, Choices
+from chestfed.new_site.columns import SHOWN_FROM
+from chestfed.sites.findings import canonical
+
+#: More different cells than this are no values of a label.
+MOST_VALUES: Final = 12
+MEANINGS: Final = ("positive", "negative", "uncertain", "blank")
+
+
+@dataclass
+class Labels:
+    """The label side of a site's YAML, with the evidence per disease and key."""
+
+    layout: str
+    names: dict[str, list[str]] = field(default_factory=dict)
+    evidence: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
+    uncertain: str = "missing"
+    blank: str = "missing"
+    raters: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Values:
+    """Canonical cells by meaning with their counts; `strange` are those without one."""
+
+    known: Mapping[str, Counter[str]]
+    strange: Counter[str]
+
+    def number(self, meaning: str) -> int:
+        """How many cells mean this."""
+        return sum(self.known[meaning].values())
+
+
+def values_of(cells: pd.Series, choices: Choices) -> Values:
+    """What the cells of a column mean, counted; words that the flags explain come first."""
+    counts: Counter[str] = Counter()
+    for word, number in cells.dropna().value_counts().head(MOST_VALUES * 20).items():
+        counts[canonical(str(word))] += int(number)
+    said = {canonical(word): meaning for word, meaning in choices.values.items()}
+    table = {**words.VALUES, **({"-": "negative"} if "+" in counts else {}), **said}
+    known: dict[str, Counter[str]] = {meaning: Counter() for meaning in MEANINGS}
+    strange: Counter[str] = Counter()
+    for word, number in counts.items():
+        (known[table[word]] if word in table else strange)[word] += number
+    return Values(known, strange)
+
+
+def are_values(values: Values) -> bool:
+    """Whether all are known, and some are positive."""
+    return not values.strange and values.number("positive") > 0
+
+
+def refuse_strange(name: str, disease: str, values: Values) -> None:
+    """Stop at values that are not known."""
+    if not values.strange:
+        return
+    shown = [f"'{word}' ({number:,})" for word, number in values.strange.most_common() if number >= SHOWN_FROM]
+    hidden = len(values.strange) - len(shown)
+    listed = ", ".join([*shown, *([f"{hidden} that stand in fewer than {SHOWN_FROM} rows"] if hidden else [])])
+    raise ConfigError(
+        f"column '{name}' ({disease}): values that are not known here: {listed}. Say what each means with --value "
+        f"WORD=MEANING (positive, negative, uncertain, blank), or leave it out with --label {disease}={NONE}"
+    )
+
+
+def nothing_found(frame: pd.DataFrame, free: Sequence[str], choices: Choices) -> str:
+    """Why there is nothing to learn from, and what could help."""
+    like = [name for name in free if are_values(values_of(frame[name], choices))]
+    listed = f" Columns that look like labels: {', '.join(like)}." if like else f" The columns are: {', '.join(free)}."
+    return (
+        "labels: no column and no term means a disease that is known here "
+        f"({', '.join(TITLES)}).{listed} If one does, say so, e.g. --label cardiomegaly=COLUMN (or a term, with "
+        "--findings-column); otherwise there is nothing here to learn from"
+    )
+
+
+def doubts(number: int, kind: str) -> str:
+    """Why uncertain labels count as they do."""
+    if not number:
+        return f"no {kind} are uncertain"
+    return f"a guess: {number:,} {kind} are uncertain; positive or negative may suit you better (--uncertain)"

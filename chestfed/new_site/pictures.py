@@ -1,0 +1,276 @@
+"""The image files below a folder, and how the cells of a column name them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.errors import ConfigError
+from chestfed.sites.image_paths import Folders, image_names, in_roots
+from chestfed.sites.table_config import Images
+
+_ENDINGS: Final = (".png", ".jpg", ".jpeg", ".dcm", ".dicom", ".dic", ".ima")
+_DICOM: Final = (".dcm", ".dicom", ".dic", ".ima", "")
+#: Rows from which a rule is made; it is then tried on all.
+_SAMPLE: Final = 2000
+_MOST_ROOTS: Final = 60
+#: Share of the rows in which a folder must be what a column says.
+_AGREES: Final = 0.99
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The images below the folder that the user named; `files` are relative to the site's root."""
+
+    root: Path
+    folder: str
+    files: tuple[str, ...]
+    by_name: Mapping[str, list[str]] = field(repr=False)
+    by_stem: Mapping[str, list[str]] = field(repr=False)
+
+    @property
+    def endings(self) -> Counter[str]:
+        """Ending as it is written, perhaps empty -> number of files."""
+        return Counter(_ending(file.rpartition("/")[2]) for file in self.files)
+
+    @property
+    def are_dicom(self) -> bool:
+        """Whether all of them look like DICOM."""
+        return all(ending.lower() in _DICOM for ending in self.endings)
+
+
+@dataclass(frozen=True)
+class ImageMatch:
+    """How a column names the images: `cells` are those that are not empty, `named` those that name a file."""
+
+    column: str
+    images: Images
+    how: str
+    cells: int
+    named: int
+    files: int
+    paths: pd.Series = field(repr=False)
+
+    @property
+    def share(self) -> float:
+        """Share of the cells that name a file."""
+        return self.named / self.cells if self.cells else 0.0
+
+
+def list_pictures(images: Path, root: Path) -> Pictures:
+    """All image files below `images`, which is below `root`. Links to folders are not followed.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such folder, or no image in it.
+    """
+    if not images.is_dir():
+        raise ConfigError(f"--images {images}: no such folder")
+    files = []
+    for folder, folders, names in os.walk(images):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        inside = Path(folder).relative_to(root).as_posix()
+        prefix = "" if inside == "." else f"{inside}/"
+        files += [prefix + name for name in sorted(names) if _is_image(Path(folder, name))]
+    if not files:
+        raise ConfigError(f"--images {images}: no PNG, JPEG or DICOM file in it or below it")
+    by_name, by_stem = defaultdict(list), defaultdict(list)
+    for file in files:
+        name = file.rpartition("/")[2]
+        by_name[name].append(file)
+        by_stem[name.removesuffix(_ending(name))].append(file)
+    top = images.relative_to(root).as_posix()
+    return Pictures(root, "" if top == "." else top, tuple(files), by_name, by_stem)
+
+
+def _ending(name: str) -> str:
+    """The ending of an image file; a UID's last number is none."""
+    dot = name.rfind(".")
+    return name[dot:] if dot > 0 and name[dot:].lower() in _ENDINGS else ""
+
+
+def _is_image(path: Path) -> bool:
+    if path.name.startswith("."):
+        return False
+    if _ending(path.name):
+        return True
+    if path.suffix.lower() in (
+        ".csv",
+        ".tsv",
+        ".txt",
+        ".json",
+        ".xml",
+        ".gz",
+        ".zip",
+        ".xlsx",
+        ".parquet",
+        ".md",
+        ".html",
+    ):
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(132)[128:] == b"DICM"
+    except OSError:
+        return False
+
+
+def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Sequence[str] = ()) -> ImageMatch | None:
+    """How the column's cells name images; None if none of them does.
+
+    A cell may be a path or a name, with or without its ending, and the folders may be told by other columns, those of
+    `hints` first.
+    """
+    cells = frame[column].dropna().str.replace("\\", "/", regex=False)
+    if cells.empty:
+        return None
+    last = cells.str.rsplit("/", n=1).str[-1]
+    by_name, by_stem = last.isin(pictures.by_name), last.isin(pictures.by_stem)
+    whole = bool(by_name.sum() >= by_stem.sum())
+    known, chosen = (pictures.by_name, by_name) if whole else (pictures.by_stem, by_stem)
+    if not chosen.any():
+        return None
+    rows = cells.index[chosen.to_numpy()][:: max(1, int(chosen.sum()) // _SAMPLE)]
+    pairs = [_nearest(str(cells.at[row]), known, frame.loc[row]) for row in rows]
+    best: ImageMatch | None = None
+    for images, how in _rules(frame.loc[rows], column, pairs, whole=whole, hints=hints):
+        found = _tried(frame, column, images, how, pictures)
+        if best is None or (found.named, found.files) > (best.named, best.files):
+            best = found
+    return best
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The parts of a cell, cut at slashes, and of its file, that without the ending where the cell has none."""
+
+    cell: list[str]
+    file: list[str]
+    ending: str
+
+
+def _nearest(cell: str, known: Mapping[str, list[str]], row: pd.Series) -> _Pair:
+    """The file of that name that shares most folders with the cell, then with the other cells of the row."""
+    parts = [part for part in cell.split("/") if part != "."]
+    files = known[parts[-1]]
+    said: set[str] = set()
+    if len(files) > 1:
+        said = {str(value) for value in row.dropna()}
+
+    def closeness(file: str) -> tuple[int, float]:
+        folders = file.split("/")[:-1]
+        return _common_end(parts[:-1], folders), sum(_told(folder, said) for folder in folders)
+
+    file = max(files, key=closeness) if len(files) > 1 else files[0]
+    *folders, name = file.split("/")
+    return _Pair(parts, [*folders, parts[-1]], name.removeprefix(parts[-1]))
+
+
+def _told(folder: str, said: set[str]) -> float:
+    """How much of a folder's name another cell tells: all of it, or what follows some letters."""
+    return max((len(cell) / len(folder) for cell in said if folder.endswith(cell)), default=0.0)
+
+
+def _common_end(first: Sequence[str], second: Sequence[str]) -> int:
+    count = 0
+    for one, other in zip(reversed(first), reversed(second), strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def _rules(
+    frame: pd.DataFrame, column: str, pairs: Sequence[_Pair], *, whole: bool, hints: Sequence[str]
+) -> list[tuple[Images, str]]:
+    """Rules that lead from the cells to their files, the likeliest first."""
+    shared = [_common_end(pair.cell, pair.file) for pair in pairs]
+    removed = Counter("/".join(p.cell[: len(p.cell) - n]) for p, n in zip(pairs, shared, strict=True)).most_common(1)[
+        0
+    ][0]
+    keys: dict[str, object] = {}
+    if removed or any(pair.cell[0] == "" for pair in pairs):
+        keys["remove_prefix"] = f"{removed}/"
+    cut = len(removed.split("/")) if keys else 0
+    suffix = Counter(pair.ending for pair in pairs).most_common(1)[0][0]
+    if suffix:
+        keys["suffix"] = suffix
+    how = "a path" if any(len(pair.cell) - cut > 1 for pair in pairs) else "a file name"
+    how += "" if whole else ", without its ending"
+    roots = [p.file[: max(0, len(p.file) - (len(p.cell) - cut))] for p in pairs]
+    rules = []
+    counts = Counter("/".join(root) or "." for root in roots)
+    if len(counts) > 1:
+        template = _template(frame, column, roots, hints)
+        if template is not None:
+            top, path = template
+            rules.append(
+                (Images.model_validate({**keys, "path": path, "roots": [top]}), f"{how}, in folders that columns name")
+            )
+    if len(counts) <= _MOST_ROOTS:
+        where = "" if len(counts) == 1 else f", in {len(counts)} folders"
+        ordered = sorted(counts, key=lambda root: (-counts[root], root)) if len(counts) <= 3 else sorted(counts)
+        rules.append((Images.model_validate({**keys, "roots": ordered}), how + where))
+    return rules
+
+
+def _template(
+    frame: pd.DataFrame, column: str, roots: Sequence[Sequence[str]], hints: Sequence[str]
+) -> tuple[str, str] | None:
+    """The folder above all, and a path such as `{MRN}/{Accession}/{image}`; None if columns do not say the folders."""
+    depth = {len(root) for root in roots}
+    if len(depth) != 1:
+        return None
+    levels = [np.array(level, dtype=object) for level in zip(*roots, strict=True)]
+    top = 0
+    while top < len(levels) and len(set(levels[top])) == 1:
+        top += 1
+    names = [
+        name for name in (*hints, *frame) if not set(str(name)) & set("{}[]") and name != column and name != "image"
+    ]
+    parts = [_field(level, frame, list(dict.fromkeys(map(str, names)))) for level in levels[top:]]
+    if any(part is None for part in parts):
+        return None
+    return "/".join(roots[0][:top]) or ".", "/".join([*(part or "" for part in parts), "{image}"])
+
+
+def _field(level: np.ndarray, frame: pd.DataFrame, names: Sequence[str]) -> str | None:
+    """What a folder is called, by a column: its cell, its first letters, perhaps behind a word that is always there."""
+    if len(set(level)) == 1:
+        return str(level[0])
+    lengths = {len(folder) for folder in level}
+    for name in names:
+        cells = frame[name].fillna("").to_numpy(dtype=object)
+        literals = Counter(
+            folder.removesuffix(cell)
+            for folder, cell in zip(level, cells, strict=True)
+            if cell and folder.endswith(cell)
+        )
+        if literals and literals.most_common(1)[0][1] >= _AGREES * len(level):
+            return f"{literals.most_common(1)[0][0]}{{{name}}}"
+        if len(lengths) == 1:
+            for start in range(next(iter(lengths))):
+                letters = next(iter(lengths)) - start
+                same = {folder[:start] for folder in level}
+                agree = [cell[:letters] == folder[start:] for folder, cell in zip(level, cells, strict=True)]
+                if len(same) == 1 and sum(agree) >= _AGREES * len(level):
+                    return f"{same.pop()}{{{name}[:{letters}]}}"
+    return None
+
+
+def _tried(frame: pd.DataFrame, column: str, images: Images, how: str, pictures: Pictures) -> ImageMatch:
+    """What the site's reader would find by this rule."""
+    roles = {"image": column, "patient": None, "study": None}
+    paths, _ = in_roots(image_names(frame, images, roles), images, Folders(pictures.root))
+    there = paths.isin(set(pictures.files)).to_numpy(dtype=bool)
+    cells = int(frame[column].notna().sum())
+    named = paths.where(there, None)
+    return ImageMatch(column, images, how, cells, int(there.sum()), int(named.nunique()), named)

@@ -1,0 +1,150 @@
+"""Words that spreadsheets use, in the languages that are known here: names of columns, views, splits, sexes, values.
+
+English, German, Spanish, Portuguese, French. All are kept in the form that `plain` gives.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Final
+
+
+def plain(text: str) -> str:
+    """Small letters without accents, words separated by single blanks: `ID_Paciente` and `idPaciente` are alike."""
+    spaced = re.sub(r"(?<=[a-zäöüß])(?=[A-Z])", " ", text.strip())
+    letters = unicodedata.normalize("NFKD", spaced.casefold().replace("ß", "ss").replace("œ", "oe"))
+    bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    return " ".join(re.sub(r"[^\w]|_", " ", bare).split())
+
+
+def word_set(text: str) -> frozenset[str]:
+    """Words that stand with commas between them, in `plain` form."""
+    return frozenset(plain(word) for word in text.split(","))
+
+
+#: What a column is -> what it is called.
+COLUMNS: Final[Mapping[str, frozenset[str]]] = {
+    "image": word_set(
+        "image, image id, image index, image name, image path, image file, file, filename, file name, file path, path, "
+        "picture, dicom, dicom id, dicom path, sop instance uid, img, img id, bild, bildnummer, datei, dateiname, "
+        "pfad, imagen, id imagen, fichero, archivo, nombre archivo, ruta, imagem, arquivo, nome arquivo, caminho, "
+        "fichier, nom fichier, chemin"
+    ),
+    "patient": word_set(
+        "patient, patient id, patient nr, patient no, patient number, id patient, pid, pat id, pat nr, mrn, subject, "
+        "subject id, person id, case id, hospital number, patientennummer, patienten id, patientenid, patienten nr, "
+        "patientin, paciente, id paciente, paciente id, numero paciente, nhc, historia clinica, prontuario, doente, "
+        "numero patient, identifiant patient, ipp"
+    ),
+    "study": word_set(
+        "study, study id, study instance uid, accession, accession number, accession no, accession nr, exam, exam id, "
+        "examination, visit, visit id, untersuchung, untersuchungsnummer, auftragsnummer, fallnummer, estudio, "
+        "id estudio, estudio id, examen, id examen, exame, id exame, estudo, etude"
+    ),
+    "view": word_set(
+        "view, view position, projection, position, view pos, ap pa, pa ap, frontal lateral, orientation, "
+        "strahlengang, projektion, aufnahme, aufnahmerichtung, proyeccion, vista, posicion, projecao, incidencia, "
+        "posicao, incidence"
+    ),
+    "split": word_set(
+        "split, set, subset, partition, dataset split, data split, dataset, phase, menge, teilmenge, datensatz, "
+        "aufteilung, particion, conjunto, subconjunto, particao, divisao, ensemble"
+    ),
+    "sex": word_set(
+        "sex, gender, patient sex, patient gender, geschlecht, sexo, sexo paciente, genero, sexe, genre, "
+        "patientengeschlecht"
+    ),
+    "age": word_set(
+        "age, patient age, age years, years, alter, patientenalter, alter jahre, edad, edad anos, idade, age ans"
+    ),
+    "reader": word_set(
+        "reader, reader id, radiologist, radiologist id, rad id, rater, rater id, annotator, annotator id, observer, "
+        "doctor, physician, befunder, radiologe, arzt, lector, radiologo, medico, leitor, radiologista, lecteur, "
+        "radiologue"
+    ),
+    "findings": word_set(
+        "finding, findings, finding label, finding labels, label, labels, disease, diseases, diagnosis, diagnoses, "
+        "finding name, class, class name, tags, terms, befund, befunde, diagnose, diagnosen, etiqueta, etiquetas, "
+        "hallazgo, hallazgos, diagnostico, diagnosticos, achado, achados, rotulo, rotulos, etiquette, etiquettes, "
+        "diagnostic"
+    ),
+    "value": word_set(
+        "value, values, present, says, said, status, result, answer, wert, vorhanden, valor, presente, presence, valeur"
+    ),
+}
+
+VIEWS: Final[Mapping[str, str]] = {
+    word: view
+    for view, text in {
+        "pa": "pa, p a, postero anterior, posteroanterior, posterior anterior, ventrodorsal",
+        "ap": "ap, a p, antero posterior, anteroposterior, anterior posterior, ap supine, ap erect, ap portable, "
+        "portable ap, portable, supine, ap liegend, liegend, ap supino, ap horizontal",
+        "frontal": "frontal, front, frente",
+        "lateral": "lateral, lat, ll, rl, l, left lateral, right lateral, seitlich, seite, perfil, profil, "
+        "lateral izquierda",
+        "other": "other, oblique, lordotic, schrag, oblicua",
+        "unknown": "unknown, unk, unbekannt, desconocido, desconocida, desconhecido, inconnu, inconnue",
+    }.items()
+    for word in word_set(text)
+}
+SPLITS: Final[Mapping[str, str]] = {
+    word: split
+    for split, text in {
+        "train": "train, training, trn, tr, development, lernmenge, entrenamiento, treino, treinamento, entrainement, "
+        "apprentissage",
+        "valid": "valid, val, validation, validate, dev, tuning, validierung, validacion, validacao",
+        "test": "test, testing, tst, held out, holdout, hold out, evaluation, prufung, testmenge, prueba, teste",
+    }.items()
+    for word in word_set(text)
+}
+SEXES: Final[Mapping[str, str]] = {
+    word: sex
+    for sex, text in {
+        "F": "f, female, woman, w, weiblich, frau, femenino, mujer, feminino, mulher, feminin, femme",
+        "M": "m, male, man, mannlich, mann, masculino, hombre, varon, homem, masculin, homme",
+        "unknown": "u, unknown, o, other, x, d, divers, unbekannt, desconocido, otro, desconhecido, outro, "
+        "inconnu, autre",
+    }.items()
+    for word in word_set(text)
+}
+
+#: Beside these as cells (in small letters, as they stand), which `plain` would make empty.
+VALUES: Final[Mapping[str, str]] = {
+    word: meaning
+    for meaning, text in {
+        "positive": "1, true, yes, y, t, positive, pos, present, x, +, ++, ja, j, positiv, vorhanden, sí, si, s, "
+        "positivo, presente, sim, oui, positif, vrai, verdadero, verdadeiro, wahr",
+        "negative": "0, false, no, n, negative, neg, absent, nein, negativ, negativo, ausente, não, nao, non, négatif, "
+        "faux, falso, falsch",
+        "uncertain": "-1, uncertain, ?, (?), +/-, u, maybe, possible, probable, equivocal, fraglich, unklar, unsicher, "
+        "dudoso, incierto, posible, incerto, duvidoso, talvez, douteux, incertain",
+        "blank": "n/a, na, nan, none, null, unknown, not mentioned, not assessed, n.a., k.a., -, .",
+    }.items()
+    for word in (part.strip() for part in text.split(", "))
+}
+
+#: Cells of age, sex, view and the like that say nothing.
+MISSING: Final = frozenset(
+    {"n/a", "na", "n.a.", "nan", "none", "null", "-", "--", "?", ".", "k.a.", "s/d", "nd", "unknown"}
+)
+
+NO_FINDING: Final = word_set(
+    "normal, no finding, no findings, no abnormality, no acute finding, none, nothing, unremarkable, healthy, clear, "
+    "ohne befund, o b, ob, normalbefund, kein befund, keine, unauffallig, gesund, sin hallazgos, sano, "
+    "sin alteraciones, sem achados, sem alteracoes, saudavel, ras, aucune anomalie, pas d anomalie, sans anomalie"
+)
+#: Words before a term, in small letters as they stand, that deny it or doubt it.
+NEGATIONS: Final = (
+    *("no", "without", "no evidence of", "negative for", "absence of"),
+    *("kein", "keine", "keinen", "kein hinweis auf", "ohne", "sin", "sin evidencia de", "no hay"),
+    *("sem", "sem evidência de", "não", "sans", "pas de", "pas d'", "absence de"),
+)
+DOUBTS: Final = (
+    *("possible", "probable", "suspected", "questionable", "cannot exclude", "possibly", "probably", "suspicion of"),
+    *("v.a.", "verdacht auf", "fraglich", "fraglicher", "fragliche", "fragliches", "möglich", "möglicher", "mögliche"),
+    *("posible", "probable", "sospecha de", "dudoso", "dudosa", "possível", "provável", "suspeita de"),
+    *("suspicion de", "possible", "probable"),
+)
+DOUBT_SIGNS: Final = ("(?)", "?")

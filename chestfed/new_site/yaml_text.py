@@ -1,0 +1,96 @@
+"""The text of a YAML with a comment behind, or above, each key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_WIDTH: Final = 118
+_COMMENT_AT: Final = 42
+_RESERVED: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
+
+
+class Page:
+    """Lines of YAML, written from the top to the bottom."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._depth = 0
+
+    def comment(self, text: str) -> None:
+        """Lines of their own."""
+        self._lines += [f"{self._indent}# {line}" for line in _wrapped(text, _WIDTH - 2 - len(self._indent))]
+
+    def blank(self) -> None:
+        """An empty line."""
+        self._lines.append("")
+
+    def section(self, key: str, comment: str = "") -> None:
+        """The keys that follow, until `end`, are below this one."""
+        self._put(f"{key}:", comment)
+        self._depth += 1
+
+    def end(self) -> None:
+        """The section is complete."""
+        self._depth -= 1
+
+    def key(self, key: str, value: object, comment: str = "") -> None:
+        """A key with its value on one line, or as a block if that is too long."""
+        line = f"{_plain(key)}: {flow(value)}"
+        if len(self._indent) + len(line) <= _WIDTH or not isinstance(value, list | Mapping):
+            self._put(line, comment)
+            return
+        self._put(f"{_plain(key)}:", comment)
+        if isinstance(value, Mapping):
+            self._lines += [f"{self._indent}  {flow(name)}: {flow(cell)}" for name, cell in value.items()]
+        else:
+            self._lines += [f"{self._indent}  - {flow(cell)}" for cell in value]
+
+    def text(self) -> str:
+        """All of it."""
+        return "\n".join(line.rstrip() for line in self._lines).rstrip() + "\n"
+
+    @property
+    def _indent(self) -> str:
+        return "  " * self._depth
+
+    def _put(self, line: str, comment: str) -> None:
+        text = self._indent + line
+        shown = " ".join(comment.split())
+        if shown and max(len(text) + 2, _COMMENT_AT) + len(shown) + 2 <= _WIDTH:
+            text = f"{text:<{_COMMENT_AT - 2}}  # {shown}"
+        elif shown:
+            self.comment(shown)
+        self._lines.append(text)
+
+
+def flow(value: object) -> str:
+    """A value on one line, quoted where YAML would read something else."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{flow(key)}: {flow(cell)}" for key, cell in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    return _plain(str(value))
+
+
+def _plain(text: str) -> str:
+    safe = (
+        re.fullmatch(r"[^\W\d_][\w .()-]*|/[\w./-]+", text) and text == text.strip() and text.lower() not in _RESERVED
+    )
+    if safe:
+        return text
+    escaped = (
+        text.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+    )
+    return f'"{escaped}"'
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

@@ -1,0 +1,241 @@
+"""From an untouched folder and table to a study with one hospital more, by commands alone."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from chestfed.commands import new_site
+from chestfed.errors import ConfigError
+from chestfed.samples import SHAPES, write_extra, write_hospitals
+from chestfed.sites import SiteTable, load_site_config, open_site
+from tests.new_site.hospitals import bring, chestfed, rows
+from tests.study.test_run import SETTINGS
+
+SMALL = [part for setting in SETTINGS if not setting.startswith("k=") for part in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the five tiny hospitals, and a further one in each shape."""
+    folder = tmp_path_factory.mktemp("hospitals")
+    write_hospitals(folder / "synthetic_hospitals", size="tiny", workers=1)
+    for shape in SHAPES:
+        write_extra(folder / "mine", f"st-{shape}", shape, size="tiny")
+    return folder
+
+
+@pytest.fixture
+def home(hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands run in."""
+    monkeypatch.chdir(hospitals)
+    monkeypatch.delenv("CHESTFED_DATA", raising=False)
+    return hospitals
+
+
+def added(home: Path, shape: str, *more: str) -> str:
+    """What `site new` prints of the hospital of a shape; its YAML is written anew."""
+    written = write_extra(home / "mine", f"st-{shape}", shape, size="tiny")
+    labels = () if written.table is None else ("--labels", written.table)
+    return chestfed("site", "new", f"st-{shape}", "--images", written.pictures, *labels, "--yes", "--force", *more)
+
+
+def opened(home: Path, shape: str) -> SiteTable:
+    return open_site(load_site_config(home / f"site_configs/st-{shape}.yaml"), home / "nowhere")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_from_folder_and_table_to_the_plan_of_a_study_with_a_sixth_hospital(home: Path, shape: str) -> None:
+    said = added(home, shape)
+    assert "SYNTHETIC: it opens:" in said
+    stats = chestfed("site", "stats", f"site_configs/st-{shape}.yaml")
+    assert "train" in stats
+    plan = chestfed("study", "--add-site", f"site_configs/st-{shape}.yaml", "--dry-run", *SMALL)
+    assert re.search(rf"st-{shape}\b", plan)
+    for number in range(1, 7):
+        assert f"stage 2, K={number} " in plan
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_labels_views_and_people_are_those_of_the_samples(home: Path, shape: str) -> None:
+    """The reference is what the films say, not what is written in the table."""
+    from chestfed.diseases import DISEASES
+    from chestfed.samples import extra
+    from chestfed.samples.hospitals import SIZES, Hospital, films_of
+
+    added(home, shape, "--uncertain", "positive", *(["--raters", "any"] if shape == "readers" else []))
+    table = opened(home, shape)
+    look = {"mix": extra._MIX, "look": extra._LOOK}
+    of = Hospital(f"st-{shape}", "", 60, 0, 12, studies=1.4, lateral=0.08, counts_lateral=True, **look)  # type: ignore[arg-type]
+    films = {extra.SHAPES[shape].picture(film): film for film in films_of(of, 1, SIZES["tiny"])}
+    prefix = {"dicom": "dicom/"}.get(shape, "")
+    by_image = {f"{prefix}{image}": row for image, row in table.frame.set_index("image").iterrows()}
+    frontal = {name: film for name, film in films.items() if film.view != "lateral" or shape == "readers"}
+    assert set(by_image) == set(frontal)
+    for name, film in frontal.items():
+        row = by_image[name]
+        for disease in DISEASES:
+            said = film.said[disease]
+            doubts = said == -1 and shape in ("onehot", "delimited", "list", "dicom")
+            assert row[disease] == float(said == 1 or doubts), (name, disease)
+        if shape != "readers":
+            assert row["view"] == film.view
+    patients = {film.patient.number: by_image[name]["patient"] for name, film in frontal.items()}
+    assert len(set(patients.values())) == len(patients)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_neither_output_nor_yaml_names_a_patient_a_study_or_an_image(home: Path, shape: str) -> None:
+    said = added(home, shape)
+    written = (home / f"site_configs/st-{shape}.yaml").read_text(encoding="utf-8")
+    frame = opened(home, shape).frame
+    names = {*frame["patient"], *frame["study"], *(Path(image).stem for image in frame["image"])}
+    names = {name for name in names if len(name) > 3 and not name.startswith("view")}
+    assert len(names) > 20 or shape == "long"
+    for name in names:
+        assert name not in said
+        assert name not in written
+
+
+def test_a_study_with_a_sixth_hospital_runs_in_three_commands(home: Path) -> None:
+    added(home, "delimited")
+    chestfed("site", "stats", "site_configs/st-delimited.yaml")
+    study = ["study", "--add-site", "site_configs/st-delimited.yaml", "--set", "k=[1,6]", *SMALL, "--no-tracking"]
+    said = chestfed(*study)
+    assert "st-delimited" in said
+    (folder,) = (home / "runs").glob("synthetic-source_addition_samples-*")
+    with (folder / "table.csv").open(encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    assert {row["k"] for row in table} == {"1", "6"}
+    assert (folder / "k6" / "model.safetensors").exists()
+    assert "from the earlier run" in chestfed(*study)
+
+
+def test_two_hospitals_can_be_added_and_k_goes_on_with_them(home: Path) -> None:
+    added(home, "list")
+    added(home, "long")
+    sites = ["--add-site", "site_configs/st-list.yaml", "--add-site", "site_configs/st-long.yaml"]
+    plan = chestfed("study", *sites, "--dry-run", *SMALL)
+    assert "stage 2, K=7 " in plan
+
+
+def write_site(home: Path, name: str, old: str, new: str) -> Path:
+    """The YAML of a hospital with something changed."""
+    text = (home / "site_configs/st-list.yaml").read_text(encoding="utf-8")
+    assert old in text
+    path = home / f"site_configs/{name}.yaml"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    return path
+
+
+def test_a_hospital_whose_name_is_taken_is_refused(home: Path) -> None:
+    added(home, "list")
+    path = write_site(home, "taken", "site: st-list", "site: vindr")
+    with pytest.raises(ConfigError, match=r"two sites have the same name: .*vindr, vindr"):
+        chestfed("study", "--add-site", path, "--dry-run", *SMALL)
+
+
+def test_a_hospital_without_a_disease_of_the_study_is_refused(home: Path) -> None:
+    five = ("cardiomegaly", "edema", "consolidation", "atelectasis", "pleural_effusion")
+    unsaid = [part for disease in five for part in ("--label", f"{disease}=none")]
+    added(home, "list", "--label", "hernia=escoliosis", *unsaid)
+    with pytest.raises(ConfigError, match=r"'st-list' labels hernia: none of the study's diseases, which are cardiom"):
+        chestfed("study", "--add-site", "site_configs/st-list.yaml", "--dry-run", *SMALL)
+
+
+def test_a_hospital_without_a_training_image_is_refused(home: Path) -> None:
+    added(home, "onehot")
+    text = (home / "site_configs/st-onehot.yaml").read_text(encoding="utf-8")
+    path = home / "site_configs/untrained.yaml"
+    path.write_text(text.replace("training: train", "training: valid"), encoding="utf-8")
+    with pytest.raises(ConfigError, match="no training image at: st-onehot"):
+        chestfed("study", "--add-site", path, "--dry-run", *SMALL)
+
+
+def test_a_hospital_whose_training_images_have_no_label_is_refused(home: Path) -> None:
+    added(home, "onehot")
+    text = (home / "site_configs/st-onehot.yaml").read_text(encoding="utf-8")
+    values = "values: {positive: [], negative: [], uncertain: [], blank: [ja, nein, fraglich]}"
+    path = home / "site_configs/unlabelled.yaml"
+    path.write_text(re.sub(r"values: \{.*\}", values, text), encoding="utf-8")
+    with pytest.raises(ConfigError, match="no training image at st-onehot has a label"):
+        chestfed("study", "--add-site", path, "--dry-run", *SMALL)
+
+
+def test_a_collection_takes_no_further_hospital(home: Path) -> None:
+    added(home, "list")
+    pipeline = Path(new_site.__file__).parents[2] / "pipelines/digits_ih.yaml"
+    with pytest.raises(ConfigError, match="no hospitals to add one to"):
+        chestfed("study", pipeline, "--add-site", "site_configs/st-list.yaml", "--dry-run")
+
+
+def test_a_root_beside_the_yaml_is_found_from_any_folder(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added(home, "list", "--data", "mine", "--out", "mine")
+    text = (home / "mine/st-list.yaml").read_text(encoding="utf-8")
+    assert "root: synthetic-st-list" in text
+    monkeypatch.chdir(tmp_path)
+    data = ["--data", home / "synthetic_hospitals"]
+    plan = chestfed("study", "--add-site", home / "mine/st-list.yaml", "--dry-run", *data, *SMALL)
+    assert "st-list" in plan
+    assert chestfed("site", "stats", home / "mine/st-list.yaml", "--data", home / "mine")
+
+
+def test_a_yaml_that_is_there_is_not_replaced(home: Path) -> None:
+    added(home, "list")
+    with pytest.raises(ConfigError, match=r"st-list\.yaml is there already: give --force"):
+        chestfed("site", "new", "st-list", "--images", "mine/synthetic-st-list/imagenes", "--labels", "x.csv", "--yes")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--layout", "wide"], "--layout wide: choose one of"),
+        (["--uncertain", "maybe"], "--uncertain maybe: choose one of"),
+        (["--label", "cardiomegaly"], "expected DISEASE=NAME"),
+        (["--label", "cardiomgaly=x"], "did you mean 'cardiomegaly'"),
+        (["--value", "2=perhaps"], "expected CELL=MEANING"),
+        (["--labels", "nowhere.csv"], "no such file"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(tmp_path: Path, flags: list[str], message: str) -> None:
+    file = bring(tmp_path, rows())
+    command = ["site", "new", "x", "--images", tmp_path / "images", "--labels", file, "--out", tmp_path, "--yes"]
+    with pytest.raises(ConfigError, match=message):
+        chestfed(*command, *flags)
+    assert not (tmp_path / "x.yaml").exists()
+
+
+def test_a_long_name_is_refused_with_a_short_one(tmp_path: Path) -> None:
+    file = bring(tmp_path, rows())
+    with pytest.raises(ConfigError, match="such as st-anne"):
+        chestfed("site", "new", "St. Anne", "--images", tmp_path / "images", "--labels", file, "--yes")
+
+
+def test_a_site_that_does_not_open_is_written_and_reported(tmp_path: Path) -> None:
+    table = rows(Set=["train", "test"])  # every patient is in both
+    file = bring(tmp_path, table)
+    with pytest.raises(ConfigError, match="is written, but the site does not open") as caught:
+        chestfed("site", "new", "x", "--images", tmp_path / "images", "--labels", file, "--out", tmp_path, "--yes")
+    assert "patient in two splits (6)" in str(caught.value)
+    assert "Zappa" not in str(caught.value)
+    assert (tmp_path / "x.yaml").exists()
+
+
+def test_on_a_terminal_it_asks_and_an_empty_answer_takes_the_guess(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(new_site, "on_a_terminal", lambda: True)
+    file = bring(tmp_path, rows(Sex=["F", "M"]))
+    typed = "\n".join(["", "", "", "", "", "nonsense", "none", "", "negative", "", ""]) + "\n"
+    command = ["site", "new", "x", "--images", tmp_path / "images", "--labels", file, "--out", tmp_path]
+    said = chestfed(*command, typed=typed)
+    assert "image column: 12 of 12 cells name a file" in said
+    assert "'nonsense' is none of them" in said
+    text = (tmp_path / "x.yaml").read_text(encoding="utf-8")
+    assert "sex:" not in text
+    assert "uncertain: negative" in text

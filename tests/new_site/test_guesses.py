@@ -1,0 +1,469 @@
+"""What is guessed of tables as they come, and where it stops instead."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from chestfed.errors import ConfigError, SiteError
+from tests.new_site.hospitals import LABELS, bring, draft, everything_said, keys, opened, rows, without
+from tests.sites.own_tables import save_dicom
+from tests.sites.small_sites import column
+
+
+def test_a_plain_table_is_described_and_opens(tmp_path: Path) -> None:
+    table = rows(
+        Projection=["PA", "AP", "LAT"], Sex=["w", "m"], Age=["063Y", "70"], Set=["training", "training", "held out"]
+    )
+    for n, row in enumerate(table):
+        row["Set"] = "training" if n < 8 else "held out"
+    bring(tmp_path, table)
+    made = draft(tmp_path)
+    site = keys(made)
+    assert site["table"]["columns"] == {
+        **{"image": "File", "patient": "Patient", "view": "Projection", "split": "Set", "sex": "Sex", "age": "Age"}
+    }
+    assert site["labels"] == dict(
+        zip(
+            ("cardiomegaly", "edema", "consolidation", "atelectasis", "pleural_effusion"),
+            ([n] for n in LABELS),
+            strict=True,
+        )
+    )
+    assert "12 of 12 cells name a file" in made.text
+    opening = opened(tmp_path, made)
+    assert column(opening, "split") == ["train"] * 6 + ["test"] * 2
+    assert set(column(opening, "sex")) == {"F", "M"}
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+
+def shuffled(count: int) -> list[int]:
+    numbers = list(range(1, count + 1))
+    random.Random(1).shuffle(numbers)
+    return numbers
+
+
+def two_numbers(first: str, second: str, count: int = 20) -> list[dict[str, object]]:
+    """Two columns of numbers, both of which are names of files."""
+    return [
+        {first: n, second: other, "Patient": f"p{n // 2}", "Oedema": n % 2}
+        for n, other in zip(range(1, count + 1), shuffled(count), strict=True)
+    ]
+
+
+def test_of_two_columns_that_name_images_the_one_called_like_an_image_is_taken(tmp_path: Path) -> None:
+    bring(tmp_path, two_numbers("No", "Image"), [f"{n}.png" for n in range(1, 21)])
+    assert keys(draft(tmp_path))["table"]["columns"]["image"] == "Image"
+
+
+def test_of_two_columns_that_name_images_neither_is_taken_if_their_names_do_not_tell(tmp_path: Path) -> None:
+    bring(tmp_path, two_numbers("A", "B"), [f"{n}.png" for n in range(1, 21)])
+    with pytest.raises(ConfigError, match=r"not the same ones: A \(20 of 20.*Candidates: A, B.*--image-column"):
+        draft(tmp_path)
+    assert keys(draft(tmp_path, columns={"image": "b"}))["table"]["columns"]["image"] == "B"
+
+
+def test_ages_that_happen_to_be_names_of_files_are_no_rival(tmp_path: Path) -> None:
+    table = [{"Age": 30 + n % 20, "X": 1 + n, "Patient": f"p{n}", "Oedema": n % 2} for n in range(60)]
+    bring(tmp_path, table, [f"{n}.png" for n in range(1, 61)])
+    made = keys(draft(tmp_path))["table"]["columns"]
+    assert (made["image"], made["age"]) == ("X", "Age")
+
+
+def test_a_table_of_another_folder_is_refused_with_its_columns(tmp_path: Path) -> None:
+    bring(tmp_path, rows(), ["other1.png", "other2.png"])
+    with pytest.raises(ConfigError, match=r"no column has cells that name the 2 images.*File, Patient"):
+        draft(tmp_path)
+
+
+def test_a_column_that_names_too_few_files_is_a_candidate_only(tmp_path: Path) -> None:
+    bring(tmp_path, rows(), [f"img{n:03d}.png" for n in range(6)])
+    with pytest.raises(ConfigError, match=r"too few cells name a file: File \(6 of 12 cells name a file\)"):
+        draft(tmp_path)
+    made = draft(tmp_path, columns={"image": "File"})
+    assert any("6 rows name no file" in note for note in made.notes)
+
+
+PLACES = [
+    (
+        ["images_001/a.png", "images_002/b.png"],
+        ["a.png", "b.png"],
+        {"roots": ["images/images_001", "images/images_002"]},
+    ),
+    (["x/1/a.dcm", "x/2/b.dcm"], ["1/a", "2/b"], {"roots": ["images/x"], "suffix": ".dcm"}),
+    (["1/a.png", "2/b.png"], [r"C:\old\1\a.png", r"C:\old\2\b.png"], {"roots": ["images"], "remove_prefix": "C:/old/"}),
+    (["a.JPG", "b.JPG"], ["a", "b"], {"roots": ["images"], "suffix": ".JPG"}),
+]
+
+
+@pytest.mark.parametrize(("files", "cells", "expected"), PLACES)
+def test_the_way_from_a_cell_to_its_file_is_found(
+    tmp_path: Path, files: Sequence[str], cells: Sequence[str], expected: dict[str, object]
+) -> None:
+    table = [{"F": cell, "Patient": f"p{n}", "Oedema": n % 2} for n, cell in enumerate(cells)]
+    bring(tmp_path, table, files)
+    made = draft(tmp_path)
+    assert keys(made)["table"]["images"] == expected
+    assert column(opened(tmp_path, made), "image") == [f"images/{file}" for file in files]
+
+
+def test_folders_that_other_columns_name_become_a_template(tmp_path: Path) -> None:
+    table = [
+        {"dicom": f"view{1 + n % 2}", "subject_id": 10000 + 1000 * (n // 4), "study_id": 500 + n // 2, "edema": n % 2}
+        for n in range(16)
+    ]
+    files = [f"p{str(r['subject_id'])[:2]}/p{r['subject_id']}/s{r['study_id']}/{r['dicom']}.dcm" for r in table]
+    bring(tmp_path, table, files)
+    made = draft(tmp_path)
+    assert keys(made)["table"]["images"]["path"] == "p{patient[:2]}/p{patient}/s{study}/{image}" or (
+        keys(made)["table"]["images"]["path"] == "p10/p{patient}/s{study}/{image}"
+    )
+    assert column(opened(tmp_path, made), "image") == [f"images/{file}" for file in files]
+
+
+def test_files_that_no_row_names_are_counted(tmp_path: Path) -> None:
+    bring(tmp_path, rows(), [*(f"img{n:03d}.png" for n in range(12)), "stray.png"])
+    assert any("1 files of the folder are named by no row" in note for note in draft(tmp_path).notes)
+
+
+# --- patients ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_column_of_patients_it_stops_and_says_what_that_means(tmp_path: Path) -> None:
+    table = [{**without(row, "Patient"), "Code": row["Patient"]} for row in rows()]
+    bring(tmp_path, table)
+    with pytest.raises(ConfigError, match=r"patient column: no column is called like one.*Candidates: .*Code.*none"):
+        draft(tmp_path)
+    assert keys(draft(tmp_path, columns={"patient": "Code"}))["table"]["columns"]["patient"] == "Code"
+    alone = draft(tmp_path, columns={"patient": "none"})
+    assert keys(alone)["table"]["columns"]["patient"] == "File"
+    assert "every image counts as a patient of its own" in alone.text
+
+
+def test_patients_that_only_the_folders_tell_are_taken_from_there_or_asked_for(tmp_path: Path) -> None:
+    table = [{"Path": f"P{n // 4}/S{n // 2}/view{n % 2}.png", "Oedema": n % 2} for n in range(16)]
+    bring(tmp_path, table, [str(row["Path"]) for row in table])
+    made = draft(tmp_path)
+    assert "4 folders at level 1 of 16 images" in made.text
+    assert opened(tmp_path, made).frame["patient"].nunique() == 4
+
+
+def test_two_columns_of_patients_that_agree_are_one(tmp_path: Path) -> None:
+    table = [{**row, "MRN": f"9{str(row['Patient'])[-1]}"} for row in rows()]
+    bring(tmp_path, table)
+    made = draft(tmp_path)
+    assert keys(made)["table"]["columns"]["patient"] == "Patient"
+    assert "MRN groups them alike" in made.text
+
+
+def test_two_columns_of_patients_that_disagree_are_a_question(tmp_path: Path) -> None:
+    table = [{**row, "MRN": n // 3} for n, row in enumerate(rows())]
+    bring(tmp_path, table)
+    with pytest.raises(ConfigError, match=r"group the images differently\. Candidates: Patient, MRN"):
+        draft(tmp_path)
+
+
+def test_no_name_of_a_patient_or_an_image_is_written_or_shown(tmp_path: Path) -> None:
+    table = rows(
+        Remark=["Zappa was here", "see Moon", None], Findings=["edema; dear Zappa7 was ill", "normal", "effusion"]
+    )
+    bring(tmp_path, table)
+    for layout in (None, "delimited"):
+        said = everything_said(draft(tmp_path, layout=layout))
+        assert not re.search(r"Zappa|Moon|img\d", said)
+
+
+def test_rare_terms_are_counted_and_not_shown(tmp_path: Path) -> None:
+    cells = ["edema|fracture", "effusion|fracture", "normal", "fracture|mr zappa", "edema", "atelectasis"]
+    table = [{**without(row, *LABELS), "Findings": cell} for row, cell in zip(rows(6), cells, strict=True)]
+    bring(tmp_path, table)
+    made = draft(tmp_path)
+    assert keys(made)["table"]["others"] == "any"
+    assert any("fracture (3), and 1 that stand in fewer than 3 cells" in note for note in made.notes)
+    assert "zappa" not in everything_said(made)
+    assert len(opened(tmp_path, made).frame) == 6
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+def test_label_columns_of_other_diseases_only_are_refused(tmp_path: Path) -> None:
+    table = [{**without(row, *LABELS), "Fracture": n % 2, "Scoliosis": "0"} for n, row in enumerate(rows())]
+    bring(tmp_path, table)
+    with pytest.raises(
+        ConfigError, match=r"no column and no term means a disease.*look like labels: Fracture.*--label"
+    ):
+        draft(tmp_path)
+    made = draft(tmp_path, labels={"pneumothorax": ["Fracture"]})
+    assert keys(made)["labels"] == {"pneumothorax": ["Fracture"]}
+
+
+def test_values_that_are_not_known_are_a_question(tmp_path: Path) -> None:
+    table = [{**row, "Oedema": (0, 1, 2)[n % 3]} for n, row in enumerate(rows())]
+    bring(tmp_path, table)
+    with pytest.raises(
+        ConfigError, match=r"column 'Oedema' \(edema\): values that are not known here: '2' \(4\).*--value"
+    ):
+        draft(tmp_path)
+    made = draft(tmp_path, values={"2": "uncertain"}, uncertain="positive")
+    assert keys(made)["table"]["values"]["uncertain"] == ["2"]
+    assert opened(tmp_path, made).frame["edema"].tolist() == [0, 1, 1] * 4
+
+
+def test_a_label_can_be_said_and_unsaid(tmp_path: Path) -> None:
+    table = [{**row, "KM": row["Oedema"]} for row in rows()]
+    bring(tmp_path, table)
+    made = draft(tmp_path, labels={"cardiomegaly": ["KM"], "edema": []})
+    assert keys(made)["labels"]["cardiomegaly"] == ["KM"]
+    assert "edema" not in keys(made)["diseases"]
+
+
+@pytest.mark.parametrize(
+    ("there", "absent", "blank"),
+    [("x", None, "negative"), ("+", "-", "missing"), ("sí", "no", "missing"), ("1.0", "0.0", "missing")],
+)
+def test_codes_are_understood_and_an_empty_cell_means_no_only_if_nothing_else_does(
+    tmp_path: Path, there: str, absent: str | None, blank: str
+) -> None:
+    table = [{**row, **{name: there if row[name] else absent for name in LABELS}} for row in rows()]
+    bring(tmp_path, table)
+    made = draft(tmp_path)
+    assert keys(made)["blank"] == blank
+    assert opened(tmp_path, made).frame["edema"].tolist() == [1.0, 0.0] * 6
+    assert any("--blank missing" in note for note in made.notes) == (blank == "negative")
+
+
+def test_rows_of_several_readers_need_to_say_who_reads(tmp_path: Path) -> None:
+    table = [{**row, "Who": f"D{reader}", "Note": None} for row in rows() for reader in (1, 2, 3)]
+    bring(tmp_path, table)
+    with pytest.raises(ConfigError, match=r"reader column: images stand in 3\.0 rows each.*Candidates: Who"):
+        draft(tmp_path)
+    made = draft(tmp_path, columns={"reader": "Who"})
+    assert (keys(made)["table"]["layout"], keys(made)["raters"]) == ("readers", "majority")
+    assert len(opened(tmp_path, made).frame) == 12
+
+
+def test_a_row_per_finding_with_a_value_that_is_not_called_so_is_a_question(tmp_path: Path) -> None:
+    table = [
+        {"File": f"{n}", "Patient": f"p{n}", "Finding": name, "Opinion": "yes" if (n + place) % 3 else "no"}
+        for n in range(6)
+        for place, name in enumerate(("edema", "effusion"))
+    ]
+    bring(tmp_path, table)
+    with pytest.raises(ConfigError, match=r"value column: Opinion holds yes and no\. Candidates: Opinion, none"):
+        draft(tmp_path)
+    made = draft(tmp_path, columns={"value": "Opinion"})
+    assert keys(made)["table"]["layout"] == "long"
+    assert opened(tmp_path, made).frame["edema"].tolist() == [0, 1, 1, 0, 1, 1]
+
+
+def test_terms_that_deny_are_read_and_then_silence_is_missing(tmp_path: Path) -> None:
+    cells = [
+        "Ödem; kein Pleuraerguss",
+        "o. B.",
+        "V.a. Atelektase; kein Ödem",
+        "kein Pleuraerguss",
+        "Pleuraerguss",
+        "Ödem",
+    ]
+    table = [{**without(row, *LABELS), "Befund": cell} for row, cell in zip(rows(6), cells, strict=True)]
+    bring(tmp_path, table)
+    made = draft(tmp_path, uncertain="positive")
+    assert keys(made)["blank"] == "missing"
+    table_keys = keys(made)["table"]
+    assert (table_keys["separator"], table_keys["no_finding"]) == (";", ["o. b."])
+    assert "kein" in table_keys["negations"]
+    found = opened(tmp_path, made).frame
+    assert found["edema"].tolist()[:3] == [1, 0, 0]
+    assert found["pleural_effusion"].tolist() == pytest.approx([0, 0, float("nan"), 0, 1, float("nan")], nan_ok=True)
+    assert found["atelectasis"].tolist()[2] == 1
+
+
+def test_columns_win_over_terms_that_tell_no_more_and_the_other_is_mentioned(tmp_path: Path) -> None:
+    bring(tmp_path, rows(Findings=["edema", "effusion", "normal"]))
+    made = draft(tmp_path)
+    assert keys(made)["table"]["layout"] == "onehot"
+    assert any("'Findings' holds findings too" in note for note in made.notes)
+
+
+def test_labels_in_headers_are_found_without_a_table(tmp_path: Path) -> None:
+    for n in range(6):
+        finding = ("Edema\\Effusion", "Normal", "possible atelectasis")[n % 3]
+        path = tmp_path / f"images/{n}.dcm"
+        save_dicom(path, PatientID=f"Zappa{n // 2}", StudyDescription=finding, ViewPosition="PA", PatientAge="050Y")
+    made = draft(tmp_path, None)
+    site = keys(made)
+    assert site["label_files"] == {"images": ["**/*.dcm"]}
+    assert site["table"]["columns"]["findings"] == "StudyDescription"
+    assert "Zappa" not in everything_said(made)
+    assert opened(tmp_path, made).frame["edema"].tolist() == [1, 0, 0] * 2
+
+
+def test_pictures_without_headers_need_a_table(tmp_path: Path) -> None:
+    bring(tmp_path, rows())
+    with pytest.raises(ConfigError, match=r"no DICOM files \(12 \.png\): say where the labels are, with --labels"):
+        draft(tmp_path, None)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name", "expected"),
+    [
+        ("latin-1", "Herzvergrößerung", "latin-1"),
+        ("cp1252", "Herzvergrößerung €", "cp1252"),
+        ("utf-8-sig", "Herzvergrößerung", "utf-8"),
+    ],
+)
+def test_the_encoding_is_told_from_the_bytes(tmp_path: Path, encoding: str, name: str, expected: str) -> None:
+    table = [{**without(row, *LABELS), name: row["Oedema"]} for row in rows()]
+    bring(tmp_path, table, encoding=encoding, delimiter=";")
+    said = {"cardiomegaly": [name]} if "€" in name else {}
+    made = draft(tmp_path, labels=said)
+    assert keys(made)["table"]["encoding"] == expected
+    assert keys(made)["labels"] == {"cardiomegaly": [name]}
+    assert opened(tmp_path, made).frame["cardiomegaly"].tolist() == [1, 0] * 6
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "|"])
+def test_the_delimiter_is_the_one_that_cuts_evenly(tmp_path: Path, delimiter: str) -> None:
+    bring(tmp_path, rows(Note=["a, b; c | d", "e"]), delimiter=delimiter)
+    assert keys(draft(tmp_path))["table"]["delimiter"] == delimiter
+
+
+def test_blank_columns_and_columns_called_alike_do_no_harm(tmp_path: Path) -> None:
+    bring(tmp_path, rows())
+    lines = (tmp_path / "labels.csv").read_text().splitlines()
+    text = "\n".join([f"{lines[0]},,Twice,Twice,Sex", *(f"{line},,1,2," for line in lines[1:])])
+    (tmp_path / "labels.csv").write_text(text + "\n")
+    made = draft(tmp_path)
+    assert any("2 columns are called 'Twice'" in note for note in made.notes)
+    assert "sex" not in keys(made)["table"]["columns"]
+    assert len(opened(tmp_path, made).frame) == 12
+
+
+def test_a_table_with_broken_rows_is_reported_without_its_cells(tmp_path: Path) -> None:
+    bring(tmp_path, rows())
+    with (tmp_path / "labels.csv").open("a") as file:
+        file.write("img999,Zappa9,1,0,1,0,1,1,1,1\n")
+    with pytest.raises(SiteError, match="malformed row") as caught:
+        draft(tmp_path)
+    assert "Zappa" not in str(caught.value)
+
+
+def test_words_for_the_sex_that_are_not_known_leave_it_out_and_say_so(tmp_path: Path) -> None:
+    bring(tmp_path, rows(Sex=["alpha", "beta"]))
+    made = draft(tmp_path)
+    assert "sex" not in keys(made)["table"]["columns"]
+    assert any("'Sex' is called like the sex, but 0% of its cells are known words" in note for note in made.notes)
+
+
+def test_ages_that_are_none_count_as_missing_unless_a_patient_is_called_so(tmp_path: Path) -> None:
+    table = rows(20, Age=[*range(30, 49), 412])
+    bring(tmp_path, table)
+    made = draft(tmp_path)
+    assert keys(made)["table"]["missing"] == ["412"]
+    assert len(opened(tmp_path, made).frame) == 20
+    for row in table:
+        row["Patient"] = 412 if row["Patient"] == "Zappa0" else row["Patient"]
+    bring(tmp_path, table)
+    made = draft(tmp_path)
+    assert "missing" not in keys(made)["table"]
+    assert "age" not in keys(made)["table"]["columns"]
+    assert any("the age column is not used" in note for note in made.notes)
+    assert len(opened(tmp_path, made).frame) == 20
+
+
+def test_a_rare_word_in_a_column_of_words_is_not_written_but_its_row_is_named(tmp_path: Path) -> None:
+    table = rows(24, View=["PA", "AP"], Age=[50, 60])
+    table[3]["View"], table[5]["Age"] = "Frank Zappa", "Zappa"
+    bring(tmp_path, table)
+    made = draft(tmp_path)
+    assert "zappa" not in everything_said(made).lower()
+    with pytest.raises(SiteError, match="unknown view") as caught:
+        opened(tmp_path, made)
+    assert {(problem.kind, problem.row) for problem in caught.value.problems} == {("unknown view", 5), ("bad age", 7)}
+    assert "zappa" not in str(caught.value).lower()
+
+
+def test_frequent_words_that_are_not_known_are_taken_as_unknown_and_told(tmp_path: Path) -> None:
+    table = rows(60, View=[*["PA", "AP"] * 9, "Quer", "PA"])
+    bring(tmp_path, table)
+    made = draft(tmp_path)
+    assert keys(made)["table"]["words"]["view"]["quer"] == "unknown"
+    assert any("1 words not known for the view are taken as unknown" in note for note in made.notes)
+    assert len(opened(tmp_path, made).frame) == 60
+
+
+def test_images_and_table_in_different_folders_have_their_root_above_both(tmp_path: Path) -> None:
+    bring(tmp_path / "a", rows())
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a/SYNTHETIC.txt").touch()
+    (tmp_path / "a/labels.csv").rename(tmp_path / "b/table [1].csv")
+    made = draft(tmp_path, "b/table [1].csv", images="a/images")
+    assert keys(made)["root"] == str(tmp_path.resolve())
+    table = opened(tmp_path, made)
+    assert column(table, "image")[0] == "a/images/img000.png"
+    assert table.synthetic
+
+
+def test_folds_are_no_split(tmp_path: Path) -> None:
+    bring(tmp_path, rows(Split=["fold1", "fold2"]))
+    made = draft(tmp_path)
+    assert "split" not in keys(made)["table"]["columns"]
+    assert any("'Split' is called like the split" in note for note in made.notes)
+
+
+def test_a_flag_that_names_no_column_gets_a_suggestion(tmp_path: Path) -> None:
+    bring(tmp_path, rows())
+    with pytest.raises(ConfigError, match="--patient-column Pateint: no such column; did you mean 'Patient'"):
+        draft(tmp_path, columns={"patient": "Pateint"})
+
+
+class Answers:
+    """Somebody who answers one question otherwise than proposed."""
+
+    def __init__(self, what: str, answer: str) -> None:
+        self.what, self.answer = what, answer
+        self.asked: list[str] = []
+
+    def choose(self, what: str, flag: str, guess: str | None, candidates: Sequence[str], why: str) -> str:
+        self.asked.append(what)
+        assert guess is None or guess in candidates
+        assert self.what != what or self.answer in candidates
+        return self.answer if what == self.what else guess or candidates[0]
+
+
+@pytest.mark.parametrize(
+    ("what", "answer", "key", "expected"),
+    [
+        ("sex column", "none", "sex", None),
+        ("sex column", "Gender", "sex", "Gender"),
+        ("patient column", "Patient", "patient", "Patient"),
+    ],
+)
+def test_what_is_answered_wins_over_the_guess(
+    tmp_path: Path, what: str, answer: str, key: str, expected: str | None
+) -> None:
+    bring(tmp_path, [{**row, "Case": row["Patient"]} for row in rows(Sex=["F", "M"], Gender=["M", "F"])])
+    table = [*(dict(row, Patient_ID=n // 3) for n, row in enumerate(rows(Sex=["F", "M"], Gender=["M", "F"])))]
+    table = [{**row, "Case": row["Patient"]} for row in rows(Sex=["F", "M"], Gender=["M", "F"])]
+    bring(tmp_path, [{**row, "MRN": n // 3} if key == "patient" else row for n, row in enumerate(table)])
+    answers = Answers(what, answer)
+    made = draft(tmp_path, chooser=answers)
+    assert what in answers.asked
+    assert keys(made)["table"]["columns"].get(key) == expected
+
+
+def test_policies_are_asked_for(tmp_path: Path) -> None:
+    bring(tmp_path, rows())
+    answers = Answers("blanks count as", "negative")
+    assert keys(draft(tmp_path, chooser=answers))["blank"] == "negative"
+    assert "uncertain labels count as" in answers.asked

@@ -1,0 +1,60 @@
+"""A further hospital of one's own: whole or not at all, the same bytes each time, and marked as synthetic."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from chestfed.errors import ChestfedError
+from chestfed.samples import SHAPES, write_extra
+from tests.samples.test_writing import digests
+
+
+@pytest.mark.parametrize("shape", ["readers", "long"])
+def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, shape: str) -> None:
+    for name in ("a", "b"):
+        write_extra(tmp_path / name, "st-x", shape, size="tiny")
+    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+
+
+def test_every_shape_says_that_it_is_synthetic_and_names_each_image_once(tmp_path: Path) -> None:
+    for shape in SHAPES:
+        written = write_extra(tmp_path, f"st-{shape}", shape, size="tiny")
+        assert written.folder.name == f"synthetic-st-{shape}"
+        assert "SYNTHETIC" in (written.folder / "SYNTHETIC.txt").read_text()
+        pictures = [path for path in written.pictures.rglob("*") if path.suffix in (".png", ".dcm")]
+        assert len(pictures) == written.images == 36
+        assert all(b"SYNTHETIC phantom, no patient" in path.read_bytes() for path in pictures)
+
+
+def test_what_is_there_is_left_alone_and_anything_else_is_refused(tmp_path: Path) -> None:
+    first = write_extra(tmp_path, "st-x", "list", size="tiny")
+    before = digests(tmp_path)
+    assert write_extra(tmp_path, "st-x", "list", size="tiny") == first
+    assert digests(tmp_path) == before
+    with pytest.raises(ChestfedError, match="holds something else"):
+        write_extra(tmp_path, "st-x", "long", size="tiny")
+    shutil.rmtree(first.folder)
+    first.folder.mkdir()
+    with pytest.raises(ChestfedError, match="holds something else"):
+        write_extra(tmp_path, "st-x", "list", size="tiny")
+
+
+def test_an_interrupted_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    def interrupt(done: int, total: int) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_extra(tmp_path, "st-x", "list", size="tiny", progress=interrupt)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "size"), [("St X", "list", "tiny"), ("x", "wide", "tiny"), ("x", "list", "huge")]
+)
+def test_unknown_names_shapes_and_sizes_are_refused(tmp_path: Path, name: str, shape: str, size: str) -> None:
+    with pytest.raises(ChestfedError, match=r"short name|unknown shape|unknown size"):
+        write_extra(tmp_path, name, shape, size=size)
