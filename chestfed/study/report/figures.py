@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -86,7 +86,7 @@ def roc_curves(run: RunFolder) -> list[Picture]:
 
     pictures = []
     for j, disease in enumerate(run.diseases):
-        with _Drawing(run, f"roc-{disease}", _title(disease)) as drawing:
+        with Drawing(run, f"roc-{disease}", _title(disease)) as drawing:
             drawing.axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
             counts = ""
             for number, (result, column) in enumerate(_columns(run, j)):
@@ -110,7 +110,7 @@ def precision_recall_curves(run: RunFolder) -> list[Picture]:
 
     pictures = []
     for j, disease in enumerate(run.diseases):
-        with _Drawing(run, f"precision-recall-{disease}", _title(disease)) as drawing:
+        with Drawing(run, f"precision-recall-{disease}", _title(disease)) as drawing:
             share = ""
             for number, (result, column) in enumerate(_columns(run, j)):
                 if column.reason:
@@ -137,7 +137,7 @@ def calibration_curves(run: RunFolder) -> list[Picture]:
     pictures = []
     ends = [run.results[0], run.results[-1]] if len(run.results) > 1 else [run.results[0]]
     for j, disease in enumerate(run.diseases):
-        with _Drawing(run, f"calibration-{disease}", _title(disease)) as drawing:
+        with Drawing(run, f"calibration-{disease}", _title(disease)) as drawing:
             drawing.axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
             for result in ends:
                 scores, labels = result.scores[:, j : j + 1], result.labels[:, j : j + 1]
@@ -165,7 +165,7 @@ def auc_per_round(run: RunFolder) -> list[Picture]:
     pictures = []
     for name in (*(["mean"] if several else []), *run.diseases):
         title = "Mean over the diseases" if name == "mean" else _title(name)
-        with _Drawing(run, f"auc-per-round-{name}", title) as drawing:
+        with Drawing(run, f"auc-per-round-{name}", title) as drawing:
             for number, result in enumerate(run.results):
                 values = [entry.get("mean_auc") if name == "mean" else _of(entry, name) for entry in result.rounds]
                 points = [(e["round"], v) for e, v in zip(result.rounds, values, strict=True) if v is not None]
@@ -194,7 +194,7 @@ def per_round(run: RunFolder) -> list[Picture]:
     )
     pictures = []
     for name, title, unit, logarithmic in kinds:
-        with _Drawing(run, f"{name.replace('_', '-')}-per-round", title) as drawing:
+        with Drawing(run, f"{name.replace('_', '-')}-per-round", title) as drawing:
             for number, result in enumerate(run.results):
                 x = np.array([entry["round"] for entry in result.rounds])
                 y = np.array([_quantity(entry, name) for entry in result.rounds], float)
@@ -218,7 +218,7 @@ def per_round(run: RunFolder) -> list[Picture]:
 def mean_differences(run: RunFolder, comparisons: Sequence[Comparison]) -> Picture:
     """Differences of the mean AUC to the smallest K, with intervals."""
     smallest = run.results[0].k
-    with _Drawing(run, "mean-difference", f"Mean AUC less that of K={smallest}", size=(4.8, 2.6)) as drawing:
+    with Drawing(run, "mean-difference", f"Mean AUC less that of K={smallest}", size=(4.8, 2.6)) as drawing:
         drawing.axes.axvline(0, color=FAINT, linewidth=0.8)
         for place, (result, found) in enumerate(zip(run.results[1:], comparisons, strict=True)):
             mean = found.mean
@@ -250,7 +250,7 @@ def grey_levels(run: RunFolder) -> list[Picture]:
         mean = float(shares @ middles)
         spread = float(np.sqrt(shares @ (middles - mean) ** 2))
         name = card["name"].replace(" ", "-")
-        with _Drawing(run, f"grey-levels-{name}", f"Grey levels, {card['name']}", size=(3.6, 2.2)) as drawing:
+        with Drawing(run, f"grey-levels-{name}", f"Grey levels, {card['name']}", size=(3.6, 2.2)) as drawing:
             drawing.axes.fill_between(middles, 100 * shares, step="mid", color=COLOURS[0], alpha=0.6, linewidth=0)
             if number:
                 drawing.line(1, middles, 100 * first, cards[0]["name"])
@@ -277,15 +277,24 @@ def thumbnail(pixels: np.ndarray) -> str:
     return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
 
 
-class _Drawing:
+class Marked(Protocol):
+    """What a figure is about: something that may be synthetic."""
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether title and text say so."""
+        ...
+
+
+class Drawing:
     """One figure while it is drawn; the `picture` after that."""
 
-    def __init__(self, run: RunFolder, name: str, title: str, size: tuple[float, float] = (3.6, 3.2)) -> None:
+    def __init__(self, run: Marked, name: str, title: str, size: tuple[float, float] = (3.6, 3.2)) -> None:
         self._run, self._name, self._title, self._size = run, name, title, size
         self._said: list[str] = []
         self.drawn = 0
 
-    def __enter__(self) -> _Drawing:
+    def __enter__(self) -> Drawing:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
 
@@ -327,6 +336,7 @@ class _Drawing:
 
     def rounds(self) -> None:
         """Whole rounds on the axis, and dotted lines where a stage ends and the next begins."""
+        assert isinstance(self._run, RunFolder)
         from matplotlib.ticker import MaxNLocator
 
         self.axes.xaxis.set_major_locator(MaxNLocator(integer=True))
