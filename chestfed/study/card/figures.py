@@ -22,6 +22,7 @@ def ages(card: SiteCard, decades: Mapping[str, int]) -> Picture:
     with Drawing(card, "ages", "Ages", size=(4.8, 2.6)) as drawing:
         drawing.axes.bar(range(len(decades)), list(decades.values()), color=COLOURS[0], width=0.85)
         drawing.axes.set_xticks(range(len(decades)), list(decades), rotation=30 if len(decades) > 8 else 0)
+        drawing.axes.set_xlim(-0.6, max(len(decades), 5) - 0.4)  # a single bar is no wall
         drawing.axes.grid(axis="x", visible=False)
         drawing.axes.set(xlabel="years", ylabel="images")
         drawing.say(", ".join(f"{group} years {number:,}" for group, number in decades.items()))
@@ -37,20 +38,25 @@ def grey_levels(card: SiteCard) -> Picture:
         for number, site in enumerate(sites):
             share = shares(site)
             highest = max(highest, float(share[1:].max()))
-            label = f"{site.name} (synthetic)" if site.synthetic and not card.synthetic else site.name
+            name = label(card, site)
             if number == 0:
                 drawing.axes.fill_between(
-                    MIDDLES, 100 * share, step="mid", color=COLOURS[0], alpha=0.55, linewidth=0, label=label
+                    MIDDLES, 100 * share, step="mid", color=COLOURS[0], alpha=0.55, linewidth=0, label=name
                 )
                 drawing.drawn += 1
             else:
-                drawing.line(number, MIDDLES, 100 * share, label)
+                drawing.line(number, MIDDLES, 100 * share, name)
             drawing.say(
-                f"{label} has a mean of {share @ MIDDLES:.0f} of 255, and {share[0]:.0%} of its pixels are black"
+                f"{name} has a mean of {share @ MIDDLES:.0f} of 255, and {share[0]:.0%} of its pixels are black"
             )
         drawing.axes.set(xlim=(0, 256), ylim=(0, 115 * highest))  # black margins would flatten everything else
         drawing.label("grey level", "% of the pixels", "", "best")
     return drawing.picture("Histogram of the grey levels of the preprocessed pictures")
+
+
+def label(card: SiteCard, site: Profile) -> str:
+    """A site's short name; on the card of a real site it says of a synthetic one that it is."""
+    return f"{site.name} (synthetic)" if site.synthetic and not card.synthetic else site.name
 
 
 def shares(site: Profile) -> np.ndarray:

@@ -172,17 +172,18 @@ def _thumbnails(letters: LetterScan) -> tuple[Thumbnail, ...]:
     from PIL import Image
 
     table = letters.scan.table
-    frame, labels = table.frame, table.labels()
-    found = []
+    images, inverted, splits = (table.frame[name].tolist() for name in ("image", "inverted", "split"))
+    labels = table.labels()
+    found: list[Thumbnail] = []
     for row in numpy_stream(0, "pictures of a card", table.name).permutation(letters.presentable).tolist():
         if len(found) == SHOWN:
             break
         try:
-            grey = decode(table.root / frame["image"].iat[row], bool(frame["inverted"].iat[row]))
+            grey = decode(table.root / images[row], bool(inverted[row]))
         except (ChestfedError, OSError):  # changed or removed since it was looked at
             continue
         small = Image.fromarray(Preprocess().apply(grey)).resize((SIDE, SIDE), Image.Resampling.BOX)
         positive = tuple(name for name, value in zip(table.diseases, labels[row], strict=True) if value == 1)
         labelled = not bool(np.isnan(labels[row]).all())
-        found.append(Thumbnail(np.asarray(small), str(frame["split"].iat[row]), positive, labelled))
+        found.append(Thumbnail(np.asarray(small), str(splits[row]), positive, labelled))
     return tuple(found)

@@ -96,12 +96,12 @@ def _problems(card: SiteCard) -> Section:
         for problem in problems:
             kinds.setdefault(problem.kind, []).append(problem)
         for kind, members in kinds.items():
-            lines.append(Line(kind, (Cell(word), Cell(f"{len(members):,}"), Cell(_where(kind, members)))))
+            lines.append(Line(kind, (Cell(word), Cell(_where(kind, members)), Cell(f"{len(members):,}"))))
     words = [f"Check {verdict(card)}."]
     if not lines:
         words.append("Nothing is wrong with the labels and the images.")
         return Section("problems", "Is anything wrong?", tuple(words))
-    table = Table("problems", "Problems by kind", tuple(map(Cell, ("kind", "weight", "count", "where"))), tuple(lines))
+    table = Table("problems", "Problems by kind", tuple(map(Cell, ("kind", "weight", "where", "count"))), tuple(lines))
     remark = (
         "Rows are those of the label file, the header being row 1. Names of files, patients and cells are left out of "
         "this card: chestfed site check tells them, and what to do about each, to those who have the files. An error "
@@ -150,22 +150,23 @@ def _labels(card: SiteCard) -> Section:
     )
     prevalence = Table(
         "prevalence",
-        "Prevalence by disease and split, with the numbers of positive (n+), negative (n−) and missing labels",
+        "Prevalence by disease and split",
         (Cell("disease"), *(Cell(_split(part)) for part in splits)),
         tuple(
             Line(TITLES[disease], tuple(_prevalence(part, disease) for part in splits))
             for disease in card.report.looked.survey.table.diseases
         ),
     )
+    left_out = f", {counts.left_out:,} of them of views that are left out" if counts.left_out else ""
     words = [
-        f"The label files have {counts.rows:,} rows; {counts.left_out:,} of them are of views that are left out, and "
-        f"{counts.images:,} are counted here: {counts.studies:,} studies of {_plural(counts.patients, 'patient')}."
+        f"The label files have {counts.rows:,} rows{left_out}. Counted here: {counts.images:,} images, "
+        f"{counts.studies:,} studies, {_plural(counts.patients, 'patient')}."
     ]
     if counts.unlabelled:
         words.append(f"{_plural(counts.unlabelled, 'image')} without any label.")
     remark = (
-        "Prevalence is the share of positives among the images whose label is known; rows that are repeated for "
-        "training count once. A missing label is neither positive nor negative."
+        "Prevalence is the share of positives (n+) among the images whose label is known (n+ and n−); rows that are "
+        "repeated for training count once. A missing label is neither."
     )
     return Section("labels", "Splits and labels", tuple(words), (sizes, prevalence), (), (remark,))
 
@@ -176,7 +177,7 @@ def _split(part: SplitCounts) -> str:
 
 def _prevalence(part: SplitCounts, disease: str) -> Cell:
     found = part.labels[disease]
-    numbers = [f"n+ {found.positive:,}", f"n− {found.negative:,}"]
+    numbers = [f"n+ {found.positive:,}, n− {found.negative:,}"]
     numbers += [f"missing {found.missing:,}"] if found.missing else []
     return Cell("-" if found.prevalence is None else f"{found.prevalence:.3f}", tuple(numbers))
 
@@ -298,7 +299,7 @@ def _beside(card: SiteCard) -> Section:
         "grey",
         "Grey levels of the preprocessed pictures, 0 (black) to 255",
         tuple(map(Cell, ("site", "images", "mean", "standard deviation", "black, 0 to 3"))),
-        tuple(_grey_line(site) for site in with_pictures),
+        tuple(_grey_line(card, site) for site in with_pictures),
     )
     tables = [grey] if with_pictures else []
     title = "Grey levels"
@@ -309,7 +310,7 @@ def _beside(card: SiteCard) -> Section:
     shares = Table(
         "shares",
         "Prevalence, all splits",
-        (Cell("disease"), *(Cell(_name(site)) for site in everybody)),
+        (Cell("disease"), *(Cell(figures.label(card, site)) for site in everybody)),
         tuple(
             Line(TITLES[name], tuple(Cell(_share(site.prevalence.get(name))) for site in everybody))
             for name in diseases
@@ -339,25 +340,29 @@ def _drift_table(card: SiteCard) -> Table:
     for other in card.others:
         found, shared = card.profile.drift_to(other), card.profile.shared(other)
         if found is None:
-            lines.append(Line(_name(other), (Cell("-", ("no readable pictures",)), Cell("-"), Cell("-"), Cell("-"))))
+            lines.append(
+                Line(
+                    figures.label(card, other), (Cell("-", ("no readable pictures",)), Cell("-"), Cell("-"), Cell("-"))
+                )
+            )
             continue
         share = _share(found.prevalence)
         lines.append(
             Line(
-                _name(other),
+                figures.label(card, other),
                 (Cell(f"{found.score:.3f}"), Cell(f"{found.grey_levels:.3f}"), Cell(share), Cell(str(len(shared)))),
             )
         )
     columns = ("to", "drift score", "grey levels, W", "prevalence, P", "diseases in P")
-    return Table("drift", f"Drift from {_name(card.profile)}", tuple(map(Cell, columns)), tuple(lines))
+    return Table("drift", f"Drift from {figures.label(card, card.profile)}", tuple(map(Cell, columns)), tuple(lines))
 
 
-def _grey_line(site: Profile) -> Line:
+def _grey_line(card: SiteCard, site: Profile) -> Line:
     shares, middles = figures.shares(site), figures.MIDDLES
     mean = float(shares @ middles)
     spread = float(np.sqrt(shares @ (middles - mean) ** 2))
     cells = (f"{site.images:,}", f"{mean:.0f}", f"{spread:.0f}", f"{shares[0]:.1%}")
-    return Line(_name(site), tuple(map(Cell, cells)))
+    return Line(figures.label(card, site), tuple(map(Cell, cells)))
 
 
 def _again(card: SiteCard) -> Section:
@@ -368,10 +373,6 @@ def _again(card: SiteCard) -> Section:
         "with the sites' YAMLs wherever they are, and the folder of their files for DIR.",
     )
     return Section("again", "How it was made", words)
-
-
-def _name(site: Profile) -> str:
-    return f"{site.name} (synthetic)" if site.synthetic else site.name
 
 
 def _share(value: float | None) -> str:

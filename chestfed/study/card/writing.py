@@ -13,6 +13,8 @@ from chestfed.study.report.pieces import Cell, Table, fill, text_of
 
 _LEFT_OUT = "Pictures of real patients are left out, since a card is passed on easily; --pictures shows some."
 _NOT_SHOWN = "Pictures are left out, as --no-pictures asks."
+#: Headings of columns with words; the others have numbers.
+_WORDS = ("weight", "where")
 _NONE = "There is no readable picture without a flag."
 _SHOWN = (
     f"Drawn at random from the pictures without a flag, {SIDE} x {SIDE} pixels, as the network gets them but smaller. "
@@ -81,7 +83,7 @@ def as_markdown(card: SiteCard, parts: list[Section] | None = None) -> str:
 def _table(table: Table) -> list[str]:
     rows = [[_cell(cell) for cell in table.columns]]
     rows += [[_plain(line.head), *(_cell(cell) for cell in line.cells)] for line in table.lines]
-    rule = ["---", *("---" if head.text == "where" else "--:" for head in table.columns[1:])]
+    rule = ["---", *("---" if head.text in _WORDS else "--:" for head in table.columns[1:])]
     return [f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])]
 
 
