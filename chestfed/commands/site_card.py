@@ -28,7 +28,7 @@ def run_command(
     """
     from chestfed.sites import load_site_config
     from chestfed.study.card import make_card, write_card
-    from chestfed.study.card.sections import verdict
+    from chestfed.study.card.wrong import verdict
 
     try:
         if data is None:

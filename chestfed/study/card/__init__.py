@@ -1,6 +1,6 @@
 """The card of a site: what `chestfed site check` found, as one page and as Markdown, beside other sites.
 
-`making.py` looks at the sites, `sections.py` says what the card says, `page.py` and `markdown.py` write it.
+`making.py` looks at the sites; `sections.py`, `wrong.py` and `beside.py` are what it says; `writing.py` writes it.
 """
 
 from chestfed.study.card.making import SiteCard, make_card

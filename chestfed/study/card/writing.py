@@ -7,7 +7,8 @@ from pathlib import Path
 from chestfed.checkpoint import write_text
 from chestfed.diseases import TITLES
 from chestfed.study.card.making import SIDE, SiteCard, Thumbnail
-from chestfed.study.card.sections import Section, facts, sections
+from chestfed.study.card.parts import Section
+from chestfed.study.card.sections import facts, sections
 from chestfed.study.report.figures import thumbnail
 from chestfed.study.report.pieces import Cell, Table, fill, text_of
 
