@@ -176,6 +176,22 @@ def test_a_disease_that_only_one_site_labels_is_not_in_the_drift(tmp_path: Path,
     assert re.search(r"\| padchest \(synthetic\) \|.*\| 1 \|", as_markdown(card))
 
 
+def test_there_is_no_drift_to_a_site_without_pictures(tmp_path: Path) -> None:
+    hospital, other = Hospital(tmp_path), Hospital(tmp_path / "other")
+    for number in range(len(other.rows)):
+        other.image(number).unlink()
+    hospital.save()
+    other.save()
+    elsewhere = own_config(tmp_path / "other", ONEHOT, site="st-empty", root=str(tmp_path / "other/site"))
+    site = own_config(tmp_path, ONEHOT)
+    card = make_card(site, tmp_path, against=[elsewhere], cache_root=tmp_path / "cache", workers=1)
+    assert card.profile.drift_to(card.others[0]) is None
+    text = as_markdown(card)
+    assert "| st-empty | - (no readable pictures) | - | - | - |" in text
+    assert "st-empty has a mean" not in text
+    assert re.search(r"\| Cardiomegaly \| (0\.\d{3}) \| \1 \|$", text, re.MULTILINE)
+
+
 def test_pictures_with_text_are_counted_by_tag_overlay_and_detector_and_not_shown(tmp_path: Path) -> None:
     folder = tmp_path / "site"
     folder.mkdir()
