@@ -479,6 +479,42 @@ def site_check(
     raise typer.Exit(code)
 
 
+@site_app.command("card")
+def site_card(
+    config: Annotated[Path, typer.Argument(help="The site's YAML, e.g. site_configs/chexpert.yaml.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Folder that holds the sites' folders.", envvar="CHESTFED_DATA")
+    ] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="OTHER.yaml", help="Another site, to be shown beside it; repeatable.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="The page; FILE.md goes beside. Default: SITE_card.html."),
+    ] = None,
+    pictures: Annotated[
+        bool | None,
+        typer.Option(
+            "--pictures/--no-pictures",
+            help="Show a few small pictures. Default: of synthetic sites only. Mind the licence of the data set.",
+        ),
+    ] = None,
+    cache: Annotated[Path, typer.Option(help="Folder that keeps what was found of the images.")] = Path("cache"),
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that decode. Default: one per core.")] = None,
+) -> None:
+    """Write a card of a site: one HTML page and the same as Markdown, without names of patients and images.
+
+    What `site check` finds, counted: splits, prevalences, views, ages, sexes, formats, problems; text in the pictures;
+    grey levels beside the other sites', and a drift score to each. Stopped, the same command goes on where it was.
+
+    Example:  chestfed site card st_anne.yaml --data data --against site_configs/chexpert.yaml --out st_anne_card.html
+    """
+    from chestfed.commands.site_card import run_command
+
+    raise typer.Exit(run_command(_console(), config, data, against or [], out, cache, workers, pictures=pictures))
+
+
 @app.command()
 def key(
     new: Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,8 @@ class CheckReport:
         The other sites that it was compared with, by name: how many images each has that were compared.
     looked
         The rows and the scan of the images (None if they were not looked at), for a card.
+    others
+        The same of the other sites, by name.
     """
 
     site: str
@@ -44,6 +46,7 @@ class CheckReport:
     counts: Counts
     against: dict[str, int]
     looked: Looked
+    others: Mapping[str, Looked]
 
     @property
     def passed(self) -> bool:
@@ -86,9 +89,11 @@ def check_site(
         problems += damaged_files(site, site.scan)
         problems += repeated_pictures(site, site.scan)
     compared: dict[str, int] = {}
+    others: dict[str, Looked] = {}
     for other_config in against:
         other = _look(other_config, data_root, None, images and site.scan is not None, cache_root, workers, progress)
         name = other_config.site
+        others[name] = other
         compared[name] = len(other.survey.table.frame)
         if other.survey.problems:
             text = f"{name} has {len(other.survey.problems)} problems of its own; what can be read of it is compared"
@@ -99,7 +104,15 @@ def check_site(
     errors, warnings = sort_out(problems)
     table = site.survey.table
     return CheckReport(
-        table.name, table.title, table.synthetic, errors, warnings, count(site.survey, site.scan), compared, site
+        table.name,
+        table.title,
+        table.synthetic,
+        errors,
+        warnings,
+        count(site.survey, site.scan),
+        compared,
+        site,
+        others,
     )
 
 

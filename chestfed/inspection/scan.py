@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,15 +12,14 @@ import pandas as pd
 
 from chestfed.images.cache import CRASHED, image_keys
 from chestfed.inspection.facts import BINS, Facts, Job, look_at
+from chestfed.inspection.resumed import resumed
 from chestfed.inspection.store import FactsStore
-from chestfed.workers import spread
 
 if TYPE_CHECKING:
     from chestfed.sites.table import SiteTable
 
 #: Why a row has no facts.
 MISSING: Final = "no such file"
-_BATCH: Final = 64  # files between two writes
 _COLUMNS: Final = (
     "error",
     "format",
@@ -89,22 +87,23 @@ def scan_images(
     """
     store = FactsStore(cache_root, table.name)
     keys = image_keys(table, store.salt)
-    known = store.find([key for key in keys if key is not None])
-    todo = [row for row, key in enumerate(keys) if key is not None and key not in known]
     images, inverted = table.frame["image"].tolist(), table.frame["inverted"].tolist()
-    jobs: list[Job] = [(str(table.root / images[row]), bool(inverted[row])) for row in todo]
-    results = spread(_look_at, jobs, workers, what="looking at images", crashed=_crashed)
-    done = 0
-    while part := list(islice(results, _BATCH)):
-        rows = todo[done : done + len(part)]
-        pairs = [(keys[row], facts) for row, facts in zip(rows, part, strict=True)]
-        found = {key: facts for key, facts in pairs if key is not None}
-        lasting = {key: facts for key, facts in found.items() if facts.error not in (CRASHED, MISSING)}
-        store.keep(list(lasting), list(lasting.values()))
-        known |= found
-        done += len(part)
-        if progress is not None:
-            progress(done, len(todo))
+
+    def job(row: int) -> Job:
+        return str(table.root / images[row]), bool(inverted[row])
+
+    known = resumed(
+        keys,
+        job,
+        _look_at,
+        find=store.find,
+        keep=store.keep,
+        lasting=lambda facts: facts.error not in (CRASHED, MISSING),
+        crashed=_crashed,
+        what="looking at images",
+        workers=workers,
+        progress=progress,
+    )
     missing = Facts(error=MISSING)
     return _scan(table, [missing if key is None else known[key] for key in keys])
 

@@ -235,10 +235,10 @@ def test_what_is_kept_names_no_file_and_no_patient_and_is_not_made_twice(
 
 
 def test_a_check_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from chestfed.inspection import scan
+    from chestfed.inspection import resumed, scan
 
     Hospital(tmp_path).save()
-    monkeypatch.setattr(scan, "_BATCH", 4)
+    monkeypatch.setattr(resumed, "_BATCH", 4)
     looked: list[str] = []
     original = scan._look_at
 
@@ -258,7 +258,7 @@ def test_a_check_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from chestfed.inspection import scan
+    from chestfed.inspection import resumed
     from chestfed.workers import spread
 
     hospital = Hospital(tmp_path)
@@ -266,7 +266,7 @@ def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.Mon
         FILES[name][0](hospital.image(number))
     hospital.save()
     one = check(tmp_path)
-    monkeypatch.setattr(scan, "spread", lambda *args, **keys: spread(*args, **keys, small=1))
+    monkeypatch.setattr(resumed, "spread", lambda *args, **keys: spread(*args, **keys, small=1))
     site = config(tmp_path, ONEHOT)
     two = check_site(site, tmp_path, cache_root=tmp_path / "other cache", workers=2)
     assert as_json(two) == as_json(one)

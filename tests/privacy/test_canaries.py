@@ -125,8 +125,19 @@ def test_nothing_of_a_header_is_in_results_tracking_report_cache_or_messages(ses
         )
         assert "written to" in session.run("report", str(run), "--figures", "--pictures")
         assert "differences" in session.run("compare", str(run), str(run / "k1"), "--out", "paired")
+        assert "written to" in session.run(
+            "site", "card", "site.yaml", "--data", "data", "--out", "card/card.html", "--pictures"
+        )
     files = [path for folder in session.written for path in folder.rglob("*") if path.is_file()]
-    assert {"mlflow.db", "index.sqlite", "predictions.parquet", "report.html", "sites.json"} <= {f.name for f in files}
+    assert {
+        "mlflow.db",
+        "index.sqlite",
+        "predictions.parquet",
+        "report.html",
+        "sites.json",
+        "card.md",
+        "letters.sqlite",
+    } <= {f.name for f in files}
     assert found_in(session.written, session.texts) == []
     check_names(session.home, run)
 
@@ -193,6 +204,8 @@ def test_no_broken_file_makes_a_message_or_a_log_quote_a_header(session: Session
     assert "unreadable image" in told
     told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache", "--skip-unreadable")
     assert "unreadable images left out" in told
+    told = session.run("site", "card", "site.yaml", "--data", "data", "--out", "card/card.html", "--pictures")
+    assert "FAILED" in told
     assert len(names) == IMAGES + count
     assert found_in(session.written, session.texts) == []
     assert "ZQXK" not in "".join(session.texts)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -292,10 +292,19 @@ def thumbnail(pixels: np.ndarray) -> str:
     return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
 
 
+class Marked(Protocol):
+    """What a figure is about: something that may be synthetic."""
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether title and text say so."""
+        ...
+
+
 class Drawing:
     """One figure while it is drawn; the `picture` after that."""
 
-    def __init__(self, run: RunFolder, name: str, title: str, size: tuple[float, float] = (3.6, 3.2)) -> None:
+    def __init__(self, run: Marked, name: str, title: str, size: tuple[float, float] = (3.6, 3.2)) -> None:
         self._run, self._name, self._title, self._size = run, name, title, size
         self._said: list[str] = []
         self.drawn = 0
@@ -337,6 +346,7 @@ class Drawing:
 
     def rounds(self) -> None:
         """Whole rounds on the axis, and dotted lines where a stage ends and the next begins."""
+        assert isinstance(self._run, RunFolder)
         from matplotlib.ticker import MaxNLocator
 
         if not self.drawn:

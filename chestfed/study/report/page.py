@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,37 +16,10 @@ from chestfed.evaluation.calibration import calibration_per_disease
 from chestfed.evaluation.comparison import Comparison
 from chestfed.study.report import figures
 from chestfed.study.report.drift import drift
+from chestfed.study.report.pieces import Cell, Line, Table, fill, text_of
 from chestfed.study.report.run_folder import RunFolder, read_run_folder
 from chestfed.study.significance import of_study
 from chestfed.study.table import paper_table
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A number as it is shown, with smaller lines below it."""
-
-    text: str
-    below: tuple[str, ...] = ()
-    strong: bool = False
-
-
-@dataclass(frozen=True)
-class Line:
-    """A row of a table: its heading, plain cells that follow it, and the numbers. `kind` is a class of the style."""
-
-    head: str
-    cells: tuple[Cell, ...]
-    kind: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table: caption, headings of the columns (with a smaller line below), and rows."""
-
-    name: str
-    caption: str
-    columns: tuple[Cell, ...]
-    lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True)
@@ -78,12 +50,6 @@ def write_report(folder: Path, out: Path, figures_folder: Path | None = None, *,
 
 def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
     """The page of a finished study."""
-    from jinja2 import Environment, StrictUndefined
-
-    own = resources.files("chestfed.study.report")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(own.joinpath("page.html").read_text(encoding="utf-8"))
-
     comparisons = _comparisons(run)
     groups = {
         "differences": [figures.mean_differences(run, comparisons)] if comparisons else [],
@@ -95,8 +61,9 @@ def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
     }
     grey_levels = figures.grey_levels(run) if run.sites else []
     configuration = yaml.safe_dump(run.study["configuration"], sort_keys=False, allow_unicode=True)
-    html = template.render(
-        style=own.joinpath("page.css").read_text(encoding="utf-8"),
+    html = fill(
+        "report/page.html",
+        style=text_of("report/page.css"),
         title=run.table["title"],
         synthetic=run.synthetic,
         facts=_facts(run),

@@ -1,0 +1,221 @@
+"""Text that is burned into a site's pictures: which are flagged, and by what.
+
+A pass of its own after the scan, for it takes some ten times as long per image. What it finds is kept beside the facts
+of the scan, under the same keys, so that it can be stopped and a second one is quick.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from chestfed.errors import ChestfedError, ImageError
+from chestfed.images.burned_in import burned_in, declared
+from chestfed.images.cache import image_keys
+from chestfed.images.decode import decode
+from chestfed.inspection.facts import Job
+from chestfed.inspection.resumed import resumed
+from chestfed.inspection.scan import Scan
+from chestfed.inspection.store import FactsStore
+
+#: Raised when the same picture gives another result than before.
+LETTERS_VERSION: Final = 1
+#: What `Letters.found` is if the picture cannot be looked at.
+UNKNOWN: Final = "unknown"
+_AT_ONCE: Final = 900  # keys in one question
+
+
+@dataclass(frozen=True)
+class Letters:
+    """What is known of text in one picture.
+
+    Attributes
+    ----------
+    found
+        What the detector sees: `none`, `marker` (the L or R beside the patient), `text`; `unknown` without a picture.
+    annotation
+        What BurnedInAnnotation says; None if it says nothing, or there is no DICOM header.
+    overlays
+        Number of DICOM overlays.
+    """
+
+    found: str
+    annotation: bool | None = None
+    overlays: int = 0
+
+    @property
+    def flagged(self) -> bool:
+        """Whether the tag, an overlay or the detector says that there may be text; also if nobody could look."""
+        return self.annotation is True or self.overlays > 0 or self.found not in ("none", "marker")
+
+
+@dataclass(frozen=True)
+class LetterCounts:
+    """How many pictures are flagged, by what; one picture may count several times but in `flagged`.
+
+    Attributes
+    ----------
+    looked_at
+        Readable pictures.
+    headers
+        Of them, DICOM files.
+    tag_yes, tag_no, tag_silent
+        What BurnedInAnnotation says in these headers.
+    overlays
+        Headers with overlays.
+    text, marker
+        What the detector sees.
+    unknown
+        Pictures that the detector could not look at.
+    flagged
+        Any of tag, overlay, text and unknown.
+    """
+
+    looked_at: int
+    headers: int
+    tag_yes: int
+    tag_no: int
+    tag_silent: int
+    overlays: int
+    text: int
+    marker: int
+    unknown: int
+    flagged: int
+
+
+@dataclass(frozen=True, eq=False)
+class LetterScan:
+    """The letters of a scan's rows, in their order; None for a row without a readable picture."""
+
+    scan: Scan
+    letters: tuple[Letters | None, ...]
+
+    @property
+    def presentable(self) -> np.ndarray:
+        """Rows with a picture that no flag is on, and that is not blank: int `[m]`."""
+        blank = self.scan.frame["blank"].to_numpy(dtype=bool)
+        shown = [one is not None and not one.flagged for one in self.letters]
+        return np.flatnonzero(np.array(shown, dtype=bool) & ~blank)
+
+    def counts(self) -> LetterCounts:
+        """How many are flagged."""
+        known = [one for one in self.letters if one is not None]
+        seen = Counter(one.found for one in known)
+        headers = int(((self.scan.frame["format"] == "DICOM") & self.scan.readable).sum())
+        yes, no = (sum(one.annotation is word for one in known) for word in (True, False))
+        return LetterCounts(
+            looked_at=len(known),
+            headers=headers,
+            tag_yes=yes,
+            tag_no=no,
+            tag_silent=headers - yes - no,
+            overlays=sum(one.overlays > 0 for one in known),
+            text=seen["text"],
+            marker=seen["marker"],
+            unknown=seen[UNKNOWN],
+            flagged=sum(one.flagged for one in known),
+        )
+
+
+def scan_letters(
+    scan: Scan,
+    cache_root: Path,
+    *,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> LetterScan:
+    """Look for text in every readable picture of a scan; what an earlier call found is not looked at again.
+
+    Raises
+    ------
+    ChestfedError
+        If the results cannot be kept.
+    """
+    table = scan.table
+    facts = FactsStore(cache_root, table.name)
+    store = _LettersStore(facts.folder)
+    keys = [key if good else None for key, good in zip(image_keys(table, facts.salt), scan.readable, strict=True)]
+    images, inverted = table.frame["image"].tolist(), table.frame["inverted"].tolist()
+
+    def job(row: int) -> Job:
+        return str(table.root / images[row]), bool(inverted[row])
+
+    known = resumed(
+        keys,
+        job,
+        look_for_letters,
+        find=store.find,
+        keep=store.keep,
+        lasting=lambda letters: letters.found != UNKNOWN,
+        crashed=_crashed,
+        what="looking for text in images",
+        workers=workers,
+        progress=progress,
+    )
+    return LetterScan(scan, tuple(None if key is None else known[key] for key in keys))
+
+
+def look_for_letters(job: Job) -> Letters:
+    """The letters of one file; never raises on its content."""
+    path = Path(job[0])
+    try:
+        found = burned_in(decode(path, job[1])).kind
+        header = declared(path)
+    except (ImageError, OSError):  # changed or removed since the scan
+        return Letters(UNKNOWN)
+    return Letters(found) if header is None else Letters(found, header.annotation, header.overlays)
+
+
+def _crashed(_: Job) -> Letters:
+    return Letters(UNKNOWN)
+
+
+class _LettersStore:
+    """The kept letters of one site: `letters.sqlite` in the folder of the scan's facts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "letters.sqlite"
+        try:
+            with closing(self._connect()) as index, index:
+                index.execute(
+                    "CREATE TABLE IF NOT EXISTS letters "
+                    "(key BLOB, version INTEGER, found TEXT, annotation INTEGER, overlays INTEGER, "
+                    "PRIMARY KEY (key, version)) WITHOUT ROWID"
+                )
+        except sqlite3.Error as error:
+            raise ChestfedError(f"{self._file}: cannot be made ({error}); choose another folder with --cache") from None
+
+    def find(self, keys: Sequence[bytes]) -> dict[bytes, Letters]:
+        found: dict[bytes, Letters] = {}
+        with closing(self._connect()) as index:
+            for start in range(0, len(keys), _AT_ONCE):
+                part = keys[start : start + _AT_ONCE]
+                marks = ",".join("?" * len(part))
+                query = f"SELECT key, found, annotation, overlays FROM letters WHERE version = ? AND key IN ({marks})"
+                for key, kind, annotation, overlays in index.execute(query, (LETTERS_VERSION, *part)):
+                    found[key] = Letters(kind, None if annotation is None else bool(annotation), overlays)
+        return found
+
+    def keep(self, keys: Sequence[bytes], letters: Sequence[Letters]) -> None:
+        entries = [
+            (key, LETTERS_VERSION, one.found, one.annotation, one.overlays)
+            for key, one in zip(keys, letters, strict=True)
+        ]
+        try:
+            with closing(self._connect()) as index, index:
+                index.executemany("INSERT OR REPLACE INTO letters VALUES (?, ?, ?, ?, ?)", entries)
+        except sqlite3.OperationalError as error:
+            raise ChestfedError(
+                f"{self._file} cannot be written ({error}): free some space or choose another folder with --cache. "
+                "What was looked at is kept."
+            ) from None
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._file, timeout=60)
