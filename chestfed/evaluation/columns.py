@@ -64,3 +64,9 @@ def labelled_columns(scores: np.ndarray, labels: np.ndarray, diseases: Sequence[
         if np.isnan(score).any():
             raise ValueError(f"scores of {disease} contain NaN")
         yield Column(disease, score, label == 1, len(labels) - len(rows))
+
+
+def numbered(names: np.ndarray) -> np.ndarray:
+    """A number per distinct name, from 0, in the order in which they first appear, int `[n]`."""
+    _, first, of_row = np.unique(names, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[of_row.reshape(-1)]

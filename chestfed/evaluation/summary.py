@@ -23,6 +23,7 @@ from chestfed.evaluation.calibration import (
     calibration_per_disease,
     reliability_per_disease,
 )
+from chestfed.evaluation.columns import numbered
 from chestfed.evaluation.delong import delong_per_disease
 from chestfed.evaluation.interval import Interval
 from chestfed.evaluation.metrics import (
@@ -120,7 +121,7 @@ def summarise(
     Parameters
     ----------
     patients
-        `[n]`, any values that identify a patient.
+        `[n]`, any values that identify a patient: other names, such as keyed ones, give the same summary.
     method
         The interval of each AUC. That of the mean is a bootstrap interval with either.
     columns
@@ -131,6 +132,7 @@ def summarise(
     ValueError
         As `auc_per_disease` and `calibration_per_disease`.
     """
+    patients = numbered(patients)
     aucs = auc_per_disease(scores, labels, diseases)
     intervals = _intervals(aucs, scores, labels, patients, diseases, method, resamples, seed)
     found = []

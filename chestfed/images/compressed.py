@@ -10,6 +10,8 @@ from typing import Final
 
 _SOI: Final = b"\xff\xd8"
 _J2K: Final = b"\xff\x4f\xff\x51"
+#: How a JP2 file begins, which wraps such a stream in boxes.
+_JP2: Final = b"\0\0\0\x0cjP  "
 #: Start of frame: JPEG's without DHT, JPG and DAC, and that of JPEG-LS.
 _FRAMES: Final = (*(code for code in range(0xC0, 0xD0) if code not in (0xC4, 0xC8, 0xCC)), 0xF7)
 #: Markers without a length.
@@ -21,8 +23,8 @@ def size_of(stream: bytes) -> tuple[int, int, int] | None:
     try:
         if stream.startswith(_SOI):
             return _size_of_jpeg(stream)
-        place = stream.find(_J2K, 0, 1 << 16)  # at the beginning, or behind the boxes of a JP2 file
-        if place < 0:
+        place = stream.find(_J2K, 0, 1 << 16) if stream.startswith(_JP2) else 0
+        if not stream.startswith(_J2K, max(place, 0)):  # anywhere else these four bytes may stand by chance
             return None
         width, height, left, top = struct.unpack_from(">4I", stream, place + 8)
         (components,) = struct.unpack_from(">H", stream, place + 40)

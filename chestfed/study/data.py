@@ -16,6 +16,7 @@ from torch import Tensor
 
 from chestfed.config import expand_path
 from chestfed.errors import ConfigError, Problem
+from chestfed.evaluation.columns import numbered
 from chestfed.evaluation.protocols import views_of
 from chestfed.images.augment import Augment
 from chestfed.images.batches import Images, TrainBatches, normalise
@@ -338,7 +339,7 @@ def test_of(table: SiteTable, cached: Callable[[SiteTable], CachedImages], key: 
     if not readable.all():  # quarantined and counted already; the test set is what can be scored
         table = table.with_frame(table.frame[readable].reset_index(drop=True))
         images = cached(table)
-    _, patients = np.unique(table.frame["patient"].to_numpy(dtype=str), return_inverse=True)
+    patients = numbered(table.frame["patient"].to_numpy(dtype=str))
     names = image_names(images.digests, key), patient_names(table.name, table.frame["patient"], key)
     return TestSet(images, table.labels(), patients, table.diseases, *names, key.fingerprint)
 

@@ -24,6 +24,7 @@ from chestfed.checkpoint import write_json, write_text
 from chestfed.diseases import TITLES
 from chestfed.errors import ConfigError
 from chestfed.evaluation.auc import auc_per_disease, mean_auc
+from chestfed.evaluation.columns import numbered
 from chestfed.evaluation.comparison import Comparison, Run, compare, holm_over_comparisons
 from chestfed.evaluation.interval import Interval
 
@@ -79,7 +80,7 @@ class Predictions:
         scores = [frame[[f"score_{one}" for one in diseases]].to_numpy(np.float64) for frame in self.frames]
         labels = first[[f"label_{one}" for one in diseases]].to_numpy(np.float64)
         # In the order of the rows: that of the names is another with every key, and would draw other resamples.
-        return Run(scores, labels, pd.factorize(first["patient"])[0])
+        return Run(scores, labels, numbered(first["patient"].to_numpy()))
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,11 @@ def test_a_stream_that_states_none_has_none(stream: bytes) -> None:
     assert size_of(stream) is None
 
 
+def test_bytes_that_look_like_the_start_of_a_picture_inside_another_stream_are_none() -> None:
+    """RLE data may hold any bytes."""
+    assert size_of(bytes([2, 0, 0, 0]) + bytes(200) + b"\xff\x4f\xff\x51" + bytes(range(100))) is None
+
+
 def test_a_file_of_too_many_bytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.fromarray(np.zeros((64, 64), np.uint8)).save(tmp_path / "a.png")
     monkeypatch.setattr(module, "MAX_BYTES", 10)

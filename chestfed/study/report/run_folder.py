@@ -13,6 +13,7 @@ import pandas as pd
 
 from chestfed.errors import ChestfedError
 from chestfed.evaluation.auc import auc_per_disease
+from chestfed.evaluation.columns import numbered
 from chestfed.study.round_times import SECONDS, read_round_times
 from chestfed.study.table import Row, StudyTable, as_json
 
@@ -139,7 +140,7 @@ def _k_result(folder: Path, row: dict[str, Any], diseases: tuple[str, ...]) -> K
     time = _json(folder / "time.json") if (folder / "time.json").is_file() else {}
     seconds = read_round_times(folder / SECONDS)
     rounds = [{**entry, "seconds": seconds.get(entry["round"])} for entry in _rounds(folder / "rounds.jsonl")]
-    return KResult(row["k"], tuple(row["clients"]), scores, labels, pd.factorize(frame["patient"])[0], rounds, time)
+    return KResult(row["k"], tuple(row["clients"]), scores, labels, numbered(frame["patient"].to_numpy()), rounds, time)
 
 
 def _rounds(file: Path) -> list[dict[str, Any]]:
