@@ -100,13 +100,15 @@ def test_neither_output_nor_yaml_names_a_patient_a_study_or_an_image(home: Path,
         assert name not in written
 
 
-def test_a_study_with_a_sixth_hospital_runs_in_three_commands(home: Path) -> None:
-    added(home, "delimited")
-    chestfed("site", "stats", "site_configs/st-delimited.yaml")
-    study = ["study", "--add-site", "site_configs/st-delimited.yaml", "--set", "k=[1,6]", *SMALL, "--no-tracking"]
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_study_with_a_sixth_hospital_runs_in_three_commands(home: Path, tmp_path: Path, shape: str) -> None:
+    added(home, shape)
+    assert "passed" in chestfed("site", "check", f"site_configs/st-{shape}.yaml")
+    study = ["study", "--add-site", f"site_configs/st-{shape}.yaml", "--set", "k=[1,6]", *SMALL]
+    study += ["--no-tracking", "--out", str(tmp_path)]
     said = chestfed(*study)
-    assert "st-delimited" in said
-    (folder,) = (home / "runs").glob("synthetic-source_addition_samples-*")
+    assert f"st-{shape}" in said
+    (folder,) = tmp_path.glob("synthetic-source_addition_samples-*")
     with (folder / "table.csv").open(encoding="utf-8") as file:
         table = list(csv.DictReader(file))
     assert {row["k"] for row in table} == {"1", "6"}
