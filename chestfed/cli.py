@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 import chestfed
+from chestfed.cli_site import site_app
+from chestfed.commands.console import open_console
 from chestfed.errors import ChestfedError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 DEFAULT_PIPELINE = "source_addition_samples.yaml"
 
@@ -26,7 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-site_app = typer.Typer(help="Describe a new hospital; look at the sites' label files.", no_args_is_help=True)
 app.add_typer(site_app, name="site")
 
 
@@ -35,11 +33,11 @@ def main() -> None:
     try:
         app()
     except ChestfedError as error:
-        _console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        open_console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
         note = "stopped. What was finished is kept: the same command goes on from there."
-        _console(stderr=True).print(note, markup=False)
+        open_console(stderr=True).print(note, markup=False)
         sys.exit(130)
 
 
@@ -114,7 +112,7 @@ def study(
     from chestfed.commands.study import run_command
 
     run_command(
-        _console(),
+        open_console(),
         pipeline or bundled("pipelines") / DEFAULT_PIPELINE,
         data,
         out,
@@ -191,7 +189,7 @@ def evaluate(
     from chestfed.commands.evaluate import run_command
 
     run_command(
-        _console(),
+        open_console(),
         model,
         on,
         data,
@@ -237,7 +235,7 @@ def compare(
     """
     from chestfed.commands.compare import run_command
 
-    run_command(_console(), runs, k, out, group=group, resamples=resamples)
+    run_command(open_console(), runs, k, out, group=group, resamples=resamples)
 
 
 @app.command()
@@ -269,7 +267,7 @@ def report(
     """
     from chestfed.commands.report import run_command
 
-    run_command(_console(), run, out, figures=figures, pictures=pictures)
+    run_command(open_console(), run, out, figures=figures, pictures=pictures)
 
 
 @app.command()
@@ -279,7 +277,7 @@ def algorithms(
     """List the algorithms: paper, equations, what is sent, which objectives they take."""
     from chestfed.commands.algorithms import run_command
 
-    run_command(_console(), name)
+    run_command(open_console(), name)
 
 
 @app.command()
@@ -304,215 +302,9 @@ def samples(
     from chestfed.commands.samples import extra_command, run_command
 
     if extra is not None:
-        extra_command(_console(), out, extra, seed, size)
+        extra_command(open_console(), out, extra, seed, size)
         return
-    run_command(_console(), out, seed, size)
-
-
-@site_app.command("stats")
-def site_stats(
-    configs: Annotated[list[Path], typer.Argument(help="Site YAMLs, e.g. site_configs/chexpert.yaml.")],
-    labels: Annotated[
-        Path | None,
-        typer.Option(help="Read this label file; then the images need not be there. One site only."),
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder that holds the sites' folders.", envvar="CHESTFED_DATA")
-    ] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write the table to this file too, with four decimals.")] = None,
-) -> None:
-    """Count images and positives per disease, with the source paper's dataset table beside. Reads labels only."""
-    from chestfed.commands.site import stats_command
-
-    stats_command(_console(), configs, labels, data, csv)
-
-
-@site_app.command("new")
-def site_new(
-    name: Annotated[str, typer.Argument(help="Short name of the hospital, such as st-anne.")],
-    images: Annotated[Path, typer.Option(help="Folder of the images: PNG, JPEG or DICOM, in sub-folders or not.")],
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            help="The table: csv, tsv (also as .gz), xlsx or parquet. Without it the labels are looked for in the "
-            "headers of the DICOM files.",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for NAME.yaml.")] = Path("site_configs"),
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Write the site's root relative to this folder, to give it as --data to other commands."),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take the guesses, or stop.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the YAML if it is there.")] = False,
-    image_column: Annotated[str | None, typer.Option(help="Column of the images.", show_default=False)] = None,
-    patient_column: Annotated[
-        str | None, typer.Option(help="Column of the patients; none: there is no such column.", show_default=False)
-    ] = None,
-    study_column: Annotated[str | None, typer.Option(help="As the next five: a column, or none.")] = None,
-    view_column: Annotated[str | None, typer.Option()] = None,
-    split_column: Annotated[str | None, typer.Option()] = None,
-    sex_column: Annotated[str | None, typer.Option()] = None,
-    age_column: Annotated[str | None, typer.Option()] = None,
-    reader_column: Annotated[str | None, typer.Option(help="Who says so, with a row per reader.")] = None,
-    findings_column: Annotated[
-        str | None, typer.Option(help="The findings as words: one, or several in a cell.")
-    ] = None,
-    value_column: Annotated[str | None, typer.Option(help="What is said of the finding of a row.")] = None,
-    layout: Annotated[str | None, typer.Option(help="onehot, delimited, list, long or readers.")] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DISEASE=NAME",
-            help="Your column, or term, for a disease, or none. Repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    value: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CELL=MEANING",
-            help="What a cell means: positive, negative, uncertain or blank. Repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    uncertain: Annotated[
-        str | None, typer.Option(help="What an uncertain label counts as: positive, negative, missing.")
-    ] = None,
-    blank: Annotated[
-        str | None, typer.Option(help="What a disease of which nothing is said counts as: negative, missing.")
-    ] = None,
-    raters: Annotated[str | None, typer.Option(help="any, majority, all, or a reader's name.")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Between the cells of a csv, e.g. ';' or tab.")] = None,
-    encoding: Annotated[str | None, typer.Option(help="utf-8, latin-1 or cp1252.")] = None,
-    sheet: Annotated[str | None, typer.Option(help="Sheet of an xlsx. Default: the first.")] = None,
-    separator: Annotated[str | None, typer.Option(help="Between the findings in a cell, e.g. '|'.")] = None,
-    title: Annotated[str | None, typer.Option(help="Name in tables and plots.")] = None,
-) -> None:
-    """Describe a new hospital: looks at its images and its table, and writes a YAML that says how each thing was found.
-
-    On a terminal it asks, with its guess as the default. What it cannot tell it says, with the candidates and the flag
-    that settles it. Patients' names are neither shown nor written.
-
-    Example:  chestfed site new st-anne --images hospitals/st-anne/images --labels hospitals/st-anne/labels.csv --yes
-    """
-    from chestfed.commands.new_site import choices_of, run_command
-
-    columns = {
-        "image": image_column,
-        "patient": patient_column,
-        "study": study_column,
-        "view": view_column,
-        "split": split_column,
-        "sex": sex_column,
-        "age": age_column,
-        "reader": reader_column,
-        "findings": findings_column,
-        "value": value_column,
-    }
-    choices = choices_of(
-        columns,
-        label or [],
-        value or [],
-        layout=layout,
-        uncertain=uncertain,
-        blank=blank,
-        raters=raters,
-        delimiter=delimiter,
-        encoding=encoding,
-        sheet=sheet,
-        separator=separator,
-        title=title,
-    )
-    run_command(_console(), name, images, labels, out, choices, data=data, yes=yes, force=force)
-
-
-@site_app.command("check")
-def site_check(
-    config: Annotated[Path, typer.Argument(help="The site's YAML, e.g. site_configs/chexpert.yaml.")],
-    data: Annotated[
-        Path | None, typer.Option(help="Folder that holds the sites' folders.", envvar="CHESTFED_DATA")
-    ] = None,
-    labels: Annotated[
-        Path | None, typer.Option(help="Read this label file; then no image is looked at.", show_default=False)
-    ] = None,
-    against: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="OTHER.yaml", help="Another site, whose patients and pictures are looked for; repeatable."
-        ),
-    ] = None,
-    fix_splits: Annotated[
-        bool,
-        typer.Option("--fix-splits", help="Write splits by patient, and a YAML that takes them, beside CONFIG."),
-    ] = False,
-    images: Annotated[bool, typer.Option("--images/--no-images", help="Look at every image file.")] = True,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for check.json and check.md. They name files and rows.")
-    ] = None,
-    cache: Annotated[Path, typer.Option(help="Folder that keeps what was found of the images.")] = Path("cache"),
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes that decode. Default: one per core.")] = None,
-) -> None:
-    """Check a hospital's labels and images, and report all that is wrong at once, with file and row.
-
-    Counts and prevalences per split, views, ages, sexes, sizes and formats; unreadable files, pictures that stand
-    there twice, patients in two splits, labels that the YAML does not know. Exit code 0: passed; 1: there are errors;
-    2: a wrong call. Stopped, the same command goes on where it was.
-
-    Example:  chestfed site check st_anne.yaml --data data --against site_configs/chexpert.yaml --out st_anne_check
-    """
-    from chestfed.commands.site import check_command
-
-    code = check_command(
-        _console(),
-        config,
-        data,
-        labels,
-        against or [],
-        out,
-        cache,
-        workers,
-        images=images,
-        fix_splits=fix_splits,
-    )
-    raise typer.Exit(code)
-
-
-@site_app.command("card")
-def site_card(
-    config: Annotated[Path, typer.Argument(help="The site's YAML, e.g. site_configs/chexpert.yaml.")],
-    data: Annotated[
-        Path | None, typer.Option(help="Folder that holds the sites' folders.", envvar="CHESTFED_DATA")
-    ] = None,
-    against: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="OTHER.yaml", help="Another site, to be shown beside it; repeatable.", show_default=False),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.html", help="The page; FILE.md goes beside. Default: SITE_card.html."),
-    ] = None,
-    pictures: Annotated[
-        bool | None,
-        typer.Option(
-            "--pictures/--no-pictures",
-            help="Show a few small pictures. Default: of synthetic sites only. Mind the licence of the data set.",
-        ),
-    ] = None,
-    cache: Annotated[Path, typer.Option(help="Folder that keeps what was found of the images.")] = Path("cache"),
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes that decode. Default: one per core.")] = None,
-) -> None:
-    """Write a card of a site: one HTML page and the same as Markdown, without names of patients and images.
-
-    What `site check` finds, counted: splits, prevalences, views, ages, sexes, formats, problems; text in the pictures;
-    grey levels beside the other sites', and a drift score to each. Stopped, the same command goes on where it was.
-
-    Example:  chestfed site card st_anne.yaml --data data --against site_configs/chexpert.yaml --out st_anne_card.html
-    """
-    from chestfed.commands.site_card import run_command
-
-    raise typer.Exit(run_command(_console(), config, data, against or [], out, cache, workers, pictures=pictures))
+    run_command(open_console(), out, seed, size)
 
 
 @app.command()
@@ -544,11 +336,11 @@ def key(
     if sum(option is not None for option in (new, names, common or None)) > 1:
         raise ChestfedError("chestfed key: one of --new, --names and --common at a time")
     if names is not None:
-        body.write_names(_console(), names, data, out)
+        body.write_names(open_console(), names, data, out)
     elif common:
-        body.count_common(_console(), common)
+        body.count_common(open_console(), common)
     else:
-        body.run_command(_console(), new)
+        body.run_command(open_console(), new)
 
 
 @app.command()
@@ -559,7 +351,7 @@ def ui(
     """Open the MLflow page of the studies in an output folder."""
     from chestfed.commands.ui import run_command
 
-    run_command(_console(), out, port)
+    run_command(open_console(), out, port)
 
 
 def _numbers(text: str | None) -> list[int]:
@@ -576,14 +368,6 @@ def bundled(folder: str) -> Path:
         if candidate.is_dir():
             return candidate
     raise ChestfedError(f"the folder '{folder}' is not with this installation; give the file's path")
-
-
-def _console(**settings: Any) -> Console:
-    from rich.console import Console
-
-    console = Console(**settings)
-    # A file or a pipe has no width of its own; tables need one that does not cut them.
-    return console if console.is_terminal else Console(width=140, **settings)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ ALLOWED = {
         "tracking",
         "experiment_page",
     },
-    "cli": {"commands"},
+    "cli": {"cli_site", "commands"},
+    "cli_site": {"commands"},
     "__main__": {"cli"},
 }
 
