@@ -115,7 +115,7 @@ def mean_over_diseases(aucs: np.ndarray) -> np.ndarray:
     return aucs[:, defined].mean(axis=1) if defined.any() else np.full(len(aucs), np.nan)
 
 
-def interval(values: np.ndarray, level: float = 0.95, units: int | None = None) -> Interval | None:
+def interval(values: np.ndarray, level: float = 0.95, units: float | None = None) -> Interval | None:
     """Percentile interval of resampled values; with `units`, at the level that `expanded_level` gives for them.
 
     None if fewer than two values are defined, or there is one unit.
@@ -129,7 +129,7 @@ def interval(values: np.ndarray, level: float = 0.95, units: int | None = None) 
     return Interval(float(low), float(high))
 
 
-def auc_interval(auc: float, values: np.ndarray, units: int | None = None, level: float = 0.95) -> Interval | None:
+def auc_interval(auc: float, values: np.ndarray, units: float | None = None, level: float = 0.95) -> Interval | None:
     """Interval of an AUC, or of a mean of AUCs, from the spread of its resampled values, on the logit scale.
 
     logit(auc) ± t s sqrt(m / (m - 1)) / (auc (1 - auc)), with s the standard deviation of the resampled values, m the
@@ -169,17 +169,39 @@ def units_per_disease(labels: np.ndarray, patients: np.ndarray) -> np.ndarray:
 
     They carry most of the AUC's variance, so they are what an interval's degrees of freedom count.
     """
-    counts = [[len(np.unique(patients[column == value])) for value in (0, 1)] for column in labels.T]
-    return np.array(counts, int).reshape(-1, 2).min(axis=1)
+    return _patients_per_class(labels, patients).min(axis=1)
 
 
-def units_of_mean(labels: np.ndarray, patients: np.ndarray) -> int:
-    """Patients with a positive image of any disease, or those with a negative one, whichever are fewer.
+def units_of_mean(labels: np.ndarray, patients: np.ndarray) -> float:
+    """Units of an interval of the mean over diseases.
 
-    Diseases of one class only do not count; 0 if there is no other.
+    At most the patients with a positive image of any disease, or those with a negative one, whichever are fewer. But a
+    disease with few positive patients can carry most of the mean's variance, which then is known no better than that
+    disease's. With m_j the `units_per_disease` and v_j = 1 / m_j + 1 / (patients of its other class), to which the
+    variance of disease j's AUC is about proportional, there are sum(v_j)^2 / sum(v_j^2 / (m_j - 1)) degrees of freedom,
+    one less than the units: F. E. Satterthwaite: An approximate distribution of estimates of variance components.
+    Biometrics Bulletin 2 (1946). They depend on the labels alone, so they cannot be large because a variance came out
+    small by chance.
+
+    Diseases of one class only do not count; 0 if there is no other. If a disease has one unit, so has the mean: nothing
+    in the data shows how far the AUC of that disease varies.
     """
-    defined = (labels == 0).any(axis=0) & (labels == 1).any(axis=0)
-    return min(len(np.unique(patients[(labels[:, defined] == value).any(axis=1)])) for value in (0, 1))
+    labels = labels[:, (labels == 0).any(axis=0) & (labels == 1).any(axis=0)]
+    if not labels.shape[1]:
+        return 0
+    each = _patients_per_class(labels, patients)
+    if each.min() < 2:
+        return 1
+    most = min(len(np.unique(patients[(labels == value).any(axis=1)])) for value in (0, 1))
+    variances = (1 / each).sum(axis=1)
+    freedom = variances.sum() ** 2 / (variances**2 / (each.min(axis=1) - 1)).sum()
+    return min(float(most), 1 + float(freedom))
+
+
+def _patients_per_class(labels: np.ndarray, patients: np.ndarray) -> np.ndarray:
+    """Patients with a negative and with a positive image of each disease: int `[J, 2]`."""
+    counts = [[len(np.unique(patients[column == value])) for value in (0, 1)] for column in labels.T]
+    return np.array(counts, int).reshape(-1, 2)
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def compare(
     return comparison
 
 
-def two_sided_p(differences: np.ndarray, units: int | None = None) -> float | None:
+def two_sided_p(differences: np.ndarray, units: float | None = None) -> float | None:
     """Two-sided p value of no difference, from resampled differences `[resamples]`.
 
     tail = (1 + min(#{d <= 0}, #{d >= 0})) / (R + 1), with R the resamples that are not NaN; the added ones keep it
@@ -217,7 +217,7 @@ def _difference(aucs: np.ndarray, seeds_a: int) -> np.ndarray:
     return aucs[seeds_a:].mean(axis=0) - aucs[:seeds_a].mean(axis=0)
 
 
-def _mean(differences: Sequence[DiseaseDifference], resampled: np.ndarray, units: int, level: float) -> MeanDifference:
+def _mean(differences: Sequence[DiseaseDifference], resampled: np.ndarray, units: float, level: float) -> MeanDifference:
     pairs = [(d.auc_a, d.auc_b) for d in differences if d.auc_a is not None and d.auc_b is not None]
     if not pairs:
         return MeanDifference(None, None, None, None, None, None)

@@ -31,7 +31,7 @@ def student_quantile(level: float, freedom: float) -> float:
     return float(stdtrit(freedom, (1 + level) / 2))
 
 
-def expanded_level(level: float, units: int) -> float:
+def expanded_level(level: float, units: float) -> float:
     """Level at which a percentile interval of `units` resampled patients is as long as Student's t asks.
 
     2 Phi(t sqrt(m / (m - 1))) - 1 with t the quantile for m - 1 degrees of freedom: 0.968 for 0.95 and m = 20.
@@ -41,7 +41,7 @@ def expanded_level(level: float, units: int) -> float:
     return 2 * NormalDist().cdf(student_quantile(level, units - 1) * factor) - 1
 
 
-def expanded_p(tail: float, units: int) -> float:
+def expanded_p(tail: float, units: float) -> float:
     """Two-sided p value at which such an interval ends where a share `tail` of the resampled values is beyond.
 
     2 T(Phi^-1(tail) sqrt((m - 1) / m)) with T Student's distribution function for m - 1 degrees of freedom.
