@@ -217,7 +217,9 @@ def _difference(aucs: np.ndarray, seeds_a: int) -> np.ndarray:
     return aucs[seeds_a:].mean(axis=0) - aucs[:seeds_a].mean(axis=0)
 
 
-def _mean(differences: Sequence[DiseaseDifference], resampled: np.ndarray, units: float, level: float) -> MeanDifference:
+def _mean(
+    differences: Sequence[DiseaseDifference], resampled: np.ndarray, units: float, level: float
+) -> MeanDifference:
     pairs = [(d.auc_a, d.auc_b) for d in differences if d.auc_a is not None and d.auc_b is not None]
     if not pairs:
         return MeanDifference(None, None, None, None, None, None)

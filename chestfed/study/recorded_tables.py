@@ -137,7 +137,7 @@ def _verdict(found: Significance | None) -> str:
         return ""
     mean = found.comparisons[-1].mean
     low_high = "" if mean.interval is None else f" [{mean.interval.low:+.3f}, {mean.interval.high:+.3f}]"
-    p = "" if mean.p_holm is None else f", corrected p {mean.p_holm:.3f}"
+    p = "" if mean.p_holm is None else f", corrected p {'< 0.001' if mean.p_holm < 0.001 else f'{mean.p_holm:.3f}'}"
     return f"**{found.others[-1]} less {found.reference}**: mean AUC {mean.difference:+.3f}{low_high}{p}."
 
 

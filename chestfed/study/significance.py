@@ -173,7 +173,13 @@ def folder_of_k(run: Path, k: int | None) -> Path:
 
 
 def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:
-    """Runs that differ in their seed only become one model, at the place of the first."""
+    """Runs that differ in their seed only become one model, at the place of the first.
+
+    Raises
+    ------
+    ConfigError
+        If a seed stands there twice, or the test images or their labels differ.
+    """
     kin: dict[str, list[Predictions]] = {}
     for run in runs:
         kin.setdefault(run.kin, []).append(run)
@@ -183,7 +189,19 @@ def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:
         if len(members) == 1:
             grouped.append(first)
             continue
+        twice = [name for name, count in Counter(one.name for one in members).items() if count > 1]
+        if twice:
+            raise ConfigError(
+                f"{twice[0]}: given twice. A seed counts once, else the spread over the seeds is too small"
+            )
         frames = [first.frames[0], *(_aligned(first, one) for one in members[1:])]
+        labels = [name for name in first.frames[0].columns if name.startswith("label_")]
+        for one, frame in zip(members[1:], frames[1:], strict=True):
+            ours, its = first.frames[0][labels].to_numpy(float), frame.reindex(columns=labels).to_numpy(float)
+            if not np.array_equal(ours, its, equal_nan=True):
+                raise ConfigError(
+                    f"{first.name} and {one.name}: their labels differ. Are label files and policy the same?"
+                )
         name = f"{first.name.rpartition(', seed ')[0] or first.name}, {len(members)} seeds"
         grouped.append(replace(first, name=name, frames=tuple(frames)))
     return grouped
@@ -309,7 +327,7 @@ def as_csv(found: Significance) -> str:
                 "",
                 "",
                 "",
-                "",
+                _why_no_interval(comparison),
                 *map(_cell, [ours["mean"], its["mean"]]),
             ]
         )
@@ -374,6 +392,14 @@ def _seed_spread(run: Predictions, diseases: Sequence[str]) -> dict[str, float |
         name: None if len(aucs) < 2 or None in aucs else float(np.std(np.array(aucs, float), ddof=1))
         for name, aucs in columns.items()
     }
+
+
+def _why_no_interval(comparison: Comparison) -> str:
+    """Of the mean; empty if there is one, or nothing that could have one."""
+    mean = comparison.mean
+    if mean.difference is None or mean.interval is not None or comparison.resamples < 2:
+        return ""
+    return "one patient with an image of a class, in a disease: no interval"
 
 
 def _aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:

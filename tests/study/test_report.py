@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from chestfed.cli import bundled
 from chestfed.errors import ChestfedError
 from chestfed.samples import write_hospitals
 from chestfed.study.pipeline import load_pipeline
-from chestfed.study.report import figures
+from chestfed.study.report import figures, overview
 from chestfed.study.report.drift import drift, histogram_distance
 from chestfed.study.report.page import make_report, write_report
 from chestfed.study.report.run_folder import read_run_folder
@@ -323,6 +324,18 @@ def test_a_precision_recall_curve_begins_at_the_precision_of_its_first_threshold
             assert line.get_xdata()[0] == 0
             if np.nanmax(result.labels[top, j]) == 0:  # the highest score is a negative image's
                 assert line.get_ydata()[0] == 0
+
+
+def test_mlflows_precision_recall_curve_is_the_reports(run_folder: Path) -> None:
+    run = read_run_folder(run_folder)
+    alone = replace(run, table={**run.table, "rows": run.table["rows"][:1]}, results=run.results[:1])
+    ours = [line for line in overview._precision_recall(alone).figure.axes[0].get_lines() if len(line.get_xdata()) > 2]
+    theirs = [picture.figure.axes[0].get_lines()[-1] for picture in figures.precision_recall_curves(alone)]
+    theirs = [line for line in theirs if line.get_label().startswith("K=")]
+    assert ours
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.get_drawstyle() == other.get_drawstyle() == "steps-pre"
+        np.testing.assert_array_equal(one.get_xydata(), other.get_xydata())
 
 
 def test_an_unfinished_study_is_refused(copy: Path) -> None:

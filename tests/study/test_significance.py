@@ -87,6 +87,21 @@ def test_seeds_of_the_same_settings_are_one_model(tmp_path: Path) -> None:
     assert "2 seeds" in found.reference
 
 
+def test_a_seed_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "a"))
+    with pytest.raises(ConfigError, match="seed 1: given twice"):
+        group_seeds([run, run])
+
+
+def test_seeds_with_other_labels_are_refused(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (1, 2)]
+    file = runs[1] / "k2" / "predictions.parquet"
+    frame = pd.read_parquet(file)
+    frame.assign(label_edema=1 - frame["label_edema"]).to_parquet(file, index=False)
+    with pytest.raises(ConfigError, match="labels differ"):
+        group_seeds([read_run(run) for run in runs])
+
+
 def test_the_spread_over_seeds_stands_apart_from_the_intervals(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (1, 2, 3)]
     alone = write_run(tmp_path / "b", seed=4, lr=0.5)

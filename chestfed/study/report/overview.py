@@ -83,8 +83,9 @@ def _precision_recall(run: RunFolder) -> Picture:
             ((_, column),) = figures.columns(run, j)
             if not column.reason:
                 precision, recall, _ = precision_recall_curve(column.positive, column.score)
+                precision[-1] = precision[-2]  # scikit-learn ends at a precision of 1 that no threshold has
                 label = f"{_title(disease)}  {found[j].value:.3f}"
-                drawing.line(j, *figures.thinned(recall[::-1], precision[::-1]), label)
+                drawing.line(j, *figures.thinned(recall[::-1], precision[::-1]), label, steps=True)
         drawing.unit_square()
         drawing.axes.set(xlabel="recall", ylabel="precision")
         _legend_beside(drawing, "average precision")
