@@ -268,11 +268,19 @@ def render(evaluation: Evaluation) -> RenderableType:
     parts: list[RenderableType] = [shown]
     undefined = [f"{TITLES.get(one.disease, one.disease)}: {one.reason}" for one in summary.diseases if one.reason]
     if undefined:
-        parts.append(Text("Not defined, and left out of the mean: " + "; ".join(undefined)))
+        parts.append(Text("Not defined, and left out of the mean: " + "; ".join(undefined) + _one_class(summary)))
     if summary.subgroups:
         parts.append(_subgroups(evaluation, unit))
     parts += [Text(note, style="yellow") for note in evaluation.notes]
     return Group(*parts)
+
+
+def _one_class(summary: Summary) -> str:
+    """What the count beside the mean does not say: which numbers are over more diseases than the AUC."""
+    auc, brier = summary.means["auc"].diseases, summary.means["brier"].diseases
+    if auc == brier:
+        return ""
+    return f". Brier and ECE need no second class: their means are over {brier} of {len(summary.diseases)}"
 
 
 def _subgroups(evaluation: Evaluation, unit: str) -> RenderableType:

@@ -135,6 +135,7 @@ def read_run(path: Path, k: int | None = None) -> Predictions:
     unlabelled = [c for c in frame.columns if c.startswith("score_") and f"label_{c[6:]}" not in frame.columns]
     if lacking or unlabelled or not any(c.startswith("score_") for c in frame.columns):
         raise ConfigError(f"{file}: not predictions of chestfed: image, patient, score_... and label_... are needed")
+    _check_numbers(frame, file)
     key = frame.attrs.get("key")
     study, evaluation = folder.parent / "study.json", folder / "evaluation.json"
     if study.is_file():
@@ -392,6 +393,22 @@ def _seed_spread(run: Predictions, diseases: Sequence[str]) -> dict[str, float |
         name: None if len(aucs) < 2 or None in aucs else float(np.std(np.array(aucs, float), ddof=1))
         for name, aucs in columns.items()
     }
+
+
+def _check_numbers(frame: pd.DataFrame, file: Path) -> None:
+    """Refuse labels that are none, and labelled images without a score."""
+    for name in (column.removeprefix("score_") for column in frame.columns if column.startswith("score_")):
+        try:
+            score, label = (
+                frame[f"{part}_{name}"].to_numpy(np.float64, na_value=np.nan) for part in ("score", "label")
+            )
+        except (TypeError, ValueError):
+            raise ConfigError(f"{file}: score_{name} and label_{name} have to be numbers") from None
+        known = ~np.isnan(label)
+        if not np.isin(label[known], (0, 1)).all():
+            raise ConfigError(f"{file}: label_{name} holds other values than 0, 1 and empty")
+        if lacking := int((~np.isfinite(score[known])).sum()):
+            raise ConfigError(f"{file}: score_{name} is empty or infinite for {lacking} labelled images")
 
 
 def _why_no_interval(comparison: Comparison) -> str:

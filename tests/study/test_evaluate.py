@@ -26,7 +26,7 @@ from chestfed.evaluation.summary import as_json, summarise
 from chestfed.models import ModelConfig, build_model
 from chestfed.samples import write_hospitals
 from chestfed.sites import SiteTable, load_site_config, open_site
-from chestfed.study.evaluate import Evaluation, evaluate_model, write
+from chestfed.study.evaluate import Evaluation, evaluate_model, render, write
 from chestfed.study.machine import Machine
 from chestfed.study.scorers import Declared, Scorer, open_scorer
 
@@ -262,6 +262,10 @@ def test_a_disease_of_one_class_or_without_labels_is_null_with_its_reason(
     assert (hernia.auc.auc, hernia.reason) == (None, "not labelled at site 'chexpert'")
     assert found.summary.means["auc"].diseases == 1
     assert found.summary.means["auc"].value == cardiomegaly.auc.auc
+    assert found.summary.means["brier"].diseases == 2  # edema has one class, hernia no label
+    console = Console(record=True, width=200, file=(tmp_path / "printed").open("w"))
+    console.print(render(found))
+    assert "Brier and ECE need no second class: their means are over 2 of 3" in console.export_text()
 
 
 def test_what_is_written_says_synthetic_everywhere_and_names_nobody(home: Path, tmp_path: Path) -> None:

@@ -60,6 +60,39 @@ def test_other_images_are_refused_with_their_number(tmp_path: Path) -> None:
         compare_with_first([read_run(a), read_run(b)], 20)
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("score_edema", np.nan, "score_edema is empty or infinite for 1 labelled images"),
+        ("label_edema", 2, "label_edema holds other values"),
+    ],
+)
+def test_predictions_without_a_score_or_with_another_label_are_refused(
+    column: str, value: float, message: str, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "a")
+    file = run / "k2" / "predictions.parquet"
+    frame = pd.read_parquet(file)
+    frame.loc[5, column] = value
+    frame.to_parquet(file, index=False)
+    with pytest.raises(ConfigError, match=message):
+        read_run(run)
+
+
+def test_a_mean_without_an_interval_says_why(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, seed=seed) for seed, name in ((1, "a"), (2, "b"))]
+    for run in runs:
+        file = run / "k2" / "predictions.parquet"
+        frame = pd.read_parquet(file)
+        frame.assign(label_edema=(frame.index == 7).astype(float)).to_parquet(file, index=False)
+    found = compare_with_first([read_run(run) for run in runs], 20)
+    write(found, tmp_path, "differences")
+    mean = pd.read_csv(tmp_path / "differences.csv").set_index("disease").loc["mean"]
+    assert not np.isnan(mean["difference"])
+    assert np.isnan(mean["low"])
+    assert mean["reason"] == "one patient with an image of a class, in a disease: no interval"
+
+
 def test_the_order_of_the_images_does_not_matter(tmp_path: Path) -> None:
     a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", seed=2)
     straight = compare_with_first([read_run(a), read_run(b)], 20)
