@@ -22,12 +22,7 @@ from chestfed.diseases import TITLES
 from chestfed.errors import ChestfedError, ConfigError
 from chestfed.study import plots
 from chestfed.study.round_times import SECONDS, read_round_times
-from chestfed.study.significance import (
-    PREDICTIONS,
-    compare_with_first,
-    folder_of_k,
-    read_run,
-)
+from chestfed.study.significance import compare_with_first, folder_of_k, read_run
 from chestfed.study.significance import as_csv as differences_csv
 
 if TYPE_CHECKING:
@@ -126,7 +121,7 @@ class Study:
 
         Of the largest finished K, unless another is named.
         """
-        return pd.read_parquet(folder_of_k(self.folder, k) / PREDICTIONS)
+        return read_run(self.folder, k).frames[0]
 
     def rounds(self, k: int | None = None) -> pd.DataFrame:
         """One row per round: loss, bytes, `seconds`, `auc_<disease>`; NaN in rounds without evaluation.

@@ -126,6 +126,12 @@ def test_significance_is_read_where_it_was_written(study: chestfed.Study) -> Non
     assert isinstance(study.significance(), pd.DataFrame)
 
 
+def test_damaged_predictions_are_named(study: chestfed.Study) -> None:
+    (study.folder / "k2" / "predictions.parquet").write_bytes(b"cut off")
+    with pytest.raises(ConfigError, match=r"k2.predictions\.parquet: cannot be read"):
+        study.predictions(2)
+
+
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not the run folder"):
         chestfed.Study.load(tmp_path)
