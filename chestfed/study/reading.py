@@ -22,8 +22,8 @@ from chestfed.diseases import TITLES
 from chestfed.errors import ChestfedError, ConfigError
 from chestfed.study import plots
 from chestfed.study.round_times import SECONDS, read_round_times
-from chestfed.study.significance import compare_with_first, folder_of_k, read_run
 from chestfed.study.significance import as_csv as differences_csv
+from chestfed.study.significance import compare_with_first, folder_of_k, read_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
