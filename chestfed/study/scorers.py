@@ -1,7 +1,7 @@
 """Anything that scores images, opened by its name: a study's model, weights, or a program from elsewhere.
 
 What a file is, is read from its content. Weights are read as tensors only; a program is TorchScript, torch.export or
-ONNX. A pickle that could run Python code is refused.
+ONNX. A pickle that could run Python code is refused, and so is a program that could write files.
 
 The input is the same for all: float32 `[n, 3, size, size]`, normalised as docs/images.md says. The order of the outputs
 is that which chestfed wrote into the model, that which a program carries (`diseases.json` among the extra files of
@@ -36,6 +36,7 @@ from chestfed.models import ModelConfig, build_model, load_trained, read_weights
 from chestfed.study.exported import load_exported
 from chestfed.study.machine import Machine
 from chestfed.study.significance import folder_of_k
+from chestfed.study.torchscript import refuse_outside_calls
 from chestfed.tracked_models import fetch_model
 from chestfed.tracking import MODEL_FILE
 
@@ -263,6 +264,7 @@ def _torchscript(
     path: Path, name: str, digest: str, declared: Declared, description: ModelDescription, machine: Machine
 ) -> Scorer:
     extra = {_DISEASES_FILE: ""}
+    refuse_outside_calls(path)
     try:
         program = torch.jit.load(str(path), map_location=machine.device, _extra_files=extra)
     except Exception as error:
