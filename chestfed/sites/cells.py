@@ -20,6 +20,8 @@ from chestfed.sites.source import Source, csv_cells, row_numbers
 from chestfed.sites.table_files import FileFormat
 from chestfed.sites.xlsx import Workbook, XlsxError
 
+#: More rows than any table of radiographs has: a parquet file of a few bytes may claim any number.
+_MOST_ROWS: Final = 20_000_000
 _DELIMITERS: Final = (",", ";", "\t", "|")
 
 
@@ -163,6 +165,10 @@ def _open_parquet(source: Source, path: Path, table: FileFormat) -> _Sheet | Non
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError):
         source.problem("unreadable file", source.name(path), "is no parquet file", advice="export the table again")
+        return None
+    if file.metadata.num_rows > _MOST_ROWS:
+        text = f"says that it has {file.metadata.num_rows:,} rows, more than {_MOST_ROWS:,}"
+        source.problem("unreadable file", source.name(path), text, advice="check the file: no label file is so")
         return None
     names = [str(name) for name in file.schema_arrow.names]
 

@@ -208,15 +208,21 @@ def _chestfed_model(path: Path, name: str, digest: str, declared: Declared, mach
     tensors, values = load_checkpoint(path)
     if "model" not in values or "diseases" not in values:
         raise ConfigError(f"{path}: a state of training, not a model; the model of a run is {MODEL_FILE}")
-    outputs = _outputs(path, declared, None, values["diseases"])
-    if "preprocess" in values:
-        preprocess = Preprocess(**values["preprocess"])
-    else:
-        size = re.search(r"\[n, 3, (\d+), \d+\]", str(values.get("input", "")))
-        preprocess = Preprocess(size=int(size.group(1)) if size else 320)
+    names = values["diseases"]
+    try:
+        if not names or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise TypeError
+        if "preprocess" in values:
+            preprocess = Preprocess(**values["preprocess"])
+        else:
+            size = re.search(r"\[n, 3, (\d+), \d+\]", str(values.get("input", "")))
+            preprocess = Preprocess(size=int(size.group(1)) if size else 320)
+        config = ModelConfig(**values["model"])
+    except (TypeError, ValueError):
+        raise ConfigError(f"{path}: its description is damaged, or of another version of chestfed") from None
+    outputs = _outputs(path, declared, None, names)
     if declared.size not in (None, preprocess.size):
         raise ConfigError(f"{path}: was trained on images of {preprocess.size} pixels; leave --input-size out")
-    config = ModelConfig(**values["model"])
     synthetic = values.get("synthetic")
     return Scorer(
         name,

@@ -710,3 +710,9 @@ def test_labels_are_float32_and_the_frame_is_that_of_every_reader(tmp_path: Path
     assert table.frame["age"].dtype == np.float32
     assert table.frame["view"].cat.categories.tolist() == list(VIEWS)
     assert table.frame["split"].cat.categories.tolist() == list(SPLITS)
+
+
+def test_a_parquet_file_that_claims_endless_rows_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chestfed.sites.cells._MOST_ROWS", 2)
+    (problem,) = problems(tmp_path, ONEHOT, [person(number) for number in range(3)], "labels.parquet")
+    assert (problem.kind, problem.file) == ("unreadable file", "labels.parquet")

@@ -407,3 +407,22 @@ def test_a_model_is_found_by_its_mlflow_run(tmp_path: Path) -> None:
         open_scorer(f"runs:/{parent}", Declared(k=2, tracking_uri=uri), MACHINE)
     with pytest.raises(ChestfedError, match="MLflow cannot give"):
         open_scorer("runs:/nothing", Declared(tracking_uri=uri), MACHINE)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        {"model": {"name": "no such"}},
+        {"model": 3},
+        {"diseases": "edema"},
+        {"diseases": []},
+        {"preprocess": {"size": 10**9}},
+        {"preprocess": {"colour": "red"}},
+    ],
+    ids=str,
+)
+def test_a_model_whose_description_was_altered_is_refused(tmp_path: Path, harm: dict[str, object]) -> None:
+    values = {"model": {"name": "densenet121"}, "diseases": list(DISEASES), **harm}
+    save_checkpoint(tmp_path / "model.safetensors", {"weight": torch.zeros(1)}, values)
+    with pytest.raises(ConfigError, match="its description is damaged"):
+        open_scorer(str(tmp_path / "model.safetensors"), Declared(), MACHINE)
