@@ -51,11 +51,19 @@ _Loader.add_implicit_resolver(
 )
 
 
-class Document:
-    """Parsed YAML: plain data, and for each key's location the file and line where it stands."""
+#: More values than any configuration has: aliases of aliases come to any number of them.
+_MOST_VALUES = 200_000
 
-    def __init__(self, path: Path) -> None:
+
+class Document:
+    """Parsed YAML: plain data, and for each key's location the file and line where it stands.
+
+    `extending` are the files that extend this one.
+    """
+
+    def __init__(self, path: Path, extending: tuple[Path, ...] = ()) -> None:
         self.path = path
+        self._extending = (*extending, path.resolve())
         self.places: dict[Location, str] = {}
         try:
             text = path.read_text(encoding="utf-8-sig")
@@ -70,16 +78,20 @@ class Document:
             mark = getattr(error, "problem_mark", None)
             line = f":{mark.line + 1}" if mark else ""
             raise ConfigError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
+        except RecursionError:
+            raise ConfigError(f"{path}: nested too deeply, or an alias (*) stands for itself") from None
         if not isinstance(self.data, dict):
             raise ConfigError(f"{path}:1: expected keys and values, found {type(self.data).__name__}")
         self._extend()
 
     def _build(self, node: yaml.Node, location: Location) -> Any:
         self.places[location] = f"{self.path}:{node.start_mark.line + 1}"
+        if len(self.places) > _MOST_VALUES:
+            raise ConfigError(f"{self.path}: more than {_MOST_VALUES:,} values: aliases (*) of lists of aliases?")
         if isinstance(node, yaml.MappingNode):
             mapping: dict[Any, Any] = {}
             for key_node, value_node in node.value:
-                key = yaml.SafeLoader.construct_object(_Loader(""), key_node)
+                key = self._plain(key_node)
                 if key in mapping:
                     raise ConfigError(f"{self.path}:{key_node.start_mark.line + 1}: key '{key}' stands twice")
                 mapping[key] = self._build(value_node, (*location, key))
@@ -87,8 +99,17 @@ class Document:
             return mapping
         if isinstance(node, yaml.SequenceNode):
             return [self._build(child, (*location, index)) for index, child in enumerate(node.value)]
-        loader = _Loader("")
-        return loader.construct_object(node, deep=True)
+        return self._plain(node)
+
+    def _plain(self, node: yaml.Node) -> Any:
+        """A value that is no mapping and no list."""
+        place = f"{self.path}:{node.start_mark.line + 1}"
+        if not isinstance(node, yaml.ScalarNode):
+            raise ConfigError(f"{place}: a key is one word or number, not a list or mapping")
+        try:
+            return _Loader("").construct_object(node, deep=True)
+        except (ValueError, AttributeError):  # a tag that the text does not fit, or a number of thousands of digits
+            raise ConfigError(f"{place}: not valid YAML: the value is not of its type") from None
 
     def _extend(self) -> None:
         if "extends" not in self.data:
@@ -97,11 +118,11 @@ class Document:
         if not isinstance(name, str):
             raise ConfigError(f"{self.place(('extends',))}: 'extends' takes one file name")
         base_path = self.path.parent / name
-        if base_path.resolve() == self.path.resolve():
-            raise ConfigError(f"{self.place(('extends',))}: a file cannot extend itself")
+        if base_path.resolve() in self._extending:
+            raise ConfigError(f"{self.place(('extends',))}: a file cannot extend itself, nor one that extends it")
         if not base_path.is_file():
             raise ConfigError(f"{self.place(('extends',))}: no such file: {base_path}")
-        base = Document(base_path)
+        base = Document(base_path, self._extending)
         self.data = _merge(base.data, self.data)
         self.places = {**base.places, **self.places}
 

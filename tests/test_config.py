@@ -130,3 +130,29 @@ def test_paths_expand_variables_and_an_unset_one_is_named(tmp_path: Path, monkey
     assert expand_path("x/y", tmp_path) == tmp_path / "x" / "y"
     with pytest.raises(ConfigError, match="environment variable NOWHERE"):
         expand_path("${NOWHERE}/x", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title: &a [*a]\n", "an alias (*) stands for itself"),
+        (
+            "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n"
+            + "".join(f"a{i + 1}: &a{i + 1} [{','.join([f'*a{i}'] * 10)}]\n" for i in range(6)),
+            "aliases",
+        ),
+        ("? [a]\n: b\n", "site.yaml:1: a key is one word or number"),
+        ("title: x\nsites: " + "9" * 6000 + "\n", "site.yaml:2: not valid YAML"),
+        ("title: !!timestamp x\n", "site.yaml:1: not valid YAML"),
+        ("extends: other.yaml\n", "a file cannot extend itself, nor one that extends it"),
+    ],
+    ids=["itself", "aliases of aliases", "key", "digits", "tag", "extends in a circle"],
+)
+def test_yaml_without_an_end_or_a_plain_reading_is_a_mistake_of_the_file(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "other.yaml").write_text("extends: site.yaml\n")
+    (tmp_path / "site.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "site.yaml", Whole)
+    assert message in str(caught.value)

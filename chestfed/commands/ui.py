@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 
 from chestfed.errors import ChestfedError
 from chestfed.experiment_page import page_of
 from chestfed.tracking import experiment_id, local_store
+
+#: How long a server may take to end.
+_SECONDS: Final = 10
 
 
 def run_command(console: Console, out: Path, port: int) -> None:
@@ -26,8 +32,36 @@ def run_command(console: Console, out: Path, port: int) -> None:
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", local_store(out)]
     command += ["--default-artifact-root", artifacts, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--workers", "1"]  # one reader: more processes would only start later and take more memory
-    result = subprocess.run(command, env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}, check=False)
-    if result.returncode not in (0, -2, 130):
-        raise ChestfedError(
-            f"MLflow stopped with status {result.returncode}; is port {port} taken? Choose another with --port"
-        )
+    status = serve(command, {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"})
+    if status not in (0, -signal.SIGINT, -signal.SIGTERM, 130):
+        raise ChestfedError(f"MLflow stopped with status {status}; is port {port} taken? Choose another with --port")
+
+
+def serve(command: list[str], environment: dict[str, str]) -> int:
+    """Run a server until it ends, and return its status. Whatever ends this process but a kill (-9) ends the server.
+
+    A server is several processes: on POSIX they are a group of their own, which is ended as a whole.
+    """
+    before = signal.signal(signal.SIGTERM, _leave)
+    server = subprocess.Popen(command, env=environment, start_new_session=os.name != "nt")
+    try:
+        return server.wait()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        _stop(server, signal.SIGTERM)
+        try:
+            server.wait(_SECONDS)
+        except subprocess.TimeoutExpired:
+            _stop(server, signal.SIGKILL if os.name != "nt" else signal.SIGTERM)
+
+
+def _leave(number: int, _: object) -> None:
+    sys.exit(128 + number)
+
+
+def _stop(server: subprocess.Popen[bytes], number: int) -> None:
+    if os.name == "nt":
+        server.terminate()
+        return
+    with contextlib.suppress(ProcessLookupError):  # all of them have ended
+        os.killpg(server.pid, number)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -32,6 +31,7 @@ from filelock import FileLock, Timeout
 
 from chestfed.errors import ChestfedError, ImageError, Problem, SiteError
 from chestfed.images.decode import decode
+from chestfed.images.folder import make_salt, read_salt, reading
 from chestfed.images.preprocess import Preprocess
 from chestfed.workers import spread
 
@@ -130,7 +130,7 @@ def fill_cache(
     """
     folder = cache_root / f"{table.name}-{preprocess.digest()}"
     _create(folder, table, preprocess)
-    keys = image_keys(table, (folder / "salt").read_bytes())
+    keys = image_keys(table, read_salt(folder))
     known = _lookup(folder, keys)
     todo = [row for row, key in enumerate(keys) if key is not None and key not in known]
     if todo:
@@ -146,11 +146,7 @@ def _create(folder: Path, table: Table, preprocess: Preprocess) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "create.lock"):
-            if not (folder / "salt").exists():
-                temporary = folder / "salt.part"
-                temporary.touch(mode=0o600)
-                temporary.write_bytes(secrets.token_bytes(32))
-                temporary.replace(folder / "salt")
+            make_salt(folder)
             if not (folder / "cache.json").exists():
                 description = {
                     "what": "decoded images; safe to delete, it is made again when needed",
@@ -159,7 +155,7 @@ def _create(folder: Path, table: Table, preprocess: Preprocess) -> None:
                     "preprocess": preprocess.model_dump(),
                 }
                 (folder / "cache.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-            with closing(_connect(folder)) as index, index:
+            with reading(folder), closing(_connect(folder)) as index, index:
                 index.execute(
                     "CREATE TABLE IF NOT EXISTS image "
                     "(key BLOB PRIMARY KEY, record INTEGER, digest BLOB, reason TEXT) WITHOUT ROWID"
@@ -181,11 +177,11 @@ def image_keys(table: Table, salt: bytes) -> list[bytes | None]:
     for image, inverted in zip(table.frame["image"], table.frame["inverted"], strict=True):
         try:
             status = os.stat(f"{root}/{image}")  # noqa: PTH116 (called for every image of a site: Path is slow)
-        except OSError:
+        except (OSError, ValueError):  # a name with a zero byte is of no file
             keys.append(None)
             continue
         text = f"{image}\0{status.st_size}\0{status.st_mtime_ns}\0{bool(inverted)}"
-        keys.append(hashlib.blake2b(text.encode(), key=salt, digest_size=16).digest())
+        keys.append(hashlib.blake2b(text.encode(errors="surrogateescape"), key=salt, digest_size=16).digest())
     return keys
 
 
@@ -193,7 +189,7 @@ def _lookup(folder: Path, keys: Sequence[bytes | None]) -> dict[bytes, tuple[int
     """Index entries of the given keys."""
     found: dict[bytes, tuple[int, bytes, str | None]] = {}
     wanted = [key for key in keys if key is not None]
-    with closing(_connect(folder)) as index:
+    with reading(folder), closing(_connect(folder)) as index:
         for start in range(0, len(wanted), 900):
             part = wanted[start : start + 900]
             marks = ",".join("?" * len(part))
@@ -278,7 +274,7 @@ def _append(
         os.fsync(pixels.fileno())
         with index:
             index.executemany("INSERT OR REPLACE INTO image VALUES (?, ?, ?, ?)", entries)
-    except (OSError, sqlite3.OperationalError) as error:
+    except (OSError, sqlite3.DatabaseError) as error:
         raise ChestfedError(
             f"the image cache cannot be written ({error}): free some space or choose another folder with --cache. "
             "What was decoded is kept."

@@ -20,6 +20,7 @@ from chestfed.errors import ChestfedError, ImageError
 from chestfed.images.burned_in import burned_in, declared
 from chestfed.images.cache import image_keys
 from chestfed.images.decode import decode
+from chestfed.images.folder import reading
 from chestfed.inspection.facts import Job
 from chestfed.inspection.resumed import resumed
 from chestfed.inspection.scan import Scan
@@ -182,19 +183,16 @@ class _LettersStore:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "letters.sqlite"
-        try:
-            with closing(self._connect()) as index, index:
-                index.execute(
-                    "CREATE TABLE IF NOT EXISTS letters "
-                    "(key BLOB, version INTEGER, found TEXT, annotation INTEGER, overlays INTEGER, "
-                    "PRIMARY KEY (key, version)) WITHOUT ROWID"
-                )
-        except sqlite3.Error as error:
-            raise ChestfedError(f"{self._file}: cannot be made ({error}); choose another folder with --cache") from None
+        with reading(folder), closing(self._connect()) as index, index:
+            index.execute(
+                "CREATE TABLE IF NOT EXISTS letters "
+                "(key BLOB, version INTEGER, found TEXT, annotation INTEGER, overlays INTEGER, "
+                "PRIMARY KEY (key, version)) WITHOUT ROWID"
+            )
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, Letters]:
         found: dict[bytes, Letters] = {}
-        with closing(self._connect()) as index:
+        with reading(self._file.parent), closing(self._connect()) as index:
             for start in range(0, len(keys), _AT_ONCE):
                 part = keys[start : start + _AT_ONCE]
                 marks = ",".join("?" * len(part))
@@ -211,7 +209,7 @@ class _LettersStore:
         try:
             with closing(self._connect()) as index, index:
                 index.executemany("INSERT OR REPLACE INTO letters VALUES (?, ?, ?, ?, ?)", entries)
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             raise ChestfedError(
                 f"{self._file} cannot be written ({error}): free some space or choose another folder with --cache. "
                 "What was looked at is kept."

@@ -11,7 +11,6 @@ stored. Deleting the folder costs nothing but time.
 from __future__ import annotations
 
 import json
-import secrets
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -23,6 +22,7 @@ import numpy as np
 from filelock import FileLock
 
 from chestfed.errors import ChestfedError
+from chestfed.images.folder import make_salt, read_salt, reading
 from chestfed.inspection.facts import FACTS_VERSION, Facts
 
 _AT_ONCE = 900  # keys in one question
@@ -43,19 +43,15 @@ class FactsStore:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with FileLock(self.folder / "create.lock"):
-                if not (self.folder / "salt").exists():
-                    temporary = self.folder / "salt.part"
-                    temporary.touch(mode=0o600)
-                    temporary.write_bytes(secrets.token_bytes(32))
-                    temporary.replace(self.folder / "salt")
-                with closing(self._connect()) as index, index:
+                make_salt(self.folder)
+                with reading(self.folder), closing(self._connect()) as index, index:
                     index.execute(
                         "CREATE TABLE IF NOT EXISTS file "
                         "(key BLOB, version INTEGER, plain TEXT, digest BLOB, hash BLOB, histogram BLOB, "
                         "PRIMARY KEY (key, version)) WITHOUT ROWID"
                     )
-            self.salt = (self.folder / "salt").read_bytes()
-        except (OSError, sqlite3.Error) as error:
+            self.salt = read_salt(self.folder)
+        except OSError as error:
             raise ChestfedError(
                 f"{self.folder}: cannot be made ({error}); choose another folder with --cache"
             ) from None
@@ -63,7 +59,7 @@ class FactsStore:
     def find(self, keys: Sequence[bytes]) -> dict[bytes, Facts]:
         """The facts of those keys that are known."""
         found: dict[bytes, Facts] = {}
-        with closing(self._connect()) as index:
+        with reading(self.folder), closing(self._connect()) as index:
             for start in range(0, len(keys), _AT_ONCE):
                 part = keys[start : start + _AT_ONCE]
                 marks = ",".join("?" * len(part))
@@ -84,7 +80,7 @@ class FactsStore:
         try:
             with closing(self._connect()) as index, index:
                 index.executemany("INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?, ?)", entries)
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             raise ChestfedError(
                 f"{self.folder} cannot be written ({error}): free some space or choose another folder with --cache. "
                 "What was read is kept."

@@ -20,6 +20,8 @@ from chestfed.sites.source import Source, csv_cells, row_numbers
 from chestfed.sites.table_files import FileFormat
 from chestfed.sites.xlsx import Workbook, XlsxError
 
+#: More rows than any table of radiographs has: a parquet file of a few bytes may claim any number.
+_MOST_ROWS: Final = 20_000_000
 _DELIMITERS: Final = (",", ";", "\t", "|")
 
 
@@ -164,6 +166,10 @@ def _open_parquet(source: Source, path: Path, table: FileFormat) -> _Sheet | Non
     except (pa.ArrowException, OSError):
         source.problem("unreadable file", source.name(path), "is no parquet file", advice="export the table again")
         return None
+    if file.metadata.num_rows > _MOST_ROWS:
+        text = f"says that it has {file.metadata.num_rows:,} rows, more than {_MOST_ROWS:,}"
+        source.problem("unreadable file", source.name(path), text, advice="check the file: no label file is so")
+        return None
     names = [str(name) for name in file.schema_arrow.names]
 
     def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
@@ -259,7 +265,7 @@ def _open_json(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
         for at, place in enumerate(places):
             column = [_json_cell(row.get(names[place])) for row in objects]
             strange = np.array([cell is _NO_CELL for cell in column], dtype=bool)
-            rows, told = row_numbers(len(objects)), f"'{names[place]}' is an object, not text, a number or a list"
+            rows, told = row_numbers(len(objects)), f"'{names[place]}' is not text, a number or a list"
             source.bad_rows(path, "malformed column", strange, rows, told, "take the column out of table.columns")
             bad = bad or bool(strange.any())
             cells[str(at)] = pa.array([None if cell is _NO_CELL else cell for cell in column], pa.string())
@@ -277,7 +283,14 @@ def _json_objects(text: bytes) -> list[dict[str, Any]] | None:
         except (ValueError, RecursionError):
             return None
     found = [found] if isinstance(found, dict) else found
-    return found if isinstance(found, list) and all(isinstance(row, dict) for row in found) else None
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        return None
+    return found if all(_is_text(name) for row in found for name in row) else None
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be written to a file: JSON can hold halves of characters."""
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 #: Stands for what has no plain text.
@@ -292,4 +305,4 @@ def _json_cell(value: Any) -> Any:
         return str(value).lower()
     if isinstance(value, list):
         return json.dumps(value)
-    return _NO_CELL if isinstance(value, dict) else str(value)
+    return _NO_CELL if isinstance(value, dict) or not _is_text(str(value)) else str(value)

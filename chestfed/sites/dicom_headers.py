@@ -37,7 +37,12 @@ def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
     """
     patterns = source.config.label_files["images"]
     found = {path for pattern in patterns for path in source.root.glob(pattern) if path.is_file()}
-    images = sorted(path.relative_to(source.root).as_posix() for path in found)
+    names = sorted(path.relative_to(source.root).as_posix() for path in found)
+    images = [name for name in names if _is_text(name)]
+    if len(images) < len(names):  # tables, reports and terminals hold text
+        text = f"{len(names) - len(images)} files or their folders have names that are not UTF-8"
+        advice = "rename them, for example with convmv; they are left out of the rows"
+        source.problem("unreadable file name", FILES, text, advice=advice)
     if not images:
         text = f"no images in {source.root}; looked for {', '.join(patterns)}"
         source.problem("missing file", patterns[0], text, advice="name the images in label_files.images")
@@ -58,6 +63,15 @@ def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
     frame["image"], frame["row"] = images, np.arange(1, len(images) + 1)
     bad = {problem.row for problem in source.problems if problem.kind == "unreadable header"}
     return frame[~frame["row"].isin(bad).to_numpy()].reset_index(drop=True)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a path can be written as UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _crashed(_: str) -> list[str | None] | str:

@@ -112,13 +112,16 @@ class Source:
             self.problem("empty file", self.name(path), "has no header line", advice="download the file again")
             return None
         lacking = [column for column in required if column not in names]
+        # The names of the others are shown only if this is a header: it may be the first patient.
+        shown = len(lacking) < len(required)
+        others = f"; found: {', '.join(filter(None, names))}" if shown else f" among {len(names)}"
         for column in lacking:
             close = difflib.get_close_matches(column, names, n=1, cutoff=0.6)
             hint = f" (the nearest is '{close[0]}')" if close else ""
             self.problem(
                 "missing column",
                 self.name(path),
-                f"no column '{column}'{hint}; found: {', '.join(name for name in names if name)}",
+                f"no column '{column}'{hint}{others}",
                 row=1,
                 advice="check that this is the release's own label file, unedited",
             )
@@ -187,8 +190,9 @@ class Source:
         width = _width(text, names)
         try:
             table, ragged = csv_cells(text, width, places)
-        except pa.ArrowInvalid as error:
-            self.problem("malformed CSV", self.name(path), str(error), advice="download the file again")
+        except pa.ArrowInvalid:  # its message may quote a row
+            said = "cannot be read as rows and cells"
+            self.problem("malformed CSV", self.name(path), said, advice="download the file again")
             return None
         for line in ragged:
             self.problem(
@@ -286,15 +290,21 @@ def _decoded(path: Path, encoding: str | None = None) -> bytes:
 def _header(text: bytes) -> list[str]:
     """Names of the columns. A name that contains commas, such as `A[b,c]`, stands for as many cells, quoted or not."""
     line = text[: text.find(b"\n")] if b"\n" in text else text
-    cells = next(csv.reader([line.decode("utf-8").rstrip("\r")]), [])
+    try:
+        cells = next(csv.reader([line.decode("utf-8").rstrip("\r")]), [])
+    except csv.Error:  # a cell of more than 128 KiB
+        return []
     return [piece.strip() for cell in cells for piece in cell.split(",")]
 
 
 def _width(text: bytes, names: list[str]) -> int:
     """Cells per row: as in the header, unless one of the two has unnamed empty cells at its end."""
     lines = csv.reader(io.StringIO(text[:1_000_000].decode("utf-8", errors="ignore")))
-    next(lines, None)
-    first = next((cells for cells in lines if cells), names)
+    try:
+        next(lines, None)
+        first = next((cells for cells in lines if cells), names)
+    except csv.Error:  # a cell of more than 128 KiB
+        return len(names)
     named = len(names) - next((place for place, name in enumerate(reversed(names)) if name), 0)
     filled = len(first) - next((place for place, cell in enumerate(reversed(first)) if cell), 0)
     return len(first) if named <= len(first) and filled <= len(names) else len(names)

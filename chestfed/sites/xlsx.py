@@ -15,6 +15,8 @@ from typing import IO, Any, Final
 from xml.parsers import expat
 
 _CHUNK: Final = 1 << 20
+#: What Excel itself allows, and the bytes that a part may come to: a small file may claim any number of each.
+_MOST_ROWS, _MOST_COLUMNS, _LARGEST_PART = 1 << 20, 1 << 14, 1 << 31
 
 
 class XlsxError(Exception):
@@ -102,7 +104,11 @@ class Workbook:
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    total = 0
     while piece := file.read(_CHUNK):
+        total += len(piece)
+        if total > _LARGEST_PART:
+            raise XlsxError(f"comes to more than {_LARGEST_PART:,} bytes")
         yield piece
     yield b""
 
@@ -192,6 +198,8 @@ class _Cells(_Handler):
         if name == "c":
             at = given.get("r")
             self._column = self._column + 1 if at is None else self._place(at.rstrip("0123456789"))
+            if not 0 <= self._column < _MOST_COLUMNS:
+                raise ValueError
             self._kind, self._formula = given.get("t", "n"), False
             self._parts.clear()
         elif name in ("v", "t"):
@@ -202,6 +210,8 @@ class _Cells(_Handler):
             self._aside = True
         elif name == "row":
             self._number = int(given.get("r", self._number + 1))
+            if not 0 < self._number <= _MOST_ROWS:
+                raise ValueError
             self._row, self._column = {}, -1
 
     def end(self, name: str) -> None:

@@ -1,9 +1,10 @@
 """`torch.export` programs, checked before they are loaded.
 
 `torch.export.load` trusts its file: it falls back to unpickling anything, evaluates shape expressions and guards as
-Python, and looks operators up by any dotted name. Here a program may hold plain tensors and calls of ATen operators,
-nothing else; guards and metadata, which a result does not depend on, are dropped. What is loaded is a copy of the
-archive with the checked parts only.
+Python, looks operators up by any dotted name, and writes the names of values, arguments and weights into the source of
+a function that it compiles. Here a program may hold plain tensors, plain names and calls of ATen operators, nothing
+else; guards and metadata, which a result does not depend on, are dropped. What is loaded is a copy of the archive with
+the checked parts only.
 """
 
 from __future__ import annotations
@@ -47,6 +48,14 @@ _SYNTAX = (
     ast.Expression, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp,
     ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
 )  # fmt: skip
+
+#: A name of the program: nothing that could be more than a name where it is written into source.
+_NAME = re.compile(r"[A-Za-z0-9_.]*(?:@[0-9]+)?|-Infinity")
+#: A name of a weight, which is written between quotes there: as above, and what a key of `ModuleDict` may hold.
+_WEIGHT_NAME = re.compile(r"[A-Za-z0-9_.@/ -]*")
+_WEIGHT_KEYS = {"parameter_name", "buffer_name", "tensor_constant_name", "fqn"}
+#: Texts with a check of their own, or that no source is made of.
+_TEXTS = {"target", "as_operator", "expr_str", "in_spec", "out_spec", "as_string", "as_strings", "torch_version"}
 
 _TREE_TYPES = {None, "builtins.tuple", "builtins.list", "builtins.dict"}
 
@@ -116,7 +125,8 @@ def _check_sample(content: bytes) -> None:
 def _payloads(config: dict[str, Any], pattern: re.Pattern[str]) -> set[str]:
     """Names of a configuration's raw tensors."""
     names = set()
-    for entry in config["config"].values():
+    for name, entry in config["config"].items():
+        _check_name(name, _WEIGHT_NAME)
         if entry["use_pickle"] or not pattern.fullmatch(entry["path_name"]):
             raise _Refused("a tensor of it is stored as a pickle that could run code")
         names.add(entry["path_name"])
@@ -130,26 +140,42 @@ def _checked_model(model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(value: Any) -> None:
-    """Check every operator, expression and tree in nested data; metadata of nodes is dropped."""
+    """Check every name, operator, expression and tree in nested data; metadata is dropped."""
+    if isinstance(value, str):
+        _check_name(value, _NAME)
     if isinstance(value, list):
         for part in value:
             _check(part)
     if not isinstance(value, dict):
         return
-    if "target" in value and "inputs" in value:
+    if "metadata" in value and ("target" in value or "graph" in value):
         value["metadata"] = {}
+    if "target" in value and "inputs" in value:
         _check_operator(value["target"])
     if "expr_str" in value:
         _check_expression(value["expr_str"])
     for spec in ("in_spec", "out_spec"):
         if spec in value:
-            _check_tree(value[spec])
+            _check_tree(value[spec], names=spec == "in_spec")
     if "as_operator" in value:
         _check_operator(value["as_operator"])
     if value.get("as_custom_obj") is not None:
         raise _Refused("it holds an object that is no tensor")
-    for part in value.values():
-        _check(part)
+    for key, part in value.items():
+        _check_name(key, _NAME)
+        if isinstance(part, str) and key in _WEIGHT_KEYS:
+            _check_name(part, _WEIGHT_NAME)
+        elif key not in _TEXTS or not _is_text(part):
+            _check(part)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(part, str) for part in value))
+
+
+def _check_name(name: str, pattern: re.Pattern[str]) -> None:
+    if not pattern.fullmatch(name):
+        raise _Refused(f"a name in it is {name[:80]!r}")
 
 
 def _check_operator(target: Any) -> None:
@@ -174,8 +200,11 @@ def _check_expression(text: Any) -> None:
             raise _Refused(f"a shape in it is the expression {str(text)[:80]!r}")
 
 
-def _check_tree(text: Any) -> None:
-    """A pytree of tuples, lists and dicts with plain keys: others name classes to import."""
+def _check_tree(text: Any, *, names: bool) -> None:
+    """A pytree of tuples, lists and dicts with plain keys: others name classes to import.
+
+    With `names` the keys are those of arguments.
+    """
     version, root = json.loads(text)
     waiting = [root]
     while waiting:
@@ -186,6 +215,8 @@ def _check_tree(text: Any) -> None:
         )
         if version != 1 or node["type"] not in _TREE_TYPES or not keys_are_plain:
             raise _Refused(f"its inputs or outputs are of the type {str(node['type'])[:80]!r}")
+        for key in context or () if names else ():
+            _check_name(str(key), _NAME)
         waiting += node["children_spec"]
 
 

@@ -1,7 +1,7 @@
 """Anything that scores images, opened by its name: a study's model, weights, or a program from elsewhere.
 
 What a file is, is read from its content. Weights are read as tensors only; a program is TorchScript, torch.export or
-ONNX. A pickle that could run Python code is refused.
+ONNX. A pickle that could run Python code is refused, and so is a program that could write files.
 
 The input is the same for all: float32 `[n, 3, size, size]`, normalised as docs/images.md says. The order of the outputs
 is that which chestfed wrote into the model, that which a program carries (`diseases.json` among the extra files of
@@ -36,6 +36,7 @@ from chestfed.models import ModelConfig, build_model, load_trained, read_weights
 from chestfed.study.exported import load_exported
 from chestfed.study.machine import Machine
 from chestfed.study.significance import folder_of_k
+from chestfed.study.torchscript import refuse_outside_calls
 from chestfed.tracked_models import fetch_model
 from chestfed.tracking import MODEL_FILE
 
@@ -207,15 +208,21 @@ def _chestfed_model(path: Path, name: str, digest: str, declared: Declared, mach
     tensors, values = load_checkpoint(path)
     if "model" not in values or "diseases" not in values:
         raise ConfigError(f"{path}: a state of training, not a model; the model of a run is {MODEL_FILE}")
-    outputs = _outputs(path, declared, None, values["diseases"])
-    if "preprocess" in values:
-        preprocess = Preprocess(**values["preprocess"])
-    else:
-        size = re.search(r"\[n, 3, (\d+), \d+\]", str(values.get("input", "")))
-        preprocess = Preprocess(size=int(size.group(1)) if size else 320)
+    names = values["diseases"]
+    try:
+        if not names or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise TypeError
+        if "preprocess" in values:
+            preprocess = Preprocess(**values["preprocess"])
+        else:
+            size = re.search(r"\[n, 3, (\d+), \d+\]", str(values.get("input", "")))
+            preprocess = Preprocess(size=int(size.group(1)) if size else 320)
+        config = ModelConfig(**values["model"])
+    except (TypeError, ValueError):
+        raise ConfigError(f"{path}: its description is damaged, or of another version of chestfed") from None
+    outputs = _outputs(path, declared, None, names)
     if declared.size not in (None, preprocess.size):
         raise ConfigError(f"{path}: was trained on images of {preprocess.size} pixels; leave --input-size out")
-    config = ModelConfig(**values["model"])
     synthetic = values.get("synthetic")
     return Scorer(
         name,
@@ -263,6 +270,7 @@ def _torchscript(
     path: Path, name: str, digest: str, declared: Declared, description: ModelDescription, machine: Machine
 ) -> Scorer:
     extra = {_DISEASES_FILE: ""}
+    refuse_outside_calls(path)
     try:
         program = torch.jit.load(str(path), map_location=machine.device, _extra_files=extra)
     except Exception as error:

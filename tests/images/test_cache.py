@@ -189,3 +189,29 @@ def test_two_processes_at_once_fill_one_cache(tmp_path: Path) -> None:
     assert sorted(images.records) == list(range(40))
     for row in range(40):
         np.testing.assert_array_equal(images.read(row), expected(table, row))
+
+
+@pytest.mark.parametrize("salt", [b"", bytes(100)])
+def test_a_salt_that_is_not_whole_is_refused_and_not_worked_with(tmp_path: Path, salt: bytes) -> None:
+    table = make_site(tmp_path)
+    images = fill_cache(table, tmp_path / "cache", SMALL)
+    (images.folder / "salt").write_bytes(salt)
+    with pytest.raises(ChestfedError, match="Delete the folder"):
+        fill_cache(table, tmp_path / "cache", SMALL)
+
+
+def test_a_damaged_index_says_what_to_delete(tmp_path: Path) -> None:
+    table = make_site(tmp_path)
+    images = fill_cache(table, tmp_path / "cache", SMALL)
+    content = (images.folder / "index.sqlite").read_bytes()
+    (images.folder / "index.sqlite").write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    with pytest.raises(ChestfedError, match="delete this folder"):
+        fill_cache(table, tmp_path / "cache", SMALL)
+
+
+def test_a_name_that_no_file_can_have_is_a_missing_image(tmp_path: Path) -> None:
+    table = make_site(tmp_path)
+    table.frame["image"] = table.frame["image"].astype(object)
+    table.frame.loc[0, "image"] = "a\0b.png"
+    images = fill_cache(table, tmp_path / "cache", SMALL, skip_unreadable=True)
+    assert [problem.kind for problem in images.quarantined] == ["missing image"]

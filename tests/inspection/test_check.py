@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from pydicom.uid import ExplicitVRLittleEndian
 
 from chestfed.diseases import DISEASES
-from chestfed.errors import Problem
+from chestfed.errors import ChestfedError, Problem
 from chestfed.inspection import CheckReport, check_site
 from chestfed.inspection.problems import WARNINGS
 from chestfed.inspection.text import as_json, as_markdown, render
@@ -306,3 +308,14 @@ def test_every_kind_of_warning_is_told_apart_from_the_errors() -> None:
 
 
 assert len(DISEASES) == 5
+
+
+@pytest.mark.parametrize("harm", ["plain = 'no JSON'", "histogram = x'00'"])
+def test_kept_facts_that_are_damaged_say_what_to_delete(tmp_path: Path, harm: str) -> None:
+    Hospital(tmp_path).save()
+    check(tmp_path)
+    (file,) = (tmp_path / "cache").rglob("scan.sqlite")
+    with closing(sqlite3.connect(file)) as index, index:
+        index.execute(f"UPDATE file SET {harm}")
+    with pytest.raises(ChestfedError, match="delete this folder"):
+        check(tmp_path)

@@ -182,3 +182,9 @@ def test_a_name_that_is_no_observation_is_refused(tmp_path: Path) -> None:
     (problem,) = problems_of(tmp_path, "chexpert", {"train.csv": HEADER + row(P1)}, override)
     assert problem.kind == "unknown label name"
     assert "did you mean 'Edema'?" in problem.message
+
+
+def test_a_file_without_its_header_shows_no_patient(tmp_path: Path) -> None:
+    (problem, *others) = problems_of(tmp_path, "chexpert", {"train.csv": row(P1) + row(P2)})
+    assert problem.kind == "missing column"
+    assert not [one for one in (problem, *others) if "patient0" in str(one)]

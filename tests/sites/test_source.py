@@ -95,3 +95,9 @@ def test_a_label_file_given_by_name_that_is_not_there_is_a_problem(tmp_path: Pat
     source = source_of(tmp_path, None)
     assert source.read(tmp_path / "mine.csv", ["name"]) is None
     assert "no such file" in source.problems[0].message
+
+
+def test_a_header_with_an_endless_cell_is_a_problem(tmp_path: Path) -> None:
+    source = source_of(tmp_path, b'"' + b"a" * 200_000 + b'",value\nx,1\n')
+    assert source.read(source.root / "train.csv", ["value"]) is None
+    assert [problem.kind for problem in source.problems] == ["empty file"]

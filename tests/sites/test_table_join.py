@@ -289,6 +289,8 @@ def test_a_list_of_json_objects_is_a_table(tmp_path: Path, file: str) -> None:
         ("[" * 100_000, "malformed JSON"),
         ('[{"file_name": "1.png", "syms": {"a": 1}}]', "malformed column"),
         ('[{"file_name": "1.png"}]', "missing column"),
+        ('[{"file_name": "1.png", "syms": "\\ud800"}]', "malformed column"),
+        ('[{"file_name": "1.png", "\\ud800": 1}]', "malformed JSON"),
     ],
 )
 def test_what_is_no_list_of_json_objects_is_refused(tmp_path: Path, text: str, kind: str) -> None:

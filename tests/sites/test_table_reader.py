@@ -5,7 +5,9 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+import os
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +223,15 @@ def test_headers_that_cannot_be_read_are_numbered_and_not_named(tmp_path: Path) 
 def test_a_folder_without_dicom_files_is_one_problem(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, DICOM, None, label_files=IMAGES)
     assert (problem.kind, problem.file) == ("missing file", "**/*.dcm")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_a_file_name_that_is_not_utf_8_is_one_problem_without_the_name(tmp_path: Path) -> None:
+    save_dicom(tmp_path / "site/1.dcm", ImageComments="Edema")
+    save_dicom(tmp_path / os.fsdecode(b"site/Doe\xff.dcm"), ImageComments="Edema")
+    (problem,) = problems(tmp_path, DICOM, None, label_files=IMAGES)
+    assert problem.kind == "unreadable file name"
+    assert "Doe" not in str(problem)
 
 
 # What the vocabulary offers besides.
@@ -710,3 +721,9 @@ def test_labels_are_float32_and_the_frame_is_that_of_every_reader(tmp_path: Path
     assert table.frame["age"].dtype == np.float32
     assert table.frame["view"].cat.categories.tolist() == list(VIEWS)
     assert table.frame["split"].cat.categories.tolist() == list(SPLITS)
+
+
+def test_a_parquet_file_that_claims_endless_rows_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chestfed.sites.cells._MOST_ROWS", 2)
+    (problem,) = problems(tmp_path, ONEHOT, [person(number) for number in range(3)], "labels.parquet")
+    assert (problem.kind, problem.file) == ("unreadable file", "labels.parquet")

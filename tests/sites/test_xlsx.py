@@ -98,3 +98,25 @@ def test_what_openpyxl_writes_is_read(tmp_path: Path, rows: list[list[str | int 
 
 def _shown(cell: str | int) -> str:
     return f"t{cell}" if isinstance(cell, str) else str(cell)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        '<row r="1"><c r="ZZZZZZ1"><v>1</v></c></row>',
+        f'<row r="{10**30}"><c><v>1</v></c></row>',
+        '<row r="1"><c r="a1"><v>1</v></c></row><row r="-5"/>',
+    ],
+    ids=["column", "row", "negative row"],
+)
+def test_a_place_that_excel_does_not_have_is_damage_and_takes_no_memory(tmp_path: Path, cell: str) -> None:
+    parts = {**PARTS, "odd/one.xml": f'<worksheet xmlns="{MAIN}"><sheetData>{cell}</sheetData></worksheet>'}
+    with Workbook(save(tmp_path / "a.xlsx", parts)) as book, pytest.raises(XlsxError, match="damaged"):
+        list(book.rows("One"))
+
+
+def test_a_part_that_inflates_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chestfed.sites.xlsx._LARGEST_PART", 1 << 22)
+    parts = {**PARTS, "odd/texts.xml": f'<sst xmlns="{MAIN}"><si><t>{"a" * (1 << 23)}</t></si></sst>'}
+    with Workbook(save(tmp_path / "a.xlsx", parts)) as book, pytest.raises(XlsxError, match="comes to more than"):
+        list(book.rows("One"))

@@ -187,7 +187,12 @@ def test_a_program_of_torch_export_that_would_run_code_is_refused(tmp_path: Path
         model.replace("torch.ops.aten.flatten.using_ints", "torch.ops.aten.from_file.default"),
         re.sub(r"Symbol\('s\d+', positive=True, integer=True\)", call, model),
         model.replace("builtins.tuple", "collections.OrderedDict"),
+        # names that are written into the source of a function
+        re.sub(r'"forward_arg_names": \["\w+"\]', json.dumps({"forward_arg_names": [f"x={call}"]})[1:-1], model),
+        model.replace('"input"', json.dumps(f"x={call}")),
+        model.replace('"2.weight"', json.dumps(f'2.w"+str({call})+"')),
     ]
+    assert all(one != model for one in models)
     everything = [*attacks.items(), *(("models/model.json", one.encode()) for one in models)]
     for number, (name, content) in enumerate(everything):
         bad = rewritten(good, tmp_path / f"bad{number}.pt2", {name: content})
@@ -202,6 +207,62 @@ def test_a_program_of_torch_export_that_would_run_code_is_refused(tmp_path: Path
     scorer = open_scorer(str(guarded), ORDER, MACHINE)
     assert scorer.call(torch.zeros(2, 3, SIZE, SIZE)).shape == (2, 5)
     assert not harm.exists()
+
+
+class Writes(nn.Module):
+    """Writes a file when it is called."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = str(path)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        torch.save(images, self.path)
+        return images.mean((2, 3))
+
+
+class WritesWhenLoaded(nn.Module):
+    """Writes a file when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = str(path)
+        self.training = False
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return images.mean((2, 3))
+
+    @torch.jit.export
+    def __getstate__(self) -> tuple[str, bool]:
+        return (self.path, self.training)
+
+    @torch.jit.export
+    def __setstate__(self, state: tuple[str, bool]) -> None:
+        self.path = state[0]
+        self.training = state[1]
+        torch.ops.aten.save(torch.zeros(1), state[0])
+
+
+@pytest.mark.parametrize("kind", [Writes, WritesWhenLoaded])
+def test_a_torchscript_program_that_could_write_files_is_refused_before_it_is_loaded(
+    kind: type[nn.Module], tmp_path: Path
+) -> None:
+    torch.jit.script(kind(tmp_path / "harm")).save(tmp_path / "bad.pt")
+    with zipfile.ZipFile(tmp_path / "bad.pt") as archive:
+        ((name, source),) = [
+            (name, archive.read(name))
+            for name in archive.namelist()
+            if name.endswith(".py") and b"torch.save(" in archive.read(name)
+        ]
+    hidden = rewritten(
+        tmp_path / "bad.pt",
+        tmp_path / "hidden.pt",
+        {name.partition("/")[2]: source.replace(b"torch.save(", b'getattr(torch, "sa" "ve")(')},
+    )
+    for bad in (tmp_path / "bad.pt", hidden):
+        with pytest.raises(ConfigError, match="refused"):
+            open_scorer(str(bad), ORDER, MACHINE)
+    assert not (tmp_path / "harm").exists()
 
 
 def test_the_order_of_labels_is_declared_or_carried_and_may_not_contradict(
@@ -350,3 +411,22 @@ def test_a_model_is_found_by_its_mlflow_run(tmp_path: Path) -> None:
         open_scorer(f"runs:/{parent}", Declared(k=2, tracking_uri=uri), MACHINE)
     with pytest.raises(ChestfedError, match="MLflow cannot give"):
         open_scorer("runs:/nothing", Declared(tracking_uri=uri), MACHINE)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        {"model": {"name": "no such"}},
+        {"model": 3},
+        {"diseases": "edema"},
+        {"diseases": []},
+        {"preprocess": {"size": 10**9}},
+        {"preprocess": {"colour": "red"}},
+    ],
+    ids=str,
+)
+def test_a_model_whose_description_was_altered_is_refused(tmp_path: Path, harm: dict[str, object]) -> None:
+    values = {"model": {"name": "densenet121"}, "diseases": list(DISEASES), **harm}
+    save_checkpoint(tmp_path / "model.safetensors", {"weight": torch.zeros(1)}, values)
+    with pytest.raises(ConfigError, match="its description is damaged"):
+        open_scorer(str(tmp_path / "model.safetensors"), Declared(), MACHINE)

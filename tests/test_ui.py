@@ -1,0 +1,49 @@
+"""The page is served as long as the command runs, and no longer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SERVER = """
+import subprocess, sys, time
+from pathlib import Path
+worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+Path(sys.argv[1]).write_text(str(worker.pid))
+time.sleep(60)
+"""
+COMMAND = "import os, sys; from chestfed.commands.ui import serve; serve(sys.argv[1:], dict(os.environ))"
+
+
+def is_there(process: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks Linux for its processes")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_command_leaves_no_process_of_the_server(tmp_path: Path, number: signal.Signals) -> None:
+    told = tmp_path / "worker"
+    command = subprocess.Popen([sys.executable, "-c", COMMAND, sys.executable, "-c", SERVER, str(told)])
+    try:
+        until = time.monotonic() + 60
+        while not (told.exists() and told.read_text()) and time.monotonic() < until:
+            time.sleep(0.05)
+        worker = int(told.read_text())
+        assert is_there(worker)
+        os.kill(command.pid, number)
+        assert command.wait(30) != 0
+        until = time.monotonic() + 10
+        while is_there(worker) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not is_there(worker)
+    finally:
+        command.kill()
