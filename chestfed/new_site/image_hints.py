@@ -39,9 +39,9 @@ def refuse_ambiguous(match: ImageMatch) -> None:
     if match.ambiguous:
         raise ConfigError(
             f"image column '{match.column}': {match.ambiguous:,} of {match.cells:,} cells could mean files of the "
-            "same name in several folders, such as originals and thumbnails, or a numbering that starts anew in each folder. "
-            "Give --images the one folder that is meant; or add to the table a column with the path below it, or "
-            "columns that say the folders letter by letter (with leading zeros)"
+            "same name in several folders, such as originals and thumbnails, or a numbering that starts anew in each "
+            "folder. Give --images the one folder that is meant; or add to the table a column with the path below it, "
+            "or columns that say the folders letter by letter (with leading zeros)"
         )
 
 

@@ -36,8 +36,8 @@ def find_labels(
         labels = by_columns(frame, image, onehot, layout, choices, chooser, found)
         if layout == "onehot" and several:
             labels.notes.append(
-                f"{rows_per_image.gt(1).sum():,} images stand in more than one row: remove the rows that are double, or, "
-                "if several readers labelled them, say --layout readers"
+                f"{rows_per_image.gt(1).sum():,} images stand in more than one row: remove the rows that are double, "
+                "or, if several readers labelled them, say --layout readers"
             )
         if layout == "onehot" and findings is not None and choices.layout is None:
             labels.notes.append(f"'{findings.column}' holds findings too: not used (--layout, --findings-column)")

@@ -29,6 +29,7 @@ from chestfed.study.data import (
     check_clients,
     clients_of,
     digest_of,
+    left_out_views,
     open_entry,
     test_of,
     training_and_test,
@@ -93,11 +94,11 @@ def open_rows(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> list[
     """
     assert pipeline.held_out is not None
     found = []
+    split = None if pipeline.held_out.images == "all" else pipeline.held_out.images
     for entry in pipeline.sites:
         table = open_entry(entry, pipeline_file, data_root)
         training, seen = training_and_test(table, entry, pipeline)
         clients = clients_of(table.name, training, entry, pipeline)
-        split = None if pipeline.held_out.images == "all" else pipeline.held_out.images
         unseen = table.select(split=split, views=views_of(pipeline.evaluation.protocol))
         unseen = unseen.with_frame(unseen.frame.assign(repeats=np.ones(len(unseen.frame), np.int64)))
         about = tuple((name, part.about(pipeline.diseases)) for name, part in clients)
@@ -108,7 +109,7 @@ def open_rows(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> list[
         if site.whole.name in wanted and len(site.unseen.frame) == 0:
             raise ConfigError(
                 f"site '{site.whole.name}' has no image for held_out.images: {pipeline.held_out.images} with protocol "
-                f"{pipeline.evaluation.protocol}"
+                f"{pipeline.evaluation.protocol}" + left_out_views(site.whole, split, pipeline.evaluation.protocol)
             )
     return found
 

@@ -346,3 +346,15 @@ def test_a_model_is_found_by_its_mlflow_run(tmp_path: Path) -> None:
         open_scorer(f"runs:/{parent}", Declared(k=2, tracking_uri=uri), MACHINE)
     with pytest.raises(ChestfedError, match="MLflow cannot give"):
         open_scorer("runs:/nothing", Declared(tracking_uri=uri), MACHINE)
+
+
+def test_a_split_whose_views_a_protocol_leaves_out_says_which_protocol_takes_them(
+    home: Path, site: SiteTable, tmp_path: Path
+) -> None:
+    write_chestfed_model(tmp_path / "m.safetensors")
+    unknown = site.with_frame(site.frame.assign(view="unknown"))
+    scorer = open_scorer(str(tmp_path / "m.safetensors"), Declared(), MACHINE)
+    with pytest.raises(
+        ConfigError, match=r"for their views \(unknown \d+\): if they are frontal, take protocol all-image"
+    ):
+        score(scorer, unknown, home)
