@@ -97,9 +97,9 @@ def check_site(
         compared[name] = len(other.survey.table.frame)
         if other.survey.problems:
             first = other.survey.problems[0].kind
-            count = len(other.survey.problems)
+            number = len(other.survey.problems)
             text = (
-                f"{name} has problems of its own ({count:,}, the first: {first}); what can be read of it is compared: "
+                f"{name} has problems of its own ({number:,}, the first: {first}); what can be read of it is compared: "
             )
             text += f"{compared[name]:,} images"
             problems.append(Problem(OTHER_SITE, name, text, None, f"check {name} by itself"))

@@ -22,6 +22,13 @@ def nothing_names_images(frame: pd.DataFrame, pictures: Pictures) -> ConfigError
             f"{text}Those of {', '.join(cut)} would if leading zeros did not count: a spreadsheet program may have "
             "made numbers of them (007 became 7). Export the table again with that column as text"
         )
+    names = {file.rpartition("/")[2].casefold() for file in pictures.files}
+    alike = [str(name) for name in frame if frame[name].dropna().str.casefold().isin(names).any()]
+    if alike:
+        return ConfigError(
+            f"{text}Those of {', '.join(alike)} would if capitals did not count (.png and .PNG): write them in the table "
+            "as the files are called"
+        )
     return ConfigError(
         f"{text}Compare the names in the folder with those in the table; the columns are "
         f"{', '.join(map(str, frame))}. Is --images the folder that belongs to it?"

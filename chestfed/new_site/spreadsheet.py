@@ -83,7 +83,8 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
     if len(kept) < 2:
         found = f"the only column is '{kept[0]}'" if kept else "no column has a name"
         raise ConfigError(
-            f"{path.name}: {found}; the first row must be the header. Say what separates with --delimiter"
+            f"{path.name}: {found}; the first row must be the header. "
+            + ("Name another sheet with --sheet" if "delimiter" not in keys else "Say what separates with --delimiter")
         )
     frame = read_cells(source, path, table, kept)
     formulas = {problem.kind for problem in source.problems} == {"formula cell"}

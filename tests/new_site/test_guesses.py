@@ -550,3 +550,16 @@ def test_a_denied_disease_of_a_long_name_is_negative(tmp_path: Path) -> None:
 def test_sexes_by_initials_of_other_languages_are_not_mistaken(tmp_path: Path, letters: str, expected: str) -> None:
     bring(tmp_path, rows(Sexo=list(letters)))
     assert column(opened(tmp_path, draft(tmp_path)), "sex")[:2] == list(expected)
+
+
+def test_a_column_that_never_says_no_where_empty_cells_are_missing_is_told(tmp_path: Path) -> None:
+    table = [{**row, "Enlarged heart": "x" if n % 3 else ""} for n, row in enumerate(rows())]
+    bring(tmp_path, table)
+    assert any("Enlarged heart (cardiomegaly) never says no" in note for note in draft(tmp_path).notes)
+    assert not any("never says no" in note for note in draft(tmp_path, blank="negative").notes)
+
+
+def test_names_of_files_with_other_capitals_are_told(tmp_path: Path) -> None:
+    bring(tmp_path, [{**row, "File": f"{row['File']}.png"} for row in rows()], [f"{r['File']}.PNG" for r in rows()])
+    with pytest.raises(ConfigError, match=r"Those of File would if capitals did not count"):
+        draft(tmp_path)
