@@ -26,8 +26,8 @@ def nothing_names_images(frame: pd.DataFrame, pictures: Pictures) -> ConfigError
     alike = [str(name) for name in frame if frame[name].dropna().str.casefold().isin(names).any()]
     if alike:
         return ConfigError(
-            f"{text}Those of {', '.join(alike)} would if capitals did not count (.png and .PNG): write them in the table "
-            "as the files are called"
+            f"{text}Those of {', '.join(alike)} would if capitals did not count (.png and .PNG): write them in the "
+            "table as the files are called"
         )
     return ConfigError(
         f"{text}Compare the names in the folder with those in the table; the columns are "

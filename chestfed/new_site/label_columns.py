@@ -86,8 +86,8 @@ def by_columns(
     )
     _policies(labels, choices, negatives=total.number("negative"), uncertain=total.number("uncertain"), kind="cell")
     for disease, names in labels.names.items():
-        values = [values_of(frame[name], choices) for name in names]
-        if labels.blank == "missing" and not any(one.number("negative") for one in values):
+        negatives = sum(values_of(frame[name], choices).number("negative") for name in names)
+        if labels.blank == "missing" and not negatives:
             labels.notes.append(
                 f"{', '.join(names)} ({disease}) never says no, and empty cells count as missing: nothing is left to "
                 f"tell it from. Say --blank negative, or --label {disease}={NONE}"
