@@ -563,3 +563,8 @@ def test_names_of_files_with_other_capitals_are_told(tmp_path: Path) -> None:
     bring(tmp_path, [{**row, "File": f"{row['File']}.png"} for row in rows()], [f"{r['File']}.PNG" for r in rows()])
     with pytest.raises(ConfigError, match=r"Those of File would if capitals did not count"):
         draft(tmp_path)
+
+
+def test_ages_with_a_decimal_comma_are_ages(tmp_path: Path) -> None:
+    bring(tmp_path, rows(Age=["63,4", "70,25"]), delimiter=";")
+    assert column(opened(tmp_path, draft(tmp_path)), "age")[:2] == [63.0, 70.0]
