@@ -35,6 +35,8 @@ from chestfed.randomness import numpy_stream
 _DRAWN = 4_000_000
 #: Weights of images worked on at a time; they fit the processor's cache. Changes no result.
 _HELD = 2**18
+#: A standard deviation of AUCs below this is rounding.
+_NO_SPREAD = 1e-12
 
 
 def resampled_aucs(
@@ -148,13 +150,17 @@ def auc_interval(auc: float, values: np.ndarray, units: float | None = None, lev
 
     Returns
     -------
-    None if fewer than two values are defined, or m is 1. If the AUC is 0 or 1, where the logit ends, or no resample
-    differs, the percentile interval: one point, which says that these data show no uncertainty, not that there is none.
+    None if fewer than two values are defined, or m is 1, or only resamples without a class could have differed. If the
+    AUC is 0 or 1, where the logit ends, or no resample differs, the percentile interval: one point, which says that
+    these data show no uncertainty, not that there is none.
     """
+    complete = not np.isnan(values).any()
     values = values[~np.isnan(values)]
     if len(values) < 2 or (units is not None and units < 2):
         return None
     spread = float(values.std(ddof=1))
+    if not complete and 0 < auc < 1 and spread < _NO_SPREAD:  # the few patients of a class are in all that is left
+        return None
     if not 0 < auc < 1 or spread == 0:
         return interval(values, level)
     if units is None:

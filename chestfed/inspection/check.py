@@ -96,7 +96,12 @@ def check_site(
         others[name] = other
         compared[name] = len(other.survey.table.frame)
         if other.survey.problems:
-            text = f"{name} has {len(other.survey.problems)} problems of its own; what can be read of it is compared"
+            first = other.survey.problems[0].kind
+            number = len(other.survey.problems)
+            text = (
+                f"{name} has problems of its own ({number:,}, the first: {first}); what can be read of it is compared: "
+            )
+            text += f"{compared[name]:,} images"
             problems.append(Problem(OTHER_SITE, name, text, None, f"check {name} by itself"))
         problems += shared_patients(site, other)
         if site.scan is not None and other.scan is not None:

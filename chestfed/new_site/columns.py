@@ -14,6 +14,7 @@ import pandas as pd
 from chestfed.errors import ConfigError
 from chestfed.new_site import words
 from chestfed.new_site.choosing import NONE, Choices, Chooser, named_column
+from chestfed.new_site.image_hints import nothing_names_images, refuse_ambiguous
 from chestfed.new_site.pictures import ImageMatch, Pictures, match_column
 from chestfed.sites.findings import ages
 
@@ -72,31 +73,25 @@ def find_image(frame: pd.DataFrame, pictures: Pictures, choices: Choices, choose
         match = match_column(frame, column, pictures, hints)
         if match is None or not match.named:
             raise ConfigError(f"{flag} {column}: none of its cells names one of the {len(pictures.files):,} images")
+        refuse_ambiguous(match)
         found.take("image", column, f"as said: {count(match.named, match.cells)} name a file ({match.how})")
         return match
     tried = [match_column(frame, name, pictures, hints) for name in names]
     matches = sorted((m for m in tried if m is not None and m.named), key=lambda m: (-m.files, -m.share))
     strong = [match for match in matches if match.share >= _ENOUGH]
+    strong = [match for match in strong if not match.ambiguous] or strong
     listed = [f"{m.column} ({count(m.named, m.cells)} name a file)" for m in matches[:8]]
+    if not matches:
+        raise nothing_names_images(frame, pictures)
     best = _best_image(strong, pictures)
     if best is None:
-        why = (
-            f"no column has cells that name the {len(pictures.files):,} images in the folder"
-            if not matches
-            else "several columns name images, and not the same ones"
-            if strong
-            else "too few cells name a file"
-        )
-        if not matches:
-            raise ConfigError(
-                f"image column: {why}. Compare the names in the folder with those in the table; the columns are "
-                f"{', '.join(names)}. Is --images the folder that belongs to it?"
-            )
+        why = "several columns name images, and not the same ones" if strong else "too few cells name a file"
         column = chooser.choose("image column", flag, None, [m.column for m in matches], f"{why}: {'; '.join(listed)}")
     else:
         why = f"{count(best.named, best.cells)} name a file"
         column = chooser.choose("image column", flag, best.column, [m.column for m in matches], why)
     match = next(m for m in matches if m.column == column)
+    refuse_ambiguous(match)
     others = [m.column for m in strong if m.column != column and m.files >= _RIVAL * match.files]
     beside = f"; so do those of {', '.join(others)}" if others else ""
     found.take("image", column, f"{count(match.named, match.cells)} name a file ({match.how}){beside}")
@@ -202,7 +197,7 @@ def find_worded(frame: pd.DataFrame, what: str, known: Mapping[str, str], choice
     column = None if said is None else named_column(said, list(map(str, frame)), f"--{what}-column")
     if column is None:
         likely = [name for name in called(what, list(map(str, frame))) if name not in taken]
-        shares = {name: _share_known(frame[name], known) for name in likely}
+        shares = {name: _share_known(frame[name], _with_initials(known, what, frame[name])) for name in likely}
         good = [name for name, share in shares.items() if share >= _ENOUGH]
         for name in (name for name in likely if name not in good and frame[name].notna().any()):
             found.unsure.append(
@@ -216,6 +211,7 @@ def find_worded(frame: pd.DataFrame, what: str, known: Mapping[str, str], choice
     counts = cells.str.strip().str.lower().value_counts()
     if len(counts) > _MOST_WORDS:
         raise ConfigError(f"--{what}-column {column}: {len(counts):,} different cells are no {what}")
+    known = _with_initials(known, what, cells)
     told: dict[str, str] = {}
     strange = []
     for word in map(str, counts.index):
@@ -241,6 +237,15 @@ def find_worded(frame: pd.DataFrame, what: str, known: Mapping[str, str], choice
         spread[told.get(word, "missing")] += number
     shown = ", ".join(f"{number:,} {meaning}" for meaning, number in spread.most_common())
     found.take(what, column, f"{'as said' if said else 'by name and words'}: {shown}")
+
+
+def _with_initials(known: Mapping[str, str], what: str, cells: pd.Series) -> Mapping[str, str]:
+    """For the sex also the initials of hombre, homme, homem and varon: M beside these is mujer or mulher."""
+    letters = set(cells.dropna().str.strip().str.lower().unique())
+    men = {"h", "v"}.intersection(letters)
+    if what != "sex" or not men or ("f" in letters and "m" in letters):
+        return known
+    return {**known, **dict.fromkeys(men, "M"), **({"m": "F"} if "m" in letters else {})}
 
 
 def _unknown_words(column: str, what: str, strange: Sequence[str], counts: pd.Series) -> str:

@@ -125,7 +125,14 @@ def rest_of_table(page: Page, found: Found, labels: Labels) -> None:
     page.end()
 
 
-def finished(page: Page, found: Found, labels: Labels, notes: list[str], sheet: Spreadsheet | None) -> Draft:
+def finished(
+    page: Page,
+    found: Found,
+    labels: Labels,
+    notes: list[str],
+    sheet: Spreadsheet | None,
+    by_path: tuple[str, str] | None = None,
+) -> Draft:
     """The whole page, and what it says in short."""
     page.blank()
     split = found.columns.get("split")
@@ -135,6 +142,8 @@ def finished(page: Page, found: Found, labels: Labels, notes: list[str], sheet: 
     page.key("test_fraction", 0.0)
     page.end()
     guesses = [(what, column, found.evidence[what]) for what, column in found.columns.items()]
+    if by_path is not None:
+        guesses.insert(1, ("patient", "(from the path)", by_path[1]))
     guesses += [("layout", labels.layout, "")]
     guesses += [(what, column, labels.evidence[what]) for what, column in labels.columns.items()]
     guesses += [(disease, ", ".join(names), labels.evidence[disease]) for disease, names in labels.names.items()]

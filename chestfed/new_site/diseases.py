@@ -23,7 +23,8 @@ _SYNONYMS: Final[Mapping[str, str]] = {
     "edema agudo pulmonar, oedeme, oedeme pulmonaire, oedeme aigu pulmonaire",
     "consolidation": "lung consolidation, pulmonary consolidation, airspace consolidation, air space consolidation, "
     "konsolidierung, konsolidation, lungenkonsolidierung, consolidacion, consolidacion pulmonar, consolidacao, "
-    "consolidacao pulmonar, consolidation pulmonaire, condensacion pulmonar",
+    "consolidacao pulmonar, consolidation pulmonaire, condensacion, condensacion pulmonar, condensacao, "
+    "condensation, condensation pulmonaire, condensation alveolaire",
     "atelectasis": "atelectases, atelectatic, lung atelectasis, plate atelectasis, plate like atelectasis, "
     "laminar atelectasis, lobar atelectasis, segmental atelectasis, discoid atelectasis, basal atelectasis, "
     "linear atelectasis, subsegmental atelectasis, atelektase, atelektasen, plattenatelektase, atelectasia, "
@@ -99,6 +100,12 @@ def _look_up(word: str) -> Match | None:
         return Match(*_NAMES[word])
     if len(word) < _SHORTEST or difflib.get_close_matches(word, _OTHERS, n=1, cutoff=_NEAR):
         return None
-    near = difflib.get_close_matches(word, [name for name in _NAMES if len(name) >= _SHORTEST], n=5, cutoff=_NEAR)
+    comparable = [name for name in _NAMES if len(name) >= _SHORTEST and _may_be_misspelt(name, word)]
+    near = difflib.get_close_matches(word, comparable, n=5, cutoff=_NEAR)
     diseases = {_NAMES[name][0] for name in near}
     return Match(diseases.pop(), "a spelling near to it") if len(diseases) == 1 else None
+
+
+def _may_be_misspelt(name: str, word: str) -> bool:
+    """Whether they have as many words, and not just letters in front: a long name with `no` before it is near to it."""
+    return name.count(" ") == word.count(" ") and not word.endswith(name)

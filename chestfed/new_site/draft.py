@@ -130,7 +130,7 @@ def _from_table(
             page.key(key, with_roles(value, found) if key == "path" else value)
         page.end()
     rest_of_table(page, found, labels)
-    return finished(page, found, labels, notes, sheet)
+    return finished(page, found, labels, notes, sheet, by_path)
 
 
 def _from_headers(

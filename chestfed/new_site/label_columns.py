@@ -9,7 +9,7 @@ import pandas as pd
 
 from chestfed.diseases import TITLES
 from chestfed.errors import ConfigError
-from chestfed.new_site.choosing import Choices, Chooser, named_column
+from chestfed.new_site.choosing import NONE, Choices, Chooser, named_column
 from chestfed.new_site.columns import Found, called
 from chestfed.new_site.diseases import disease_of
 from chestfed.new_site.labelling import (
@@ -85,6 +85,13 @@ def by_columns(
         f"{meaning} {total.number(meaning):,} cells" for meaning in MEANINGS if total.number(meaning)
     )
     _policies(labels, choices, negatives=total.number("negative"), uncertain=total.number("uncertain"), kind="cell")
+    for disease, names in labels.names.items():
+        negatives = sum(values_of(frame[name], choices).number("negative") for name in names)
+        if labels.blank == "missing" and not negatives:
+            labels.notes.append(
+                f"{', '.join(names)} ({disease}) never says no, and empty cells count as missing: nothing is left to "
+                f"tell it from. Say --blank negative, or --label {disease}={NONE}"
+            )
     others = [str(n) for n in frame if n not in columns and n not in found.columns.values()]
     others = [name for name in others if are_values(values_of(frame[name], choices))]
     if others:

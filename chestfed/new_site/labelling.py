@@ -14,6 +14,7 @@ from chestfed.errors import ConfigError
 from chestfed.new_site import words
 from chestfed.new_site.choosing import NONE, Choices
 from chestfed.new_site.columns import SHOWN_FROM
+from chestfed.new_site.diseases import disease_of
 from chestfed.sites.findings import canonical
 
 #: More different cells than this are no values of a label.
@@ -82,6 +83,12 @@ def refuse_strange(name: str, disease: str, values: Values) -> None:
 
 def nothing_found(frame: pd.DataFrame, free: Sequence[str], choices: Choices) -> str:
     """Why there is nothing to learn from, and what could help."""
+    scores = [name for name in free if disease_of(name) is not None and frame[name].nunique() > MOST_VALUES]
+    if scores:
+        return (
+            f"labels: {', '.join(scores)}: called like diseases, but each holds more than {MOST_VALUES} different "
+            "values, as scores or reports do. Turn them into words such as yes and no first"
+        )
     like = [name for name in free if are_values(values_of(frame[name], choices))]
     listed = f" Columns that look like labels: {', '.join(like)}." if like else f" The columns are: {', '.join(free)}."
     return (

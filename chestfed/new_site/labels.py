@@ -8,7 +8,7 @@ import pandas as pd
 
 from chestfed.errors import ConfigError
 from chestfed.new_site.choosing import Choices, Chooser
-from chestfed.new_site.columns import Found
+from chestfed.new_site.columns import Found, called
 from chestfed.new_site.label_columns import by_columns, label_columns
 from chestfed.new_site.label_terms import by_terms, term_column
 from chestfed.new_site.labelling import Labels, nothing_found
@@ -28,10 +28,17 @@ def find_labels(
     free = [str(name) for name in frame if name not in found.columns.values()]
     onehot = {} if headers else label_columns(frame, free, choices)
     findings = term_column(frame, [name for name in free if name not in onehot], choices, chooser, bool(onehot))
-    several = bool(image.dropna().duplicated().any())
-    layout = "dicom" if headers else choices.layout or _layout(onehot, findings, several=several)
+    rows_per_image = image.dropna().value_counts()
+    several = bool(rows_per_image.gt(1).any())
+    usual = bool(rows_per_image.gt(1).mean() > 0.5 or called("reader", free))
+    layout = "dicom" if headers else choices.layout or _layout(onehot, findings, several=several and usual)
     if layout in ("onehot", "readers"):
         labels = by_columns(frame, image, onehot, layout, choices, chooser, found)
+        if layout == "onehot" and several:
+            labels.notes.append(
+                f"{rows_per_image.gt(1).sum():,} images stand in more than one row: remove the rows that are double, "
+                "or, if several readers labelled them, say --layout readers"
+            )
         if layout == "onehot" and findings is not None and choices.layout is None:
             labels.notes.append(f"'{findings.column}' holds findings too: not used (--layout, --findings-column)")
         return labels

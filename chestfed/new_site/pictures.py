@@ -48,7 +48,10 @@ class Pictures:
 
 @dataclass(frozen=True)
 class ImageMatch:
-    """How a column names the images: `cells` are those that are not empty, `named` those that name a file."""
+    """How a column names the images: `cells` are those that are not empty, `named` those that name a file.
+
+    Of them `ambiguous` could as well mean a file of the same name in another folder.
+    """
 
     column: str
     images: Images
@@ -56,6 +59,7 @@ class ImageMatch:
     cells: int
     named: int
     files: int
+    ambiguous: int
     paths: pd.Series = field(repr=False)
 
     @property
@@ -269,8 +273,19 @@ def _field(level: np.ndarray, frame: pd.DataFrame, names: Sequence[str]) -> str 
 def _tried(frame: pd.DataFrame, column: str, images: Images, how: str, pictures: Pictures) -> ImageMatch:
     """What the site's reader would find by this rule."""
     roles = {"image": column, "patient": None, "study": None}
-    paths, _ = in_roots(image_names(frame, images, roles), images, Folders(pictures.root))
+    names = image_names(frame, images, roles)
+    paths, _ = in_roots(names, images, Folders(pictures.root))
     there = paths.isin(set(pictures.files)).to_numpy(dtype=bool)
     cells = int(frame[column].notna().sum())
     named = paths.where(there, None)
-    return ImageMatch(column, images, how, cells, int(there.sum()), int(named.nunique()), named)
+    pairs = zip(names[there].map(str), named[there].map(str), strict=True)
+    ambiguous = sum(_is_ambiguous(name, path, pictures) for name, path in pairs)
+    return ImageMatch(column, images, how, cells, int(there.sum()), int(named.nunique()), ambiguous, named)
+
+
+def _is_ambiguous(name: str, path: str, pictures: Pictures) -> bool:
+    """Whether a path below a root fits other files than `path` too; not if that lies just so in the user's folder."""
+    alike = pictures.by_name[name.rpartition("/")[2]]
+    if len(alike) == 1 or path == f"{pictures.folder}/{name}".removeprefix("/"):
+        return False
+    return sum(f"/{file}".endswith(f"/{name}") for file in alike) > 1

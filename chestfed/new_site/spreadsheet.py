@@ -72,10 +72,19 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
     notes = [
         f"{count} columns are called '{name}': not looked at" for name, count in counts.items() if name and count > 1
     ]
+    unnamed = sum(not name for name in names)
+    if unnamed * 2 > len(names):
+        raise ConfigError(
+            f"{path.name}: {unnamed} of {len(names)} columns have no name in the first row, which must be the header: "
+            "remove the rows above it, such as a title, and columns that are empty"
+        )
+    if unnamed:
+        notes.append(f"{unnamed} of {len(names)} columns have no name in the first row: not looked at")
     if len(kept) < 2:
         found = f"the only column is '{kept[0]}'" if kept else "no column has a name"
         raise ConfigError(
-            f"{path.name}: {found}; the first row must be the header. Say what separates with --delimiter"
+            f"{path.name}: {found}; the first row must be the header. "
+            + ("Name another sheet with --sheet" if "delimiter" not in keys else "Say what separates with --delimiter")
         )
     frame = read_cells(source, path, table, kept)
     formulas = {problem.kind for problem in source.problems} == {"formula cell"}

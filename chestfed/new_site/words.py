@@ -36,12 +36,14 @@ COLUMNS: Final[Mapping[str, frozenset[str]]] = {
         "patient, patient id, patient nr, patient no, patient number, id patient, pid, pat id, pat nr, mrn, subject, "
         "subject id, person id, case id, hospital number, patientennummer, patienten id, patientenid, patienten nr, "
         "patientin, paciente, id paciente, paciente id, numero paciente, nhc, historia clinica, prontuario, doente, "
-        "numero patient, identifiant patient, ipp"
+        "numero patient, n patient, no de patient, n de patient, identifiant patient, ipp, n paciente, n de paciente, "
+        "no paciente, no de paciente, no historia, no historia clinica, numero historia clinica, nr paciente"
     ),
     "study": word_set(
         "study, study id, study instance uid, accession, accession number, accession no, accession nr, exam, exam id, "
         "examination, visit, visit id, untersuchung, untersuchungsnummer, auftragsnummer, fallnummer, estudio, "
-        "id estudio, estudio id, examen, id examen, exame, id exame, estudo, etude"
+        "id estudio, estudio id, examen, id examen, exame, id exame, estudo, etude, n examen, no examen, "
+        "numero examen, n estudio, numero estudio, n exame, numero exame"
     ),
     "view": word_set(
         "view, view position, projection, position, view pos, ap pa, pa ap, frontal lateral, orientation, "
@@ -78,12 +80,13 @@ COLUMNS: Final[Mapping[str, frozenset[str]]] = {
 VIEWS: Final[Mapping[str, str]] = {
     word: view
     for view, text in {
-        "pa": "pa, p a, postero anterior, posteroanterior, posterior anterior, ventrodorsal",
-        "ap": "ap, a p, antero posterior, anteroposterior, anterior posterior, ap supine, ap erect, ap portable, "
-        "portable ap, portable, supine, ap liegend, liegend, ap supino, ap horizontal",
-        "frontal": "frontal, front, frente",
+        "pa": "pa, p a, postero anterior, posteroanterior, posterior anterior, dorsoventral",
+        "ap": "ap, a p, antero posterior, anteroposterior, anterior posterior, ventrodorsal, ap supine, ap erect, "
+        "ap portable, portable ap, portable, supine, ap liegend, liegend, ap supino, ap horizontal, "
+        "face couche, face couchee, face au lit, au lit, decubitus dorsal, decubito supino",
+        "frontal": "frontal, front, frente, face, de face, de frente",
         "lateral": "lateral, lat, ll, rl, l, left lateral, right lateral, seitlich, seite, perfil, profil, "
-        "lateral izquierda",
+        "de profil, de perfil, lateral izquierda",
         "other": "other, oblique, lordotic, schrag, oblicua",
         "unknown": "unknown, unk, unbekannt, desconocido, desconocida, desconhecido, inconnu, inconnue",
     }.items()

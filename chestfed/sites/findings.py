@@ -70,7 +70,10 @@ def sexes(cells: pd.Series) -> pd.Series:
 
 
 def ages(cells: pd.Series) -> np.ndarray:
-    """Years float32 [n]; `058Y`, `011M` and `002D` are DICOM ages; above 120 or unreadable is missing."""
+    """Years float32 [n]; above 120 or unreadable is missing.
+
+    `058Y`, `011M` and `002D` are DICOM ages; `58,5` has a decimal comma.
+    """
     codes, found = pd.factorize(cells)
     return np.array([*(_years(str(cell)) for cell in found), np.nan], dtype=np.float32)[codes]
 
@@ -84,8 +87,8 @@ def translate(cells: pd.Series, words: Mapping[str, str], *, lower: bool = False
 
 
 def _years(cell: str) -> float:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([YMWD]?)\s*", cell)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+|,\d{1,2})?)\s*([YMWD]?)\s*", cell)
     if match is None:
         return np.nan
-    years = float(match[1]) / _PER_YEAR[match[2]]
+    years = float(match[1].replace(",", ".")) / _PER_YEAR[match[2]]
     return np.nan if years > _OLDEST else math.floor(years)

@@ -17,7 +17,7 @@ from torch import Tensor
 from chestfed.config import expand_path
 from chestfed.errors import ConfigError, Problem
 from chestfed.evaluation.columns import numbered
-from chestfed.evaluation.protocols import views_of
+from chestfed.evaluation.protocols import Protocol, views_of
 from chestfed.images.augment import Augment
 from chestfed.images.batches import Images, TrainBatches, normalise
 from chestfed.images.cache import CachedImages, fill_cache
@@ -276,6 +276,15 @@ def training_and_test(table: SiteTable, entry: SiteEntry, pipeline: Pipeline) ->
     return training, test.select(views=views_of(pipeline.evaluation.protocol))
 
 
+def left_out_views(table: SiteTable, split: str | None, protocol: Protocol) -> str:
+    """Why a split (None: all) is empty under a protocol, if it is for its views; otherwise an empty string."""
+    views = table.select(split=split).frame["view"].value_counts()
+    counts = ", ".join(f"{view} {count:,}" for view, count in views.items() if count)
+    if not counts:
+        return ""
+    return f". It leaves out the images there for their views ({counts}): if they are frontal, take protocol all-image"
+
+
 def _training_and_test(
     table: SiteTable, entry: SiteEntry, pipeline: Pipeline, *, target: bool
 ) -> tuple[SiteTable, SiteTable | None]:
@@ -287,6 +296,7 @@ def _training_and_test(
         raise ConfigError(
             f"site '{table.name}' has no image for evaluation.split: {pipeline.evaluation.split} with protocol "
             f"{pipeline.evaluation.protocol}"
+            + left_out_views(table, pipeline.evaluation.split, pipeline.evaluation.protocol)
         )
     return training, test
 

@@ -36,7 +36,7 @@ from chestfed.evaluation.summary import (
 from chestfed.images.cache import fill_cache
 from chestfed.keys import SiteKey, key_for
 from chestfed.sites.table import SiteTable
-from chestfed.study.data import image_names, patient_names
+from chestfed.study.data import image_names, left_out_views, patient_names
 from chestfed.study.machine import Machine
 from chestfed.study.run import software_versions
 from chestfed.study.scorers import Scorer, score_images
@@ -139,9 +139,10 @@ def evaluate_model(
     if found == 0:
         there = table.frame["split"].value_counts()
         counts = ", ".join(f"{name} ({count})" for name, count in there.items() if count)
+        views = left_out_views(table, split, protocol)
+        advice = views or ". Those that the model's own study held out of it: --split held-out"
         raise ConfigError(
-            f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}. Those that the "
-            "model's own study held out of it: --split held-out"
+            f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}{advice}"
         )
     images = fill_cache(chosen, cache, scorer.preprocess, skip_unreadable=skip_unreadable, progress=progress)
     readable = images.records >= 0

@@ -29,6 +29,7 @@ from chestfed.study.data import (
     check_clients,
     clients_of,
     digest_of,
+    left_out_views,
     open_entry,
     test_of,
     training_and_test,
@@ -93,11 +94,11 @@ def open_rows(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> list[
     """
     assert pipeline.held_out is not None
     found = []
+    split = None if pipeline.held_out.images == "all" else pipeline.held_out.images
     for entry in pipeline.sites:
         table = open_entry(entry, pipeline_file, data_root)
         training, seen = training_and_test(table, entry, pipeline)
         clients = clients_of(table.name, training, entry, pipeline)
-        split = None if pipeline.held_out.images == "all" else pipeline.held_out.images
         unseen = table.select(split=split, views=views_of(pipeline.evaluation.protocol))
         unseen = unseen.with_frame(unseen.frame.assign(repeats=np.ones(len(unseen.frame), np.int64)))
         about = tuple((name, part.about(pipeline.diseases)) for name, part in clients)
@@ -108,7 +109,7 @@ def open_rows(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> list[
         if site.whole.name in wanted and len(site.unseen.frame) == 0:
             raise ConfigError(
                 f"site '{site.whole.name}' has no image for held_out.images: {pipeline.held_out.images} with protocol "
-                f"{pipeline.evaluation.protocol}"
+                f"{pipeline.evaluation.protocol}" + left_out_views(site.whole, split, pipeline.evaluation.protocol)
             )
     return found
 
@@ -196,9 +197,8 @@ def fold(sites: Sequence[SiteImages], site: str, pipeline: Pipeline) -> Fold:
         for j, disease in enumerate(pipeline.diseases)
         if all(np.isnan(client.labels[:, j]).all() for client in clients)
     )
-    labels = held.unseen.labels.copy()
-    labels[:, [pipeline.diseases.index(disease) for disease in untaught]] = np.nan
-    test = replace(held.unseen, labels=labels)
+    unknown = [pipeline.diseases.index(disease) for disease in untaught]
+    test = _without(held.unseen, unknown)
     key = key_for(synthetic=all(part.synthetic for part in sites))
     digests = {client.name: digest_of(key, client.images.digests, client.labels, client.repeats) for client in clients}
     digests["test set"] = digest_of(key, test.images.digests, test.labels, test.patients)
@@ -211,10 +211,17 @@ def fold(sites: Sequence[SiteImages], site: str, pipeline: Pipeline) -> Fold:
         digests=digests,
         held_out=site,
     )
-    seen = {part.name: part.seen for part in others if part.seen is not None}
+    seen = {part.name: _without(part.seen, unknown) for part in others if part.seen is not None}
     reasons = dict.fromkeys(untaught, "no site that was trained on labels it")
     reasons |= {disease: f"{site} does not label it" for disease in pipeline.diseases if disease not in held.diseases}
     return Fold(site, variant(pipeline, site, len(clients)), data, seen, reasons)
+
+
+def _without(test: TestSet, columns: Sequence[int]) -> TestSet:
+    """The test set without the labels of diseases that nobody has taught."""
+    labels = test.labels.copy()
+    labels[:, columns] = np.nan
+    return replace(test, labels=labels)
 
 
 def score_seen(this: Fold, run_folder: Path, machine: Machine) -> dict[str, Row]:

@@ -203,6 +203,17 @@ def test_an_auc_without_spread_has_one_point_and_one_positive_patient_no_interva
     assert bootstrap.auc_interval(0.8, np.array([0.7, 0.8]), units=1) is None
     assert bootstrap.auc_interval(0.8, np.array([0.7, np.nan]), units=5) is None
     assert bootstrap.interval(np.array([0.7, np.nan])) is None
+
+
+def test_a_mean_of_two_patients_without_whom_a_class_is_missing_has_no_interval_of_one_point() -> None:
+    labels = np.array([[1, 0], [0, 0], [0, 0], [1, 0], [0, 1]], float)  # only patient 1 has the second disease
+    scores = np.array([[0.1, 0.2], [0.3, 0.1], [0.2, 0.4], [0.9, 0.8], [0.1, 0.9]])
+    patients = np.array([0, 0, 0, 0, 1])
+    values = bootstrap.mean_over_diseases(bootstrap.jointly_resampled_aucs(scores, labels, patients, 200, 0))
+    mean = float(np.nanmean(values))
+    assert 0 < mean < 1
+    assert np.isnan(values).any()
+    assert bootstrap.auc_interval(mean, values, units=2) is None
     assert bootstrap.interval(np.array([0.7, 0.8]), units=1) is None
 
 

@@ -467,3 +467,104 @@ def test_policies_are_asked_for(tmp_path: Path) -> None:
     answers = Answers("blanks count as", "negative")
     assert keys(draft(tmp_path, chooser=answers))["blank"] == "negative"
     assert "uncertain labels count as" in answers.asked
+
+
+# --- what would otherwise be a wrong guess in silence -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["a_thumbs/1.png", "full/1.png", "a_thumbs/2.png", "full/2.png"],
+        ["P01/1.png", "P01/2.png", "P02/1.png"],
+    ],
+)
+def test_a_name_that_stands_for_files_in_several_folders_is_refused(tmp_path: Path, files: list[str]) -> None:
+    bring(tmp_path, [{"File": n, "Patient": f"p{n}", "Oedema": n % 2} for n in (1, 2)], files)
+    with pytest.raises(ConfigError, match=r"column 'File': \d of 2 cells could mean files of the same name in several"):
+        draft(tmp_path)
+
+
+def test_a_name_is_that_of_the_folder_said_and_not_of_thumbnails_below_it(tmp_path: Path) -> None:
+    table = [{"File": n, "Patient": f"p{n}", "Oedema": n % 2} for n in (1, 2)]
+    bring(tmp_path, table, ["1.png", "2.png", "a_thumbs/1.png", "a_thumbs/2.png"])
+    assert column(opened(tmp_path, draft(tmp_path)), "image") == ["images/1.png", "images/2.png"]
+
+
+def test_numbers_that_lost_their_zeros_are_told(tmp_path: Path) -> None:
+    table = [{"File": n, "Patient": f"p{n}", "Oedema": n % 2} for n in range(1, 13)]
+    bring(tmp_path, table, [f"{n:05d}.png" for n in range(1, 13)])
+    with pytest.raises(ConfigError, match=r"Those of File would if leading zeros did not count"):
+        draft(tmp_path)
+
+
+def test_a_title_above_the_header_is_told(tmp_path: Path) -> None:
+    bring(tmp_path, rows())
+    text = (tmp_path / "labels.csv").read_text()
+    (tmp_path / "labels.csv").write_text("Export of radiology,,,Signs,,,\n" + text)
+    with pytest.raises(ConfigError, match=r"5 of 7 columns have no name in the first row, which must be the header"):
+        draft(tmp_path)
+
+
+def test_patients_told_by_the_path_are_among_the_guesses_that_are_shown(tmp_path: Path) -> None:
+    table = [{"Path": f"P{n // 4}/S{n // 2}/view{n % 2}.png", "Oedema": n % 2} for n in range(16)]
+    bring(tmp_path, table, [str(row["Path"]) for row in table])
+    shown = {what: why for what, _, why in draft(tmp_path).guesses}
+    assert shown["patient"] == "a guess, for no column is called like a patient: 4 folders at level 1 of 16 images"
+
+
+def test_a_row_that_stands_twice_makes_no_table_of_readers(tmp_path: Path) -> None:
+    table = rows()
+    bring(tmp_path, [*table, table[0]])
+    made = draft(tmp_path)
+    assert keys(made)["table"]["layout"] == "onehot"
+    assert any("1 images stand in more than one row" in note for note in made.notes)
+    with pytest.raises(SiteError, match="duplicate image"):
+        opened(tmp_path, made)
+
+
+def test_columns_of_scores_are_named_as_such(tmp_path: Path) -> None:
+    bring(tmp_path, [{"File": n, "Patient": f"p{n}", "Oedema": n / 40} for n in range(40)])
+    with pytest.raises(
+        ConfigError, match=r"Oedema: called like diseases, but each holds more than 12 different values"
+    ):
+        draft(tmp_path)
+
+
+def test_a_denied_disease_of_a_long_name_is_negative(tmp_path: Path) -> None:
+    terms = [
+        "pleural effusion",
+        "no pleural effusion",
+        "no left pleural effusion",
+        "pulmonary edema",
+        "no pulmonary edema",
+    ]
+    table = [{"File": n, "Patient": f"p{n}", "Findings": terms[n % 5]} for n in range(40)]
+    bring(tmp_path, table)
+    table_of = opened(tmp_path, draft(tmp_path)).frame
+    assert table_of["pleural_effusion"].tolist()[:3] == [1.0, 0.0, 0.0]
+    assert table_of["edema"].tolist()[3:5] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(("letters", "expected"), [("HM", "MF"), ("VM", "MF"), ("HF", "MF"), ("MF", "MF")])
+def test_sexes_by_initials_of_other_languages_are_not_mistaken(tmp_path: Path, letters: str, expected: str) -> None:
+    bring(tmp_path, rows(Sexo=list(letters)))
+    assert column(opened(tmp_path, draft(tmp_path)), "sex")[:2] == list(expected)
+
+
+def test_a_column_that_never_says_no_where_empty_cells_are_missing_is_told(tmp_path: Path) -> None:
+    table = [{**row, "Enlarged heart": "x" if n % 3 else ""} for n, row in enumerate(rows())]
+    bring(tmp_path, table)
+    assert any("Enlarged heart (cardiomegaly) never says no" in note for note in draft(tmp_path).notes)
+    assert not any("never says no" in note for note in draft(tmp_path, blank="negative").notes)
+
+
+def test_names_of_files_with_other_capitals_are_told(tmp_path: Path) -> None:
+    bring(tmp_path, [{**row, "File": f"{row['File']}.png"} for row in rows()], [f"{r['File']}.PNG" for r in rows()])
+    with pytest.raises(ConfigError, match=r"Those of File would if capitals did not count"):
+        draft(tmp_path)
+
+
+def test_ages_with_a_decimal_comma_are_ages(tmp_path: Path) -> None:
+    bring(tmp_path, rows(Age=["63,4", "70,25"]), delimiter=";")
+    assert column(opened(tmp_path, draft(tmp_path)), "age")[:2] == [63.0, 70.0]

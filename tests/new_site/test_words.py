@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from chestfed.config import Document
 from chestfed.new_site.diseases import disease_of
 from chestfed.new_site.terms import look_at_terms, read_term
-from chestfed.new_site.words import plain
+from chestfed.new_site.words import VIEWS, plain
 from chestfed.new_site.yaml_text import Page, flow
 
 
@@ -137,3 +137,17 @@ def test_any_text_comes_back_from_the_yaml_as_it_was(texts: list[str]) -> None:
 
 def test_values_stand_on_one_line_in_flow_style() -> None:
     assert flow({"a": ["b", "1", True]}) == '{a: [b, "1", true]}'
+
+
+@pytest.mark.parametrize(
+    "name", ["No Pleural Effusion", "no_enlarged_heart", "ohne Lungenkonsolidierung", "NOCONSOLIDATION"]
+)
+def test_a_denied_name_is_not_near_to_the_name(name: str) -> None:
+    assert disease_of(name) is None
+
+
+@pytest.mark.parametrize(
+    ("word", "view"), [("ventrodorsal", "ap"), ("dorsoventral", "pa"), ("face", "frontal"), ("face couchee", "ap")]
+)
+def test_a_view_is_named_by_the_way_of_the_rays(word: str, view: str) -> None:
+    assert VIEWS[word] == view

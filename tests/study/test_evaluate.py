@@ -430,3 +430,15 @@ def test_a_model_whose_description_was_altered_is_refused(tmp_path: Path, harm: 
     save_checkpoint(tmp_path / "model.safetensors", {"weight": torch.zeros(1)}, values)
     with pytest.raises(ConfigError, match="its description is damaged"):
         open_scorer(str(tmp_path / "model.safetensors"), Declared(), MACHINE)
+
+
+def test_a_split_whose_views_a_protocol_leaves_out_says_which_protocol_takes_them(
+    home: Path, site: SiteTable, tmp_path: Path
+) -> None:
+    write_chestfed_model(tmp_path / "m.safetensors")
+    unknown = site.with_frame(site.frame.assign(view="unknown"))
+    scorer = open_scorer(str(tmp_path / "m.safetensors"), Declared(), MACHINE)
+    with pytest.raises(
+        ConfigError, match=r"for their views \(unknown \d+\): if they are frontal, take protocol all-image"
+    ):
+        score(scorer, unknown, home)
