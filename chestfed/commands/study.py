@@ -17,7 +17,7 @@ from chestfed.commands.progress import Bars
 from chestfed.errors import ConfigError
 from chestfed.study import compare
 from chestfed.study.collection_data import load_collection
-from chestfed.study.data import StudyData, load_images, open_tables, resolve_data_root
+from chestfed.study.data import SiteTables, StudyData, load_images, open_tables, resolve_data_root
 from chestfed.study.federated_config import AlgorithmName
 from chestfed.study.machine import prepare_machine
 from chestfed.study.pipeline import Pipeline, load_pipeline
@@ -88,7 +88,7 @@ def run_command(
     with Bars(console) as bars:
         if pipeline.samples is not None and data_root is not None:
             write_samples(console, data_root, pipeline.samples.seed, pipeline.samples.size, bars)
-        study_data = _load(pipeline, pipeline_file, data_root, cache, bars, skip_unreadable=skip_unreadable)
+        study_data = _load(console, pipeline, pipeline_file, data_root, cache, bars, skip_unreadable=skip_unreadable)
         for site, problems in study_data.quarantined.items():
             console.print(f"{site}: {len(problems)} unreadable images left out", style="yellow")
         uri = (tracking_uri or local_store(out)) if tracking else None
@@ -130,11 +130,19 @@ def _data_root(pipeline: Pipeline, data: Path | None) -> Path | None:
 
 
 def _load(
-    pipeline: Pipeline, pipeline_file: Path, data_root: Path | None, cache: Path, bars: Bars, *, skip_unreadable: bool
+    console: Console,
+    pipeline: Pipeline,
+    pipeline_file: Path,
+    data_root: Path | None,
+    cache: Path,
+    bars: Bars,
+    *,
+    skip_unreadable: bool,
 ) -> StudyData:
     if pipeline.collection is not None or data_root is None:
         return load_collection(pipeline, data_root, bars.decoding)
     tables = open_tables(pipeline, pipeline_file, data_root)
+    _say_if_mixed(console, tables)
     return load_images(tables, pipeline, cache, skip_unreadable=skip_unreadable, progress=bars.decoding)
 
 
@@ -142,7 +150,21 @@ def _contents(console: Console, pipeline: Pipeline, pipeline_file: Path, data_ro
     if pipeline.collection is not None or data_root is None:
         return contents_of_data(load_collection(pipeline, data_root))
     with hospitals_to_look_at(console, pipeline, data_root) as root:
-        return contents_of_tables(open_tables(pipeline, pipeline_file, root))
+        tables = open_tables(pipeline, pipeline_file, root)
+        _say_if_mixed(console, tables)
+        return contents_of_tables(tables)
+
+
+def _say_if_mixed(console: Console, tables: SiteTables) -> None:
+    """Results are marked synthetic if one site is; that must not be read as "no patients" if another is real."""
+    real = [table.name for table in tables.whole if not table.synthetic]
+    if real and len(real) < len(tables.whole):
+        console.print(
+            f"note: {', '.join(real)} is not synthetic, other sites are. The results say SYNTHETIC because of those; "
+            "the models have seen real patients all the same: keep them as you keep other data of patients.",
+            style="yellow",
+            soft_wrap=True,
+        )
 
 
 def _variants(pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[int], seeds: int) -> list[Pipeline]:

@@ -124,6 +124,18 @@ def test_two_hospitals_can_be_added_and_k_goes_on_with_them(home: Path) -> None:
     assert "stage 2, K=7 " in plan
 
 
+def test_a_real_hospital_among_synthetic_ones_is_pointed_out(home: Path, tmp_path: Path) -> None:
+    """The marks of the phantoms say "no patients"; that would be wrong of this one."""
+    written = write_extra(tmp_path / "data", "real", "onehot", size="tiny")
+    for mark in written.folder.glob("SYNTHETIC*"):
+        mark.unlink()
+    new = ["site", "new", "real", "--images", written.pictures, "--labels", written.table, "--yes", "--out", tmp_path]
+    assert "SYNTHETIC" not in chestfed(*new)
+    plan = chestfed("study", "--add-site", tmp_path / "real.yaml", "--dry-run", *SMALL)
+    assert "note: real is not synthetic, other sites are." in plan
+    assert "note:" not in chestfed("study", "--dry-run", *SMALL)
+
+
 def write_site(home: Path, name: str, old: str, new: str) -> Path:
     """The YAML of a hospital with something changed."""
     text = (home / "site_configs/st-list.yaml").read_text(encoding="utf-8")
