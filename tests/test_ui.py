@@ -32,7 +32,12 @@ def is_there(process: int) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_command_leaves_no_process_of_the_server(tmp_path: Path, number: signal.Signals) -> None:
     told = tmp_path / "worker"
-    command = subprocess.Popen([sys.executable, "-c", COMMAND, sys.executable, "-c", SERVER, str(told)])
+    command = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, sys.executable, "-c", SERVER, str(told)],
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # ignored in the background
+    )
     try:
         until = time.monotonic() + 60
         while not (told.exists() and told.read_text()) and time.monotonic() < until:

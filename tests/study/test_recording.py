@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import sqlite3
 import subprocess
@@ -428,8 +427,8 @@ def address(home: Path) -> Iterator[str]:
             (found,) = re.findall(r"http://\S+/#/\S+", (home / "ui.log").read_text(encoding="utf-8"))
             yield found
         finally:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
+            server.terminate()  # not SIGKILL: the server is a group of its own, which the command ends
+            server.wait(30)
 
 
 def wait_for_answer(address: str, server: subprocess.Popen[bytes]) -> None:
