@@ -34,9 +34,7 @@ def test_a_stopped_command_leaves_no_process_of_the_server(tmp_path: Path, numbe
     told = tmp_path / "worker"
     command = subprocess.Popen(
         [sys.executable, "-c", COMMAND, sys.executable, "-c", SERVER, str(told)],
-        preexec_fn=lambda: signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        ),  # ignored in the background
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
     )
     try:
         until = time.monotonic() + 60
