@@ -54,6 +54,22 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """What `write_json` wrote; empty if there is no such file.
+
+    Raises
+    ------
+    ChestfedError
+        If it is damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        raise ChestfedError(f"{path}: not valid JSON. Delete this file; it will be made again.") from None
+
+
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
     """Write tensors and JSON values to one file, atomically."""
     from safetensors.torch import save_file

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from chestfed.dicom_files import DEFLATED, transfer_syntax
 from chestfed.errors import ImageError
 from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
+
+if TYPE_CHECKING:
+    from chestfed.sites.table import SiteTable
 
 #: Raised when the same file gives other facts than before: kept results of an older version are not read.
 FACTS_VERSION: Final = 1
@@ -86,6 +90,12 @@ class Facts:
 
 #: Path of a file, and whether its stored values are inverted.
 Job = tuple[str, bool]
+
+
+def jobs_of(table: SiteTable) -> Callable[[int], Job]:
+    """The job of a row: the row's file, and whether it is stored inverted unsaid."""
+    images, inverted = table.frame["image"].tolist(), table.frame["inverted"].tolist()
+    return lambda row: (str(table.root / images[row]), bool(inverted[row]))
 
 
 def look_at(job: Job) -> Facts:

@@ -6,31 +6,27 @@ of the scan, under the same keys, so that it can be stopped and a second one is 
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from chestfed.errors import ChestfedError, ImageError
+from chestfed.errors import ImageError
 from chestfed.images.burned_in import burned_in, declared
 from chestfed.images.cache import image_keys
 from chestfed.images.decode import decode
-from chestfed.images.folder import reading
-from chestfed.inspection.facts import Job
+from chestfed.inspection.facts import Job, jobs_of
 from chestfed.inspection.resumed import resumed
 from chestfed.inspection.scan import Scan
-from chestfed.inspection.store import FactsStore
+from chestfed.inspection.store import KeptResults, scan_folder
 
 #: Raised when the same picture gives another result than before.
 LETTERS_VERSION: Final = 1
 #: What `Letters.found` is if the picture cannot be looked at.
 UNKNOWN: Final = "unknown"
-_AT_ONCE: Final = 900  # keys in one question
 
 
 @dataclass(frozen=True)
@@ -140,17 +136,12 @@ def scan_letters(
         If the results cannot be kept.
     """
     table = scan.table
-    facts = FactsStore(cache_root, table.name)
-    store = _LettersStore(facts.folder)
-    keys = [key if good else None for key, good in zip(image_keys(table, facts.salt), scan.readable, strict=True)]
-    images, inverted = table.frame["image"].tolist(), table.frame["inverted"].tolist()
-
-    def job(row: int) -> Job:
-        return str(table.root / images[row]), bool(inverted[row])
-
+    folder, salt = scan_folder(cache_root, table.name)
+    store = _kept_letters(folder)
+    keys = [key if good else None for key, good in zip(image_keys(table, salt), scan.readable, strict=True)]
     known = resumed(
         keys,
-        job,
+        jobs_of(table),
         look_for_letters,
         find=store.find,
         keep=store.keep,
@@ -178,42 +169,16 @@ def _crashed(_: Job) -> Letters:
     return Letters(UNKNOWN)
 
 
-class _LettersStore:
-    """The kept letters of one site: `letters.sqlite` in the folder of the scan's facts."""
-
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / "letters.sqlite"
-        with reading(folder), closing(self._connect()) as index, index:
-            index.execute(
-                "CREATE TABLE IF NOT EXISTS letters "
-                "(key BLOB, version INTEGER, found TEXT, annotation INTEGER, overlays INTEGER, "
-                "PRIMARY KEY (key, version)) WITHOUT ROWID"
-            )
-
-    def find(self, keys: Sequence[bytes]) -> dict[bytes, Letters]:
-        found: dict[bytes, Letters] = {}
-        with reading(self._file.parent), closing(self._connect()) as index:
-            for start in range(0, len(keys), _AT_ONCE):
-                part = keys[start : start + _AT_ONCE]
-                marks = ",".join("?" * len(part))
-                query = f"SELECT key, found, annotation, overlays FROM letters WHERE version = ? AND key IN ({marks})"
-                for key, kind, annotation, overlays in index.execute(query, (LETTERS_VERSION, *part)):
-                    found[key] = Letters(kind, None if annotation is None else bool(annotation), overlays)
-        return found
-
-    def keep(self, keys: Sequence[bytes], letters: Sequence[Letters]) -> None:
-        entries = [
-            (key, LETTERS_VERSION, one.found, one.annotation, one.overlays)
-            for key, one in zip(keys, letters, strict=True)
-        ]
-        try:
-            with closing(self._connect()) as index, index:
-                index.executemany("INSERT OR REPLACE INTO letters VALUES (?, ?, ?, ?, ?)", entries)
-        except sqlite3.DatabaseError as error:
-            raise ChestfedError(
-                f"{self._file} cannot be written ({error}): free some space or choose another folder with --cache. "
-                "What was looked at is kept."
-            ) from None
-
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._file, timeout=60)
+def _kept_letters(folder: Path) -> KeptResults[Letters]:
+    """The kept letters of one site, in the folder of the scan's facts."""
+    columns = {"found": "TEXT", "annotation": "INTEGER", "overlays": "INTEGER"}
+    return KeptResults(
+        folder / "letters.sqlite",
+        "letters",
+        columns,
+        LETTERS_VERSION,
+        pack=lambda one: (one.found, one.annotation, one.overlays),
+        unpack=lambda found, annotation, overlays: Letters(
+            found, None if annotation is None else bool(annotation), overlays
+        ),
+    )

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from chestfed.images.cache import CRASHED, image_keys
-from chestfed.inspection.facts import BINS, Facts, Job, look_at
+from chestfed.inspection.facts import BINS, Facts, Job, jobs_of, look_at
 from chestfed.inspection.resumed import resumed
-from chestfed.inspection.store import FactsStore
+from chestfed.inspection.store import kept_facts, scan_folder
 
 if TYPE_CHECKING:
     from chestfed.sites.table import SiteTable
@@ -85,16 +85,12 @@ def scan_images(
     ChestfedError
         If the results cannot be kept.
     """
-    store = FactsStore(cache_root, table.name)
-    keys = image_keys(table, store.salt)
-    images, inverted = table.frame["image"].tolist(), table.frame["inverted"].tolist()
-
-    def job(row: int) -> Job:
-        return str(table.root / images[row]), bool(inverted[row])
-
+    folder, salt = scan_folder(cache_root, table.name)
+    store = kept_facts(folder)
+    keys = image_keys(table, salt)
     known = resumed(
         keys,
-        job,
+        jobs_of(table),
         _look_at,
         find=store.find,
         keep=store.keep,

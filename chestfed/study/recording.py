@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from chestfed.checkpoint import write_json
-from chestfed.errors import ChestfedError
+from chestfed.checkpoint import read_json, write_json
 from chestfed.study import recorded_tables
 from chestfed.study.data import StudyData
 from chestfed.study.lineage import datasets, short_digest
@@ -154,7 +153,7 @@ class StudyRecord:
         tracker.log_table(run, lambda: recorded_tables.of_k(row), "auc_per_disease.json")
         tracker.log_made(run, lambda to: _figures_of_k(folder, row, table, to), "figures")
         about = self._log_model(row, table, folder)
-        seconds = _json(folder / "time.json").get("seconds")
+        seconds = read_json(folder / "time.json").get("seconds")
         tracker.log_metrics(run, _test_aucs(row), step=row.k, about=about)
         tracker.log_metrics(run, {"cost/seconds": seconds}, step=row.k)
         for file in ("result.json", "rounds.jsonl"):
@@ -256,21 +255,12 @@ def _test_aucs(row: Row) -> dict[str, float | None]:
 
 
 def _known(folder: Path) -> str:
-    return str(_json(folder / "mlflow.json").get("run", ""))
+    return str(read_json(folder / "mlflow.json").get("run", ""))
 
 
 def _remember(folder: Path, run: str) -> None:
     if run:
         write_json(folder / "mlflow.json", {"run": run})
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError:
-        raise ChestfedError(f"{file}: not valid JSON. Delete this file; it will be made again.") from None
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -30,7 +30,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 import chestfed
-from chestfed.checkpoint import save_checkpoint, write_atomically, write_json, write_text
+from chestfed.checkpoint import read_json, save_checkpoint, write_atomically, write_json, write_text
 from chestfed.errors import ChestfedError
 from chestfed.evaluation.auc import DiseaseAuc
 from chestfed.evaluation.bootstrap import Interval
@@ -370,7 +370,7 @@ def row_to_plain(row: tables.Row) -> dict[str, Any]:
 
 def finished_row(folder: Path) -> tables.Row | None:
     """The result that `result.json` in a folder holds; None if there is none yet."""
-    plain = _read_json(folder / "result.json")
+    plain = read_json(folder / "result.json")
     if not plain:
         return None
     return tables.Row(
@@ -380,15 +380,6 @@ def finished_row(folder: Path) -> tables.Row | None:
         tuple(None if part is None else Interval(*part) for part in plain["intervals"]),
         None if plain["mean_interval"] is None else Interval(*plain["mean_interval"]),
     )
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError:
-        raise ChestfedError(f"{path}: not valid JSON. Delete this file to compute it again.") from None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from chestfed.errors import ChestfedError
 from chestfed.inspection import letters, resumed
 from chestfed.inspection.letters import UNKNOWN, Letters, look_for_letters, scan_letters
 from chestfed.inspection.scan import Scan, scan_images
@@ -91,3 +92,13 @@ def test_a_picture_that_is_gone_since_the_scan_is_flagged_and_not_kept_as_such(t
     hospital.image(4).write_bytes(content)
     os.utime(hospital.image(4), ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     assert scan_letters(scan, tmp_path / "cache", workers=1).counts().unknown == 0
+
+
+def test_kept_results_that_are_damaged_are_told_plainly(tmp_path: Path) -> None:
+    Hospital(tmp_path).save()
+    scan = scanned(tmp_path)
+    scan_letters(scan, tmp_path / "cache", workers=1)
+    (file,) = (tmp_path / "cache").rglob("letters.sqlite")
+    file.write_bytes(b"no database at all" * 100)
+    with pytest.raises(ChestfedError, match="its index cannot be read.*delete this folder"):
+        scan_letters(scan, tmp_path / "cache", workers=1)
