@@ -100,5 +100,5 @@ def test_kept_results_that_are_damaged_are_told_plainly(tmp_path: Path) -> None:
     scan_letters(scan, tmp_path / "cache", workers=1)
     (file,) = (tmp_path / "cache").rglob("letters.sqlite")
     file.write_bytes(b"no database at all" * 100)
-    with pytest.raises(ChestfedError, match="its index cannot be read.*delete this folder"):
+    with pytest.raises(ChestfedError, match=r"its index cannot be read.*delete this folder"):
         scan_letters(scan, tmp_path / "cache", workers=1)
