@@ -17,7 +17,7 @@ _ABOUT = (
     "with the smallest K. Its **children** (+) are one model per K.\n\n"
     "`auc/mean` is the mean AUC over the diseases on the test images; in a study's run its step is K, so its chart "
     "under *Model metrics* shows K against AUC. To compare the K of a study, select its children and press *Compare*. "
-    "Runs tagged `data: synthetic` are about phantoms."
+    "Runs tagged `data: synthetic` are about phantoms, `data: mixed` in part."
 )
 _NAME = "attributes.`Run Name`"
 _COLUMNS = ("attributes.`Created`", "attributes.`Duration`", "params.`k`", "metrics.`auc/mean`", "tags.`data`")

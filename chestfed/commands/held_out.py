@@ -11,6 +11,7 @@ from rich.console import Console
 from chestfed.checkpoint import write_json
 from chestfed.commands.progress import Bars
 from chestfed.commands.study import hospitals_to_look_at, write_samples
+from chestfed.origin import Origin
 from chestfed.study import held_out, held_out_plan, held_out_table
 from chestfed.study.data import resolve_data_root
 from chestfed.study.machine import Machine, prepare_machine
@@ -69,7 +70,7 @@ def run_held_out(
         title=pipeline.title,
         model=pipeline.model.title,
         protocol=pipeline.evaluation.protocol,
-        synthetic=any(site.synthetic for site in sites),
+        origin=Origin.of(site.synthetic for site in sites),
         folds=tuple(folds),
     )
     folder = held_out_table.write(table, out)
@@ -99,8 +100,8 @@ def _track(tracker: Tracker, table: held_out_table.HeldOutTable, folder: Path, n
     known, file = None, folder / "mlflow.json"
     if file.exists():
         known = json.loads(file.read_text(encoding="utf-8"))["run"]
-    data = {"synthetic": str(table.synthetic).lower(), "data": "synthetic" if table.synthetic else "real"}
-    run = tracker.start_run(f"{'synthetic ' if table.synthetic else ''}{name}, all held-out sites", data, known)
+    mark = f"{table.origin} " if table.origin.any_synthetic else ""
+    run = tracker.start_run(f"{mark}{name}, all held-out sites", table.origin.tags(), known)
     if run:
         write_json(file, {"run": run})
     tracker.log_params(run, {f"run.{fold.site}": fold.folder for fold in table.folds})

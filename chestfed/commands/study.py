@@ -156,12 +156,12 @@ def _contents(console: Console, pipeline: Pipeline, pipeline_file: Path, data_ro
 
 
 def _say_if_mixed(console: Console, tables: SiteTables) -> None:
-    """Results are marked synthetic if one site is; that must not be read as "no patients" if another is real."""
+    """One real hospital among phantoms: what comes out is data of patients, though it means nothing."""
     real = [table.name for table in tables.whole if not table.synthetic]
     if real and len(real) < len(tables.whole):
         console.print(
-            f"note: {', '.join(real)} is not synthetic, other sites are. The results say SYNTHETIC because of those; "
-            "the models have seen real patients all the same: keep them as you keep other data of patients.",
+            f"note: {', '.join(real)} is not synthetic, other sites are: the results say PARTLY SYNTHETIC. "
+            "The models have seen real patients: keep them as you keep other data of patients.",
             style="yellow",
             soft_wrap=True,
         )

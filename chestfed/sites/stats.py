@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from chestfed.diseases import TITLES
+from chestfed.origin import Origin
 from chestfed.sites.config import SPLITS
 from chestfed.sites.table import SiteTable
 
@@ -54,8 +55,8 @@ def render(frame: pd.DataFrame) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    synthetic = "SYNTHETIC hospitals: " if frame["synthetic"].any() else ""
-    shown = Table(title=f"{synthetic}images and positive ratios", title_justify="left", box=box.SIMPLE_HEAD)
+    mark = Origin.of(map(bool, frame["synthetic"])).short_mark
+    shown = Table(title=f"{mark}images and positive ratios", title_justify="left", box=box.SIMPLE_HEAD)
     for name in ("site", "part"):
         shown.add_column(name, overflow="fold")
     diseases = [disease for disease in TITLES if disease in frame]

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.errors import Problem
+from chestfed.origin import Origin
 from chestfed.sites.config import SPLITS, VIEWS, SiteConfig
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
 
@@ -35,6 +36,11 @@ class SiteTable:
     synthetic: bool
     diseases: tuple[str, ...]
     frame: pd.DataFrame
+
+    @property
+    def origin(self) -> Origin:
+        """Patients or a program."""
+        return Origin.of([self.synthetic])
 
     def select(self, split: str | None = None, views: Collection[str] | None = None) -> SiteTable:
         """The rows of a split and of some views, in their order; may be empty."""

@@ -86,7 +86,7 @@ def load_collection(
     }
     digests["test set"] = digest_of(PUBLISHED, test_set.images.digests, test_set.labels, test_set.patients)
     left_out: dict[str, list[Problem]] = {entry.name: list(collection.unreadable)} if collection.unreadable else {}
-    return StudyData(tuple(clients), test_set, pipeline.tasks, False, left_out, digests)
+    return StudyData(tuple(clients), test_set, pipeline.tasks, left_out, digests)
 
 
 def _deal(entry: CollectionEntry, train: Part, labels: np.ndarray, rows: np.ndarray, seed: int) -> list[np.ndarray]:

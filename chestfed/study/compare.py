@@ -20,6 +20,7 @@ import pandas as pd
 
 from chestfed.checkpoint import write_atomically, write_json, write_text
 from chestfed.diseases import TITLES
+from chestfed.origin import Origin
 from chestfed.study.pipeline import Published
 from chestfed.study.run import StudyResult
 
@@ -52,7 +53,7 @@ class Comparison:
     """
 
     title: str
-    synthetic: bool
+    origin: Origin
     results: pd.DataFrame
     curves: pd.DataFrame
     published: Published | None
@@ -80,24 +81,24 @@ def collect(runs: Sequence[Run], title: str, published: Published | None = None)
                 bytes_sent = sums["bytes_up"] + sums["bytes_down"]
                 plain = {name: entry[name] for name in ("round", "loss", "drift", "gradient_drift", "mean_auc")}
                 curves.append(head | plain | sums | {"bytes": bytes_sent})
-    return Comparison(title, runs[0].study.table.synthetic, pd.DataFrame(results), pd.DataFrame(curves), published)
+    origin = Origin.together(run.study.table.origin for run in runs)
+    return Comparison(title, origin, pd.DataFrame(results), pd.DataFrame(curves), published)
 
 
 def write(comparison: Comparison, runs: Sequence[Run], out: Path) -> Path:
     """Write tables and plots; returns their folder, named by the runs that they are of."""
-    mark = "synthetic-" if comparison.synthetic else ""
     names = sorted(run.study.folder.name for run in runs)
     digest = hashlib.blake2b("\n".join(names).encode(), digest_size=6).hexdigest()
-    folder = out / f"{mark}comparison-{digest}"
+    folder = out / f"{comparison.origin.prefix}comparison-{digest}"
     folder.mkdir(parents=True, exist_ok=True)
-    data = "synthetic" if comparison.synthetic else "real"
     for name in ("results", "curves"):
-        write_text(folder / f"{name}.csv", getattr(comparison, name).assign(data=data).to_csv(index=False))
+        frame = getattr(comparison, name).assign(data=str(comparison.origin))
+        write_text(folder / f"{name}.csv", frame.to_csv(index=False))
     write_json(
         folder / "comparison.json",
         {
             "title": comparison.title,
-            "synthetic": comparison.synthetic,
+            **comparison.origin.keys(),
             "published": None if comparison.published is None else comparison.published.model_dump(),
             "largest_window": largest_windows(comparison),
             "runs": [{"run": r.label, "seed": r.seed, "folder": r.study.folder.name} for r in runs],
@@ -130,9 +131,8 @@ def render(comparison: Comparison) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    mark = "SYNTHETIC hospitals (phantoms, no clinical meaning): " if comparison.synthetic else ""
     seeds = comparison.results["seed"].nunique()
-    table = Table(title=f"{mark}{comparison.title}", title_justify="left", caption_justify="left")
+    table = Table(title=f"{comparison.origin.mark}{comparison.title}", title_justify="left", caption_justify="left")
     spread = "± the standard deviation over them" if seeds > 1 else "one seed, so no spread"
     table.caption = f"AUC, mean over {seeds} seeds {spread}. Sums over all clients." if seeds > 1 else f"AUC; {spread}."
     diseases = list(comparison.results["disease"].unique())
@@ -201,6 +201,6 @@ def _draw(comparison: Comparison, kind: str, path: Path) -> None:
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False)
     seeds = comparison.results["seed"].nunique()
-    mark = "SYNTHETIC phantoms. " if comparison.synthetic else ""
-    figure.suptitle(f"{mark}{comparison.title}; {seeds} seed{'s' if seeds > 1 else ''}, band: lowest to highest")
+    which = f"{seeds} seed{'s' if seeds > 1 else ''}, band: lowest to highest"
+    figure.suptitle(f"{comparison.origin.short_mark}{comparison.title}; {which}")
     figure.savefig(path, format=kind, dpi=130)

@@ -23,6 +23,7 @@ from chestfed.images.batches import Images, TrainBatches, normalise
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.images.pooled import PooledImages
 from chestfed.keys import SiteKey, key_for
+from chestfed.origin import Origin
 from chestfed.randomness import numpy_stream
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.config import SiteConfig
@@ -44,9 +45,9 @@ class SiteTables:
     tests: tuple[SiteTable, ...]
 
     @property
-    def synthetic(self) -> bool:
-        """Whether any site is synthetic."""
-        return any(table.synthetic for table in self.whole)
+    def origin(self) -> Origin:
+        """Of all sites together."""
+        return Origin.together(table.origin for table in self.whole)
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class ClientData:
     images: Images
     labels: np.ndarray
     repeats: np.ndarray
+    origin: Origin = Origin.REAL
 
     @property
     def training_rows(self) -> int:
@@ -111,6 +113,7 @@ def pooled(clients: Sequence[ClientData]) -> ClientData:
         PooledImages([client.images for client in clients]),
         np.concatenate([client.labels for client in clients]),
         np.concatenate([client.repeats for client in clients]),
+        Origin.together(client.origin for client in clients),
     )
 
 
@@ -137,6 +140,7 @@ class TestSet:
     image_names: tuple[str, ...]
     patient_names: tuple[str, ...]
     key: str
+    origin: Origin = Origin.REAL
 
 
 @dataclass(frozen=True)
@@ -149,10 +153,14 @@ class StudyData:
     clients: tuple[ClientData, ...]
     test: TestSet
     diseases: tuple[str, ...]
-    synthetic: bool
     quarantined: dict[str, list[Problem]]
     digests: dict[str, str]
     held_out: str | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """Of all clients and the test set together."""
+        return Origin.together([*(client.origin for client in self.clients), self.test.origin])
 
 
 def resolve_data_root(pipeline: Pipeline, override: Path | None) -> Path:
@@ -320,7 +328,6 @@ def load_images(
     """
     key = key_for(synthetic=all(table.synthetic for table in tables.whole))
     quarantined: dict[str, list[Problem]] = {}
-    synthetic = tables.synthetic
     used = _rows_in_use(tables)
     for table in used:
         tell = None if progress is None else _with_name(progress, table.name)
@@ -334,12 +341,12 @@ def load_images(
     clients = []
     for name, table in tables.clients:
         repeats = table.frame["repeats"].to_numpy()
-        clients.append(ClientData(name, cached(table), table.labels(), repeats))
+        clients.append(ClientData(name, cached(table), table.labels(), repeats, table.origin))
     tests = [test_of(table, cached, key) for table in tables.tests]
     test = tests[0] if len(tests) == 1 else _all_of(tests)
     digests = {client.name: digest_of(key, client.images.digests, client.labels, client.repeats) for client in clients}
     digests["test set"] = digest_of(key, test.images.digests, test.labels, test.patients)
-    return StudyData(tuple(clients), test, test.diseases, synthetic, quarantined, digests)
+    return StudyData(tuple(clients), test, test.diseases, quarantined, digests)
 
 
 def test_of(table: SiteTable, cached: Callable[[SiteTable], CachedImages], key: SiteKey) -> TestSet:
@@ -351,7 +358,7 @@ def test_of(table: SiteTable, cached: Callable[[SiteTable], CachedImages], key: 
         images = cached(table)
     patients = numbered(table.frame["patient"].to_numpy(dtype=str))
     names = image_names(images.digests, key), patient_names(table.name, table.frame["patient"], key)
-    return TestSet(images, table.labels(), patients, table.diseases, *names, key.fingerprint)
+    return TestSet(images, table.labels(), patients, table.diseases, *names, key.fingerprint, table.origin)
 
 
 def _all_of(tests: Sequence[TestSet]) -> TestSet:
@@ -365,6 +372,7 @@ def _all_of(tests: Sequence[TestSet]) -> TestSet:
         tuple(name for test in tests for name in test.image_names),
         tuple(name for test in tests for name in test.patient_names),
         tests[0].key,
+        Origin.together(test.origin for test in tests),
     )
 
 

@@ -35,6 +35,7 @@ from chestfed.evaluation.summary import (
 )
 from chestfed.images.cache import fill_cache
 from chestfed.keys import SiteKey, key_for
+from chestfed.origin import Origin
 from chestfed.sites.table import SiteTable
 from chestfed.study.data import image_names, left_out_views, patient_names
 from chestfed.study.machine import Machine
@@ -63,7 +64,7 @@ class Evaluation:
     scorer: Scorer
     site: str
     title: str
-    synthetic: bool
+    origin: Origin
     split: str
     summary: Summary
     predictions: pd.DataFrame
@@ -77,7 +78,7 @@ class Evaluation:
         content = pd.util.hash_pandas_object(self.predictions, index=False).to_numpy().tobytes()
         parts = [self.scorer.digest, self.split, self.summary.protocol, self.summary.method]
         digest = hashlib.blake2b(content + "\0".join(parts).encode(), digest_size=6).hexdigest()
-        return f"{'synthetic-' if self.synthetic else ''}{self.site}-{self.split}-{self.summary.protocol}-{digest}"
+        return f"{self.origin.prefix}{self.site}-{self.split}-{self.summary.protocol}-{digest}"
 
 
 def protocol_named(name: str) -> Protocol:
@@ -183,12 +184,12 @@ def evaluate_model(
         predictions[f"label_{disease}"] = unit.labels[:, j]
     for name, values in columns.items():  # so that the subgroups can be recomputed; bands of age, never an age
         predictions[f"group_{name}"] = pd.Series(np.asarray(values, dtype=object), dtype="str")
-    synthetic = table.synthetic or bool(scorer.synthetic)
-    predictions.attrs = {"synthetic": synthetic, "protocol": protocol, "split": split, "model": scorer.digest}
-    predictions.attrs["key"] = key.fingerprint
+    origin = Origin.together([table.origin, scorer.origin or table.origin])
+    about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint}
+    predictions.attrs.update(origin.keys() | about)
     notes = _notes(scorer, table, split, scores, found - len(frame))
     return Evaluation(
-        scorer, table.name, table.title, synthetic, split, summary, predictions, len(frame), found - len(frame), notes
+        scorer, table.name, table.title, origin, split, summary, predictions, len(frame), found - len(frame), notes
     )
 
 
@@ -196,8 +197,7 @@ def write(evaluation: Evaluation, folder: Path) -> None:
     """Write `evaluation.json`, three CSV files and `predictions.parquet`."""
     folder.mkdir(parents=True, exist_ok=True)
     summary, scorer = evaluation.summary, evaluation.scorer
-    data = "synthetic" if evaluation.synthetic else "real"
-    head = {"data": data, "site": evaluation.site, "split": evaluation.split}
+    head = {"data": str(evaluation.origin), "site": evaluation.site, "split": evaluation.split}
     for name, content in (
         ("metrics", metrics_csv(summary, head)),
         ("subgroups", subgroups_csv(summary, head)),
@@ -209,8 +209,7 @@ def write(evaluation: Evaluation, folder: Path) -> None:
     write_atomically(path, lambda temporary: predictions.to_parquet(temporary, index=False))
     value = {
         "title": _title(evaluation),
-        "synthetic": evaluation.synthetic,
-        "data": data,
+        **evaluation.origin.keys(),
         "notes": list(evaluation.notes),
         "model": {
             "name": scorer.name,
@@ -219,7 +218,7 @@ def write(evaluation: Evaluation, folder: Path) -> None:
             "outputs": list(scorer.outputs),
             "output": scorer.output,
             "preprocess": scorer.preprocess.model_dump(mode="json"),
-            "trained_on_synthetic": scorer.synthetic,
+            "trained_on": None if scorer.origin is None else str(scorer.origin),
         },
         "site": evaluation.site,
         "split": evaluation.split,
@@ -288,7 +287,7 @@ def _subgroups(evaluation: Evaluation, unit: str) -> RenderableType:
     from rich.table import Table
 
     summary = evaluation.summary
-    mark = "SYNTHETIC hospitals: " if evaluation.synthetic else ""
+    mark = evaluation.origin.short_mark
     caption = f"{summary.protocol}. AUC within the group, n+ / n- below; the mean is over the diseases that have one."
     shown = Table(title=f"{mark}Subgroups", caption=caption, title_justify="left", caption_justify="left")
     shown.add_column("group")
@@ -307,16 +306,17 @@ def _subgroups(evaluation: Evaluation, unit: str) -> RenderableType:
 
 
 def _title(evaluation: Evaluation) -> str:
-    mark = "SYNTHETIC hospitals (phantoms, no patients, no clinical meaning): " if evaluation.synthetic else ""
-    return f"{mark}{evaluation.scorer.name} ({evaluation.scorer.kind}) on {evaluation.title}"
+    return f"{evaluation.origin.mark}{evaluation.scorer.name} ({evaluation.scorer.kind}) on {evaluation.title}"
 
 
 def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, left_out: int) -> tuple[str, ...]:
     notes = []
     if split == "train":
         notes.append("These are training images: if the model was trained on them, its figures say nothing of others.")
-    if scorer.synthetic and not table.synthetic:
-        notes.append("The model was trained on SYNTHETIC hospitals: its numbers on real images mean nothing clinical.")
+    if scorer.origin is not None and scorer.origin.any_synthetic and not table.synthetic:
+        notes.append(
+            f"The model was trained on {scorer.origin.tag} hospitals: its numbers on real images mean nothing clinical."
+        )
     if left_out:
         notes.append(f"{left_out} unreadable images were left out.")
     # Logits within [0, 1] come out within [0.5, 0.7311].

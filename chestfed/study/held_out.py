@@ -179,7 +179,9 @@ def load_images(
             site.whole.name,
             site.whole.synthetic,
             tuple(site.whole.diseases),
-            tuple(ClientData(n, cached(t), t.labels(), t.frame["repeats"].to_numpy()) for n, t in site.clients),
+            tuple(
+                ClientData(n, cached(t), t.labels(), t.frame["repeats"].to_numpy(), t.origin) for n, t in site.clients
+            ),
             test_of(site.unseen, cached, key),
             test_of(site.seen, cached, key) if len(site.seen.frame) else None,
             quarantined,
@@ -206,7 +208,6 @@ def fold(sites: Sequence[SiteImages], site: str, pipeline: Pipeline) -> Fold:
         clients=clients,
         test=test,
         diseases=test.diseases,
-        synthetic=any(part.synthetic for part in sites),
         quarantined={part.name: list(part.quarantined) for part in sites if part.quarantined},
         digests=digests,
         held_out=site,

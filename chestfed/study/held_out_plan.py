@@ -66,7 +66,7 @@ def render(plans: Sequence[FoldPlan], pipeline: Pipeline, machine: Machine) -> R
     from rich.text import Text
 
     assert pipeline.held_out is not None
-    mark = "SYNTHETIC hospitals: " if plans[0].plan.contents.synthetic else ""
+    mark = plans[0].plan.contents.origin.short_mark
     shown = Table(title=f"{mark}{pipeline.title}", title_justify="left", caption_justify="left")
     images = "all its images" if pipeline.held_out.images == "all" else f"its {pipeline.held_out.images} split"
     shown.caption = (

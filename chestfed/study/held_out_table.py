@@ -16,6 +16,7 @@ from chestfed.checkpoint import write_json, write_text
 from chestfed.diseases import TITLES
 from chestfed.evaluation.auc import DiseaseAuc
 from chestfed.evaluation.bootstrap import Interval
+from chestfed.origin import Origin
 from chestfed.study.table import Row
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class HeldOutTable:
     title: str
     model: str
     protocol: str
-    synthetic: bool
+    origin: Origin
     folds: tuple[FoldResult, ...]
 
 
@@ -53,11 +54,10 @@ def as_csv(table: HeldOutTable) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*_COLUMNS, *_COUNTS])
-    data = "synthetic" if table.synthetic else "real"
     for fold in table.folds:
         for scored, row in ((fold.site, fold.row), *fold.seen.items()):
             trained = scored != fold.site
-            head = [data, fold.site, scored, str(trained).lower()]
+            head = [str(table.origin), fold.site, scored, str(trained).lower()]
             for result, interval in zip(row.diseases, row.intervals, strict=True):
                 counts = [result.positives, result.negatives, result.missing, _reason(fold, result, trained=trained)]
                 writer.writerow([*head, result.disease, _cell(result.auc), *_cells(interval), *counts])
@@ -69,7 +69,7 @@ def as_json(table: HeldOutTable) -> dict[str, Any]:
     """The table as plain data."""
     return {
         "title": table.title,
-        "synthetic": table.synthetic,
+        **table.origin.keys(),
         "model": table.model,
         "protocol": table.protocol,
         "interval": "95%, patient-clustered bootstrap, Student's t on the logit scale",
@@ -91,7 +91,7 @@ def write(table: HeldOutTable, out: Path) -> Path:
     """Write `held_out.csv` and `held_out.json` into a folder named by the folds' runs; returns it."""
     names = "\n".join(fold.folder for fold in table.folds)
     digest = hashlib.blake2b(names.encode(), digest_size=6).hexdigest()
-    folder = out / f"{'synthetic-' if table.synthetic else ''}held-out-{digest}"
+    folder = out / f"{table.origin.prefix}held-out-{digest}"
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "held_out.csv", as_csv(table))
     write_json(folder / "held_out.json", as_json(table))
@@ -120,8 +120,7 @@ def render(table: HeldOutTable) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    mark = "SYNTHETIC hospitals (phantoms, no patients, no clinical meaning): " if table.synthetic else ""
-    shown = Table(title=f"{mark}{table.title}", title_justify="left", caption_justify="left")
+    shown = Table(title=f"{table.origin.mark}{table.title}", title_justify="left", caption_justify="left")
     shown.caption = (
         f"AUC, {table.protocol}, {table.model}. In brackets: 95% patient-clustered bootstrap interval over patients "
         "of the held-out site. Below, of the same model: the mean of the AUCs on patients of the sites that it was "

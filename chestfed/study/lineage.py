@@ -34,9 +34,8 @@ def _input(data: StudyData, name: str, role: str, part: ClientData | TestSet, **
     from mlflow.entities import Dataset, DatasetInput, InputTag
     from mlflow.types import ColSpec, DataType, Schema
 
-    kind = "synthetic" if data.synthetic else "real"
     # The source says which site and not where its files lie: a path may name people.
-    source = CodeDatasetSource({"chestfed.site": name, "chestfed.role": role, "data": kind})
+    source = CodeDatasetSource({"chestfed.site": name, "chestfed.role": role, "data": str(part.origin)})
     labels = [ColSpec(DataType.float, disease, required=False) for disease in data.diseases]
     schema = Schema([ColSpec(DataType.binary, "image"), *labels])
     described = MetaDataset(source, name, short_digest(data.digests[name]), schema).to_dict()
@@ -49,7 +48,7 @@ def _input(data: StudyData, name: str, role: str, part: ClientData | TestSet, **
         json.dumps(_profile(data, name, part)),
     )
     context = "training" if role == "client" else "testing"
-    tags = {"mlflow.data.context": context, "chestfed.role": role, "data": kind, **more}
+    tags = {"mlflow.data.context": context, "chestfed.role": role, "data": str(part.origin), **more}
     return DatasetInput(entity, [InputTag(key, value) for key, value in tags.items()])
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from chestfed.diseases import TITLES
+from chestfed.origin import Origin
 from chestfed.study.data import SiteTables, StudyData
 from chestfed.study.machine import Machine
 from chestfed.study.pipeline import Pipeline
@@ -45,7 +46,7 @@ class Contents:
 
     clients: tuple[ClientPlan, ...]
     test: ClientPlan
-    synthetic: bool
+    origin: Origin
     decode_seconds: float
 
     @property
@@ -74,14 +75,14 @@ def contents_of_tables(tables: SiteTables) -> Contents:
     """Of hospitals: labels only are read, and a few images to see how long decoding takes."""
     parts = [ClientPlan.of(name, table.labels(), table.frame["repeats"].to_numpy()) for name, table in tables.clients]
     tests = [ClientPlan.of("test set", table.labels(), table.frame["repeats"].to_numpy()) for table in tables.tests]
-    return Contents(tuple(parts), _sum(tests), tables.synthetic, _decode_seconds(tables))
+    return Contents(tuple(parts), _sum(tests), tables.origin, _decode_seconds(tables))
 
 
 def contents_of_data(data: StudyData) -> Contents:
     """Of data that are there already."""
     parts = [ClientPlan.of(client.name, client.labels, client.repeats) for client in data.clients]
     test = ClientPlan.of("test set", data.test.labels, np.ones(len(data.test.labels), np.int64))
-    return Contents(tuple(parts), test, data.synthetic, 0.0)
+    return Contents(tuple(parts), test, data.origin, 0.0)
 
 
 def plan_study(pipeline: Pipeline, contents: Contents, machine: Machine) -> StudyPlan:
@@ -180,7 +181,7 @@ def render(plan: StudyPlan, pipeline: Pipeline, machine: Machine) -> RenderableT
     from rich.text import Text
 
     contents = plan.contents
-    mark = "SYNTHETIC hospitals: " if contents.synthetic else ""
+    mark = contents.origin.short_mark
     counts = Table(title=f"{mark}{pipeline.title}", title_justify="left", caption_justify="left")
     counts.caption = "positives/negatives per disease, repeated training rows counted; the rest is missing"
     counts.add_column("client")

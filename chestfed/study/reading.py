@@ -20,6 +20,7 @@ import pandas as pd
 
 from chestfed.diseases import TITLES
 from chestfed.errors import ChestfedError, ConfigError
+from chestfed.origin import Origin
 from chestfed.study import plots
 from chestfed.study.round_times import SECONDS, read_round_times
 from chestfed.study.significance import as_csv as differences_csv
@@ -36,8 +37,10 @@ class Study:
     ----------
     folder
         The run folder.
-    title, synthetic
+    title
         As in its tables.
+    origin
+        Whether the hospitals are real, synthetic or mixed.
     configuration
         The resolved pipeline, as plain data.
     """
@@ -45,7 +48,7 @@ class Study:
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
         self.folder = folder
         self.title: str = about["title"]
-        self.synthetic: bool = about["synthetic"]
+        self.origin = Origin.read(about) or Origin.REAL
         self.configuration: dict[str, Any] = about["configuration"]
 
     @classmethod
@@ -75,7 +78,7 @@ class Study:
     def __repr__(self) -> str:
         """Title, what is finished, and whether it is synthetic."""
         finished = ", ".join(f"K={k}" for k in self.ks) or "nothing finished"
-        return f"<Study {'SYNTHETIC ' if self.synthetic else ''}{self.title!r}: {finished}>"
+        return f"<Study {f'{self.origin.tag} '.lstrip()}{self.title!r}: {finished}>"
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -268,7 +271,7 @@ class Study:
         return self.configuration["evaluation"]["protocol"] if self.configuration.get("sites") else "test images"
 
     def _marked(self, title: str) -> str:
-        return f"SYNTHETIC phantoms\n{title}" if self.synthetic else title
+        return f"{self.origin.tag} hospitals\n{title}" if self.origin.any_synthetic else title
 
     def _csv(self, name: str) -> pd.DataFrame:
         try:

@@ -31,7 +31,7 @@ def of_study(table: StudyTable) -> pd.DataFrame:
             f"{name} 95%": _pair(interval) for name, _, interval in named
         }
         cells |= {f"{name} n": f"{result.positives}+ / {result.negatives}-" for name, result, _ in named}
-        rows.append({**cells, "data": "synthetic" if table.synthetic else "real"})
+        rows.append({**cells, "data": str(table.origin)})
     return pd.DataFrame(rows)
 
 
@@ -142,9 +142,9 @@ def _verdict(found: Significance | None) -> str:
 
 
 def _warning(table: StudyTable) -> str:
-    if not table.synthetic:
+    if not table.origin.any_synthetic:
         return ""
-    return "**SYNTHETIC** hospitals: phantoms, no patients, no clinical meaning. "
+    return table.origin.sentence.replace(table.origin.tag, f"**{table.origin.tag}**", 1) + " "
 
 
 def _title(disease: str) -> str:

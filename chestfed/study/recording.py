@@ -50,11 +50,11 @@ class Study:
     @property
     def mark(self) -> str:
         """Begins every name."""
-        return "synthetic " if self.data.synthetic else ""
+        return f"{self.data.origin} " if self.data.origin.any_synthetic else ""
 
     def registered_name(self, k: int) -> str:
         """Name of the model of K in the registry; its versions are the studies of this pipeline."""
-        return f"chestfed-{'synthetic-' if self.data.synthetic else ''}K{k}-{self.name}"
+        return f"chestfed-{self.data.origin.prefix}K{k}-{self.name}"
 
 
 class StudyRecord:
@@ -221,8 +221,7 @@ class StudyRecord:
     def _tags(self, kind: str, **more: str) -> dict[str, str]:
         study = self._study
         return {
-            "synthetic": str(study.data.synthetic).lower(),
-            "data": "synthetic" if study.data.synthetic else "real",
+            **study.data.origin.tags(),
             "kind": kind,
             "pipeline": study.name,
             "algorithm": study.pipeline.federated.algorithm,

@@ -34,6 +34,7 @@ from chestfed.checkpoint import read_json, save_checkpoint, write_atomically, wr
 from chestfed.errors import ChestfedError
 from chestfed.evaluation.auc import DiseaseAuc
 from chestfed.evaluation.bootstrap import Interval
+from chestfed.origin import Origin
 from chestfed.study import recording
 from chestfed.study import table as tables
 from chestfed.study.data import StudyData
@@ -140,7 +141,7 @@ def run_study(
         If another process works in the same run folder, or training fails. What is finished is kept.
     """
     this = identify(pipeline, data, machine)
-    folder = out / f"{'synthetic-' if data.synthetic else ''}{name}-{this.digest}"
+    folder = out / f"{data.origin.prefix}{name}-{this.digest}"
     with _locked(folder):
         _write_identity(folder, pipeline, this, data)
         write_site_cards(folder, data, pipeline.seed)
@@ -190,7 +191,7 @@ def _stage_1(
         reporter.pretraining(step, steps, loss)
         record.pretraining(step, loss)
 
-    folder = out / f"{'synthetic-' if data.synthetic else ''}pretrained-{_stage_1_identity(this, data).digest}"
+    folder = out / f"{data.origin.prefix}pretrained-{_stage_1_identity(this, data).digest}"
     folder.mkdir(exist_ok=True)
     with FileLock(folder / ".lock"):  # another study that needs the same weights is waited for
         return pretrain(pipeline, data, machine, folder, report)
@@ -256,7 +257,7 @@ def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> table
     is_paper = (
         pipeline.model.name in ("densenet121", "densenet161")
         and data.clients[0].name == "chexpert"
-        and not data.synthetic
+        and data.origin is Origin.REAL
         and data.held_out is None
     )
     return tables.StudyTable(
@@ -265,7 +266,7 @@ def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> table
         protocol=_protocol(pipeline, data),
         images=len(data.test.labels),
         patients=int(data.test.patients.max()) + 1,
-        synthetic=data.synthetic,
+        origin=data.origin,
         rows=tuple(rows),
         paper=tables.paper_table(pipeline.model.name) if is_paper else None,
         published=_published(pipeline),
@@ -305,7 +306,7 @@ def _write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: Stud
     value = {
         "digest": this.digest,
         "title": pipeline.title,
-        "synthetic": data.synthetic,
+        **data.origin.keys(),
         "key": data.test.key,
         "configuration": pipeline.model_dump(mode="json"),
         "inputs": this.inputs,
@@ -338,7 +339,7 @@ def _write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: Study
         "input": f"float32 [n, 3, {pipeline.preprocess.size}, {pipeline.preprocess.size}], see docs/images.md",
         "preprocess": pipeline.preprocess.model_dump(mode="json"),
         "output": "logits [n, diseases]",
-        "synthetic": data.synthetic,
+        **data.origin.keys(),
     }
     save_checkpoint(folder / MODEL_FILE, network.module.state_dict(), values)
 

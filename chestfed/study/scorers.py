@@ -33,6 +33,7 @@ from chestfed.errors import ChestfedError, ConfigError
 from chestfed.images.batches import EvalBatches, Images
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import ModelConfig, build_model, load_trained, read_weights
+from chestfed.origin import Origin
 from chestfed.study.exported import load_exported
 from chestfed.study.machine import Machine
 from chestfed.study.significance import folder_of_k
@@ -81,8 +82,8 @@ class Scorer:
         Images float32 `[n, 3, size, size]` to outputs `[n, len(outputs)]`.
     batch
         The only batch size that a program accepts; None for any.
-    synthetic
-        Whether it was trained on synthetic hospitals; None if the file does not say.
+    origin
+        What it was trained on; None if the file does not say.
     """
 
     name: str
@@ -93,7 +94,7 @@ class Scorer:
     output: Output
     call: Callable[[Tensor], Tensor]
     batch: int | None = None
-    synthetic: bool | None = None
+    origin: Origin | None = None
 
     @property
     def diseases(self) -> tuple[str, ...]:
@@ -223,7 +224,6 @@ def _chestfed_model(path: Path, name: str, digest: str, declared: Declared, mach
     outputs = _outputs(path, declared, None, names)
     if declared.size not in (None, preprocess.size):
         raise ConfigError(f"{path}: was trained on images of {preprocess.size} pixels; leave --input-size out")
-    synthetic = values.get("synthetic")
     return Scorer(
         name,
         f"chestfed model, {config.title}",
@@ -232,7 +232,7 @@ def _chestfed_model(path: Path, name: str, digest: str, declared: Declared, mach
         preprocess,
         "logits",
         _network(config, tensors, len(outputs), path, machine),
-        synthetic=synthetic if isinstance(synthetic, bool) else None,
+        origin=Origin.read(values),
     )
 
 

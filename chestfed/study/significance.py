@@ -27,6 +27,7 @@ from chestfed.evaluation.auc import auc_per_disease, mean_auc
 from chestfed.evaluation.columns import numbered
 from chestfed.evaluation.comparison import Comparison, Run, compare, holm_over_comparisons
 from chestfed.evaluation.interval import Interval
+from chestfed.origin import Origin
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -55,7 +56,7 @@ class Predictions:
         One per seed: `image`, `patient`, and score and label of each disease; the rows of all in the same order.
     protocol
         What was scored, or empty if it is not known.
-    synthetic
+    origin
         None if it is not known.
     key
         Fingerprint of the key of the images' names, or None: of an earlier version, or not written by chestfed.
@@ -65,7 +66,7 @@ class Predictions:
     kin: str
     frames: tuple[pd.DataFrame, ...]
     protocol: str
-    synthetic: bool | None
+    origin: Origin | None
     key: str | None = None
 
     @property
@@ -102,12 +103,12 @@ class Significance:
     protocol: str
     units: int
     patients: int
-    synthetic: bool | None
+    origin: Origin | None
 
     @property
     def data(self) -> str:
-        """`synthetic`, `real` or `unknown`."""
-        return {True: "synthetic", False: "real", None: "unknown"}[self.synthetic]
+        """`synthetic`, `mixed`, `real` or `unknown`."""
+        return "unknown" if self.origin is None else str(self.origin)
 
 
 def read_run(path: Path, k: int | None = None) -> Predictions:
@@ -145,15 +146,14 @@ def read_run(path: Path, k: int | None = None) -> Predictions:
         name = f"{federated['algorithm']}, I={federated['window']}, K={number}, seed {settings['seed']}"
         kin = _digest(json.dumps([{**settings, "seed": None, "k": None}, number], sort_keys=True))
         protocol = settings["evaluation"]["protocol"] if settings["sites"] else "test images"
-        return Predictions(name, kin, (frame,), protocol, bool(about["synthetic"]), key)
+        return Predictions(name, kin, (frame,), protocol, Origin.read(about), key)
     if evaluation.is_file():
         about = json.loads(evaluation.read_text(encoding="utf-8"))
         name = f"{about['model']['name']} on {about['site']}"
         kin = _digest(str(folder.resolve()))
-        return Predictions(name, kin, (frame,), about["protocol"], bool(about["synthetic"]), key)
-    synthetic = frame.attrs.get("synthetic")
+        return Predictions(name, kin, (frame,), about["protocol"], Origin.read(about), key)
     protocol = str(frame.attrs.get("protocol", ""))
-    return Predictions(str(path), _digest(str(path.resolve())), (frame,), protocol, synthetic, key)
+    return Predictions(str(path), _digest(str(path.resolve())), (frame,), protocol, Origin.read(frame.attrs), key)
 
 
 def folder_of_k(run: Path, k: int | None) -> Path:
@@ -234,7 +234,7 @@ def compare_with_first(runs: Sequence[Predictions], resamples: int) -> Significa
             comparisons.append(compare(reference.run(diseases), b.run(diseases), diseases, resamples))
         except ValueError as error:
             raise ConfigError(f"{names[0]} and {name}: {error}. Are labels and their policy the same?") from None
-    known = [run.synthetic for run in runs if run.synthetic is not None]
+    known = [run.origin for run in runs if run.origin is not None]
     return Significance(
         names[0],
         tuple(names[1:]),
@@ -244,7 +244,7 @@ def compare_with_first(runs: Sequence[Predictions], resamples: int) -> Significa
         reference.protocol,
         len(reference.frames[0]),
         reference.frames[0]["patient"].nunique(),
-        any(known) if known else None,
+        Origin.together(known) if known else None,
     )
 
 
@@ -266,7 +266,7 @@ def as_json(found: Significance) -> dict[str, Any]:
     """The comparisons as plain data."""
     return {
         "data": found.data,
-        "synthetic": found.synthetic,
+        "synthetic": None if found.origin is None else found.origin.any_synthetic,
         "reference": found.reference,
         "seeds": dict(zip((found.reference, *found.others), found.seeds, strict=True)),
         "seed_sd": dict(zip((found.reference, *found.others), found.seed_spread, strict=True)),
@@ -340,7 +340,7 @@ def render(found: Significance, title: str = "Paired comparison") -> RenderableT
     from rich.console import Group
     from rich.table import Table
 
-    mark = "SYNTHETIC hospitals: " if found.synthetic else ""
+    mark = found.origin.short_mark if found.origin else ""
     protocol = f"{found.protocol}: " if found.protocol else ""
     caption = (
         f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC, {INTERVAL}. p below: after Holm's "
@@ -380,7 +380,7 @@ def render(found: Significance, title: str = "Paired comparison") -> RenderableT
 def paired_folder(found: Significance, out: Path) -> Path:
     """Where `chestfed compare` writes, named by what it found."""
     digest = _digest(json.dumps(as_json(found), sort_keys=True))
-    return out / f"{'synthetic-' if found.synthetic else ''}paired-{digest}"
+    return out / f"{found.origin.prefix if found.origin else ''}paired-{digest}"
 
 
 def _seed_spread(run: Predictions, diseases: Sequence[str]) -> dict[str, float | None]:

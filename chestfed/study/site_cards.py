@@ -36,7 +36,7 @@ def write_site_cards(folder: Path, data: StudyData, seed: int) -> None:
         cards.append(card)
         thumbnails[str(number)] = pictures
     write_atomically(folder / "thumbnails.npz", lambda temporary: _save(temporary, thumbnails))
-    write_json(folder / "sites.json", {"synthetic": data.synthetic, "bins": BINS, "sites": cards})
+    write_json(folder / "sites.json", {**data.origin.keys(), "bins": BINS, "sites": cards})
 
 
 def _card(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> tuple[dict[str, Any], np.ndarray]:
@@ -54,6 +54,7 @@ def _card(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> tup
     card = {
         "name": name,
         "role": "client" if client else "test",
+        "data": str(part.origin),
         "images": len(readable),
         "unreadable": len(part.labels) - len(readable),
         "rows": rows,

@@ -14,6 +14,7 @@ import numpy as np
 from chestfed.diseases import TITLES
 from chestfed.evaluation import bootstrap
 from chestfed.evaluation.auc import DiseaseAuc, mean_auc
+from chestfed.origin import Origin
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,7 +61,7 @@ class StudyTable:
     protocol: str
     images: int
     patients: int
-    synthetic: bool
+    origin: Origin
     rows: tuple[Row, ...]
     paper: tuple[dict[str, float], ...] | None
     published: PublishedRow | None = None
@@ -100,7 +101,7 @@ def as_json(table: StudyTable) -> dict[str, Any]:
     """The table as plain data; every AUC with n+, n- and its interval."""
     return {
         "title": table.title,
-        "synthetic": table.synthetic,
+        **table.origin.keys(),
         "model": table.model,
         "protocol": table.protocol,
         "images": table.images,
@@ -149,9 +150,8 @@ def as_csv(table: StudyTable) -> str:
         "paper_auc",
     ]
     writer.writerow(header)
-    data = "synthetic" if table.synthetic else "real"
     for row in table.rows:
-        start = [data, row.k, row.clients[-1]]
+        start = [str(table.origin), row.k, row.clients[-1]]
         for result, interval in zip(row.diseases, row.intervals, strict=True):
             paper = _paper_value(table, row.k, result.disease)
             counts = [result.positives, result.negatives, result.missing]
@@ -193,14 +193,13 @@ def render(table: StudyTable) -> RenderableType:
     }
     if undefined:
         parts.append(Text("Not defined (and left out of the mean): " + "; ".join(sorted(undefined))))
-    if table.synthetic:
+    if table.origin is Origin.SYNTHETIC:
         parts.append(_reference_for_synthetic())
     return Group(*parts)
 
 
 def _title(table: StudyTable) -> str:
-    mark = "SYNTHETIC hospitals (phantoms, no patients, no clinical meaning): " if table.synthetic else ""
-    return mark + table.title
+    return table.origin.mark + table.title
 
 
 def _reference_for_synthetic() -> RenderableType:

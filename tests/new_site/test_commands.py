@@ -132,7 +132,7 @@ def test_a_real_hospital_among_synthetic_ones_is_pointed_out(home: Path, tmp_pat
     new = ["site", "new", "real", "--images", written.pictures, "--labels", written.table, "--yes", "--out", tmp_path]
     assert "SYNTHETIC" not in chestfed(*new)
     plan = chestfed("study", "--add-site", tmp_path / "real.yaml", "--dry-run", *SMALL)
-    assert "note: real is not synthetic, other sites are." in plan
+    assert "note: real is not synthetic, other sites are: the results say PARTLY SYNTHETIC" in plan
     assert "note:" not in chestfed("study", "--dry-run", *SMALL)
 
 

@@ -360,7 +360,7 @@ def test_what_is_written_says_synthetic_everywhere_and_names_nobody(home: Path, 
     names = {"evaluation.json", "metrics.csv", "subgroups.csv", "reliability.csv", "predictions.parquet"}
     assert {file.name for file in (tmp_path / "out").iterdir()} == names
     about = json.loads((tmp_path / "out" / "evaluation.json").read_text())
-    assert about["synthetic"] is True
+    assert (about["synthetic"], about["data"], about["model"]["trained_on"]) == (True, "synthetic", "synthetic")
     assert about["unit"] == "image"
     for name in ("metrics", "subgroups", "reliability"):
         assert set(pd.read_csv(tmp_path / "out" / f"{name}.csv")["data"]) == {"synthetic"}

@@ -17,6 +17,7 @@ import yaml
 from chestfed.cli import bundled
 from chestfed.errors import ConfigError
 from chestfed.images.cache import CachedImages
+from chestfed.origin import Origin
 from chestfed.samples import write_hospitals
 from chestfed.sites import load_site_config
 from chestfed.study import federated, held_out
@@ -261,7 +262,9 @@ def test_a_fold_has_no_published_table_beside_it(home: Path, tmp_path: Path) -> 
 
     pipeline, sites = loaded(home, tmp_path)
     this = held_out.fold(sites, "vindr", pipeline)
-    real: Any = dataclasses.replace(this.data, synthetic=False)
+    clients = tuple(dataclasses.replace(client, origin=Origin.REAL) for client in this.data.clients)
+    test = dataclasses.replace(this.data.test, origin=Origin.REAL)
+    real: Any = dataclasses.replace(this.data, clients=clients, test=test)
     big = this.pipeline.model_copy(update={"model": this.pipeline.model.model_copy(update={"name": "densenet121"})})
     assert run._table(big, real, []).paper is None
     assert run._table(big, dataclasses.replace(real, held_out=None), []).paper is not None

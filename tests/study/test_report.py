@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,6 +19,7 @@ import pytest
 
 from chestfed.cli import bundled
 from chestfed.errors import ChestfedError
+from chestfed.origin import Origin
 from chestfed.samples import write_hospitals
 from chestfed.study.pipeline import load_pipeline
 from chestfed.study.report import figures, overview
@@ -281,9 +282,7 @@ def test_drift_is_the_distance_of_grey_levels_and_of_prevalences() -> None:
 
 
 def test_pictures_of_real_patients_are_shown_on_request_only(copy: Path) -> None:
-    for name in ("study.json", "table.json", "sites.json"):
-        value = json.loads((copy / name).read_text())
-        (copy / name).write_text(json.dumps(value | {"synthetic": False}))
+    are_real(copy, lambda _: True)
     run = read_run_folder(copy)
     without, shown = make_report(run).html, make_report(run, pictures=True).html
     assert "data:image/png" not in without
@@ -291,6 +290,43 @@ def test_pictures_of_real_patients_are_shown_on_request_only(copy: Path) -> None
     assert "Pictures of real patients are left" not in shown
     assert shown.count("data:image/png") == 24
     assert "SYNTHETIC" not in re.sub(r"data:[^\"]*", "", shown)
+
+
+def are_real(run: Path, which: Callable[[str], bool]) -> None:
+    """Make the clients and test images of these names real ones."""
+    about = json.loads((run / "sites.json").read_text())
+    for card in about["sites"]:
+        card["data"] = "real" if which(card["name"]) else card["data"]
+    origin = Origin.together(Origin(card["data"]) for card in about["sites"])
+    (run / "sites.json").write_text(json.dumps(about | origin.keys()))
+    for name in ("study.json", "table.json"):
+        (run / name).write_text(json.dumps(json.loads((run / name).read_text()) | origin.keys()))
+
+
+def test_pictures_of_a_real_hospital_among_phantoms_are_left_out(copy: Path) -> None:
+    are_real(copy, lambda name: name in ("padchest", "test images"))
+    run = read_run_folder(copy)
+    page, shown = Page(make_report(run).html), make_report(run, pictures=True).html
+    pictures = [attributes["alt"] or "" for _, attributes, _ in page.all("img") if "Small" in (attributes["alt"] or "")]
+    assert len(pictures) == 16
+    assert not any("padchest" in alt or "test images" in alt for alt in pictures)
+    assert shown.count("data:image/png") == 24
+    assert "Small synthetic phantom of padchest" not in shown
+    ((_, _, title),) = page.all("title")
+    assert title.startswith("PARTLY SYNTHETIC: ")
+    text = make_report(run).html
+    assert "others have real patients" in text
+    assert "No patients" not in text
+    assert "Published, for orientation only" not in text
+
+
+def test_pictures_of_an_earlier_versions_folder_are_left_out(copy: Path) -> None:
+    """It does not say which of its sites were real."""
+    about = json.loads((copy / "sites.json").read_text())
+    for card in about["sites"]:
+        del card["data"]
+    (copy / "sites.json").write_text(json.dumps(about))
+    assert "data:image/png" not in make_report(read_run_folder(copy)).html
 
 
 def test_without_what_earlier_versions_did_not_write_the_page_says_so(copy: Path) -> None:

@@ -12,10 +12,11 @@ from rich.console import Console
 
 from chestfed.diseases import DISEASES
 from chestfed.evaluation.auc import auc_per_disease
+from chestfed.origin import Origin
 from chestfed.study.table import StudyTable, as_csv, as_json, make_row, paper_table, render
 
 
-def make_table(*, synthetic: bool, paper: bool, no_edema: bool = False) -> StudyTable:
+def make_table(origin: Origin, *, paper: bool, no_edema: bool = False) -> StudyTable:
     rng = np.random.default_rng(0)
     labels = (rng.random((60, 5)) < 0.4).astype(np.float32)
     labels[0, 2] = np.nan
@@ -28,7 +29,7 @@ def make_table(*, synthetic: bool, paper: bool, no_edema: bool = False) -> Study
         results = auc_per_disease(scores, labels, DISEASES)
         rows.append(make_row(k, clients, results, scores, labels, np.arange(60), resamples=50))
     reference = paper_table("densenet121") if paper else None
-    return StudyTable("A study", "DenseNet121", "frontal-image, valid split", 60, 60, synthetic, tuple(rows), reference)
+    return StudyTable("A study", "DenseNet121", "frontal-image, valid split", 60, 60, origin, tuple(rows), reference)
 
 
 def printed(table: StudyTable) -> str:
@@ -38,7 +39,7 @@ def printed(table: StudyTable) -> str:
 
 
 def test_the_csv_has_a_line_per_k_and_disease_and_the_mean_at_full_precision() -> None:
-    table = make_table(synthetic=False, paper=True)
+    table = make_table(Origin.REAL, paper=True)
     rows = list(csv.DictReader(io.StringIO(as_csv(table))))
     assert len(rows) == 2 * 6
     assert float(rows[0]["auc"]) == table.rows[0].diseases[0].auc
@@ -57,16 +58,16 @@ def test_the_csv_has_a_line_per_k_and_disease_and_the_mean_at_full_precision() -
 
 
 def test_the_json_holds_what_the_csv_holds() -> None:
-    table = make_table(synthetic=True, paper=False)
+    table = make_table(Origin.SYNTHETIC, paper=False)
     plain = json.loads(json.dumps(as_json(table), allow_nan=False))
-    assert plain["synthetic"] is True
+    assert (plain["synthetic"], plain["data"]) == (True, "synthetic")
     assert plain["rows"][1]["diseases"]["edema"]["auc"] == table.rows[1].diseases[1].auc
     low, high = plain["rows"][1]["mean_interval"]
     assert low < plain["rows"][1]["mean_auc"] < high
 
 
 def test_a_disease_with_one_class_is_undefined_with_its_reason_and_out_of_the_mean() -> None:
-    table = make_table(synthetic=False, paper=False, no_edema=True)
+    table = make_table(Origin.REAL, paper=False, no_edema=True)
     edema = as_json(table)["rows"][0]["diseases"]["edema"]
     assert edema["auc"] is None
     assert edema["interval"] is None
@@ -77,12 +78,21 @@ def test_a_disease_with_one_class_is_undefined_with_its_reason_and_out_of_the_me
 
 
 def test_the_papers_figures_stand_beside_and_a_synthetic_table_says_so() -> None:
-    real = printed(make_table(synthetic=False, paper=True))
+    real = printed(make_table(Origin.REAL, paper=True))
     assert "0.9007" in real
     assert "SYNTHETIC" not in real
-    made = printed(make_table(synthetic=True, paper=False))
+    made = printed(make_table(Origin.SYNTHETIC, paper=False))
     assert "SYNTHETIC hospitals (phantoms, no patients, no clinical meaning)" in made
-    assert "synthetic" in as_csv(make_table(synthetic=True, paper=False)).splitlines()[1]
+    assert "synthetic" in as_csv(make_table(Origin.SYNTHETIC, paper=False)).splitlines()[1]
+
+
+def test_a_table_with_real_patients_and_phantoms_says_both() -> None:
+    table = make_table(Origin.MIXED, paper=False)
+    shown = printed(table)
+    assert "PARTLY SYNTHETIC (phantoms among real hospitals" in shown
+    assert "no patients" not in shown
+    assert {row["data"] for row in csv.DictReader(io.StringIO(as_csv(table)))} == {"mixed"}
+    assert (as_json(table)["synthetic"], as_json(table)["data"]) == (True, "mixed")
 
 
 def test_the_papers_averages_are_the_means_of_its_columns_but_for_four_that_it_prints_otherwise() -> None:

@@ -15,6 +15,7 @@ from chestfed.inspection import CheckReport, check_site
 from chestfed.inspection.check import Progress
 from chestfed.inspection.letters import LetterCounts, LetterScan, scan_letters
 from chestfed.inspection.problems import Looked
+from chestfed.origin import Origin
 from chestfed.randomness import numpy_stream
 from chestfed.sites.config import SiteConfig
 from chestfed.study.report.drift import Drift, drift
@@ -94,6 +95,11 @@ class SiteCard:
     def synthetic(self) -> bool:
         """Whether the site has no patients."""
         return self.report.synthetic
+
+    @property
+    def origin(self) -> Origin:
+        """The same, as tables say it."""
+        return Origin.of([self.report.synthetic])
 
 
 def make_card(

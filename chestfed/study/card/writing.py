@@ -44,8 +44,8 @@ def as_html(card: SiteCard, parts: list[Section] | None = None) -> str:
     return fill(
         "card/page.html",
         style=text_of("report/page.css") + text_of("card/card.css"),
-        synthetic=card.synthetic,
-        mark=_SYNTHETIC,
+        tag=card.origin.tag,
+        mark=_SYNTHETIC if card.synthetic else "",
         title=f"Card of {card.report.title}",
         skip_to="contents",
         command="chestfed site card",

@@ -19,6 +19,7 @@ from chestfed.evaluation.calibration import reliability_per_disease
 from chestfed.evaluation.columns import Column, labelled_columns
 from chestfed.evaluation.comparison import Comparison
 from chestfed.evaluation.metrics import average_precision_per_disease
+from chestfed.origin import Origin
 from chestfed.study.colours import COLOURS, FAINT, INK, MARKERS, line_style
 from chestfed.study.report.run_folder import KResult, RunFolder
 
@@ -296,8 +297,8 @@ class Marked(Protocol):
     """What a figure is about: something that may be synthetic."""
 
     @property
-    def synthetic(self) -> bool:
-        """Whether title and text say so."""
+    def origin(self) -> Origin:
+        """Title and text say it of phantoms."""
         ...
 
 
@@ -318,7 +319,8 @@ class Drawing:
         self._figure: Figure = Figure(figsize=self._size, layout="constrained")
         self.axes: Axes = self._figure.subplots()
         self.axes.grid(alpha=0.25, linewidth=0.6)
-        self.axes.set_title(("SYNTHETIC: " if self._run.synthetic else "") + self._title)
+        mark = self._run.origin.tag
+        self.axes.set_title(f"{mark}: {self._title}" if mark else self._title)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -364,9 +366,8 @@ class Drawing:
 
     def picture(self, seen: str) -> Picture:
         """The finished figure."""
-        mark = "Synthetic phantoms. " if self._run.synthetic else ""
         said = f": {'; '.join(self._said)}" if self._said else ""
-        return Picture(self._name, f"{mark}{seen}{said}.", self._figure)
+        return Picture(self._name, f"{self._run.origin.alt}{seen}{said}.", self._figure)
 
 
 def _compact(svg: bytes) -> bytes:

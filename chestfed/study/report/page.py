@@ -14,6 +14,7 @@ from chestfed.checkpoint import write_text
 from chestfed.diseases import TITLES
 from chestfed.evaluation.calibration import calibration_per_disease
 from chestfed.evaluation.comparison import Comparison
+from chestfed.origin import Origin
 from chestfed.study.report import figures
 from chestfed.study.report.drift import drift
 from chestfed.study.report.pieces import Cell, Line, Table, fill, text_of
@@ -67,8 +68,8 @@ def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
         title=run.table["title"],
         skip_to="results",
         command="chestfed report",
-        synthetic=run.synthetic,
-        mark="SYNTHETIC hospitals: phantoms drawn by a program. No patients, no clinical meaning.",
+        tag=run.origin.tag,
+        mark=run.origin.sentence,
         facts=_facts(run),
         auc=_auc_table(run),
         published=_published_source(run),
@@ -77,7 +78,7 @@ def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
         differences=_difference_table(run, comparisons),
         verdict=_verdict(run, comparisons),
         added="hospitals" if _adds_hospitals(run) else "clients",
-        pictures_left_out=not (run.synthetic or pictures),
+        pictures_left_out=not pictures and any(not _is_synthetic(card) for card in (run.sites or {}).get("sites", ())),
         resamples=run.study["configuration"]["evaluation"]["resamples"],
         calibration=_calibration_table(run),
         training=_training_table(run),
@@ -101,7 +102,7 @@ def _facts(run: RunFolder) -> dict[str, str]:
     table, federated = run.table, run.study["configuration"]["federated"]
     left_out = sum(run.study["quarantined"].values())
     facts = {
-        "data": "SYNTHETIC hospitals: phantoms, no patients, no clinical meaning" if run.synthetic else "real images",
+        "data": run.origin.description,
         "model": table["model"],
         "algorithm": f"{federated['algorithm']}, {federated['window']} local steps per round",
         "test images": f"{table['images']:,} of {table['patients']:,} patients ({table['protocol']})",
@@ -170,7 +171,7 @@ def _undefined(run: RunFolder) -> list[str]:
 
 def _orientation(run: RunFolder) -> Table | None:
     """Beside a synthetic study: the published table, as it was printed."""
-    if not run.synthetic:
+    if run.origin is not Origin.SYNTHETIC:
         return None
     rows = paper_table("densenet121")
     names = [name for name in rows[0] if name != "sources"]
@@ -278,7 +279,7 @@ def _site_cards(
     """Per client, and for the test images: its numbers, its histogram and a few pictures."""
     if run.sites is None:
         return None
-    cards, shown = [], run.synthetic or pictures
+    cards = []
     for number, (card, histogram) in enumerate(zip(run.sites["sites"], histograms, strict=True)):
         lines = tuple(
             Line(
@@ -292,7 +293,8 @@ def _site_cards(
             )
             for disease, found in card["diseases"].items()
         )
-        client = card["role"] == "client"
+        client, synthetic = card["role"] == "client", _is_synthetic(card)
+        shown = pictures or synthetic
         table = Table(
             f"site-{number}",
             f"{card['name']}: labels of its {'training' if client else ''} images".replace("  ", " "),
@@ -302,6 +304,7 @@ def _site_cards(
         cards.append(
             {
                 "name": card["name"],
+                "tag": (Origin.read(card) or Origin.REAL).tag,
                 "counts": _counts(card, number, target_first=_adds_hospitals(run)),
                 "table": table,
                 "histogram": histogram,
@@ -311,6 +314,11 @@ def _site_cards(
             }
         )
     return cards
+
+
+def _is_synthetic(card: dict[str, Any]) -> bool:
+    """Whether a client's images are phantoms; a folder that does not say it is of an earlier version: they are not."""
+    return Origin.read(card) is Origin.SYNTHETIC
 
 
 def _counts(card: dict[str, Any], number: int, *, target_first: bool) -> str:
@@ -323,7 +331,7 @@ def _counts(card: dict[str, Any], number: int, *, target_first: bool) -> str:
 
 def _thumbnails(run: RunFolder, card: dict[str, Any], number: int) -> list[dict[str, str]]:
     found = []
-    kind = "synthetic phantom" if run.synthetic else "image"
+    kind = "synthetic phantom" if _is_synthetic(card) else "image"
     for pixels, positive in zip(run.thumbnails.get(str(number), ()), card["shown"], strict=False):
         signs = ", ".join(map(_title, positive)) or "no positive label"
         found.append(
@@ -363,7 +371,7 @@ def _plain_table(name: str, caption: str, head: str, value: str, values: dict[st
 
 def _pipeline_name(run: RunFolder) -> str:
     """From the folder's name, `<pipeline>-<digest>`; `study` if it was renamed."""
-    name = run.path.resolve().name.removeprefix("synthetic-")
+    name = run.path.resolve().name.removeprefix(run.origin.prefix)
     end = f"-{run.study['digest']}"
     return name.removesuffix(end) if name.endswith(end) else "study"
 

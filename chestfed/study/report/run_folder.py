@@ -14,6 +14,7 @@ import pandas as pd
 from chestfed.errors import ChestfedError
 from chestfed.evaluation.auc import auc_per_disease
 from chestfed.evaluation.columns import numbered
+from chestfed.origin import Origin
 from chestfed.study.round_times import SECONDS, read_round_times
 from chestfed.study.table import Row, StudyTable, as_json
 
@@ -56,9 +57,9 @@ class RunFolder:
     thumbnails: dict[str, np.ndarray]
 
     @property
-    def synthetic(self) -> bool:
-        """Whether any site is synthetic."""
-        return bool(self.study["synthetic"] or self.table["synthetic"])
+    def origin(self) -> Origin:
+        """Of all sites together."""
+        return Origin.read(self.study) or Origin.REAL
 
 
 def read_run_folder(path: Path) -> RunFolder:
@@ -92,7 +93,7 @@ def read_one_k(folder: Path, row: Row, table: StudyTable) -> RunFolder:
     alone = as_json(replace(table, rows=(row,)))
     diseases = tuple(result.disease for result in row.diseases)
     result = _k_result(folder, alone["rows"][0], diseases)
-    return RunFolder(folder, {"synthetic": table.synthetic}, alone, diseases, (result,), None, {})
+    return RunFolder(folder, table.origin.keys(), alone, diseases, (result,), None, {})
 
 
 def _read(path: Path) -> RunFolder:
