@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from chestfed.errors import ConfigError
 
@@ -25,45 +27,63 @@ class Graph:
         return len(self.neighbours(node))
 
 
-def build_graph(topology: str, nodes: int) -> Graph:
-    """A ring, star (node 0 is the centre) or complete graph, or the one in a file: a pair of nodes per line.
+NamedGraph = Literal["ring", "star", "complete"]
+NAMED_GRAPHS = get_args(NamedGraph)
+Topology = NamedGraph | Sequence[Sequence[int]]
+
+
+def build_graph(topology: Topology, nodes: int) -> Graph:
+    """A ring, star (node 0 is the centre) or complete graph, or the one with these edges, pairs of nodes.
 
     Raises
     ------
     ConfigError
-        If the file cannot be read, names a node that is not there, joins a node to itself, or does not connect all.
+        If an edge names a node that is not there or joins a node to itself, or if the edges do not connect all.
     """
     if topology == "ring":
-        return _checked(nodes, ((node, (node + 1) % nodes) for node in range(nodes) if nodes > 1), topology)
+        return _checked(nodes, ((node, (node + 1) % nodes) for node in range(nodes) if nodes > 1))
     if topology == "star":
-        return _checked(nodes, ((0, node) for node in range(1, nodes)), topology)
+        return _checked(nodes, ((0, node) for node in range(1, nodes)))
     if topology == "complete":
-        return _checked(nodes, ((i, j) for i in range(nodes) for j in range(i + 1, nodes)), topology)
-    return _checked(nodes, _read(Path(topology), nodes), topology)
+        return _checked(nodes, ((i, j) for i in range(nodes) for j in range(i + 1, nodes)))
+    edges = []
+    for edge in topology:
+        i, j = map(int, edge)
+        if i == j or not 0 <= min(i, j) <= max(i, j) < nodes:
+            raise ConfigError(
+                f"topology: edge {i} {j}: with {nodes} clients the nodes are 0 to {nodes - 1}, and an edge joins two "
+                "of them"
+            )
+        edges.append((i, j))
+    return _checked(nodes, edges)
 
 
-def _read(path: Path, nodes: int) -> list[tuple[int, int]]:
+def read_edges(path: Path) -> list[list[int]]:
+    """The edges `[i, j]`, i < j, each once and in ascending order, of a file with a pair of nodes per line.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, or a line is no pair of numbers.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise ConfigError(
-            f"topology: '{path}' is neither ring, star nor complete, nor a file that can be read ({error.strerror})"
-        ) from None
-    edges = []
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no text"
+        raise ConfigError(f"neither ring, star nor complete, nor a file that can be read: {path} ({reason})") from None
+    edges = set()
     for number, line in enumerate(lines, start=1):
         text = line.split("#")[0].replace(",", " ").split()
         if not text:
             continue
-        if len(text) != 2 or not all(part.isdigit() for part in text):
+        if len(text) != 2 or not all(re.fullmatch("[0-9]{1,9}", part) for part in text):
             raise ConfigError(f"{path}:{number}: expected two node numbers, found '{line.strip()}'")
-        i, j = map(int, text)
-        if i == j or max(i, j) >= nodes:
-            raise ConfigError(f"{path}:{number}: nodes are 0 to {nodes - 1}, and an edge joins two of them")
-        edges.append((i, j))
-    return edges
+        i, j = sorted(map(int, text))
+        edges.add((i, j))
+    return [[i, j] for i, j in sorted(edges)]
 
 
-def _checked(nodes: int, edges: Iterable[tuple[int, int]], topology: str) -> Graph:
+def _checked(nodes: int, edges: Iterable[tuple[int, int]]) -> Graph:
     graph = Graph(nodes, tuple(sorted({(min(edge), max(edge)) for edge in edges})))
     reached, frontier = {0}, [0]
     while frontier:
@@ -72,5 +92,5 @@ def _checked(nodes: int, edges: Iterable[tuple[int, int]], topology: str) -> Gra
         frontier += found
     if len(reached) < nodes:
         lost = ", ".join(str(node) for node in range(nodes) if node not in reached)
-        raise ConfigError(f"topology {topology}: no path leads from node 0 to {lost}; the graph must be connected")
+        raise ConfigError(f"topology: no path leads from node 0 to {lost}; the graph must be connected")
     return graph

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from chestfed.config import StrictModel
+from chestfed.engines.topology import NamedGraph
 from chestfed.study.catalogue import BY_NAME, algorithms_for, names_of
 
 AlgorithmName = Literal[
@@ -31,6 +32,8 @@ AlgorithmName = Literal[
     "centralised",
 ]
 ObjectiveName = Literal["auc", "compositional_auc", "cross_entropy", "ratio_loss"]
+
+Edge = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 
 #: The algorithms without a server, and those that average the iterates of a stage.
 PEER_ALGORITHMS = names_of("without a server")
@@ -107,7 +110,11 @@ class Federated(StrictModel):
         description="Ratio Loss: images per disease and class, of the first client's training images, that the server "
         "looks at once per round",
     )
-    topology: str = Field("ring", description="without a server: ring, star, complete, or a file with an edge per line")
+    topology: NamedGraph | list[Edge] = Field(
+        "ring",
+        description="without a server: ring, star, complete, a list of edges (pairs of node numbers from 0), or a file "
+        "with an edge per line, relative to the pipeline's file; it is replaced by its edges when it is read",
+    )
     exchange: Literal["synchronous", "random_edge", "round_robin"] = Field(
         "synchronous", description="without a server: the edges that exchange after the local steps"
     )

@@ -1,7 +1,7 @@
 """The schema of a pipeline: one YAML is one experiment.
 
-Paths of site configurations are relative to the pipeline's file; `data_root` is relative to the folder that the
-command runs in.
+Paths of site configurations and of graphs are relative to the pipeline's file; `data_root` is relative to the folder
+that the command runs in.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from chestfed.config import Document, StrictModel, checked, expand_path
 from chestfed.diseases import DISEASES
+from chestfed.engines.topology import NAMED_GRAPHS, read_edges
 from chestfed.errors import ConfigError
 from chestfed.evaluation.protocols import ImageProtocol
 from chestfed.images.augment import Augment
@@ -311,6 +312,7 @@ def load_pipeline(path: Path, overrides: Sequence[str] = (), added: Sequence[Pat
         document.override(override)
     if added and not any(override.partition("=")[0] == "k" for override in overrides):
         _extend_k(document, len(added))
+    _read_graphs(document)
     pipeline = checked(document, Pipeline)
     for override in overrides:  # said on the command line, a key holds for every algorithm
         section, _, rest = override.partition(".")
@@ -318,6 +320,24 @@ def load_pipeline(path: Path, overrides: Sequence[str] = (), added: Sequence[Pat
             for own in pipeline.per_algorithm.values():
                 own.pop(rest.split("=")[0].strip(), None)
     return pipeline
+
+
+def _read_graphs(document: Document) -> None:
+    """Put a graph's edges in the place of its file: what is in the file determines the result, not where it lies."""
+    own = document.data.get("per_algorithm")
+    places: list[tuple[str, ...]] = [("federated",)]
+    places += [("per_algorithm", name) for name in own] if isinstance(own, dict) else []
+    for place in places:
+        section: Any = document.data
+        for name in place:
+            section = section.get(name)
+        topology = section.get("topology") if isinstance(section, dict) else None
+        if isinstance(topology, str) and topology not in NAMED_GRAPHS:
+            where = (*place, "topology")
+            try:
+                section["topology"] = read_edges(expand_path(topology, document.path.parent))
+            except ConfigError as error:
+                raise ConfigError(f"{document.place(where)}: '{'.'.join(where)}': {error}") from None
 
 
 def _append_sites(document: Document, added: Sequence[Path]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.engines.topology import build_graph
+from chestfed.engines.topology import build_graph, read_edges
 from chestfed.errors import ConfigError
 
 
@@ -22,26 +22,34 @@ def test_the_named_graphs() -> None:
 
 def test_a_file_of_edges(tmp_path: Path) -> None:
     (tmp_path / "edges.txt").write_text("# two triangles\n0 1\n1,2\n2 0\n\n2 3  # the bridge\n3 4\n4 5\n5 3\n1 0\n")
-    graph = build_graph(str(tmp_path / "edges.txt"), 6)
-    assert graph.edges == ((0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (3, 5), (4, 5))
+    edges = read_edges(tmp_path / "edges.txt")
+    assert edges == [[0, 1], [0, 2], [1, 2], [2, 3], [3, 4], [3, 5], [4, 5]]
+    assert build_graph(edges, 6).edges == tuple(map(tuple, edges))
+    assert build_graph([[5, 3], [3, 5], *edges], 6) == build_graph(edges, 6)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("edges", "message"),
     [
-        ("0 1\n2 3\n", "no path leads from node 0 to 2, 3; the graph must be connected"),
-        ("0 1\n1 1\n", r"edges\.txt:2: nodes are 0 to 3, and an edge joins two of them"),
-        ("0 1\n1 4\n", r"edges\.txt:2: nodes are 0 to 3"),
-        ("0 1\n1 two\n", r"edges\.txt:2: expected two node numbers, found '1 two'"),
-        ("", "no path leads"),
+        ([[0, 1], [2, 3]], "no path leads from node 0 to 2, 3; the graph must be connected"),
+        ([[0, 1], [1, 1]], "edge 1 1: with 4 clients the nodes are 0 to 3, and an edge joins two of them"),
+        ([[0, 1], [1, 4]], "edge 1 4: with 4 clients the nodes are 0 to 3"),
+        ([[0, 1], [1, -1]], "edge 1 -1: with 4 clients"),
+        ([], "no path leads"),
     ],
 )
-def test_a_file_that_is_no_connected_graph_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "edges.txt").write_text(text)
+def test_edges_that_make_no_connected_graph_are_refused(edges: list[list[int]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        build_graph(str(tmp_path / "edges.txt"), 4)
+        build_graph(edges, 4)
 
 
-def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'rign' is neither ring, star nor complete"):
-        build_graph("rign", 4)
+@pytest.mark.parametrize("line", ["1 two", "1", "1 2 3", "1 -2", "1 ²"])
+def test_a_line_that_is_no_pair_of_nodes_is_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / "edges.txt").write_text(f"0 1\n{line}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"edges\.txt:2: expected two node numbers, found '"):
+        read_edges(tmp_path / "edges.txt")
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"neither ring, star nor complete, nor a file that can be read: .*rign"):
+        read_edges(tmp_path / "rign")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,8 +17,9 @@ from chestfed.errors import ConfigError
 from chestfed.study.catalogue import CATALOGUE, OBJECTIVES
 from chestfed.study.federated_config import AlgorithmName, Federated, ObjectiveName
 from chestfed.study.methods import algorithm_of_stage, returned_round
-from chestfed.study.pipeline import identity, load_pipeline
+from chestfed.study.pipeline import Pipeline, identity, load_pipeline
 from chestfed.study.plan import bytes_per_client_round
+from chestfed.study.run import Identity
 
 PIPELINES = sorted(bundled("pipelines").rglob("*.yaml"))
 PUBLISHED = Path(__file__).parent / "published"
@@ -206,6 +208,36 @@ def test_the_identity_leaves_out_where_things_are() -> None:
     )
     assert identity(here) == identity(there)
     assert identity(here) != identity(load_pipeline(path, ["federated.local_lr=0.01"]))
+
+
+def pipeline_on_a_graph(folder: Path, edges: str, topology: str = "graph.txt") -> Pipeline:
+    """One that lies in `folder` and names a graph there."""
+    (folder / "graph.txt").write_text(edges, encoding="utf-8")
+    base = bundled("pipelines") / "digits_ih.yaml"
+    text = f"extends: {os.path.relpath(base, folder)}\nfederated: {{algorithm: pdmm, topology: {topology}}}\n"
+    (folder / "ours.yaml").write_text(text, encoding="utf-8")
+    return load_pipeline(folder / "ours.yaml")
+
+
+def test_the_identity_holds_what_is_in_a_graphs_file_and_not_where_it_lies(tmp_path: Path) -> None:
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+    ring = pipeline_on_a_graph(tmp_path / "a", "0 1\n1 2\n2 3\n3 4\n4 0\n")
+    star = pipeline_on_a_graph(tmp_path / "a", "0 1\n0 2\n0 3\n0 4\n")
+    assert star.federated.topology == [[0, 1], [0, 2], [0, 3], [0, 4]]
+    digests = [Identity(identity(pipeline), {}, "", {}).digest for pipeline in (ring, star)]
+    assert digests[0] != digests[1]
+    elsewhere = pipeline_on_a_graph(tmp_path / "b", "# the same\n4,0\n0 3\n2 0\n0 1\n", str(tmp_path / "b/graph.txt"))
+    assert identity(elsewhere) == identity(star)
+    listed = load_pipeline(tmp_path / "b/ours.yaml", ["federated.topology=[[0,1],[0,2],[0,3],[0,4]]"])
+    assert identity(listed) == identity(star)
+    own = load_pipeline(tmp_path / "b/ours.yaml", ["per_algorithm.gossip={topology: graph.txt}"])
+    assert own.for_algorithm("gossip").federated.topology == star.federated.topology
+
+
+def test_a_graph_that_is_not_there_is_named_with_the_place_that_was_looked_at(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"ours\.yaml:2: 'federated\.topology': neither ring, .* can be read: .*rign"):
+        pipeline_on_a_graph(tmp_path, "0 1\n", "rign")
 
 
 def test_bytes_of_a_round_follow_the_formula() -> None:
