@@ -87,7 +87,7 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class StageEnd:
-    """What a stage returns, and what was sent and seen for it beyond its rounds."""
+    """The point that a stage returns or the next one starts from; what was sent and seen for it beyond the rounds."""
 
     point: Point
     bytes_up: int
@@ -202,21 +202,24 @@ class InProcessEngine:
         return self.algorithm.current(federation.server)
 
     def finish_stage(self, federation: Federation) -> StageEnd:
-        """The point that the stage returns: the next stage starts there."""
+        """The point that the algorithm returns after a stage."""
         finals = [self.algorithm.final_message(state) for state in federation.clients]
         up = sum(byte_count(final) for final in finals if final is not None) if self._sends else 0
-        point = self.algorithm.stage_output(federation.server, finals, self.weights)
+        return StageEnd(self.algorithm.stage_output(federation.server, finals, self.weights), up, 0, 0)
+
+    def restart(self, point: Point, buffers: Tensor) -> StageEnd:
+        """What a further stage starts from, given the point and buffers that the stage before it returned."""
         if not isinstance(self.algorithm, Restarting):
-            return StageEnd(point, up, 0, 0)
+            return StageEnd(point, 0, 0, 0)
         images_before = sum(client.images_seen for client in self.clients)
         duals = []
         for client in self.clients:
-            with client.training(federation.buffers):
+            with client.training(buffers):
                 duals.append(client.best_dual(point.primal, point.dual))
-        size = point.dual.numel() * point.dual.element_size()
-        down = len(self.clients) * (byte_count(point) + federation.buffers.numel() * federation.buffers.element_size())
+        up = sum(dual.numel() * dual.element_size() for dual in duals)
+        down = len(self.clients) * (byte_count(point) + buffers.numel() * buffers.element_size())
         images = sum(client.images_seen for client in self.clients) - images_before
-        return StageEnd(self.algorithm.restart(point, duals, self.weights), up + len(duals) * size, down, images)
+        return StageEnd(self.algorithm.restart(point, duals, self.weights), up, down, images)
 
 
 def spread(vectors: Sequence[Tensor]) -> float:

@@ -162,3 +162,7 @@ class PeerEngine:
     def finish_stage(self, peers: Peers) -> StageEnd:
         """The mean of the nodes' points; nothing more is sent."""
         return StageEnd(self.current(peers), 0, 0, 0)
+
+    def restart(self, point: Point, buffers: Tensor) -> StageEnd:
+        """A further stage starts at the point that the one before it returned; nothing is sent."""
+        return StageEnd(point, 0, 0, 0)

@@ -51,7 +51,7 @@ CATALOGUE: tuple[Entry, ...] = (
     ),
     Entry(
         "coda", "CODA", "min-max AUC", "Guo et al., ICML 2020", "Algorithms 1, 2", "coda.py",
-        "as CODA+, and the best alpha once a stage: J", ("auc",), "off it when the window is above 1",
+        "as CODA+, and the best alpha between two stages: J", ("auc",), "off it when the window is above 1",
     ),
     Entry(
         "npa", "NPA, small batch", "min-max AUC", _ICML21, "section 6; Algorithm 2 with I = 1", "coda_plus.py",

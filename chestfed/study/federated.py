@@ -154,26 +154,29 @@ def train_federated(
         while progress.stage < len(stages):
             progress.federation, record = engine.run_round(progress.federation)
             progress.round += 1
-            point, end = engine.current(progress.federation), None
+            point, beyond = engine.current(progress.federation), []
             drawn = returned_round(settings, pipeline.seed, progress.stage)
             if progress.round == drawn:
                 progress.kept, progress.kept_buffers = point, progress.federation.buffers
             if progress.round == stages[progress.stage].rounds:
-                end = engine.finish_stage(progress.federation)
-                point, buffers = end.point, progress.federation.buffers
+                beyond = [engine.finish_stage(progress.federation)]
+                point, buffers = beyond[0].point, progress.federation.buffers
                 if drawn is not None:
                     point, buffers = progress.kept, progress.kept_buffers
                 progress.stage, progress.round = progress.stage + 1, 0
+                if progress.stage < len(stages):
+                    beyond.append(engine.restart(point, buffers))
+                    point = beyond[1].point
                 engine = engine_of(min(progress.stage, len(stages) - 1))
                 progress.federation = engine.start_stage(point, buffers)
             entry = asdict(record) | {
                 "round": len(progress.history) + 1,
                 "stage": progress.stage + (progress.round > 0),
             }
-            if end is not None:
-                entry["bytes_up"] += end.bytes_up
-                entry["bytes_down"] += end.bytes_down
-                entry["images"] += end.images
+            for part in beyond:
+                entry["bytes_up"] += part.bytes_up
+                entry["bytes_down"] += part.bytes_down
+                entry["images"] += part.images
             last = progress.stage == len(stages)
             if last or entry["round"] % (pipeline.evaluation.every * settings.rounds_per_window) == 0:
                 scores = _score(network, point, progress.federation.buffers, data, pipeline, machine)

@@ -13,7 +13,7 @@ from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
 from chestfed.algorithms.codasca_minimal import CodascaMinimal
 from chestfed.algorithms.variables import Point
-from chestfed.engines.in_process import Federation, InProcessEngine
+from chestfed.engines.in_process import Federation, InProcessEngine, StageEnd
 from chestfed.errors import TrainingError
 from tests.engines.quadratic_client import QuadraticClient
 from tests.invariants import quadratic_saddle as saddle
@@ -63,16 +63,20 @@ def test_coda_starts_a_stage_at_the_best_dual_variables_of_the_mean_loss() -> No
     )
     federation, _ = engine.run_round(start(engine, problems))
     end = engine.finish_stage(federation)
-    primal = end.point.primal.numpy()
-    slopes = [p.gradients(primal, end.point.dual.numpy())[1] for p in problems]
+    assert end.bytes_up == 3 * 8 * (4 + 2)
+    assert (end.bytes_down, end.images) == (0, 0)
+    begun = engine.restart(end.point, federation.buffers)
+    primal = begun.point.primal.numpy()
+    slopes = [p.gradients(primal, begun.point.dual.numpy())[1] for p in problems]
     np.testing.assert_allclose(np.average(slopes, axis=0, weights=weights), 0, atol=1e-13)
     plus = InProcessEngine(CodaPlus(4, 0.02, 0.02), engine.clients, weights)
     again = plus.finish_stage(plus.run_round(start(plus, problems))[0])
-    assert torch.equal(end.point.primal, again.point.primal)
+    assert torch.equal(begun.point.primal, again.point.primal)
+    assert plus.restart(again.point, federation.buffers) == StageEnd(again.point, 0, 0, 0)
     number, d, j = 8, 4, 2
-    assert end.bytes_up == 3 * number * (d + j + j)
-    assert end.bytes_down == 3 * number * (d + j + 2)
-    assert end.images == 3 * 50
+    assert begun.bytes_up == 3 * number * j
+    assert begun.bytes_down == 3 * number * (d + j + 2)
+    assert begun.images == 3 * 50
 
 
 def test_buffers_loss_and_drift_are_means_over_clients() -> None:

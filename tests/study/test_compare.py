@@ -41,7 +41,7 @@ def test_algorithms_share_stage_1_and_the_number_of_images(home: Path) -> None:
     assert results.groupby(["algorithm", "seed"]).size().tolist() == [5] * 6
     curves = pd.read_csv(folder / "curves.csv").groupby(["algorithm", "seed"]).last()
     steps, clients, batch = 8, 2, 2  # 2 stages of 4 steps
-    large_batches = 2 * clients * 8 * batch  # CODA's, after each stage
+    large_batches = (2 - 1) * clients * 8 * batch  # CODA's, between the stages
     images = curves["images"].unstack()
     assert images.loc["codasca"].tolist() == images.loc["npa"].tolist() == [steps * clients * batch] * 2
     assert images.loc["coda"].tolist() == [steps * clients * batch + large_batches] * 2

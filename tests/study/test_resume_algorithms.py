@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from chestfed.algorithms.coda import Coda
+from chestfed.algorithms.variables import Point
 from chestfed.cli import bundled
+from chestfed.engines.in_process import Federation, InProcessEngine
 from chestfed.study.catalogue import CATALOGUE
 from chestfed.study.collection_data import load_collection
 from chestfed.study.federated import History, Trained, train_federated
 from chestfed.study.federated_config import PEER_ALGORITHMS
 from chestfed.study.machine import prepare_machine
+from chestfed.study.methods import returned_round
 from chestfed.study.pipeline import Pipeline, load_pipeline
 from chestfed.study.plan import bytes_per_client_round
 from chestfed.study.pretrain import pretrain
@@ -83,8 +87,8 @@ def test_the_bytes_recorded_are_those_of_the_formula(algorithm: str, norm: str, 
     up, down = bytes_per_client_round(pipeline, trained.network.size, buffers)
     last_of_a_stage = [stage.rounds for stage in pipeline.federated.schedule]
     for entry in trained.history:
-        if algorithm == "coda" and entry["round"] in (last_of_a_stage[0], sum(last_of_a_stage)):
-            continue  # it sends alpha once more, and v goes down for it
+        if algorithm == "coda" and entry["round"] == last_of_a_stage[0]:
+            continue  # between two stages it sends alpha once more, and v goes down for it
         assert entry["bytes_up"] == 3 * up
         assert entry["bytes_down"] == 3 * down
 
@@ -95,3 +99,48 @@ def test_centralised_training_sees_as_many_images_and_sends_nothing(tmp_path: Pa
     assert trained.history[-1]["images"] == 2 * 3 * 4  # window, clients whose images were moved, batch
     assert all(entry["bytes_up"] == entry["bytes_down"] == 0 for entry in trained.history)
     assert all(entry["drift"] == 0 for entry in trained.history)
+
+
+@pytest.mark.parametrize("returned", ["last", "average", "random_round"])
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_coda_starts_a_stage_at_the_best_alpha_for_the_point_that_is_returned(
+    returned: str, norm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With seed 1 the first round of the first stage is drawn, and not the last."""
+    pipeline = pipeline_of("coda", f"federated.returned={returned}", f"model.norm={norm}", "federated.window=1")
+    drawn = returned_round(pipeline.federated, pipeline.seed, 0)
+    assert drawn is None or drawn < pipeline.federated.schedule[0].rounds
+    begun: list[Point] = []
+    points: list[Point] = []
+    estimated: list[tuple[Point, Point, list[torch.Tensor]]] = []
+
+    def start_stage(self: InProcessEngine, point: Point, buffers: torch.Tensor) -> Federation:
+        begun.append(point)
+        return original_start(self, point, buffers)
+
+    def restart(self: Coda, point: Point, duals: list[torch.Tensor], weights: list[float]) -> Point:
+        found = original_restart(self, point, duals, weights)
+        estimated.append((point, found, duals))
+        return found
+
+    def current(self: InProcessEngine, federation: Federation) -> Point:
+        points.append(original_current(self, federation))
+        return points[-1]
+
+    original_start, original_restart = InProcessEngine.start_stage, Coda.restart
+    original_current = InProcessEngine.current
+    monkeypatch.setattr(InProcessEngine, "start_stage", start_stage)
+    monkeypatch.setattr(InProcessEngine, "current", current)
+    monkeypatch.setattr(Coda, "restart", restart)
+    train(pipeline, tmp_path / "run")
+    ((at, found, duals),) = estimated  # once, for there are two stages
+    rounds = pipeline.federated.schedule[0].rounds
+    of_first_stage = points[:rounds]
+    if returned == "average":
+        assert not any(torch.equal(at.primal, point.primal) for point in of_first_stage)
+    else:
+        assert torch.equal(at.primal, of_first_stage[(drawn or rounds) - 1].primal)
+    assert torch.equal(begun[1].primal, at.primal)
+    torch.testing.assert_close(begun[1].dual, torch.stack(duals).mean(dim=0))
+    assert torch.equal(begun[1].dual, found.dual)
+    assert not torch.equal(begun[1].dual, at.dual)
