@@ -58,9 +58,7 @@ def tuning_free_eta(rule: Literal["pdmm", "admm"], step: float, window: int, deg
     once = window * degree + window
     below = once - degree if rule == "pdmm" else (once - 2 * degree) / 2
     if below <= 0:
-        raise ValueError(
-            f"eta has no tuning-free value for {rule} with window {window} and {degree} neighbours: set it"
-        )
+        raise ValueError(f"eta has no tuning-free value for {rule} with window {window} and {degree} neighbours")
     return 1 / (step * below)
 
 

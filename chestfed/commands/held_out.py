@@ -16,6 +16,7 @@ from chestfed.study import held_out, held_out_plan, held_out_table
 from chestfed.study.data import resolve_data_root
 from chestfed.study.machine import Machine, prepare_machine
 from chestfed.study.pipeline import Pipeline
+from chestfed.study.preflight import check_runs
 from chestfed.study.run import run_study
 from chestfed.tracking import Tracker, local_store
 
@@ -34,6 +35,9 @@ def run_held_out(
     tracking: bool,
 ) -> None:
     """Plan or run one study per held-out site, and print the table of all."""
+    clients = sum(entry.clients for entry in pipeline.sites)
+    others = sorted({clients - entry.clients for entry in pipeline.sites})
+    check_runs([pipeline.for_algorithm().model_copy(update={"k": others})])
     data_root = resolve_data_root(pipeline, data)
     machine = prepare_machine(pipeline.runtime)
     if dry_run:

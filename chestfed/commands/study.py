@@ -23,6 +23,7 @@ from chestfed.study.machine import prepare_machine
 from chestfed.study.pipeline import Pipeline, load_pipeline
 from chestfed.study.plan import Contents, contents_of_data, contents_of_tables, plan_study
 from chestfed.study.plan import render as render_plan
+from chestfed.study.preflight import check_runs
 from chestfed.study.run import run_study
 from chestfed.study.significance import render as render_significance
 from chestfed.study.table import render as render_table
@@ -73,6 +74,7 @@ def run_command(
         algorithms, windows, seeds = algorithms or wanted.algorithms, windows or wanted.windows, seeds or wanted.seeds
     comparing = bool(algorithms or windows or (seeds or 1) > 1)
     variants = _variants(pipeline, algorithms, windows, seeds or 1) if comparing else [pipeline.for_algorithm()]
+    check_runs(variants)
     data_root = _data_root(pipeline, data)
     machine = prepare_machine(pipeline.runtime)
     if dry_run:

@@ -25,6 +25,14 @@ from chestfed.randomness import numpy_stream
 Schedule = Literal["synchronous", "random_edge", "round_robin"]
 
 
+def refuse_running_statistics(number: int) -> None:
+    """Raise ConfigError if a network has any."""
+    if number:
+        raise ConfigError(
+            "without a server nobody averages the running statistics of batch normalisation: set model.norm: group"
+        )
+
+
 @dataclass(frozen=True)
 class Peers:
     """Everything that is kept between rounds: the nodes' states, and the number of finished rounds (int64 `[]`)."""
@@ -66,10 +74,7 @@ class PeerEngine:
         ConfigError
             If the network has running statistics, which no server averages, or the objective has dual variables.
         """
-        if buffers.numel():
-            raise ConfigError(
-                "without a server nobody averages the running statistics of batch normalisation: set model.norm: group"
-            )
+        refuse_running_statistics(buffers.numel())
         if point.dual.numel():
             raise ConfigError(
                 f"{type(self.algorithm).__name__} minimises and has no step for dual variables: take another objective"

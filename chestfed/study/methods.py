@@ -86,7 +86,7 @@ def peer_algorithm(settings: Federated, graph: Graph) -> PeerAlgorithm:
         try:
             eta = tuning_free_eta(rule, settings.local_lr, settings.window, degree)
         except ValueError as error:
-            raise ConfigError(f"federated.eta: {error}; set a number") from None
+            raise ConfigError(f"eta: auto: {error}: set a number, or take a larger window") from None
     return EdgeConsensus(rule, settings.window, 1 / settings.local_lr, eta, settings.rho)
 
 
