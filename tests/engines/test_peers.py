@@ -25,7 +25,7 @@ def engine(method: object, nodes: int = 4, schedule: Schedule = "synchronous", p
 
 
 def start(peers: PeerEngine) -> Peers:
-    return peers.start_stage(Point(torch.zeros(6, dtype=torch.float64), NONE), NONE)
+    return peers.start_stage(Point(torch.linspace(-1.5, 2, 6, dtype=torch.float64), NONE), NONE)
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,8 @@ def check_the_minimal_messages_give_the_published_iterates(module: ModuleType) -
         for dual_lr in (0.02, torch.tensor([0.02, 0.05]).double()):
             rule = codasca.Codasca(WINDOW, LR, dual_lr, server_lr=server_lr, prox=PROX)
             problems = saddle.heterogeneous(4)
-            published, _ = saddle.run(rule, problems, 12, weights=WEIGHTS)
-            minimal, _ = saddle.run(module.CodascaMinimal(rule), problems, 12, weights=WEIGHTS)
+            published, _ = saddle.run(rule, problems, 12, weights=WEIGHTS, start=start())
+            minimal, _ = saddle.run(module.CodascaMinimal(rule), problems, 12, weights=WEIGHTS, start=start())
             np.testing.assert_allclose(minimal.primal.numpy(), published.primal.numpy(), rtol=0, atol=1e-12)
             np.testing.assert_allclose(minimal.dual.numpy(), published.dual.numpy(), rtol=0, atol=1e-12)
 
@@ -120,6 +120,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
             "client.reference, message.primal, message.dual, client.rounds + 1)",
             "client.reference, client.last_primal, client.last_dual, client.rounds + 1)",
         ),
+        "the reference point starts at zero": ("zero_dual, point.primal, point", "zero_dual, 0 * point.primal, point"),
         "c^k is not kept": ("Client(new.c_primal, new.c_dual,", "Client(client.c_primal, client.c_dual,"),
     },
 }

@@ -23,13 +23,17 @@ NONE = torch.zeros(0, dtype=torch.float64)
 IRREGULAR = Graph(7, ((0, 1), (0, 2), (1, 2), (2, 3), (2, 4), (4, 5), (4, 6), (5, 6)))
 
 
+#: Where all nodes begin: nowhere near zero, so that whatever should start there and does not is seen.
+START = np.array([0.9, -1.4, 0.6, 2.1])
+
+
 def run(
     method: Any, graph: Graph, rounds: int, schedule: Schedule = "synchronous", seed: int = 0
 ) -> tuple[Peers, list[saddle.Saddle]]:
     problems = saddle.heterogeneous(graph.nodes, duals=0, seed=seed)
     clients = [QuadraticClient(f"n{i}", problem, buffers=0) for i, problem in enumerate(problems)]
     engine = PeerEngine(method, clients, graph, schedule, seed=1)
-    peers = engine.start_stage(Point(torch.zeros(4, dtype=torch.float64), NONE), NONE)
+    peers = engine.start_stage(Point(torch.from_numpy(START), NONE), NONE)
     for _ in range(rounds):
         peers, _ = engine.run_round(peers)
     return peers, problems
@@ -50,10 +54,10 @@ def check_every_state_equals_the_numpy_reference(module: ModuleType) -> None:
     problems = saddle.heterogeneous(graph.nodes, duals=0)
     for rule in ("pdmm", "admm"):
         ours, _ = run(module.EdgeConsensus(rule, window, mu, eta, rho), graph, 4)
-        w = {i: np.zeros(4) for i in range(graph.nodes)}
+        w = {i: START.copy() for i in range(graph.nodes)}
         ends = [(i, j) for i in range(graph.nodes) for j in graph.neighbours(i)]
         a = {(i, j): 1.0 if i < j else -1.0 for i, j in ends}
-        z, last = {end: np.zeros(4) for end in ends}, {end: np.zeros(4) for end in ends}
+        z, last = {end: np.zeros(4) for end in ends}, {end: START.copy() for end in ends}
         for _ in range(4):
             y = {}
             for i in range(graph.nodes):
@@ -108,7 +112,7 @@ def check_the_identities_of_the_fixed_point(module: ModuleType) -> None:
 
 def check_a_lone_node_is_gradient_descent(module: ModuleType) -> None:
     peers, (problem,) = run(module.EdgeConsensus("pdmm", 5, 10.0), Graph(1, ()), 3)
-    w = np.zeros(4)
+    w = START.copy()
     for _ in range(15):
         w = w - problem.gradients(w, np.zeros(0))[0] / 10
     np.testing.assert_allclose(peers.nodes[0].primal.numpy(), w, rtol=0, atol=1e-13)
@@ -141,6 +145,14 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "z starts at w": (
         "zeros = torch.zeros(len(signs), point.primal.numel()).to(point.primal)",
         "zeros = point.primal + 1",
+    ),
+    "received points start at zero": (
+        "known = point.primal.expand(",
+        "known = torch.zeros_like(point.primal).expand(",
+    ),
+    "nodes start at zero": (
+        "return Node(point.primal, point.dual, zeros",
+        "return Node(0 * point.primal, point.dual, zeros",
     ),
     "received points are not kept": ("known[edge] = message.primal", "pass"),
     "one local step too many": ("range(self.window)", "range(self.window + 1)"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from chestfed.engines.topology import build_graph
 from tests.invariants import quadratic_saddle as saddle
-from tests.invariants.edge_consensus_checks import IRREGULAR, errors, run
+from tests.invariants.edge_consensus_checks import IRREGULAR, START, errors, run
 
 
 def check_every_node_equals_the_numpy_reference(module: ModuleType) -> None:
@@ -17,7 +17,7 @@ def check_every_node_equals_the_numpy_reference(module: ModuleType) -> None:
     degree = [graph.degree(node) for node in range(graph.nodes)]
     peers, _ = run(module.Gossip(window, lr), graph, rounds)
     problems = saddle.heterogeneous(graph.nodes, duals=0)
-    w = np.zeros((graph.nodes, 4))
+    w = np.tile(START, (graph.nodes, 1))
     mixing = np.eye(graph.nodes)
     for i, j in graph.edges:
         weight = 1 / (1 + max(degree[i], degree[j]))
@@ -37,7 +37,7 @@ def check_pairwise_exchange_meets_in_the_middle(module: ModuleType) -> None:
     graph = build_graph("ring", 3)
     peers, problems = run(module.Gossip(1, 0.05, pairwise=True), graph, 1, "round_robin")
     i, j = graph.edges[0]
-    ends = [-0.05 * problem.gradients(np.zeros(4), np.zeros(0))[0] for problem in problems]
+    ends = [START - 0.05 * problem.gradients(START, np.zeros(0))[0] for problem in problems]
     for node in (i, j):
         np.testing.assert_allclose(peers.nodes[node].primal.numpy(), (ends[i] + ends[j]) / 2, rtol=0, atol=1e-13)
 
@@ -63,5 +63,6 @@ MUTANTS: dict[str, tuple[str, str]] = {
     ),
     "the pair swaps": ("torch.full_like(largest, 0.5)", "torch.full_like(largest, 1.0)"),
     "messages are added": ("(message.primal - node.primal)", "message.primal"),
+    "nodes start at zero": ("return Node(point.primal,", "return Node(0 * point.primal,"),
     "one local step too many": ("range(self.window)", "range(self.window + 1)"),
 }

@@ -18,27 +18,43 @@ def draw() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(40, 2)), labels
 
 
-def check_auc_margin_is_equation_2_image_by_image(module: ModuleType) -> None:
-    logits, labels = draw()
-    a, b, alpha = np.array([0.7, 0.6]), np.array([0.3, 0.2]), np.array([0.4, -0.3])
+def equation_2(logits: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np.ndarray, alpha: np.ndarray) -> list[float]:
+    """The loss of each disease, image by image; 0 where nothing is labelled."""
     per_disease = []
-    for j in range(2):
+    for j, p in enumerate(P):
         known = ~np.isnan(labels[:, j])
-        h, y, p = 1 / (1 + np.exp(-logits[known, j])), labels[known, j], P[j]
+        h, y = 1 / (1 + np.exp(-logits[known, j])), labels[known, j]
         pos, neg = y == 1, y == 0
-        per_disease.append(
-            np.mean(
-                (1 - p) * (h - a[j]) ** 2 * pos
-                + p * (h - b[j]) ** 2 * neg
-                + 2 * (1 + alpha[j]) * (p * h * neg - (1 - p) * h * pos)
-                - p * (1 - p) * alpha[j] ** 2
-            )
+        terms = (
+            (1 - p) * (h - a[j]) ** 2 * pos
+            + p * (h - b[j]) ** 2 * neg
+            + 2 * (1 + alpha[j]) * (p * h * neg - (1 - p) * h * pos)
+            - p * (1 - p) * alpha[j] ** 2
         )
-    extra = torch.from_numpy(np.concatenate([a, b]))
+        per_disease.append(float(terms.mean()) if known.any() else 0.0)
+    return per_disease
+
+
+def _equals_equation_2(module: ModuleType, logits: np.ndarray, labels: np.ndarray) -> None:
+    a, b, alpha = np.array([0.7, 0.6]), np.array([0.3, 0.2]), np.array([0.4, -0.3])
     found = module.AucMargin(torch.from_numpy(P)).loss(
-        torch.from_numpy(logits), torch.from_numpy(labels), extra, torch.from_numpy(alpha)
+        torch.from_numpy(logits),
+        torch.from_numpy(labels),
+        torch.from_numpy(np.concatenate([a, b])),
+        torch.from_numpy(alpha),
     )
-    np.testing.assert_allclose(float(found), np.mean(per_disease), rtol=1e-12)
+    np.testing.assert_allclose(float(found), np.mean(equation_2(logits, labels, a, b, alpha)), rtol=1e-12)
+
+
+def check_auc_margin_is_equation_2_image_by_image(module: ModuleType) -> None:
+    _equals_equation_2(module, *draw())
+
+
+def check_a_disease_without_labels_counts_in_the_mean_over_diseases(module: ModuleType) -> None:
+    """The scale of the other diseases' gradients must not depend on who labels what."""
+    logits, labels = draw()
+    labels[:, 1] = np.nan
+    _equals_equation_2(module, logits, labels)
 
 
 def check_a_batch_of_one_class_or_without_labels_is_finite(module: ModuleType) -> None:
@@ -60,6 +76,18 @@ def check_the_best_alpha_is_where_the_gradient_is_zero(module: ModuleType) -> No
     best = objective.best_dual(torch.sigmoid(logits), labels, torch.zeros(2).double()).requires_grad_()
     objective.loss(logits, labels, torch.ones(4).double(), best).backward()
     np.testing.assert_allclose(best.grad.numpy(), 0, atol=1e-12)
+
+
+def check_the_best_alpha_of_a_disease_without_pairs_is_left_as_it_is(module: ModuleType) -> None:
+    logits, labels = (torch.from_numpy(part) for part in draw())
+    dual, scores = torch.tensor([0.4, -0.3]).double(), torch.sigmoid(logits)
+    usual = module.AucMargin(torch.from_numpy(P)).best_dual(scores, labels, dual)
+    for p in (0.0, 1.0):
+        found = module.AucMargin(torch.tensor([P[0], p]).double()).best_dual(scores, labels, dual)
+        assert found[1] == dual[1]
+        assert found[0] == usual[0]
+    labels[:, 1] = torch.nan
+    assert module.AucMargin(torch.from_numpy(P)).best_dual(scores, labels, dual)[1] == dual[1]
 
 
 def check_ratio_loss_weighs_each_class(module: ModuleType) -> None:
@@ -108,6 +136,8 @@ CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
         check_auc_margin_is_equation_2_image_by_image,
         check_a_batch_of_one_class_or_without_labels_is_finite,
         check_the_best_alpha_is_where_the_gradient_is_zero,
+        check_a_disease_without_labels_counts_in_the_mean_over_diseases,
+        check_the_best_alpha_of_a_disease_without_pairs_is_left_as_it_is,
     ],
     "ratio_loss": [check_ratio_loss_weighs_each_class, check_ratios_are_those_of_the_gradients],
     "cross_entropy": [check_cross_entropy_masks_what_is_missing],
@@ -127,6 +157,13 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "an empty disease keeps its alpha term": ("torch.where(count > 0, per_disease, 0.0)", "per_disease"),
         "diseases are summed": ("per_disease, 0.0).mean()", "per_disease, 0.0).sum()"),
         "the best alpha has the wrong sign": ("torch.where(negative, p * scores", "torch.where(positive, p * scores"),
+        "the mean is over the labelled diseases": (
+            "per_disease, 0.0).mean()",
+            "per_disease, 0.0).sum() / (count > 0).sum().clamp(min=1)",
+        ),
+        "the best alpha does not look for p = 1": ("(count > 0) & (p > 0) & (p < 1)", "(count > 0) & (p > 0)"),
+        "the best alpha does not look for p = 0": ("(count > 0) & (p > 0) & (p < 1)", "(count > 0) & (p < 1)"),
+        "the best alpha does not look for labels": ("(count > 0) & (p > 0) & (p < 1)", "(p > 0) & (p < 1)"),
         "the best alpha takes all images": (
             "best = terms.sum(dim=0) / (count.clamp(min=1)",
             "best = terms.sum(dim=0) / (len(labels)",
