@@ -10,8 +10,10 @@ from tests.invariants import (
     codasca_checks,
     compositional_checks,
     edge_consensus_checks,
+    engine_checks,
     gossip_checks,
     minimisers_checks,
+    network_composition_checks,
     objective_checks,
 )
 from tests.invariants.mutants import CODASCA_MUTANTS
@@ -26,6 +28,8 @@ CHECKS: dict[str, list[Check]] = {
     **{f"algorithms.{name}": checks for name, checks in minimisers_checks.CHECKS.items()},
     "algorithms.edge_consensus": edge_consensus_checks.CHECKS,
     "algorithms.gossip": gossip_checks.CHECKS,
+    "engines.compositional": network_composition_checks.CHECKS,
+    "engines.in_process": engine_checks.CHECKS,
     **{f"objectives.{name}": checks for name, checks in objective_checks.CHECKS.items()},
 }
 
@@ -37,6 +41,8 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     **{f"algorithms.{name}": mutants for name, mutants in minimisers_checks.MUTANTS.items()},
     "algorithms.edge_consensus": edge_consensus_checks.MUTANTS,
     "algorithms.gossip": gossip_checks.MUTANTS,
+    "engines.compositional": network_composition_checks.MUTANTS,
+    "engines.in_process": engine_checks.MUTANTS,
     **{f"objectives.{name}": mutants for name, mutants in objective_checks.MUTANTS.items()},
 }
 

@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from chestfed.algorithms.local_scgdam import LocalScgdam
 from chestfed.algorithms.local_sgdam import LocalSgdam
@@ -74,86 +73,6 @@ def test_messages_are_three_and_two_times_the_variables() -> None:
     message = plain.message(plain.start_stage(start()))
     update, _ = plain.local_round(message, plain.start_client(start()), saddle.heterogeneous(1)[0].torch_gradients())
     assert byte_count(message) == byte_count(update) == 8 * 2 * (x + y)
-
-
-# The compositional gradient of a network, against automatic differentiation through the whole and finite differences.
-
-
-def small_network() -> FlatModule:
-    torch.manual_seed(0)
-    return FlatModule(nn.Sequential(nn.Flatten(), nn.Linear(12, 6), nn.Tanh(), nn.Linear(6, 2)).double())
-
-
-def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(1)
-    made = []
-    for _ in range(count):
-        labels = (torch.rand(9, 2, generator=generator) < 0.4).double()
-        labels[0, 1] = torch.nan
-        made.append((torch.randn(9, 3, 2, 2, generator=generator).double(), labels))
-    return made
-
-
-def oracle_of(network: FlatModule, rho: float, hvp: str, data: list) -> NetworkComposition:
-    queue = iter(data)
-    objective = CompositionalAuc(AucMargin(torch.tensor([0.3, 0.4]).double()), rho, hvp)  # type: ignore[arg-type]
-    return NetworkComposition(
-        network, objective, lambda: next(queue), lambda: next(queue), lambda loss, gradient: None, autocast=False
-    )
-
-
-def whole_loss(network: FlatModule, x: torch.Tensor, alpha: torch.Tensor, rho: float, data: list) -> torch.Tensor:
-    """f(g(x), alpha) written in one piece, with the second batch outside and the first inside."""
-    (inner_images, inner_labels), (images, labels) = data
-    objective = CompositionalAuc(AucMargin(torch.tensor([0.3, 0.4]).double()), rho)
-    w = x[: network.size]
-    inner = objective.inner.loss(network.call(w, inner_images), inner_labels, x[:0], x[:0])
-    (slope,) = torch.autograd.grad(inner, w, create_graph=True)
-    return objective.loss(network.call(w - rho * slope, images), labels, x[network.size :], alpha)
-
-
-@pytest.mark.parametrize("rho", [0.0, 0.1, 1.5])
-def test_the_gradient_through_the_composition_equals_autograd_through_the_whole(rho: float) -> None:
-    network, data = small_network(), batches(2)
-    x = torch.cat([network.parameters(), torch.tensor([0.6, 0.5, 0.3, 0.2]).double()])
-    alpha = torch.tensor([0.1, -0.2]).double()
-    oracle = oracle_of(network, rho, "exact", data)
-    grad_h, grad_alpha = oracle.outer(oracle.inner(x), alpha)
-    ours = oracle.pull_back(grad_h)
-    point, dual = x.clone().requires_grad_(), alpha.clone().requires_grad_()
-    expected, expected_dual = torch.autograd.grad(whole_loss(network, point, dual, rho, data), (point, dual))
-    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-13)
-    torch.testing.assert_close(grad_alpha, expected_dual, rtol=1e-10, atol=1e-13)
-
-
-def test_the_gradient_through_the_composition_equals_finite_differences() -> None:
-    network, data = small_network(), batches(2)
-    x = torch.cat([network.parameters(), torch.tensor([0.6, 0.5, 0.3, 0.2]).double()])
-    alpha = torch.tensor([0.1, -0.2]).double()
-    oracle = oracle_of(network, 0.7, "exact", data)
-    ours = oracle.pull_back(oracle.outer(oracle.inner(x), alpha)[0])
-    generator = torch.Generator().manual_seed(2)
-    for _ in range(5):
-        direction = torch.randn(x.numel(), generator=generator).double()
-        step = 1e-5
-        ahead, behind = (
-            whole_loss(network, (x + sign * step * direction).requires_grad_(), alpha, 0.7, data) for sign in (1, -1)
-        )
-        assert float((ahead - behind).detach() / (2 * step)) == pytest.approx(float(ours @ direction), rel=1e-6)
-
-
-def test_dropping_the_hessian_gives_another_gradient_and_without_a_step_there_is_none_to_drop() -> None:
-    network, data = small_network(), batches(2)
-    x = torch.cat([network.parameters(), torch.zeros(4).double()])
-    alpha = torch.zeros(2).double()
-
-    def gradient(rho: float, hvp: str) -> torch.Tensor:
-        oracle = oracle_of(network, rho, hvp, data)
-        return oracle.pull_back(oracle.outer(oracle.inner(x), alpha)[0])
-
-    exact, dropped = gradient(0.7, "exact"), gradient(0.7, "drop")
-    assert (exact - dropped).norm() > 0.01 * exact.norm()
-    torch.testing.assert_close(gradient(0.0, "exact"), gradient(0.0, "drop"), rtol=0, atol=0)
 
 
 def test_the_published_networks_can_be_differentiated_twice() -> None:

@@ -29,4 +29,5 @@ def test_every_algorithm_and_objective_has_checks_and_mutants() -> None:
         f"{folder}.{file.stem}" for folder in ("algorithms", "objectives") for file in (root / folder).glob("*.py")
     }
     rules -= {"algorithms.__init__", "objectives.__init__", "algorithms.variables", "objectives.compositional"}
+    rules |= {"engines.compositional", "engines.in_process"}
     assert set(CHECKS) == set(MUTANTS) == rules
