@@ -39,12 +39,12 @@ class FedProx:
         return server
 
     def local_round(self, message: Point, client: Client, gradients: Gradients) -> tuple[Point, Client]:
-        """I local steps on the proximal loss."""
+        """I local steps on the proximal loss; the dual variables are the server's, and none go up."""
         w = message.primal.clone()
         for _ in range(self.window):
             gradient, _ = gradients(w, message.dual)
             w -= self.local_lr * (gradient + self.mu * (w - message.primal))
-        return Point(w, message.dual), client
+        return Point(w, message.dual[:0]), client
 
     def server_round(self, server: Point, updates: Sequence[Point], weights: Sequence[float]) -> Point:
         """Average."""

@@ -17,7 +17,7 @@ from chestfed.algorithms.variables import Gradients, Point, weighted_mean
 
 @dataclass(frozen=True)
 class State:
-    """w, the momentum u, and the dual variables, which stay as they are: 2d numbers each way."""
+    """w, the momentum u, 2d numbers each way, and the dual variables, which are the server's: none go up."""
 
     primal: Tensor
     momentum: Tensor
@@ -55,7 +55,7 @@ class LocalSgdm:
         for _ in range(self.window):
             u = self.beta * u + gradients(w, message.dual)[0]
             w -= self.local_lr * u
-        return State(w, u, message.dual), client
+        return State(w, u, message.dual[:0]), client
 
     def server_round(self, server: State, updates: Sequence[State], weights: Sequence[float]) -> State:
         """Average w and u."""

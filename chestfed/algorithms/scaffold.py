@@ -33,7 +33,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Update:
-    """The changes of y_i and c_i: 2d numbers up."""
+    """The changes of y_i and c_i: 2d numbers up. The dual variables are the server's: none go up."""
 
     primal: Tensor
     control: Tensor
@@ -67,7 +67,7 @@ class Scaffold:
             gradient, _ = gradients(y, message.dual)
             y -= self.local_lr * (gradient - client.control + message.control)
         control = client.control - message.control + (message.primal - y) / (self.window * self.local_lr)
-        return Update(y - message.primal, control - client.control, message.dual), Client(control)
+        return Update(y - message.primal, control - client.control, message.dual[:0]), Client(control)
 
     def server_round(self, server: Server, updates: Sequence[Update], weights: Sequence[float]) -> Server:
         """Add the mean changes (lines 16 and 17)."""

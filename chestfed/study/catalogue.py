@@ -21,8 +21,9 @@ OBJECTIVES = {
 class Entry:
     """One algorithm.
 
-    `sends` is what a client sends per round, d numbers being the weights and J the diseases; `objectives` are those it
-    takes, the first by default; `optimum` says where it ends up with unlike clients and a constant step.
+    `sends` is what a client sends per round, d numbers being the weights and J the diseases, and as much comes down,
+    with the Ratio Loss 2J ratios more; `objectives` are those it takes, the first by default; `optimum` says where it
+    ends up with unlike clients and a constant step.
     """
 
     name: str
@@ -51,7 +52,7 @@ CATALOGUE: tuple[Entry, ...] = (
     ),
     Entry(
         "coda", "CODA", "min-max AUC", "Guo et al., ICML 2020", "Algorithms 1, 2", "coda.py",
-        "as CODA+, and the best alpha between two stages: J", ("auc",), "off it when the window is above 1",
+        "as CODA+: d + 3J, and the best alpha between two stages: J", ("auc",), "off it when the window is above 1",
     ),
     Entry(
         "npa", "NPA, small batch", "min-max AUC", _ICML21, "section 6; Algorithm 2 with I = 1", "coda_plus.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from chestfed.algorithms.coda import Coda
 from chestfed.algorithms.variables import Point
 from chestfed.cli import bundled
 from chestfed.engines.in_process import Federation, InProcessEngine
-from chestfed.study.catalogue import CATALOGUE
+from chestfed.study.catalogue import BY_NAME, CATALOGUE
 from chestfed.study.collection_data import load_collection
 from chestfed.study.federated import History, Trained, train_federated
 from chestfed.study.federated_config import PEER_ALGORITHMS
@@ -75,19 +76,41 @@ def test_interrupted_after_any_round_it_ends_in_the_same_bits(algorithm: str, tm
         assert (again.scores == whole.scores).all()
 
 
-@pytest.mark.parametrize("algorithm", NAMES)
-@pytest.mark.parametrize("norm", ["group", "batch"])
-def test_the_bytes_recorded_are_those_of_the_formula(algorithm: str, norm: str, tmp_path: Path) -> None:
-    if norm == "batch" and algorithm in PEER_ALGORITHMS:
-        pytest.skip("nobody averages running statistics")
-    pipeline = pipeline_of(algorithm, f"model.norm={norm}", "federated.returned=last")
+def numbers_sent(algorithm: str, d: int, j: int) -> int:
+    """What `sends` of the catalogue comes to: the first formula behind a colon, such as 2(d + 3J) or 3d + 8J."""
+    if algorithm == "centralised":
+        return 0
+    formula = re.search(r": ([\dd(][\ddJ+() ]*)", BY_NAME[algorithm].sends)
+    assert formula is not None
+    return int(eval(re.sub(r"(?<=\d)(?=[dJ(])", "*", formula[1]), {"d": d, "J": j}))
+
+
+PAIRS = [(entry.name, objective) for entry in CATALOGUE for objective in entry.objectives]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "objective", "norm"),
+    [(*pair, "group") for pair in PAIRS]
+    + [(name, BY_NAME[name].objectives[0], "batch") for name in NAMES if name not in PEER_ALGORITHMS],
+)
+def test_the_bytes_recorded_are_those_of_the_catalogues_formula(
+    algorithm: str, objective: str, norm: str, tmp_path: Path
+) -> None:
+    own = [f"model.norm={norm}", f"federated.objective={objective}", "federated.returned=last", "federated.rho=0"]
+    pipeline = pipeline_of(algorithm, *own)
     trained = train(pipeline, tmp_path / "run")
     buffers = trained.buffers.numel()
     assert (buffers > 0) == (norm == "batch")
     up, down = bytes_per_client_round(pipeline, trained.network.size, buffers)
-    last_of_a_stage = [stage.rounds for stage in pipeline.federated.schedule]
+    sent = numbers_sent(algorithm, trained.network.size, 1)
+    if algorithm in PEER_ALGORITHMS:
+        sent *= 2  # on the ring every node has two edges
+    if algorithm != "centralised":
+        assert up == 4 * (sent + buffers)
+        assert down == 4 * (sent + buffers + (2 if objective == "ratio_loss" else 0))
+    first_stage = pipeline.federated.schedule[0].rounds
     for entry in trained.history:
-        if algorithm == "coda" and entry["round"] == last_of_a_stage[0]:
+        if algorithm == "coda" and entry["round"] == first_stage:
             continue  # between two stages it sends alpha once more, and v goes down for it
         assert entry["bytes_up"] == 3 * up
         assert entry["bytes_down"] == 3 * down
