@@ -21,7 +21,7 @@ from chestfed.study.data import SiteTables, StudyData, load_images, open_tables,
 from chestfed.study.federated_config import AlgorithmName
 from chestfed.study.machine import prepare_machine
 from chestfed.study.pipeline import Pipeline, load_pipeline
-from chestfed.study.plan import Contents, contents_of_data, contents_of_tables, plan_study
+from chestfed.study.plan import Contents, contents_of_data, contents_of_tables, plan_study, whole_rounds
 from chestfed.study.plan import render as render_plan
 from chestfed.study.preflight import check_runs
 from chestfed.study.run import run_study
@@ -194,7 +194,8 @@ def _variants(pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[i
 
 def _name(variant: Pipeline) -> str:
     settings = variant.federated
-    return f"{settings.algorithm}, window {settings.window}, seed {variant.seed}, K={variant.k[-1]}"
+    name = f"{settings.algorithm}, window {settings.window}, seed {variant.seed}, K={variant.k[-1]}"
+    return name + whole_rounds(settings)
 
 
 def write_samples(console: Console, folder: Path, seed: int, size: str, bars: Bars) -> None:

@@ -136,7 +136,7 @@ def train_federated(
     def engine_of(stage: int) -> Engine:
         return engine_of_stage(settings, stage, p, clients, weights, pipeline.seed, monitor)
 
-    stages = settings.schedule
+    stages, evaluated = settings.schedule, frozenset(pipeline.evaluated_rounds)
     state_file = folder / "state.safetensors"
     engine = engine_of(0)
     start = Point(
@@ -177,8 +177,7 @@ def train_federated(
                 entry["bytes_up"] += part.bytes_up
                 entry["bytes_down"] += part.bytes_down
                 entry["images"] += part.images
-            last = progress.stage == len(stages)
-            if last or entry["round"] % (pipeline.evaluation.every * settings.rounds_per_window) == 0:
+            if entry["round"] in evaluated:
                 scores = _score(network, point, progress.federation.buffers, data, pipeline, machine)
                 entry |= _aucs(scores, data)
             progress.history.append(entry)

@@ -129,7 +129,7 @@ class Federated(StrictModel):
         description="weight of a client in every mean: 1/K (the paper), or its share of the training rows",
     )
     stages: int = Field(3, ge=1, description="number of stages; without a server all their steps are one stage")
-    stage_steps: int = Field(1000, ge=1, description="local steps per stage [T0], rounded up to whole rounds")
+    stage_steps: int = Field(1000, ge=1, description="local steps per stage [T0], to the nearest whole round")
     stage_growth: float = Field(1.0, ge=1, description="stage_steps is multiplied by this after each stage")
     lr_decay: float = Field(3.0, ge=1, description="step sizes are divided by this after each stage")
     returned: Literal["last", "average", "random_round"] | None = Field(
@@ -158,9 +158,14 @@ class Federated(StrictModel):
         return self.objective or BY_NAME[self.algorithm].objectives[0]
 
     @property
+    def batches_per_step(self) -> int:
+        """Batches that a client takes at once in a local step: 1, but for NPA with large batches."""
+        return self.window if self.algorithm == "npa_large_batch" else 1
+
+    @property
     def images_per_step(self) -> int:
         """Images that a client sees per local step; centralised, per client whose images were moved."""
-        return self.batch_size * (self.window if self.algorithm == "npa_large_batch" else 1)
+        return self.batch_size * self.batches_per_step
 
     @property
     def rounds_per_window(self) -> int:
@@ -169,21 +174,33 @@ class Federated(StrictModel):
 
     @property
     def schedule(self) -> tuple[Stage, ...]:
-        """The stages. Without a server they are one, at the first's step size, for dual variables live on the edges."""
-        planned = []
+        """The stages. Without a server they are one, at the first's step size, for dual variables live on the edges.
+
+        A stage is whole rounds and ends as near as they come to where it should, counted from the start of training:
+        what one stage is too long by, the next is shorter by, so that the whole is not off by more than half a window.
+        """
+        planned, wanted, done = [], 0.0, 0
         for number in range(self.stages):
             window = round(self.window * self.window_growth**number)
-            steps = self.stage_steps * self.stage_growth**number
-            rounds = math.ceil(steps / window - 1e-9)
-            if self.algorithm == "npa":
-                window, rounds = 1, math.ceil(steps - 1e-9)
-            elif self.algorithm == "npa_large_batch":
-                window, rounds = 1, math.ceil(steps / self.window - 1e-9)
+            if self.algorithm in ("npa", "npa_large_batch"):
+                window = 1
+            wanted += self.stage_steps * self.stage_growth**number
+            rounds = _nearest(wanted - done, window * self.batches_per_step)
+            done += rounds * window * self.batches_per_step
             planned.append(Stage(window, rounds, self.lr_decay**-number))
         if self.algorithm in PEER_ALGORITHMS:
-            steps = sum(stage.window * stage.rounds for stage in planned)
-            return (Stage(self.window, math.ceil(steps / self.window), 1.0),)
+            return (Stage(self.window, _nearest(wanted, self.window), 1.0),)
         return tuple(planned)
+
+    @property
+    def wanted_steps(self) -> int:
+        """Local steps that the stages should have together, in batches of one client; whole rounds may miss it."""
+        return round(sum(self.stage_steps * self.stage_growth**number for number in range(self.stages)))
+
+    @property
+    def batches(self) -> int:
+        """Batches that one client takes over all stages: what `wanted_steps` asks for, in whole rounds."""
+        return self.steps * self.batches_per_step
 
     @property
     def rounds(self) -> int:
@@ -194,3 +211,8 @@ class Federated(StrictModel):
     def steps(self) -> int:
         """Local steps of one client over all stages."""
         return sum(stage.rounds * stage.window for stage in self.schedule)
+
+
+def _nearest(steps: float, window: int) -> int:
+    """Rounds of `window` steps that come nearest to `steps`, one at least; half a round is rounded up."""
+    return max(1, math.floor(steps / window + 0.5))

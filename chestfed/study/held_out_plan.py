@@ -11,7 +11,7 @@ from chestfed.study.data import SiteTables
 from chestfed.study.held_out import SiteRows, held_out_sites, variant
 from chestfed.study.machine import Machine
 from chestfed.study.pipeline import Pipeline
-from chestfed.study.plan import StudyPlan, contents_of_tables, duration, plan_study
+from chestfed.study.plan import StudyPlan, contents_of_tables, duration, plan_study, whole_rounds
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,7 +54,7 @@ def plan_folds(pipeline: Pipeline, sites: Sequence[SiteRows], machine: Machine) 
 def seconds(fold: FoldPlan) -> float:
     """Estimated seconds of one fold, without decoding; the scores of the sites trained on are not counted."""
     plan, federated = fold.plan, fold.pipeline.federated
-    evaluations = -(-plan.rounds // (fold.pipeline.evaluation.every * federated.rounds_per_window))
+    evaluations = len(fold.pipeline.evaluated_rounds)
     stage_2 = federated.steps * fold.pipeline.k[0] * plan.step_seconds[1]
     return plan.pretrain_steps * plan.step_seconds[0] + stage_2 + evaluations * plan.evaluation_seconds
 
@@ -99,7 +99,8 @@ def render(plans: Sequence[FoldPlan], pipeline: Pipeline, machine: Machine) -> R
     facts = (
         f"{len(plans)} studies, one for each site that is held out; stage 1 is shared by those that start on the same "
         f"site. {first.pipeline.model.title}, {first.plan.parameters:,} parameters, on {machine.name}. "
-        f"{settings.algorithm}, window {settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds. "
+        f"{settings.algorithm}, window {settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds"
+        f"{whole_rounds(settings)}. "
         f"In all at most about {duration(total)}, from a few timed steps; decoding what is not cached, start-up and "
         "MLflow come on top. Nothing was written."
     )

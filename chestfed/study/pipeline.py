@@ -6,6 +6,7 @@ that the command runs in.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -154,6 +155,12 @@ class Evaluation(StrictModel):
         description="rounds between two evaluations; the last round always is one. For npa windows of steps, so that "
         "all algorithms of a comparison are evaluated as often",
     )
+    every_steps: int | None = Field(
+        None,
+        ge=1,
+        description="local steps of a client between two evaluations, in place of `every`, so that all windows of a "
+        "comparison are evaluated as often; after the round in which they are reached",
+    )
     batch_size: int = Field(64, ge=1)
     resamples: int = Field(2000, ge=0, description="bootstrap resamples for the 95% intervals; 0: none")
 
@@ -258,6 +265,21 @@ class Pipeline(StrictModel):
     def tasks(self) -> tuple[str, ...]:
         """What the network predicts, in the order of its outputs: diseases, or a collection's task."""
         return tuple(self.diseases) if self.collection is None else (self.collection.task,)
+
+    @property
+    def evaluated_rounds(self) -> tuple[int, ...]:
+        """The rounds, counted from 1 over all stages, after which the test set is scored; the last is one."""
+        settings, every = self.federated, self.evaluation.every_steps
+        if every is None:
+            each = self.evaluation.every * settings.rounds_per_window
+            due = list(range(each, settings.rounds + 1, each))
+        else:
+            steps = [
+                stage.window * settings.batches_per_step for stage in settings.schedule for _ in range(stage.rounds)
+            ]
+            after = [0, *itertools.accumulate(steps)]
+            due = [number for number in range(1, len(after)) if after[number] // every > after[number - 1] // every]
+        return tuple(due) if due and due[-1] == settings.rounds else (*due, settings.rounds)
 
     def for_algorithm(self, algorithm: AlgorithmName | None = None, beside: Sequence[str] = ()) -> Pipeline:
         """The experiment with another algorithm, or its own, and the keys that hold for it.

@@ -12,6 +12,7 @@ import numpy as np
 from chestfed.diseases import TITLES
 from chestfed.origin import Origin
 from chestfed.study.data import SiteTables, StudyData
+from chestfed.study.federated_config import PEER_ALGORITHMS, Federated
 from chestfed.study.machine import Machine
 from chestfed.study.pipeline import Pipeline
 
@@ -137,7 +138,6 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) ->
     from chestfed.algorithms.variables import Point, byte_count
     from chestfed.engines.topology import build_graph
     from chestfed.objectives.compositional import CompositionalAuc
-    from chestfed.study.federated_config import PEER_ALGORITHMS
     from chestfed.study.methods import algorithm_of_stage, objective_of, peer_algorithm
 
     settings, count = pipeline.federated, len(pipeline.tasks)
@@ -219,7 +219,7 @@ def render(plan: StudyPlan, pipeline: Pipeline, machine: Machine) -> RenderableT
     images_1 = plan.pretrain_steps * pipeline.pretrain.batch_size
     work.add_row("stage 1", "1", f"{plan.pretrain_steps:,}", f"{images_1:,}", "", "", "", duration(stage_1))
     total = contents.decode_seconds + stage_1
-    evaluations = -(-plan.rounds // (pipeline.evaluation.every * settings.rounds_per_window)) * plan.evaluation_seconds
+    evaluations = len(pipeline.evaluated_rounds) * plan.evaluation_seconds
     for k in pipeline.k:
         steps = settings.steps
         seconds = steps * k * plan.step_seconds[1] + evaluations
@@ -236,10 +236,18 @@ def render(plan: StudyPlan, pipeline: Pipeline, machine: Machine) -> RenderableT
         )
     facts = (
         f"{pipeline.model.title}, {plan.parameters:,} parameters, on {machine.name}. {settings.algorithm}, window "
-        f"{settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds. In all about "
+        f"{settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds{whole_rounds(settings)}, "
+        f"evaluated {len(pipeline.evaluated_rounds)} times. In all about "
         f"{duration(total)}, from {_TIMED_STEPS} timed steps; start-up and MLflow come on top. Nothing was written."
     )
     return Group(counts, work, Text(facts))
+
+
+def whole_rounds(settings: Federated) -> str:
+    """By how much whole rounds miss the steps that the stages should have; empty if they do not."""
+    if settings.batches == settings.wanted_steps:
+        return ""
+    return f", {settings.batches:,} steps in place of {settings.wanted_steps:,}, for rounds are whole"
 
 
 def _sum(parts: Sequence[ClientPlan]) -> ClientPlan:

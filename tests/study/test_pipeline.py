@@ -9,6 +9,9 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from chestfed import algorithms
 from chestfed.cli import bundled
@@ -22,6 +25,7 @@ from chestfed.study.plan import bytes_per_client_round
 from chestfed.study.run import Identity
 
 PIPELINES = sorted(bundled("pipelines").rglob("*.yaml"))
+TABLE_3 = bundled("pipelines") / "table3_chestxray_ih.yaml"
 PUBLISHED = Path(__file__).parent / "published"
 
 
@@ -99,10 +103,56 @@ def test_the_papers_pipelines_hold_the_published_hyper_parameters(network: str) 
 
 def test_a_stage_is_a_whole_number_of_rounds() -> None:
     pipeline = load_pipeline(bundled("pipelines") / "source_addition_densenet121.yaml")
-    for window, rounds in ((16, 63), (32, 32), (64, 16), (128, 8)):
+    for window, rounds in ((16, [63, 62, 63]), (32, [31, 32, 31]), (64, [16, 15, 16]), (128, [8, 8, 7])):
         settings = pipeline.federated.model_copy(update={"window": window})
-        assert [stage.rounds for stage in settings.schedule] == [rounds] * 3
-        assert (settings.rounds, settings.steps) == (3 * rounds, 3 * rounds * window)
+        assert [stage.rounds for stage in settings.schedule] == rounds
+        assert (settings.rounds, settings.steps) == (sum(rounds), sum(rounds) * window)
+
+
+@hypothesis_settings(deadline=None)
+@given(
+    window=st.integers(1, 60),
+    stages=st.integers(1, 5),
+    steps=st.integers(60, 400),
+    algorithm=st.sampled_from(["codasca", "npa", "npa_large_batch", "pdmm"]),
+)
+def test_the_whole_is_not_off_by_more_than_half_a_window(window: int, stages: int, steps: int, algorithm: Any) -> None:
+    found = Federated(algorithm=algorithm, window=window, stages=stages, stage_steps=steps)
+    assert found.wanted_steps == stages * steps
+    assert abs(found.batches - found.wanted_steps) <= window / 2
+    if algorithm == "npa":
+        assert found.batches == found.wanted_steps
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted((bundled("pipelines") / "figure1").glob("*.yaml")), TABLE_3], ids=lambda p: p.stem
+)
+def test_every_window_of_a_comparison_is_evaluated_as_often(path: Path) -> None:
+    pipeline = load_pipeline(path)
+    assert pipeline.comparison is not None
+    for window in pipeline.comparison.windows:
+        run = pipeline.variant("codasca", 1, window=window)
+        assert abs(run.federated.steps - 20_000) <= window / 2
+        assert len(run.evaluated_rounds) == 20
+        assert run.evaluated_rounds[-1] == run.federated.rounds
+        reached = [number * window for number in run.evaluated_rounds]
+        assert all(abs(steps - 1000 * number) < 1024 for number, steps in enumerate(reached, start=1))
+
+
+def test_the_rounds_that_are_evaluated() -> None:
+    path = bundled("pipelines") / "digits_ih.yaml"  # two stages of 320 steps
+    for setting, algorithm, expected in (
+        ("every=15", "codasca", (15, 30, 40)),
+        ("every=15", "npa", (240, 480, 640)),
+        ("every=100", "codasca", (40,)),
+        ("every_steps=200", "codasca", (13, 25, 38, 40)),
+        ("every_steps=320", "pdmm", (20, 40)),
+        ("every_steps=200", "npa", (200, 400, 600, 640)),
+        ("every_steps=200", "npa_large_batch", (13, 25, 38, 40)),
+        ("every_steps=3", "codasca", tuple(range(1, 41))),
+    ):
+        pipeline = load_pipeline(path, [f"evaluation.{setting}"]).for_algorithm(algorithm)  # type: ignore[arg-type]
+        assert pipeline.evaluated_rounds == expected, (setting, algorithm)
 
 
 def test_stages_that_grow_keep_the_number_of_rounds_and_the_product_of_step_and_window() -> None:
@@ -149,7 +199,7 @@ def test_npa_communicates_after_every_step_and_its_large_batch_holds_a_window_of
     small = plain.model_copy(update={"algorithm": "npa"})
     large = plain.model_copy(update={"algorithm": "npa_large_batch"})
     assert [(s.window, s.rounds) for s in small.schedule] == [(1, 10)] * 2
-    assert [(s.window, s.rounds) for s in large.schedule] == [(1, 3)] * 2
+    assert [(s.window, s.rounds) for s in large.schedule] == [(1, 3), (1, 2)]
     assert (small.images_per_step, large.images_per_step) == (8, 32)
     assert large.rounds == plain.rounds  # as many communications as with the window, and as many images
     assert large.steps * large.images_per_step == plain.steps * plain.images_per_step
@@ -157,7 +207,7 @@ def test_npa_communicates_after_every_step_and_its_large_batch_holds_a_window_of
 
 def test_without_a_server_the_stages_are_one() -> None:
     settings = Federated(algorithm="admm", window=4, stage_steps=10, stages=2, lr_decay=3)
-    assert [(s.window, s.rounds, s.lr_factor) for s in settings.schedule] == [(4, 6, 1.0)]
+    assert [(s.window, s.rounds, s.lr_factor) for s in settings.schedule] == [(4, 5, 1.0)]
 
 
 def test_the_catalogue_names_every_algorithm_and_objective_once_and_its_file() -> None:
