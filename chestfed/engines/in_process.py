@@ -154,7 +154,7 @@ class InProcessEngine:
                 raise TrainingError(
                     f"client '{client.name}': its update is not finite (NaN or infinity) after "
                     f"{self.algorithm.window} local steps. Lower federated.local_lr or federated.window; the last "
-                    "finished round is kept."
+                    "saved round is kept."
                 )
             updates.append(update)
             states.append(new_state)

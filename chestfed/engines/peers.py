@@ -103,7 +103,7 @@ class PeerEngine:
             if not torch.isfinite(self.algorithm.current(new).primal).all():
                 raise TrainingError(
                     f"node '{client.name}': its point is not finite (NaN or infinity) after {self.algorithm.window} "
-                    "local steps. Lower federated.local_lr or federated.window; the last finished round is kept."
+                    "local steps. Lower federated.local_lr or federated.window; the last saved round is kept."
                 )
             nodes.append(new)
             losses.append(client.mean_loss())

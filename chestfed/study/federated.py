@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +27,10 @@ from chestfed.study.methods import engine_of_stage, objective_of, returned_round
 from chestfed.study.pipeline import Pipeline
 from chestfed.study.pretrain import Pretrained
 from chestfed.study.scoring import evaluate, score
+
+#: Within a stage the state is saved when so much time has passed since the last save: it is that of all clients,
+#: gigabytes for a large network.
+SECONDS_BETWEEN_SAVES = 60.0
 
 #: One entry per finished round: counters, loss, drift, and AUCs where the round was evaluated.
 History = list[dict[str, Any]]
@@ -94,7 +99,8 @@ def train_federated(
 ) -> Trained:
     """Run stage 2 with the first `k` clients, or what is left of it.
 
-    State is written to `folder` after every round, before `report(history)` is called.
+    State is written to `folder` at the end of a stage, and after a round that ends `SECONDS_BETWEEN_SAVES` or more
+    after the last save. `report(history)` is called after every round, and after the state if that is written.
 
     Raises
     ------
@@ -149,7 +155,7 @@ def train_federated(
         engine = engine_of(min(progress.stage, len(stages) - 1))
         report(progress.history)
 
-    scores = None
+    scores, saved = None, time.monotonic()
     try:
         while progress.stage < len(stages):
             progress.federation, record = engine.run_round(progress.federation)
@@ -181,7 +187,9 @@ def train_federated(
                 scores = _score(network, point, progress.federation.buffers, data, pipeline, machine)
                 entry |= _aucs(scores, data)
             progress.history.append(entry)
-            _save(state_file, engine, progress, clients)
+            if progress.round == 0 or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
+                _save(state_file, engine, progress, clients)
+                saved = time.monotonic()
             report(progress.history)
     finally:
         for client in clients:
@@ -216,7 +224,10 @@ def _save(path: Path, engine: Engine, progress: _Progress, clients: Sequence[Net
     tensors = engine.tensors(progress.federation)
     tensors |= {f"kept.{name}": tensor for name, tensor in named_tensors(progress.kept).items()}
     tensors["kept_buffers"] = progress.kept_buffers
+    first = {_place(tensor): name for name, tensor in reversed(tensors.items())}
+    same = {name: first[_place(tensor)] for name, tensor in tensors.items() if first[_place(tensor)] != name}
     values = {
+        "same": same,
         "stage": progress.stage,
         "round": progress.round,
         "history": progress.history,
@@ -224,22 +235,29 @@ def _save(path: Path, engine: Engine, progress: _Progress, clients: Sequence[Net
         "images_seen": [client.images_seen for client in clients],
         "gradients_computed": [client.gradients_computed for client in clients],
     }
-    save_checkpoint(path, tensors, values)
+    save_checkpoint(path, {name: tensor for name, tensor in tensors.items() if name not in same}, values)
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    """Where a tensor lies in memory: the clients' common reference point, say, is one tensor and is stored once."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _load(path: Path, engine: Engine, blank: _Progress, clients: Sequence[NetworkClient]) -> _Progress:
     """The saved progress; `blank` is that of the start."""
-    tensors, values = load_checkpoint(path)
+    stored, values = load_checkpoint(path)
+    device = blank.kept.primal.device
+    tensors = {name: tensor.to(device) for name, tensor in stored.items()}
+    tensors |= {name: tensors[first] for name, first in values["same"].items()}
     for index, client in enumerate(clients):
         client.seek(values["positions"][index])
         client.images_seen = values["images_seen"][index]
         client.gradients_computed = values["gradients_computed"][index]
-    device = blank.kept.primal.device
     return _Progress(
         engine.restored(tensors, blank.federation),
         values["stage"],
         values["round"],
         values["history"],
-        Point(tensors["kept.primal"].to(device), tensors["kept.dual"].to(device)),
-        tensors["kept_buffers"].to(device),
+        Point(tensors["kept.primal"], tensors["kept.dual"]),
+        tensors["kept_buffers"],
     )

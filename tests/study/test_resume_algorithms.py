@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from chestfed.algorithms.coda import Coda
 from chestfed.algorithms.variables import Point
+from chestfed.checkpoint import load_checkpoint
 from chestfed.cli import bundled
 from chestfed.engines.in_process import Federation, InProcessEngine
+from chestfed.study import federated
 from chestfed.study.catalogue import BY_NAME, CATALOGUE
 from chestfed.study.collection_data import load_collection
 from chestfed.study.federated import History, Trained, train_federated
@@ -61,7 +64,10 @@ def train(pipeline: Pipeline, folder: Path, stop_after: int | None = None) -> Tr
 
 
 @pytest.mark.parametrize("algorithm", NAMES)
-def test_interrupted_after_any_round_it_ends_in_the_same_bits(algorithm: str, tmp_path: Path) -> None:
+def test_interrupted_after_any_round_it_ends_in_the_same_bits(
+    algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(federated, "SECONDS_BETWEEN_SAVES", 0.0)
     pipeline = pipeline_of(algorithm)
     whole = train(pipeline, tmp_path / "whole")
     rounds = pipeline.federated.rounds
@@ -74,6 +80,42 @@ def test_interrupted_after_any_round_it_ends_in_the_same_bits(algorithm: str, tm
         assert torch.equal(again.point.dual, whole.point.dual)
         assert again.history == whole.history
         assert (again.scores == whole.scores).all()
+
+
+@pytest.mark.parametrize(("seconds", "saved"), [(0.0, [1, 2, 3, 4, 5, 6]), (3600.0, [3, 6])])
+def test_within_a_stage_the_state_is_saved_now_and_then_and_always_at_its_end(
+    seconds: float, saved: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(federated, "SECONDS_BETWEEN_SAVES", seconds)
+    found: list[int] = []
+    original = federated.save_checkpoint
+
+    def save(path: Path, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
+        found.append(len(values["history"]))
+        original(path, tensors, values)
+
+    monkeypatch.setattr(federated, "save_checkpoint", save)
+    pipeline = pipeline_of("codasca", "federated.stage_steps=6")
+    whole = train(pipeline, tmp_path / "whole")
+    assert found == saved
+    for stop_after in (2, 4):  # what was not saved is done again
+        folder = tmp_path / f"stopped-{stop_after}"
+        with pytest.raises(Interrupted):
+            train(pipeline, folder, stop_after)
+        again = train(pipeline, folder)
+        assert torch.equal(again.point.primal, whole.point.primal)
+        assert again.history == whole.history
+
+
+def test_the_clients_common_reference_point_is_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(federated, "SECONDS_BETWEEN_SAVES", 0.0)
+    pipeline = pipeline_of("codasca", "federated.stage_steps=6")
+    for stop_after in (1, 2):  # within a stage, also after it was loaded from there
+        with pytest.raises(Interrupted):
+            train(pipeline, tmp_path / "run", stop_after)
+        tensors, values = load_checkpoint(tmp_path / "run" / "stage2" / "state.safetensors")
+    assert sum("reference" in name or name.startswith("kept.primal") for name in tensors) == 1
+    assert set(values["same"]) >= {"client.1.reference", "client.2.reference"}
 
 
 def numbers_sent(algorithm: str, d: int, j: int) -> int:

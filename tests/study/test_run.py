@@ -109,7 +109,9 @@ def test_the_same_command_finds_the_finished_study(home: Path, finished: Path) -
 KILLER = """
 import os, signal, sys
 import chestfed.checkpoint as checkpoint
+import chestfed.study.federated as federated
 from chestfed.cli import main
+federated.SECONDS_BETWEEN_SAVES = float(sys.argv.pop(1))
 count, moment = int(sys.argv.pop(1)), sys.argv.pop(1)
 original = checkpoint.write_atomically
 def write_atomically(path, write):
@@ -128,8 +130,15 @@ main()
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
 def test_killed_at_any_moment_it_ends_in_bit_identical_tables(home: Path, finished: Path) -> None:
     options = command("killed", "--no-tracking")[3:]
-    for count, moment in ((2, "middle"), (2, "after"), (3, "middle"), (4, "after"), (5, "middle")):
-        program = [sys.executable, "-c", KILLER, str(count), moment, *options]
+    for seconds, count, moment in (
+        (0, 2, "middle"),
+        (0, 2, "after"),
+        (60, 3, "middle"),
+        (0, 3, "middle"),
+        (60, 4, "after"),
+        (0, 5, "middle"),
+    ):
+        program = [sys.executable, "-c", KILLER, str(seconds), str(count), moment, *options]
         killed = subprocess.run(program, cwd=home, capture_output=True, text=True, check=False)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
     result = run(home, "killed", "--no-tracking")
