@@ -160,7 +160,8 @@ def render(comparison: Comparison) -> RenderableType:
             table.add_row("  paper", *("" if cell is None else f"{cell:.3f}" for cell in cells), style="dim")
     parts: list[RenderableType] = [table]
     if comparison.published is not None:
-        parts.append(Text(f"paper: {comparison.published.source}"))
+        note = f"; {comparison.published.note}" if comparison.published.note else ""
+        parts.append(Text(f"paper: {comparison.published.source}{note}"))
     for algorithm, window in largest_windows(comparison).items():
         theirs = comparison.published.largest_window.get(algorithm) if comparison.published else None
         beside = "" if theirs is None else f"; the paper's: {theirs}"

@@ -97,6 +97,7 @@ class Published(StrictModel):
     """What the paper printed, to stand beside our number."""
 
     source: str = Field(description="paper and table")
+    note: str | None = Field(None, description="in what the paper's figures differ from ours; said below the table")
     auc: dict[str, dict[str, float]] = Field(
         default_factory=dict,
         description="run (an algorithm, or `algorithm, I=window`) -> disease or `mean` -> AUC",

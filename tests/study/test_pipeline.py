@@ -69,9 +69,21 @@ def test_the_figures_of_the_compositional_table_1_stand_in_its_pipelines(data: s
             found = pipeline.published.auc[f"{name}, I={window}"]["mean"]
             assert found == float(rows[method][f"auc_p{window}"])
     assert pipeline.collection.clients == 4
+    assert pipeline.published.note == (
+        "the paper gives mean and variance across the 4 devices; ± here is the standard deviation over seeds"
+    )
     assert pipeline.federated.batch_size == {"stl10": 8, "melanoma": 16}.get(data, 32)
     assert pipeline.model.name == ("densenet121" if data == "melanoma" else "resnet20")
     assert pipeline.collection.imratio == (None if data == "melanoma" else 0.1)
+
+
+def test_the_ring_is_one_command_for_all_that_is_compared_on_it() -> None:
+    pipeline = load_pipeline(bundled("pipelines") / "ring_chestxray14.yaml")
+    assert pipeline.comparison is not None
+    assert pipeline.comparison.algorithms == ["pdmm", "admm", "gossip", "centralised"]
+    runs = [pipeline.variant(name, 1, pipeline.comparison.algorithms) for name in pipeline.comparison.algorithms]
+    assert {(run.model.norm, run.federated.steps, run.federated.window) for run in runs} == {("group", 4000, 8)}
+    assert pipeline.published is None
 
 
 def test_figure_1_holds_the_published_windows() -> None:
