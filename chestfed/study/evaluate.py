@@ -1,7 +1,7 @@
 """Score one model on one site under one protocol, and write everything that is said of it.
 
-Images, studies and patients are named by keyed hashes (`chestfed.keys`): of the pixels, of the images, and of the
-site's name for the patient.
+Images, studies and patients are named by keyed hashes (`chestfed.keys`): of the picture before preprocessing, of the
+pictures, and of the site's name for the patient.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def evaluate_model(
 
     frame = chosen.frame
     if check is not None:
-        check(image_names(images.digests, key), frame["view"], key.fingerprint)
+        check(image_names(images.sources, key), frame["view"], key.fingerprint)
     scores = score_images(scorer, images, batch_size, machine)
     patients = _running_numbers(frame["patient"].to_numpy(dtype=str))
     studies = _running_numbers(frame["study"].to_numpy(dtype=str), patients)
@@ -177,7 +177,7 @@ def evaluate_model(
         columns=columns,
     )
     summary = _with_reason(summary, unknown, table.name)
-    names = image_names(images.digests, key) if by_image else _study_names(images.digests, unit.of_row, key)
+    names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
     predictions = pd.DataFrame({"image": names, "patient": patient_names(table.name, first["patient"], key)})
     for j, disease in enumerate(diseases):
         predictions[f"score_{disease}"] = unit.scores[:, j]
