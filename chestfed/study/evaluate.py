@@ -114,6 +114,7 @@ def evaluate_model(
     skip_unreadable: bool = False,
     check: Callable[[Sequence[str], pd.Series, str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    scored: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Score a split of a site and summarise it.
 
@@ -122,6 +123,8 @@ def evaluate_model(
     check
         Called with the keyed names and views of the images, and the key's fingerprint, before they are scored; may
         refuse them.
+    progress, scored
+        Called with done and total while images are decoded, and while they are scored.
 
     Raises
     ------
@@ -161,7 +164,7 @@ def evaluate_model(
     frame = chosen.frame
     if check is not None:
         check(image_names(images.sources, key), frame["view"], key.fingerprint)
-    scores = score_images(scorer, images, batch_size, machine)
+    scores = score_images(scorer, images, batch_size, machine, scored)
     patients = _running_numbers(frame["patient"].to_numpy(dtype=str))
     studies = _running_numbers(frame["study"].to_numpy(dtype=str), patients)
     unit = units(protocol, scores, chosen.labels(), studies)

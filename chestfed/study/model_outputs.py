@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -28,11 +29,17 @@ _HINTS = (
 )
 
 
-def score_images(scorer: Scorer, images: Images, batch_size: int, machine: Machine) -> np.ndarray:
+def score_images(
+    scorer: Scorer,
+    images: Images,
+    batch_size: int,
+    machine: Machine,
+    progress: Callable[[int, int], None] | None = None,
+) -> np.ndarray:
     """Scores float64 `[n, len(scorer.diseases)]` of the images, in row order.
 
     They are probabilities, of logits in the order of the logits, or the model's own numbers if these are no more than
-    an order (`scores`).
+    an order (`scores`). `progress(done, total)` is called after each batch.
 
     Raises
     ------
@@ -42,7 +49,7 @@ def score_images(scorer: Scorer, images: Images, batch_size: int, machine: Machi
     size = scorer.batch or batch_size
     nothing = np.zeros((len(images.records), 0), np.float32)
     batches = EvalBatches(images, nothing, size, channels_last=machine.channels_last, form=scorer.input)
-    results = []
+    results, done = [], 0
     with torch.inference_mode():
         for batch in batches:
             count = len(batch.images)
@@ -50,6 +57,9 @@ def score_images(scorer: Scorer, images: Images, batch_size: int, machine: Machi
             if scorer.batch is not None and count < scorer.batch:
                 given = torch.cat([given, given[:1].expand(scorer.batch - count, *given.shape[1:])])
             results.append(_called(scorer, given, machine)[:count].cpu())
+            done += count
+            if progress is not None:
+                progress(done, len(images.records))
     kept = [place for place, name in enumerate(scorer.outputs) if name != IGNORED]
     values = torch.cat(results).numpy()[:, kept]
     if not np.isfinite(values).all():

@@ -155,6 +155,18 @@ def test_figures_of_large_outputs_can_be_computed_again_from_the_predictions(
     assert as_json(again)["diseases"] == as_json(found.summary)["diseases"]
 
 
+def test_scoring_tells_how_far_it_is(home: Path, site: SiteTable, tmp_path: Path) -> None:
+    scorer = open_scorer(saved(tmp_path / "m.pt", Pooling()), Declared(diseases=DISEASES, size=64), MACHINE)
+    told: list[tuple[int, int]] = []
+    evaluate_model(
+        *(scorer, site, "valid", "frontal-image", home / "cache", MACHINE),
+        resamples=0,
+        batch_size=10,
+        scored=lambda done, total: told.append((done, total)),
+    )
+    assert told == [(10, 24), (20, 24), (24, 24)]
+
+
 class Recorder(nn.Module):
     """Gives the mean, lowest and highest number that it is given, of the first and last channel."""
 
