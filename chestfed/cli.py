@@ -158,13 +158,16 @@ def evaluate(
         typer.Option(metavar="A,B,C", help="What a program's outputs are, in order; '-' for one to leave out."),
     ] = None,
     model_config: Annotated[
-        Path | None, typer.Option(help="YAML that describes a file of weights: model, diseases, preprocess, output.")
+        Path | None, typer.Option(help="YAML that describes a model: model, diseases, preprocess, input, output.")
     ] = None,
     input_size: Annotated[
         int | None, typer.Option(help="Side of a program's images. Default: what the program says, or 320.")
     ] = None,
     outputs: Annotated[
-        str | None, typer.Option(help="logits or probabilities. Default: logits.", show_default=False)
+        str | None,
+        typer.Option(
+            help="logits, probabilities, or scores (an order, no calibration). Default: logits.", show_default=False
+        ),
     ] = None,
     delong: Annotated[bool, typer.Option("--delong", help="DeLong's intervals in place of the bootstrap's.")] = False,
     resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples; 0: no interval.")] = 2000,

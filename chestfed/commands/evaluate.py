@@ -88,6 +88,7 @@ def run_command(
             skip_unreadable=skip_unreadable,
             check=partial(check_held_out, model) if held_out else None,
             progress=lambda finished, total: bars.decoding(table.name, finished, total),
+            scored=bars.scoring,
         )
     folder = out or runs / "evaluations" / done.name
     evaluate.write(done, folder)

@@ -13,7 +13,7 @@ as they are for a rare disease; it is the default of the curve. Bins without ima
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -22,6 +22,8 @@ from chestfed.evaluation.columns import labelled_columns
 
 Binning = Literal["equal-width", "equal-mass"]
 
+#: Why scores that are no more than an order have no calibration.
+NO_PROBABILITIES = "the scores are an order, not probabilities"
 #: Bins in Guo et al.
 BINS = 15
 
@@ -94,8 +96,7 @@ def calibration_per_disease(
     for disease, score, positive, missing in _columns(scores, labels, diseases, bins):
         counts = (int(positive.sum()), int((~positive).sum()), missing)
         if not len(score):
-            nothing = DiseaseCalibration(disease, None, None, None, None, None, None, None, *counts)
-            results.append(replace(nothing, reason="no labelled image"))
+            results.append(_nothing(disease, *counts, "no labelled image"))
             continue
         label = positive.astype(float)
         share, mean_score, observed = _per_bin(_bin_of(score, bins, "equal-width"), score, label)
@@ -113,6 +114,19 @@ def calibration_per_disease(
         parts = (brier, reliability, resolution, uncertainty, within)
         results.append(DiseaseCalibration(disease, ece_width, ece_mass, *parts, *counts))
     return results
+
+
+def uncalibrated(
+    scores: np.ndarray, labels: np.ndarray, diseases: Sequence[str]
+) -> list[tuple[DiseaseCalibration, DiseaseReliability]]:
+    """What is said of scores `[n, J]` that are an order and no probabilities; raises as `auc_per_disease`."""
+    return [
+        (
+            _nothing(one.disease, one.positives, one.negatives, one.missing, NO_PROBABILITIES),
+            DiseaseReliability(one.disease, (), one.missing, NO_PROBABILITIES),
+        )
+        for one in labelled_columns(scores, labels, diseases)
+    ]
 
 
 def reliability_per_disease(
@@ -133,6 +147,13 @@ def reliability_per_disease(
         curve = tuple(Bin(float(mean), float(rate), int(count)) for mean, rate, count in points)
         results.append(DiseaseReliability(disease, curve, missing))
     return results
+
+
+def _nothing(disease: str, positives: int, negatives: int, missing: int, reason: str) -> DiseaseCalibration:
+    """No numbers, and why."""
+    return DiseaseCalibration(
+        disease, None, None, None, None, None, None, None, positives, negatives, missing, reason=reason
+    )
 
 
 def _columns(

@@ -22,6 +22,7 @@ from chestfed.evaluation.calibration import (
     DiseaseReliability,
     calibration_per_disease,
     reliability_per_disease,
+    uncalibrated,
 )
 from chestfed.evaluation.columns import numbered
 from chestfed.evaluation.delong import delong_per_disease
@@ -115,8 +116,9 @@ def summarise(
     resamples: int = 2000,
     seed: int = 0,
     columns: Mapping[str, Sequence[object] | np.ndarray | pd.Series | pd.Categorical] | None = None,
+    probabilities: bool = True,
 ) -> Summary:
-    """All metrics of scores `[n, J]` in [0, 1] against labels `[n, J]` in {0, 1, NaN}.
+    """All metrics of scores `[n, J]` against labels `[n, J]` in {0, 1, NaN}.
 
     Parameters
     ----------
@@ -126,6 +128,8 @@ def summarise(
         The interval of each AUC. That of the mean is a bootstrap interval with either.
     columns
         Name of a subgroup column -> its values `[n]`.
+    probabilities
+        Whether the scores are: in [0, 1], with a calibration. Otherwise they are an order.
 
     Raises
     ------
@@ -135,6 +139,11 @@ def summarise(
     patients = numbered(patients)
     aucs = auc_per_disease(scores, labels, diseases)
     intervals = _intervals(aucs, scores, labels, patients, diseases, method, resamples, seed)
+    if probabilities:
+        calibrations = calibration_per_disease(scores, labels, diseases)
+        calibrated = list(zip(calibrations, reliability_per_disease(scores, labels, diseases), strict=True))
+    else:
+        calibrated = uncalibrated(scores, labels, diseases)
     found = []
     for parts in zip(
         aucs,
@@ -144,11 +153,10 @@ def summarise(
         sensitivity_at_specificity(scores, labels, diseases, SHARE),
         specificity_at_sensitivity(scores, labels, diseases, SHARE),
         youden_points(scores, labels, diseases),
-        calibration_per_disease(scores, labels, diseases),
-        reliability_per_disease(scores, labels, diseases),
+        calibrated,
         strict=True,
     ):
-        auc, interval, auprc, partial, at_specificity, at_sensitivity, youden, calibration, curve = parts
+        auc, interval, auprc, partial, at_specificity, at_sensitivity, youden, (calibration, curve) = parts
         nothing = auc.positives + auc.negatives == 0
         reason = "no labelled image" if nothing else auc.reason
         found.append(
@@ -215,7 +223,8 @@ def metrics_csv(summary: Summary, head: Mapping[str, object]) -> str:
         over = _over(summary, one.disease, one.auc)
         for name, value in one.values().items():
             interval = one.interval if name == "auc" else None
-            rows.append([*over, name, value, *_ends(interval), "", one.reason if value is None else ""])
+            reason = (one.reason or one.calibration.reason) if value is None else ""
+            rows.append([*over, name, value, *_ends(interval), "", reason])
         for name, point in _points(one).items():
             for part in ("threshold", "sensitivity", "specificity", "ppv", "npv"):
                 value = getattr(point, part)
@@ -303,6 +312,7 @@ def _disease(one: DiseaseSummary) -> dict[str, Any]:
         "missing": auc.missing,
         **({"reason": one.reason} if one.reason else {}),
         **one.values(),
+        **({"no_calibration": calibration.reason} if calibration.reason else {}),
         "auc_interval": _pair(one.interval),
         "operating_points": {name: _point(point) for name, point in _points(one).items()},
         "brier_parts": {part: getattr(calibration, part) for part in parts},

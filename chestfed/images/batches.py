@@ -18,10 +18,8 @@ import torch
 from torch import Tensor
 
 from chestfed.images.augment import Affine, Augment
+from chestfed.images.network_input import IMAGENET, NetworkInput
 from chestfed.randomness import numpy_stream, stream_seed
-
-#: ImageNet's channel means and standard deviations, so that weights trained on ImageNet fit.
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 _AHEAD = 2  # batches prepared per worker
 
@@ -46,24 +44,26 @@ class Images(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """Images float32 `[n, 3, size, size]`, normalised; labels float32 `[n, J]`, NaN for missing."""
+    """Images float32 `[n, channels, size, size]`, normalised; labels float32 `[n, J]`, NaN for missing."""
 
     images: Tensor
     labels: Tensor
 
 
-def normalise(grey: np.ndarray, *, channels_last: bool = False, out: Tensor | None = None) -> Tensor:
-    """uint8 `[n, h, w]`, or in colour `[n, h, w, 3]`, to float32 `[n, 3, h, w]`: (x/255 - mean) / std by channel.
+def normalise(
+    grey: np.ndarray, *, channels_last: bool = False, out: Tensor | None = None, form: NetworkInput = IMAGENET
+) -> Tensor:
+    """uint8 `[n, h, w]`, or in colour `[n, h, w, 3]`, to float32 `[n, channels, h, w]`, as `form` says.
 
     `out` is overwritten and returned if given: fresh memory costs more than the arithmetic.
     """
     if out is None:
         layout = torch.channels_last if channels_last else torch.contiguous_format
-        out = torch.empty((len(grey), 3, *grey.shape[1:3]), memory_format=layout)
+        out = torch.empty((len(grey), form.channels, *grey.shape[1:3]), memory_format=layout)
     values = torch.from_numpy(grey).float()
-    for channel, (mean, std) in enumerate(zip(MEAN, STD, strict=True)):
+    for channel, (factor, shift) in enumerate(form.coefficients()):
         levels = values if values.dim() == 3 else values[..., channel]
-        torch.add(torch.tensor(-mean / std), levels, alpha=1 / (255 * std), out=out[:, channel])
+        torch.add(torch.tensor(shift), levels, alpha=factor, out=out[:, channel])
     return out
 
 
@@ -180,13 +180,22 @@ class TrainBatches:
 class EvalBatches:
     """The images in row order, without augmentation; the last batch may be smaller."""
 
-    def __init__(self, images: Images, labels: np.ndarray, batch_size: int, *, channels_last: bool = False) -> None:
+    def __init__(
+        self,
+        images: Images,
+        labels: np.ndarray,
+        batch_size: int,
+        *,
+        channels_last: bool = False,
+        form: NetworkInput = IMAGENET,
+    ) -> None:
         self._images, self._labels = images, torch.from_numpy(np.asarray(labels, np.float32))
-        self._batch_size, self._channels_last = batch_size, channels_last
+        self._batch_size, self._channels_last, self._form = batch_size, channels_last, form
 
     def __iter__(self) -> Iterator[Batch]:
         """One pass."""
         for start in range(0, len(self._labels), self._batch_size):
             rows = range(start, min(start + self._batch_size, len(self._labels)))
             grey = np.stack([self._images.read(row) for row in rows])
-            yield Batch(normalise(grey, channels_last=self._channels_last), self._labels[rows.start : rows.stop])
+            images = normalise(grey, channels_last=self._channels_last, form=self._form)
+            yield Batch(images, self._labels[rows.start : rows.stop])

@@ -5,7 +5,8 @@ One folder per site and kind of preprocessing:
     <cache root>/<site>-<preprocess digest>/
         cache.json      what this is, for people
         salt            secret of the keys, readable by its owner only
-        index.sqlite    key of an image -> number of its record and digest of its pixels, or why it is unreadable
+        index.sqlite    key of an image -> number of its record, digests of its pixels and of the picture that they were
+                        made of, or why it is unreadable
         pixels.u8       records of size x size bytes, one after the other
 
 The key of an image is a keyed hash of its path, size, time of change and inversion: no file name or patient id is
@@ -24,13 +25,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from filelock import FileLock, Timeout
 
 from chestfed.errors import ChestfedError, ImageError, Problem, SiteError
-from chestfed.images.decode import decode
+from chestfed.images.decode import decode, picture_digest
 from chestfed.images.folder import make_salt, read_salt, reading
 from chestfed.images.preprocess import Preprocess
 from chestfed.workers import spread
@@ -78,6 +79,8 @@ class CachedImages:
         int64 `[n]`: number of each row's record, -1 for a quarantined one.
     digests
         16 bytes per row, of the pixels; zeros for a quarantined one.
+    sources
+        The same of the grey levels as decoded: they depend on the picture, and on no size or fit.
     quarantined
         Why rows have no image.
     """
@@ -86,6 +89,7 @@ class CachedImages:
     size: int
     records: np.ndarray
     digests: tuple[bytes, ...]
+    sources: tuple[bytes, ...]
     quarantined: tuple[Problem, ...]
 
     def read(self, row: int) -> np.ndarray:
@@ -103,9 +107,18 @@ class CachedImages:
         with (self.folder / "pixels.u8").open("rb", buffering=0) as file:
             file.seek(record * count)
             data = file.read(count)
-        if _pixel_digest(data) != self.digests[row]:
+        if _digest(data) != self.digests[row]:
             raise ImageError(f"the cache {self.folder} is damaged: delete this folder, it will be made again")
         return np.frombuffer(data, np.uint8).reshape(self.size, self.size)
+
+
+class _Entry(NamedTuple):
+    """What the index holds of an image."""
+
+    record: int
+    digest: bytes
+    source: bytes
+    reason: str | None
 
 
 def fill_cache(
@@ -158,7 +171,7 @@ def _create(folder: Path, table: Table, preprocess: Preprocess) -> None:
             with reading(folder), closing(_connect(folder)) as index, index:
                 index.execute(
                     "CREATE TABLE IF NOT EXISTS image "
-                    "(key BLOB PRIMARY KEY, record INTEGER, digest BLOB, reason TEXT) WITHOUT ROWID"
+                    "(key BLOB PRIMARY KEY, record INTEGER, digest BLOB, source BLOB, reason TEXT) WITHOUT ROWID"
                 )
     except OSError as error:
         raise ChestfedError(
@@ -185,16 +198,16 @@ def image_keys(table: Table, salt: bytes) -> list[bytes | None]:
     return keys
 
 
-def _lookup(folder: Path, keys: Sequence[bytes | None]) -> dict[bytes, tuple[int, bytes, str | None]]:
+def _lookup(folder: Path, keys: Sequence[bytes | None]) -> dict[bytes, _Entry]:
     """Index entries of the given keys."""
-    found: dict[bytes, tuple[int, bytes, str | None]] = {}
+    found: dict[bytes, _Entry] = {}
     wanted = [key for key in keys if key is not None]
     with reading(folder), closing(_connect(folder)) as index:
         for start in range(0, len(wanted), 900):
             part = wanted[start : start + 900]
             marks = ",".join("?" * len(part))
-            query = f"SELECT key, record, digest, reason FROM image WHERE key IN ({marks})"
-            found |= {key: (record, digest, reason) for key, record, digest, reason in index.execute(query, part)}
+            query = f"SELECT key, record, digest, source, reason FROM image WHERE key IN ({marks})"
+            found |= {key: _Entry(*values) for key, *values in index.execute(query, part)}
     return found
 
 
@@ -233,17 +246,19 @@ def _decode_all(
                 progress(done, len(todo))
 
 
-def _decode_one(job: tuple[str, bool, Preprocess]) -> bytes | str:
+def _decode_one(job: tuple[str, bool, Preprocess]) -> tuple[bytes, bytes] | str:
+    """Pixels and digest of the picture that they are made of, or why there are none."""
     path, inverted, preprocess = job
     try:
-        return preprocess.apply(decode(Path(path), inverted)).tobytes()
+        grey = decode(Path(path), inverted)
+        return preprocess.apply(grey).tobytes(), picture_digest(grey)
     except ImageError as error:
         return str(error)
     except OSError as error:
         return f"cannot be read ({error.strerror})"
 
 
-def _crashed(_: tuple[str, bool, Preprocess]) -> bytes | str:
+def _crashed(_: tuple[str, bool, Preprocess]) -> tuple[bytes, bytes] | str:
     return CRASHED
 
 
@@ -251,7 +266,7 @@ def _append(
     pixels: Any,
     index: sqlite3.Connection,
     keys: Sequence[bytes | None],
-    results: Sequence[bytes | str],
+    results: Sequence[tuple[bytes, bytes] | str],
     size: int,
 ) -> None:
     """Write records and flush them; only then commit their index entries."""
@@ -259,21 +274,22 @@ def _append(
     # A process that was killed may have left part of a record, or records that no entry names: go on behind them.
     pixels.seek(0, os.SEEK_END)
     next_record = -(-pixels.tell() // count)
-    entries: list[tuple[bytes | None, int, bytes, str | None]] = []
+    entries: list[tuple[bytes | None, int, bytes, bytes, str | None]] = []
     try:
         pixels.truncate(next_record * count)
         for key, result in zip(keys, results, strict=True):
             if isinstance(result, str):
-                entries.append((key, -1, b"", result))
+                entries.append((key, -1, b"", b"", result))
                 continue
-            view = memoryview(result)
+            data, source = result
+            view = memoryview(data)
             while view:  # an unbuffered write may be short
                 view = view[pixels.write(view) :]
-            entries.append((key, next_record, _pixel_digest(result), None))
+            entries.append((key, next_record, _digest(data), source, None))
             next_record += 1
         os.fsync(pixels.fileno())
         with index:
-            index.executemany("INSERT OR REPLACE INTO image VALUES (?, ?, ?, ?)", entries)
+            index.executemany("INSERT OR REPLACE INTO image VALUES (?, ?, ?, ?, ?)", entries)
     except (OSError, sqlite3.DatabaseError) as error:
         raise ChestfedError(
             f"the image cache cannot be written ({error}): free some space or choose another folder with --cache. "
@@ -286,29 +302,30 @@ def _collect(
     table: Table,
     preprocess: Preprocess,
     keys: Sequence[bytes | None],
-    known: dict[bytes, tuple[int, bytes, str | None]],
+    known: dict[bytes, _Entry],
     skip_unreadable: bool,
 ) -> CachedImages:
-    records, digests, problems = np.full(len(keys), -1, np.int64), [], []
+    records, digests, sources, problems = np.full(len(keys), -1, np.int64), [], [], []
     images, rows = table.frame["image"].tolist(), table.frame["row"].tolist()
     for position, key in enumerate(keys):
-        digest = bytes(16)
+        digest = source = bytes(16)
         if key is None:
             problems.append(
                 Problem("missing image", images[position], "no such file", int(rows[position]), _SKIP_ADVICE)
             )
         else:
-            record, found, reason = known[key]
-            if reason is None:
-                records[position], digest = record, found
+            found = known[key]
+            if found.reason is None:
+                records[position], digest, source = found.record, found.digest, found.source
             else:
-                problem = Problem("unreadable image", images[position], reason, int(rows[position]), _SKIP_ADVICE)
+                problem = Problem("unreadable image", images[position], found.reason, int(rows[position]), _SKIP_ADVICE)
                 problems.append(problem)
         digests.append(digest)
+        sources.append(source)
     if problems and not skip_unreadable:
         raise SiteError(table.name, problems)
-    return CachedImages(folder, preprocess.size, records, tuple(digests), tuple(problems))
+    return CachedImages(folder, preprocess.size, records, tuple(digests), tuple(sources), tuple(problems))
 
 
-def _pixel_digest(data: bytes) -> bytes:
+def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()

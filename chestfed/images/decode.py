@@ -13,6 +13,7 @@ Messages give the reason and never the content of a header, which may name a pat
 
 from __future__ import annotations
 
+import hashlib
 import stat
 import warnings
 from collections.abc import Sequence
@@ -66,6 +67,15 @@ def decode(path: Path, inverted: bool = False) -> np.ndarray:
     else:
         raise ImageError("not a JPEG, PNG or DICOM file")
     return 255 - grey if inverted else grey
+
+
+def picture_digest(grey: np.ndarray) -> bytes:
+    """16 bytes of grey levels uint8 `[height, width]` and their shape.
+
+    A picture that was saved anew without loss has the same.
+    """
+    shape = f"{grey.shape[0]}x{grey.shape[1]}\0".encode()
+    return hashlib.blake2b(np.ascontiguousarray(grey).data, digest_size=16, salt=shape.ljust(16, b"\0")[:16]).digest()
 
 
 def _decode_picture(path: Path) -> np.ndarray:

@@ -10,8 +10,9 @@ from pydantic import Field
 
 from chestfed.config import StrictModel
 
-#: Raised whenever decoding or resizing gives other pixels than before: caches of an older version are not read.
-PREPROCESS_VERSION = 2
+#: Raised whenever decoding or resizing gives other pixels than before, or a cache keeps other things of them: caches of
+#: an older version are not read.
+PREPROCESS_VERSION = 3
 
 
 class Preprocess(StrictModel):

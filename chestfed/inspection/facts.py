@@ -5,7 +5,6 @@ Nothing of a DICOM header is kept but numbers and words of the standard's own li
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ import numpy as np
 from chestfed import dicom_tags
 from chestfed.dicom_files import DEFLATED, transfer_syntax
 from chestfed.errors import ImageError
-from chestfed.images.decode import decode
+from chestfed.images.decode import decode, picture_digest
 from chestfed.images.preprocess import Preprocess
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class Facts:
     mean, std
         Of the preprocessed picture's grey levels, 0 to 255.
     digest
-        16 bytes of all decoded pixels and their shape.
+        `picture_digest`.
     hash
         32 bytes, the perceptual hash; empty for a blank picture.
     histogram
@@ -125,7 +124,7 @@ def look_at(job: Job) -> Facts:
         blank=blank,
         mean=mean,
         std=std,
-        digest=_digest(grey),
+        digest=picture_digest(grey),
         hash=b"" if blank else perceptual_hash(square),
         histogram=np.bincount(square.reshape(-1) // (256 // BINS), minlength=BINS).astype(np.int32),
     )
@@ -144,11 +143,6 @@ def perceptual_hash(square: np.ndarray) -> bytes:
     bits = waves > np.median(waves[1:])
     bits[0] = False
     return np.packbits(bits).tobytes()
-
-
-def _digest(grey: np.ndarray) -> bytes:
-    shape = f"{grey.shape[0]}x{grey.shape[1]}\0".encode()
-    return hashlib.blake2b(np.ascontiguousarray(grey).data, digest_size=16, salt=shape.ljust(16, b"\0")[:16]).digest()
 
 
 def _header(path: Path, *, whole: bool) -> dict[str, Any]:

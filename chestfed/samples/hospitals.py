@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -12,7 +13,8 @@ from chestfed.randomness import numpy_stream
 from chestfed.samples.acquisition import Look
 from chestfed.samples.patients import CaseMix, Film, Visit, draw_films, draw_patient
 
-#: CheXpert's validation set: positives among its 202 frontal images of 200 patients; 32 lateral ones go with them.
+#: CheXpert's validation set: positives among its 202 frontal images of 200 patients, one study each; 32 lateral ones go
+#: with them.
 VALID_FRONTAL, VALID_PATIENTS, VALID_LATERAL = 202, 200, 32
 VALID_POSITIVES: Final = dict(zip(DISEASES, (66, 42, 32, 75, 64), strict=True))
 
@@ -276,7 +278,12 @@ def _visits(rng: np.random.Generator, hospital: Hospital, first: int, images: in
 
 
 def _validation_set(rng: np.random.Generator, hospital: Hospital, first: int, size: Size) -> list[Film]:
-    """CheXpert's: its numbers of images, patients and positives; two patients have a second study; labels are exact."""
+    """CheXpert's: its numbers of images, studies, patients and positives; labels are exact.
+
+    Two studies have a second frontal view. They are drawn as studies of their own, and give way to a second view of a
+    study with the same labels, so that the numbers of positives stay (with seeds that have no such study: of the most
+    alike).
+    """
     frontal = size.of(VALID_FRONTAL)
     seconds = VALID_FRONTAL - VALID_PATIENTS if frontal == VALID_FRONTAL else 0
     laterals = VALID_LATERAL * frontal // VALID_FRONTAL
@@ -288,4 +295,11 @@ def _validation_set(rng: np.random.Generator, hospital: Hospital, first: int, si
             visits.append(Visit(patient, 2, 0, 1))
     ratios = {disease: count / VALID_FRONTAL for disease, count in VALID_POSITIVES.items()}
     mix = CaseMix(**{**vars(hospital.mix), "prevalence": ratios})
-    return draw_films(rng, mix, visits, "valid", exact=True)
+    drawn = draw_films(rng, mix, visits, "valid", exact=True)
+    films = [film for film in drawn if film.study == 1]
+    for extra in (film for film in drawn if film.study == 2):
+        views = Counter(film.patient.number for film in films)
+        alone = [place for place, film in enumerate(films) if views[film.patient.number] == 1]
+        place = min(alone, key=lambda place: sum(films[place].said[name] != extra.said[name] for name in DISEASES))
+        films.insert(place + 1, replace(films[place], number=2))
+    return films

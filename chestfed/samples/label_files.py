@@ -269,7 +269,8 @@ def _observed(film: Film, rng: np.random.Generator, *, blanks: bool) -> list[str
 
 
 def _row_stream(seed: int, hospital: Hospital, film: Film) -> np.random.Generator:
-    return numpy_stream(seed, "samples", hospital.name, "row", film.patient.number, film.study, film.number)
+    number = film.number if film.view == "lateral" else 1  # frontal views of a study have the same row
+    return numpy_stream(seed, "samples", hospital.name, "row", film.patient.number, film.study, number)
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> None:

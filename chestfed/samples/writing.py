@@ -25,7 +25,7 @@ from chestfed.samples.patients import Film
 from chestfed.workers import start_worker
 
 #: Raised when the same seed gives other hospitals than before.
-SAMPLES_VERSION: Final = 2
+SAMPLES_VERSION: Final = 3
 
 MARKER: Final = "SYNTHETIC.txt"
 STAMP: Final = "synthetic.json"

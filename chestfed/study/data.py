@@ -357,7 +357,7 @@ def test_of(table: SiteTable, cached: Callable[[SiteTable], CachedImages], key: 
         table = table.with_frame(table.frame[readable].reset_index(drop=True))
         images = cached(table)
     patients = numbered(table.frame["patient"].to_numpy(dtype=str))
-    names = image_names(images.digests, key), patient_names(table.name, table.frame["patient"], key)
+    names = image_names(images.sources, key), patient_names(table.name, table.frame["patient"], key)
     return TestSet(images, table.labels(), patients, table.diseases, *names, key.fingerprint, table.origin)
 
 
@@ -390,9 +390,9 @@ def _with_name(progress: Callable[[str, int, int], None], name: str) -> Callable
     return lambda done, total: progress(name, done, total)
 
 
-def image_names(pixel_digests: Sequence[bytes], key: SiteKey) -> tuple[str, ...]:
-    """Keyed name of each image, by its pixels."""
-    return tuple(key.name("image", digest) for digest in pixel_digests)
+def image_names(picture_digests: Sequence[bytes], key: SiteKey) -> tuple[str, ...]:
+    """Keyed name of each image, by its grey levels before preprocessing: models of any input size name it alike."""
+    return tuple(key.name("image", digest) for digest in picture_digests)
 
 
 def patient_names(site: str, patients: Iterable[object], key: SiteKey) -> tuple[str, ...]:

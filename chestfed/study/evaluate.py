@@ -1,7 +1,7 @@
 """Score one model on one site under one protocol, and write everything that is said of it.
 
-Images, studies and patients are named by keyed hashes (`chestfed.keys`): of the pixels, of the images, and of the
-site's name for the patient.
+Images, studies and patients are named by keyed hashes (`chestfed.keys`): of the picture before preprocessing, of the
+pictures, and of the site's name for the patient.
 """
 
 from __future__ import annotations
@@ -39,11 +39,16 @@ from chestfed.origin import Origin
 from chestfed.sites.table import SiteTable
 from chestfed.study.data import image_names, left_out_views, patient_names
 from chestfed.study.machine import Machine
+from chestfed.study.model_outputs import score_images
 from chestfed.study.run import software_versions
-from chestfed.study.scorers import Scorer, score_images
+from chestfed.study.scorers import Scorer
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+#: Probabilities nearer to 0 or 1 than this are of logits beyond 34.
+_SATURATED = 1e-15
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,7 @@ def evaluate_model(
     skip_unreadable: bool = False,
     check: Callable[[Sequence[str], pd.Series, str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    scored: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Score a split of a site and summarise it.
 
@@ -117,6 +123,8 @@ def evaluate_model(
     check
         Called with the keyed names and views of the images, and the key's fingerprint, before they are scored; may
         refuse them.
+    progress, scored
+        Called with done and total while images are decoded, and while they are scored.
 
     Raises
     ------
@@ -155,8 +163,8 @@ def evaluate_model(
 
     frame = chosen.frame
     if check is not None:
-        check(image_names(images.digests, key), frame["view"], key.fingerprint)
-    scores = score_images(scorer, images, batch_size, machine)
+        check(image_names(images.sources, key), frame["view"], key.fingerprint)
+    scores = score_images(scorer, images, batch_size, machine, scored)
     patients = _running_numbers(frame["patient"].to_numpy(dtype=str))
     studies = _running_numbers(frame["study"].to_numpy(dtype=str), patients)
     unit = units(protocol, scores, chosen.labels(), studies)
@@ -175,9 +183,10 @@ def evaluate_model(
         method=method,
         resamples=resamples,
         columns=columns,
+        probabilities=scorer.output != "scores",
     )
     summary = _with_reason(summary, unknown, table.name)
-    names = image_names(images.digests, key) if by_image else _study_names(images.digests, unit.of_row, key)
+    names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
     predictions = pd.DataFrame({"image": names, "patient": patient_names(table.name, first["patient"], key)})
     for j, disease in enumerate(diseases):
         predictions[f"score_{disease}"] = unit.scores[:, j]
@@ -217,6 +226,7 @@ def write(evaluation: Evaluation, folder: Path) -> None:
             "digest": scorer.digest,
             "outputs": list(scorer.outputs),
             "output": scorer.output,
+            "input": scorer.input.model_dump(mode="json"),
             "preprocess": scorer.preprocess.model_dump(mode="json"),
             "trained_on": None if scorer.origin is None else str(scorer.origin),
         },
@@ -246,7 +256,8 @@ def render(evaluation: Evaluation) -> RenderableType:
         f"In brackets: {METHODS[summary.method]}"
         + ("" if summary.method == "bootstrap" else "; of the mean a patient-clustered bootstrap interval")
         + f". sens@spec: sensitivity at a specificity of {SHARE} or more; spec@sens: the reverse. pAUC: up to a "
-        f"false-positive rate of {MAX_FPR}, 0.5 without information. ECE: equal-width bins."
+        f"false-positive rate of {MAX_FPR}, 0.5 without information. ECE: equal-width bins. "
+        f"Input: {_input(evaluation)}."
     )
     shown = Table(title=_title(evaluation), caption=caption, title_justify="left", caption_justify="left")
     shown.add_column("disease", overflow="fold")
@@ -278,7 +289,7 @@ def render(evaluation: Evaluation) -> RenderableType:
 def _one_class(summary: Summary) -> str:
     """What the count beside the mean does not say: which numbers are over more diseases than the AUC."""
     auc, brier = summary.means["auc"].diseases, summary.means["brier"].diseases
-    if auc == brier:
+    if brier in (auc, 0):
         return ""
     return f". Brier and ECE need no second class: their means are over {brier} of {len(summary.diseases)}"
 
@@ -305,6 +316,11 @@ def _subgroups(evaluation: Evaluation, unit: str) -> RenderableType:
     return shown
 
 
+def _input(evaluation: Evaluation) -> str:
+    preprocess = evaluation.scorer.preprocess
+    return f"{evaluation.scorer.input}, {preprocess.size} x {preprocess.size} pixels, {preprocess.fit}"
+
+
 def _title(evaluation: Evaluation) -> str:
     return f"{evaluation.origin.mark}{evaluation.scorer.name} ({evaluation.scorer.kind}) on {evaluation.title}"
 
@@ -319,6 +335,13 @@ def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, lef
         )
     if left_out:
         notes.append(f"{left_out} unreadable images were left out.")
+    if scorer.output == "scores":
+        notes.append("The outputs are taken for an order alone: no Brier score, no ECE, no reliability curve.")
+    if scorer.output == "logits" and (scores.min() < _SATURATED or scores.max() > 1 - _SATURATED):
+        notes.append(
+            "Some outputs are so large that, as logits, they mean probabilities of 0 or 1. Their order, and so the "
+            "AUC, is kept. If they are no logits (percentages, margins), say so with --outputs scores."
+        )
     # Logits within [0, 1] come out within [0.5, 0.7311].
     if (
         scorer.output == "logits"

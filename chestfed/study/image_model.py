@@ -23,7 +23,8 @@ import chestfed
 from chestfed.errors import ChestfedError, ImageError
 from chestfed.images.decode import decode
 from chestfed.study.machine import Machine
-from chestfed.study.scorers import Declared, Scorer, open_scorer, score_images
+from chestfed.study.model_outputs import score_images
+from chestfed.study.scorers import Declared, Scorer, open_scorer
 
 #: Images that are decoded and scored at a time.
 BATCH = 32

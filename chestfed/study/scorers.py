@@ -3,9 +3,10 @@
 What a file is, is read from its content. Weights are read as tensors only; a program is TorchScript, torch.export or
 ONNX. A pickle that could run Python code is refused, and so is a program that could write files.
 
-The input is the same for all: float32 `[n, 3, size, size]`, normalised as docs/images.md says. The order of the outputs
-is that which chestfed wrote into the model, that which a program carries (`diseases.json` among the extra files of
-TorchScript and torch.export, the key `diseases` in the metadata of ONNX: a JSON list), or else has to be declared.
+The input is float32 `[n, 3, size, size]`, normalised as docs/images.md says, unless a description of the model says
+otherwise. The order of the outputs is that which chestfed wrote into the model, that which a program carries
+(`diseases.json` among the extra files of TorchScript and torch.export, the key `diseases` in the metadata of ONNX: a
+JSON list), or else has to be declared.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from torch import Tensor
 from chestfed.checkpoint import load_checkpoint
 from chestfed.config import StrictModel, load_config
 from chestfed.diseases import TITLES
-from chestfed.errors import ChestfedError, ConfigError
-from chestfed.images.batches import EvalBatches, Images
+from chestfed.errors import ConfigError
+from chestfed.images.network_input import IMAGENET, NetworkInput
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import ModelConfig, build_model, load_trained, read_weights
 from chestfed.origin import Origin
@@ -41,7 +42,8 @@ from chestfed.study.torchscript import refuse_outside_calls
 from chestfed.tracked_models import fetch_model
 from chestfed.tracking import MODEL_FILE
 
-Output = Literal["logits", "probabilities"]
+#: What a model's outputs are; `scores` promise an order and nothing else.
+Output = Literal["logits", "probabilities", "scores"]
 
 #: Stands for an output that is not looked at.
 IGNORED = "-"
@@ -55,7 +57,8 @@ class ModelDescription(StrictModel):
     model: ModelConfig | None = Field(None, description="the architecture, for a file of weights alone")
     diseases: list[str] | None = Field(None, description="one per output, in their order; '-' for one to leave out")
     preprocess: Preprocess | None = Field(None, description="how an image becomes the network's square")
-    output: Output = Field("logits", description="logits are turned into probabilities")
+    input: NetworkInput | None = Field(None, description="channels and normalisation; default: 3, ImageNet's")
+    output: Output = Field("logits", description="logits are turned into probabilities; scores are an order only")
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,9 @@ class Scorer:
     outputs
         What each of its outputs means, in their order; `-` is left out.
     call
-        Images float32 `[n, 3, size, size]` to outputs `[n, len(outputs)]`.
+        Images float32 `[n, input.channels, size, size]` to outputs `[n, len(outputs)]`.
+    input
+        Channels and normalisation.
     batch
         The only batch size that a program accepts; None for any.
     origin
@@ -93,6 +98,7 @@ class Scorer:
     preprocess: Preprocess
     output: Output
     call: Callable[[Tensor], Tensor]
+    input: NetworkInput = IMAGENET
     batch: int | None = None
     origin: Origin | None = None
 
@@ -121,48 +127,6 @@ def open_scorer(reference: str, declared: Declared, machine: Machine) -> Scorer:
     # A run folder has several models: the name says which.
     name = str(file.parent) if (path / "study.json").is_file() else reference
     return _open(file, name, declared, machine)
-
-
-def score_images(scorer: Scorer, images: Images, batch_size: int, machine: Machine) -> np.ndarray:
-    """Probabilities float32 `[n, len(scorer.diseases)]` of the images, in row order.
-
-    Raises
-    ------
-    ChestfedError
-        If the program fails, or its outputs are not one finite number per image and declared name.
-    """
-    size, wanted = scorer.batch or batch_size, len(scorer.outputs)
-    nothing = np.zeros((len(images.records), 0), np.float32)
-    results = []
-    with torch.inference_mode():
-        for batch in EvalBatches(images, nothing, size, channels_last=machine.channels_last):
-            count = len(batch.images)
-            given = batch.images.to(machine.device)
-            if scorer.batch is not None and count < scorer.batch:
-                given = torch.cat([given, given[:1].expand(scorer.batch - count, *given.shape[1:])])
-            try:
-                with torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast):
-                    values = scorer.call(given)
-            except Exception as error:
-                raise ChestfedError(
-                    f"{scorer.name}: fails on images of the shape {list(given.shape)}: {_last_line(error)}. Another "
-                    "size is set with --input-size"
-                ) from None
-            if not isinstance(values, Tensor) or values.shape != (len(given), wanted):
-                shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
-                raise ChestfedError(
-                    f"{scorer.name}: gives {shape} for {len(given)} images, where {wanted} outputs are declared "
-                    f"({', '.join(scorer.outputs)}); correct --labels-order ('-' leaves an output out)"
-                )
-            values = values.float()
-            results.append((torch.sigmoid(values) if scorer.output == "logits" else values)[:count].cpu())
-    kept = [place for place, name in enumerate(scorer.outputs) if name != IGNORED]
-    scores = torch.cat(results).numpy()[:, kept]
-    if not np.isfinite(scores).all():
-        raise ChestfedError(f"{scorer.name}: gives a score that is no finite number")
-    if scores.min() < 0 or scores.max() > 1:
-        raise ChestfedError(f"{scorer.name}: outputs outside of 0 to 1 are no probabilities; use --outputs logits")
-    return scores
 
 
 def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
@@ -222,6 +186,10 @@ def _chestfed_model(path: Path, name: str, digest: str, declared: Declared, mach
     except (TypeError, ValueError):
         raise ConfigError(f"{path}: its description is damaged, or of another version of chestfed") from None
     outputs = _outputs(path, declared, None, names)
+    if declared.config is not None:
+        raise ConfigError(f"{path}: describes itself; leave --model-config out")
+    if declared.output == "probabilities":
+        raise ConfigError(f"{path}: gives logits; leave --outputs out")
     if declared.size not in (None, preprocess.size):
         raise ConfigError(f"{path}: was trained on images of {preprocess.size} pixels; leave --input-size out")
     return Scorer(
@@ -230,7 +198,7 @@ def _chestfed_model(path: Path, name: str, digest: str, declared: Declared, mach
         digest,
         outputs,
         preprocess,
-        "logits",
+        declared.output or "logits",
         _network(config, tensors, len(outputs), path, machine),
         origin=Origin.read(values),
     )
@@ -243,9 +211,12 @@ def _weights(
     if description.model is None:
         raise ConfigError(
             f"{path}: weights without an architecture. Describe it with --model-config FILE.yaml: `model: {{name: "
-            "densenet121}}`, and `diseases:` in the order of its outputs"
+            "densenet121}`, and `diseases:` in the order of its outputs"
         )
     outputs = _outputs(path, declared, description, None)
+    given = description.input or IMAGENET
+    if given.channels != 3:
+        raise ConfigError(f"{declared.config}: input: the architectures of chestfed take 3 channels")
     call = _network(description.model, tensors, len(outputs), path, machine)
     return Scorer(
         name,
@@ -255,6 +226,7 @@ def _weights(
         _preprocess(declared, description, None),
         declared.output or description.output,
         call,
+        given,
     )
 
 
@@ -274,7 +246,9 @@ def _torchscript(
     try:
         program = torch.jit.load(str(path), map_location=machine.device, _extra_files=extra)
     except Exception as error:
-        raise ConfigError(f"{path}: not a TorchScript program: {_last_line(error)}") from None
+        reason = last_line(error)
+        hint = "" if "required keyword attribute" not in reason else ". Save it before optimize_for_inference"
+        raise ConfigError(f"{path}: not a TorchScript program: {reason}{hint}") from None
     outputs = _outputs(path, declared, description, _carried(path, extra[_DISEASES_FILE]))
     preprocess = _preprocess(declared, description, None)
     return Scorer(
@@ -285,6 +259,7 @@ def _torchscript(
         preprocess,
         declared.output or description.output,
         program.eval(),
+        description.input or IMAGENET,
     )
 
 
@@ -296,7 +271,8 @@ def _exported(
     inputs = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
     if len(inputs) != 1:
         raise ConfigError(f"{path}: takes {len(inputs)} inputs; one is needed, the images")
-    batch, size = _fixed(path, list(inputs[0].meta["val"].shape))
+    given = description.input or IMAGENET
+    batch, size = _fixed(path, list(inputs[0].meta["val"].shape), given.channels)
     module = program.module(check_guards=False).to(machine.device)
     return Scorer(
         name,
@@ -306,6 +282,7 @@ def _exported(
         _preprocess(declared, description, size),
         declared.output or description.output,
         module,
+        given,
         batch,
     )
 
@@ -322,27 +299,33 @@ def _onnx(
     try:
         session = onnxruntime.InferenceSession(path.read_bytes(), settings, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise ConfigError(f"{path}: not an ONNX program that onnxruntime can run: {_last_line(error)}") from None
+        raise ConfigError(f"{path}: not an ONNX program that onnxruntime can run: {last_line(error)}") from None
     outputs = _outputs(
         path, declared, description, _carried(path, session.get_modelmeta().custom_metadata_map.get("diseases"))
     )
     inputs, results = session.get_inputs(), session.get_outputs()
     if len(inputs) != 1 or len(results) != 1:
         raise ConfigError(f"{path}: has {len(inputs)} inputs and {len(results)} outputs; one each is needed")
-    batch, size = _fixed(path, inputs[0].shape)
+    given = description.input or IMAGENET
+    batch, size = _fixed(path, inputs[0].shape, given.channels)
 
     def call(images: Tensor) -> Tensor:
         (values,) = session.run([results[0].name], {inputs[0].name: images.cpu().contiguous().numpy()})
         return torch.from_numpy(np.asarray(values))
 
-    output = declared.output or description.output
-    return Scorer(name, "ONNX program", digest, outputs, _preprocess(declared, description, size), output, call, batch)
+    output, preprocess = declared.output or description.output, _preprocess(declared, description, size)
+    return Scorer(name, "ONNX program", digest, outputs, preprocess, output, call, given, batch)
 
 
-def _fixed(path: Path, shape: Sequence[Any]) -> tuple[int | None, int | None]:
-    """Batch size and side of an input `[n, 3, side, side]`, where they are fixed."""
-    if len(shape) != 4 or (isinstance(shape[1], int) and shape[1] != 3):
-        raise ConfigError(f"{path}: takes an input of the shape {list(shape)}; [n, 3, side, side] is needed")
+def _fixed(path: Path, shape: Sequence[Any], channels: int) -> tuple[int | None, int | None]:
+    """Batch size and side of an input `[n, channels, side, side]`, where they are fixed."""
+    if len(shape) == 4 and isinstance(shape[1], int) and shape[1] != channels:
+        advice = ": say so, and how grey levels become its numbers, with --model-config and its `input:`"
+        raise ConfigError(
+            f"{path}: takes images of {shape[1]} channels, not {channels}" + (advice if shape[1] in (1, 3) else "")
+        )
+    if len(shape) != 4:
+        raise ConfigError(f"{path}: takes an input of the shape {list(shape)}; [n, channels, side, side] is needed")
     batch, _, height, width = (part if type(part) is int else None for part in shape)
     if height != width:
         raise ConfigError(f"{path}: takes images of {height} x {width}; a square is needed")
@@ -419,6 +402,7 @@ def _names_inside(path: Path) -> set[str]:
         return set()
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
+    """The last line of an error's text, which says what of a program's trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:300]

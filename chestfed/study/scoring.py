@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from chestfed.evaluation.auc import DiseaseAuc, auc_per_disease
+from chestfed.evaluation.probabilities import probabilities
 from chestfed.images.batches import EvalBatches
 from chestfed.models import FlatModule
 from chestfed.study.data import TestSet
@@ -16,7 +17,7 @@ from chestfed.study.machine import Machine
 def score(
     network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet, batch_size: int, machine: Machine
 ) -> np.ndarray:
-    """Probabilities float32 `[n, J]` of the network with these parameters `[>= d]` and buffers, in row order."""
+    """Probabilities float64 `[n, J]` of the network with these parameters `[>= d]` and buffers, in row order."""
     network.bind(parameters)
     network.load_buffers(buffers)
     network.module.eval()
@@ -27,8 +28,8 @@ def score(
             images = batch.images.to(machine.device)
             with torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast):
                 logits = network.module(images)
-            results.append(torch.sigmoid(logits.float()).cpu())
-    return torch.cat(results).numpy()
+            results.append(logits.float().cpu())
+    return probabilities(torch.cat(results).numpy())
 
 
 def evaluate(scores: np.ndarray, test: TestSet) -> list[DiseaseAuc]:

@@ -433,7 +433,7 @@ def _aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:
         left, right = sum((mine - its).values()), sum((its - mine).values())
         raise ConfigError(
             f"{reference.name} and {other.name} are not about the same images: {left} of {len(ours)} and {right} of "
-            f"{len(theirs)} differ. Score both on the same site, split, protocol and image size (`chestfed evaluate`)"
+            f"{len(theirs)} differ. Score both on the same site, split and protocol (`chestfed evaluate`)"
             + _earlier(reference, other)
         )
     if (ours["image"].to_numpy() == theirs["image"].to_numpy()).all():

@@ -76,11 +76,49 @@ def test_a_changed_file_or_another_size_is_decoded_anew(tmp_path: Path) -> None:
     assert fill_cache(table, tmp_path / "cache", Preprocess(size=48)).read(0).shape == (48, 48)
 
 
+def test_the_digest_of_a_picture_is_the_same_at_every_size_and_when_it_is_saved_anew(tmp_path: Path) -> None:
+    table = make_site(tmp_path)
+    sources = fill_cache(table, tmp_path / "cache", SMALL).sources
+    assert len(set(sources)) == 6
+    for preprocess in (Preprocess(size=48), Preprocess(size=32, fit="pad")):
+        assert fill_cache(table, tmp_path / "cache", preprocess).sources == sources
+    for index, name in enumerate(table.frame["image"]):
+        with Image.open(table.root / name) as picture:
+            (picture.convert("RGB") if index < 3 else picture.copy()).save(table.root / name, compress_level=0)
+    assert fill_cache(table, tmp_path / "cache", SMALL).sources == sources
+
+
+def test_the_digest_of_a_picture_tells_its_inversion_shape_and_levels(tmp_path: Path) -> None:
+    table = make_site(tmp_path)
+    first = fill_cache(table, tmp_path / "cache", SMALL).sources[0]
+    path = table.root / table.frame["image"][0]
+    with Image.open(path) as picture:
+        levels = np.asarray(picture)
+    other = levels.copy()
+    other[0, 0] ^= 1
+    found = []
+    for number, grey in enumerate((255 - levels, levels.reshape(50, 40), other)):
+        Image.fromarray(grey).save(path)
+        found.append(fill_cache(table, tmp_path / str(number), SMALL).sources[0])
+    assert first not in found
+
+
+def test_a_cache_of_an_earlier_version_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_site(tmp_path)
+    with monkeypatch.context() as earlier:
+        earlier.setattr("chestfed.images.preprocess.PREPROCESS_VERSION", 2)
+        old = fill_cache(table, tmp_path / "cache", SMALL).folder
+    (old / "index.sqlite").write_bytes(b"not read")
+    images = fill_cache(table, tmp_path / "cache", SMALL)
+    np.testing.assert_array_equal(images.read(0), expected(table, 0))
+
+
 def test_processes_give_the_same_pixels(tmp_path: Path) -> None:
     table = make_site(tmp_path, 70)
     alone = fill_cache(table, tmp_path / "a", SMALL, workers=1)
     together = fill_cache(table, tmp_path / "b", SMALL, workers=2)
     assert alone.digests == together.digests
+    assert alone.sources == together.sources
 
 
 def test_all_missing_and_unreadable_images_are_in_one_report_or_left_out_and_counted(tmp_path: Path) -> None:

@@ -154,8 +154,9 @@ def check_names(home: Path, run: Path) -> None:
 
     (index,) = (home / "cache").glob("*/index.sqlite")
     with closing(sqlite3.connect(index)) as cache:
-        pixels = [digest.hex() for (digest,) in cache.execute("SELECT digest FROM image")]
-    assert {key.name("image", bytes.fromhex(digest)) for digest in pixels} >= set(frame["image"])
+        rows = list(cache.execute("SELECT digest, source FROM image"))
+    assert {key.name("image", source) for _, source in rows} >= set(frame["image"])
+    pixels = [digest.hex() for row in rows for digest in row]
     patients = [hashlib.blake2b(name.encode(), digest_size=16).hexdigest() for name in table.frame["patient"]]
     secret = (home / "own.key").read_text().strip()
     assert found_in([home / "runs", home / "paired"], [], [*pixels, *patients, secret]) == []

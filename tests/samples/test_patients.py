@@ -47,6 +47,21 @@ def test_chexperts_validation_set_has_the_real_counts() -> None:
     assert len(frontal) == 202
     assert len({film.patient.number for film in valid}) == VALID_PATIENTS == 200
     assert {disease: sum(film.said[disease] for film in frontal) for disease in DISEASES} == VALID_POSITIVES
+    assert len({(film.patient.number, film.study) for film in valid}) == 200
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_two_validation_studies_have_a_second_frontal_view_with_their_labels(seed: int) -> None:
+    valid = films("chexpert", "valid", seed)
+    seconds = [film for film in valid if film.view != "lateral" and film.number == 2]
+    assert len(seconds) == 2
+    for second in seconds:
+        first, again = (film for film in valid if film.patient.number == second.patient.number)
+        assert (first.number, again) == (1, second)
+        assert (first.study, first.said, first.severity) == (second.study, second.said, second.severity)
+    frontal = [film for film in valid if film.view != "lateral"]
+    for disease, positives in VALID_POSITIVES.items():
+        assert sum(film.said[disease] for film in frontal) == pytest.approx(positives, abs=1)
 
 
 def test_validation_labels_are_the_truth() -> None:

@@ -275,7 +275,7 @@ def test_the_order_of_labels_is_declared_or_carried_and_may_not_contradict(
         open_scorer(plain, Declared(diseases=("Edema", *DISEASES[:4])), MACHINE)
     with pytest.raises(ConfigError, match="twice"):
         open_scorer(plain, Declared(diseases=("edema",) * 5), MACHINE)
-    with pytest.raises(ChestfedError, match="4 outputs are declared"):
+    with pytest.raises(ChestfedError, match="5 outputs, where 4 are declared"):
         score(open_scorer(plain, Declared(diseases=DISEASES[:4]), MACHINE), site, home)
     carrying = str(exported(tmp_path / "own.pt2", tiny(), extra={"diseases.json": json.dumps(DISEASES)}))
     assert open_scorer(carrying, Declared(), MACHINE).diseases == DISEASES

@@ -1,0 +1,74 @@
+"""Progress: plain lines in a log, bars in a terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from chestfed.commands.progress import Bars
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def log_of_study(round_seconds: float, rounds: int) -> list[str]:
+    """The lines of a log of stage 2, one round after the other."""
+    out, clock = io.StringIO(), Clock()
+    with Bars(Console(file=out, width=140), clock) as bars:
+        history: list[dict[str, object]] = []
+        for number in range(rounds):
+            clock.now += round_seconds
+            history.append({"mean_auc": 0.7} if number % 2 else {})
+            bars.round_done(2, history, rounds)
+    return out.getvalue().splitlines()
+
+
+def test_a_log_has_a_line_every_half_minute_and_one_at_the_end() -> None:
+    assert log_of_study(11, 8) == [
+        "stage 2: K=2: round 3 of 8, mean AUC 0.700, 0:33",
+        "stage 2: K=2: round 6 of 8, mean AUC 0.700, 1:06",
+        "stage 2: K=2: round 8 of 8, mean AUC 0.700, 1:28",
+    ]
+
+
+def test_a_long_round_has_a_line_each() -> None:
+    assert log_of_study(900, 2) == [
+        "stage 2: K=2: round 1 of 2, 15:00",
+        "stage 2: K=2: round 2 of 2, mean AUC 0.700, 30:00",
+    ]
+
+
+def test_a_short_command_logs_nothing() -> None:
+    assert log_of_study(0.5, 20) == []
+
+
+def test_stage_1_and_images_are_told_with_their_units_and_a_second_pass_begins_anew() -> None:
+    out, clock = io.StringIO(), Clock()
+    with Bars(Console(file=out, width=140), clock) as bars:
+        for _ in range(2):
+            clock.now += 31
+            bars.decoding("st-anne", 1200, 2400)
+            bars.decoding("st-anne", 2400, 2400)
+        clock.now += 31
+        bars.pretraining(50, 100, 0.5)
+    first = ["decoding st-anne: image 1,200 of 2,400, 0:31", "decoding st-anne: image 2,400 of 2,400, 0:31"]
+    assert out.getvalue().splitlines() == [*first, *first, "stage 1: cross-entropy: batch 50 of 100, loss 0.500, 0:31"]
+
+
+def test_a_terminal_has_bars_and_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    out, clock = io.StringIO(), Clock()
+    with Bars(Console(file=out, width=140, force_terminal=True), clock) as bars:
+        clock.now += 900
+        bars.decoding("st-anne", 1200, 2400)
+    assert "1200/2400" in out.getvalue()
+    assert "image 1,200" not in out.getvalue()
