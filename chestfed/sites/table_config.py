@@ -222,7 +222,7 @@ class TableFormat(FileFormat):
             mistakes.append("'values' needs columns.value")
         mistakes += self._told_twice()
         if self.layout == "dicom":
-            keys = sorted(self.model_fields_set & {"format", "encoding", "delimiter", "sheet", "images", "join"})
+            keys = sorted(self.model_fields_set & {*FileFormat.model_fields, "images", "join"})
             keys += ["columns.image"] if self.columns.image is not None else []
             return [*mistakes, *(f"'{key}' has no meaning with layout 'dicom'" for key in keys)]
         return [*mistakes, *self.idle_keys()]
