@@ -20,11 +20,14 @@ from chestfed.sites.findings import ages
 
 #: Share of the cells that must name a file, or be known words.
 _ENOUGH: Final = 0.9
+#: Share of known words from which a column that is called like the view is taken for it.
+_TELLING: Final = 0.25
 #: Of two columns that name images, the worse counts as a rival from this share of the better one's files.
 _RIVAL: Final = 0.5
 _MOST_WORDS: Final = 30
 #: A word of a cell is shown, or written down, if it stands in so many rows: it is then no name of a person.
 SHOWN_FROM: Final = 3
+_SHOWN_ROWS: Final = 5
 #: What an age may be mistyped as, so that it is surely no name.
 _NUMBER: Final = re.compile(r"[-+]?\d{1,3}([.,]\d{1,2})?\s?[a-z]?")
 
@@ -197,8 +200,11 @@ def find_worded(frame: pd.DataFrame, what: str, known: Mapping[str, str], choice
     column = None if said is None else named_column(said, list(map(str, frame)), f"--{what}-column")
     if column is None:
         likely = [name for name in called(what, list(map(str, frame))) if name not in taken]
-        shares = {name: _share_known(frame[name], _with_initials(known, what, frame[name])) for name in likely}
+        shares = {name: _share_known(frame[name], _with_own(known, what, frame[name])) for name in likely}
         good = [name for name, share in shares.items() if share >= _ENOUGH]
+        if what == "view" and not good:  # a lateral that is not told would train
+            telling = [name for name in likely if shares[name] >= _TELLING and frame[name].nunique() <= _MOST_WORDS]
+            good = sorted(telling, key=lambda name: -shares[name])[:1]
         for name in (name for name in likely if name not in good and frame[name].notna().any()):
             found.unsure.append(
                 f"'{name}' is called like the {what}, but {shares[name]:.0%} of its cells are known words: not used. "
@@ -211,7 +217,7 @@ def find_worded(frame: pd.DataFrame, what: str, known: Mapping[str, str], choice
     counts = cells.str.strip().str.lower().value_counts()
     if len(counts) > _MOST_WORDS:
         raise ConfigError(f"--{what}-column {column}: {len(counts):,} different cells are no {what}")
-    known = _with_initials(known, what, cells)
+    known = _with_own(known, what, cells)
     told: dict[str, str] = {}
     strange = []
     for word in map(str, counts.index):
@@ -229,7 +235,7 @@ def find_worded(frame: pd.DataFrame, what: str, known: Mapping[str, str], choice
         found.unsure.append(f"'{column}' is called like the split, but {text}: not used")
         return
     if strange:
-        found.unsure.append(_unknown_words(column, what, strange, counts))
+        found.unsure.append(_unknown_words(column, what, strange, cells))
         told |= {word: "unknown" for word in strange if counts[word] >= SHOWN_FROM}
     found.words[what] = told
     spread: Counter[str] = Counter()
@@ -239,26 +245,44 @@ def find_worded(frame: pd.DataFrame, what: str, known: Mapping[str, str], choice
     found.take(what, column, f"{'as said' if said else 'by name and words'}: {shown}")
 
 
-def _with_initials(known: Mapping[str, str], what: str, cells: pd.Series) -> Mapping[str, str]:
-    """For the sex also the initials of hombre, homme, homem and varon: M beside these is mujer or mulher."""
-    letters = set(cells.dropna().str.strip().str.lower().unique())
-    men = {"h", "v"}.intersection(letters)
-    if what != "sex" or not men or ("f" in letters and "m" in letters):
+def _with_own(known: Mapping[str, str], what: str, cells: pd.Series) -> Mapping[str, str]:
+    """The known words, with those of this column that follow from them.
+
+    Of views those with words beside them; of sexes the initials of hombre, homme, homem and varon: M beside these is
+    mujer or mulher.
+    """
+    own = set(cells.dropna().str.strip().str.lower().unique())
+    if what == "view":
+        told = {words.plain(word): words.view_of(word) for word in own}
+        return {**known, **{word: view for word, view in told.items() if view is not None}}
+    men = {"h", "v"}.intersection(own)
+    if what != "sex" or not men or ("f" in own and "m" in own):
         return known
-    return {**known, **dict.fromkeys(men, "M"), **({"m": "F"} if "m" in letters else {})}
+    return {**known, **dict.fromkeys(men, "M"), **({"m": "F"} if "m" in own else {})}
 
 
-def _unknown_words(column: str, what: str, strange: Sequence[str], counts: pd.Series) -> str:
+def _unknown_words(column: str, what: str, strange: Sequence[str], cells: pd.Series) -> str:
     """What happens to words that are not known; a rare one may be a name that strayed there, and is not written."""
+    own = cells.str.strip().str.lower()
+    counts = own.value_counts()
     rare = sum(counts[word] < SHOWN_FROM for word in strange)
-    often = len(strange) - rare
-    parts = [f"{often} words not known for the {what} are taken as unknown"] if often else []
+    often = [word for word in strange if counts[word] >= SHOWN_FROM]
+    rows = listed_rows(own.index[own.isin(often)])
+    kept = "; laterals among them would train" if what == "view" else ""
+    parts = [f"{len(often)} words not known for the {what} are taken as unknown ({rows}){kept}"] if often else []
     parts += (
         [f"{rare} that stand in fewer than {SHOWN_FROM} rows are not written down: their rows will be named"]
         if rare
         else []
     )
     return f"'{column}': {'; '.join(parts)}"
+
+
+def listed_rows(rows: Sequence[int] | pd.Index) -> str:
+    """`row 7`, or the first of several."""
+    shown = ", ".join(str(row) for row in rows[:_SHOWN_ROWS])
+    more = len(rows) - _SHOWN_ROWS
+    return f"row{'s' if len(rows) != 1 else ''} {shown}" + (f" and {more:,} more" if more > 0 else "")
 
 
 def _share_known(cells: pd.Series, known: Mapping[str, str]) -> float:
