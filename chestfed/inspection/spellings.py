@@ -20,10 +20,13 @@ _INVISIBLE: Final = ("Cc", "Cf", "Zs", "Zl", "Zp")
 
 def bare(name: str) -> str:
     """A patient's name in one spelling: small letters, no leading zeros of its number, no blanks or invisible signs."""
-    plain = unicodedata.normalize("NFKC", name).casefold()
-    seen = "".join(letter for letter in plain if unicodedata.category(letter) not in _INVISIBLE)
+    seen = _seen(unicodedata.normalize("NFKC", _seen(name)).casefold())
     numbered = _NUMBERED.fullmatch(seen)
     return f"{numbered[1]}{numbered[2].lstrip('0') or '0'}" if numbered is not None else seen
+
+
+def _seen(name: str) -> str:
+    return "".join(letter for letter in name if unicodedata.category(letter) not in _INVISIBLE)
 
 
 def alike(patients: Iterable[str]) -> list[list[str]]:
