@@ -137,6 +137,7 @@ def find_patient(
     different = [name for name in likely if not _same_groups(frame[name], frame[likely[0]])]
     others = [name for name in names if name not in likely and _looks_like_ids(frame[name], image)]
     listed = [*likely, *others]
+    unfit = [name for name in called("patient", names) if name not in likely]
     if likely and not different:
         guess, why = likely[0], f"called like one; {_groups(frame[likely[0]], image)}"
     else:
@@ -144,7 +145,7 @@ def find_patient(
         why = (
             "several columns are called like one, and group the images differently"
             if likely
-            else "no column is called like one. Without patients, images of one person may come to stand on both sides "
+            else f"{_why_none(frame, unfit)}. Without patients, images of one person may come to stand on both sides "
             f"of a split; if you must, say {flag} {NONE}, and every image counts as a patient of its own{hint}"
         )
     column = chooser.choose("patient column", flag, guess, [*listed, NONE] if not likely else listed, why)
@@ -154,6 +155,19 @@ def find_patient(
     beside = f"; {', '.join(also)} groups them alike" if also and column in likely and not different else ""
     found.take("patient", column, (why if column == guess else f"chosen; {_groups(frame[column], image)}") + beside)
     return column
+
+
+def _why_none(frame: pd.DataFrame, unfit: Sequence[str]) -> str:
+    """Why no column is taken for the patient's, though these are called like one."""
+    if not unfit:
+        return "no column is called like one"
+    empty = frame[unfit[0]].isna()
+    if empty.mean() <= 1 - _ENOUGH:
+        return f"'{unfit[0]}' is called like one, but says different things of one image"
+    return (
+        f"'{unfit[0]}' is called like one, but {count(int(empty.sum()), len(frame))} are empty (the first in "
+        f"{listed_rows(frame.index[empty][:1])}): fill it in on every row, also where one cell stands for several"
+    )
 
 
 def _groups(cells: pd.Series, image: pd.Series) -> str:
@@ -308,7 +322,7 @@ def find_age(frame: pd.DataFrame, choices: Choices, found: Found) -> None:
         cells = frame[name].dropna()
         if cells.empty:
             continue
-        years = ages(cells.str.upper())
+        years = ages(cells)
         bad = cells[np.isnan(years)].str.strip().str.lower()
         if len(bad) > (1 - _ENOUGH) * len(cells) or bad.nunique() > _MOST_WORDS:
             text = f"'{name}' is called like the age, but {count(len(cells) - len(bad), len(cells))} are ages: not used"

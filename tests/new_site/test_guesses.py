@@ -402,36 +402,6 @@ def test_frequent_words_that_are_not_known_are_taken_as_unknown_and_told(tmp_pat
     assert len(opened(tmp_path, made).frame) == 60
 
 
-def test_laterals_that_a_column_tells_in_other_words_are_left_out(tmp_path: Path) -> None:
-    bring(tmp_path, rows(30, Projektion=["p.a.", "seitlich", "a.p. liegend"]))
-    made = draft(tmp_path)
-    assert keys(made)["table"]["columns"]["view"] == "Projektion"
-    assert column(opened(tmp_path, made), "view") == ["pa", "ap"] * 10
-    assert not any("views are not known" in note for note in made.notes)
-
-
-def test_a_column_called_like_the_view_is_taken_though_most_of_its_words_are_not_known(tmp_path: Path) -> None:
-    bring(tmp_path, rows(30, Projektion=["seitlich", "Bucky", "Stativ"]))
-    made = draft(tmp_path)
-    assert column(opened(tmp_path, made), "view") == ["unknown"] * 20
-    (note,) = [note for note in made.notes if "not known for the view" in note]
-    assert note == (
-        "'Projektion': 2 words not known for the view are taken as unknown (rows 3, 4, 6, 7, 9 and 15 more); "
-        "laterals among them would train"
-    )
-
-
-@pytest.mark.parametrize("cells", [[17, 18, 19], ["front desk", "ward", "PA-5"]])
-def test_a_column_called_like_the_view_that_tells_none_is_not_used_and_said(
-    tmp_path: Path, cells: list[object]
-) -> None:
-    bring(tmp_path, rows(30, Position=cells))
-    made = draft(tmp_path)
-    assert "view" not in keys(made)["table"]["columns"]
-    assert any("'Position' is called like the view, but 0% of its cells" in note for note in made.notes)
-    assert any("the views are not known: laterals, if there are any, will train" in note for note in made.notes)
-
-
 def test_images_and_table_in_different_folders_have_their_root_above_both(tmp_path: Path) -> None:
     bring(tmp_path / "a", rows())
     (tmp_path / "b").mkdir()
