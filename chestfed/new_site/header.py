@@ -17,11 +17,12 @@ _NUMBER: Final = re.compile(r"[-+]?[\d\s.,:/-]+%?")
 def find_header(rows: Sequence[Sequence[str]]) -> int:
     """The place of the header among the first rows: 0, unless those before another are nearly empty.
 
-    A header fills more than half of what the fullest row does, with texts that differ from each other and from what is
-    below. If more than one cell of a row above it is filled, one of its names must be known too.
+    A header fills more than half of what the fullest rows do (one may have cells too many), with texts that differ from
+    each other and from what is below. If a row above it has more than one filled cell, one of its names must be known.
     """
     filled = [sum(bool(cell.strip()) for cell in row) for row in rows]
-    place = next((at for at, number in enumerate(filled) if 2 * number > max(filled)), 0)
+    full = sorted(filled)[-2:][0] if filled else 0
+    place = next((at for at, number in enumerate(filled) if 2 * number > full), 0)
     names = [cell.strip() for cell in rows[place] if cell.strip()] if rows else []
     titles_only = all(number <= 1 for number in filled[:place])
     found = _are_names(names, rows[place:]) and (titles_only or any(map(_is_known, names)))

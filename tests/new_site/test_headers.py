@@ -175,6 +175,11 @@ def test_a_full_header_is_found_below_any_titles_and_never_passed_over(
     assert find_header([*titles, *table]) == len(titles)
 
 
+def test_a_row_with_cells_too_many_is_no_header() -> None:
+    table = [["File", "Patient", "Note"], ["a", "Zappa", "none"], ["b", "Zappa", "none"]]
+    assert find_header([*table, ["c", "Beta", "Edema", "of", "left", "lung", "and", "so", "on"]]) == 0
+
+
 @given(st.lists(st.lists(st.sampled_from(["", "yes", "no", "17", "PA"]), max_size=6), max_size=9))
 def test_rows_of_values_are_never_taken_for_a_header_below_another_row(rows: list[list[str]]) -> None:
     repeated = [*rows, *rows[1:]]  # every row but the first stands twice, as values do
