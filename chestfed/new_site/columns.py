@@ -212,10 +212,11 @@ def find_worded(frame: pd.DataFrame, what: str, known: Mapping[str, str], choice
         return
     said = choices.columns.get(what)
     column = None if said is None else named_column(said, list(map(str, frame)), f"--{what}-column")
+    how = "as said"
     if column is None:
         likely = [name for name in called(what, list(map(str, frame))) if name not in taken]
         shares = {name: _share_known(frame[name], _with_own(known, what, frame[name])) for name in likely}
-        good = [name for name, share in shares.items() if share >= _ENOUGH]
+        good, how = [name for name, share in shares.items() if share >= _ENOUGH], "by name and words"
         if what == "view" and not good:  # a lateral that is not told would train
             telling = [name for name in likely if shares[name] >= _TELLING and frame[name].nunique() <= _MOST_WORDS]
             good = sorted(telling, key=lambda name: -shares[name])[:1]
@@ -224,6 +225,9 @@ def find_worded(frame: pd.DataFrame, what: str, known: Mapping[str, str], choice
                 f"'{name}' is called like the {what}, but {shares[name]:.0%} of its cells are known words: not used. "
                 f"If it is the {what}, say --{what}-column {name}"
             )
+        if what == "view" and not good:
+            free = [str(name) for name in frame if name not in taken and name not in likely]
+            good, how = [name for name in free if _tells_views(frame[name])], "by its words alone"
         if not good:
             return
         column = good[0]
@@ -256,7 +260,7 @@ def find_worded(frame: pd.DataFrame, what: str, known: Mapping[str, str], choice
     for word, number in zip(map(str, counts.index), counts.tolist(), strict=True):
         spread[told.get(word, "missing")] += number
     shown = ", ".join(f"{number:,} {meaning}" for meaning, number in spread.most_common())
-    found.take(what, column, f"{'as said' if said else 'by name and words'}: {shown}")
+    found.take(what, column, f"{how}: {shown}")
 
 
 def _with_own(known: Mapping[str, str], what: str, cells: pd.Series) -> Mapping[str, str]:
@@ -273,6 +277,12 @@ def _with_own(known: Mapping[str, str], what: str, cells: pd.Series) -> Mapping[
     if what != "sex" or not men or ("f" in own and "m" in own):
         return known
     return {**known, **dict.fromkeys(men, "M"), **({"m": "F"} if "m" in own else {})}
+
+
+def _tells_views(cells: pd.Series) -> bool:
+    """Nothing but views, and several of them."""
+    told = [words.view_of(word) for word in cells.dropna().unique()] if cells.nunique() <= _MOST_WORDS else []
+    return None not in told and len(set(told) & {"pa", "ap", "frontal", "lateral"}) > 1
 
 
 def _unknown_words(column: str, what: str, strange: Sequence[str], cells: pd.Series) -> str:

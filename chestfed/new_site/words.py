@@ -46,7 +46,7 @@ COLUMNS: Final[Mapping[str, frozenset[str]]] = {
         "numero examen, n estudio, numero estudio, n exame, numero exame"
     ),
     "view": word_set(
-        "view, view position, projection, position, view pos, ap pa, pa ap, frontal lateral, orientation, "
+        "view, view position, projection, proj, position, view pos, ap pa, pa ap, frontal lateral, orientation, "
         "strahlengang, projektion, aufnahme, aufnahmerichtung, proyeccion, vista, posicion, projecao, incidencia, "
         "posicao, incidence"
     ),

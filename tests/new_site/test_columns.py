@@ -10,7 +10,7 @@ import pytest
 
 from chestfed.errors import ConfigError
 from chestfed.sites.findings import ages
-from tests.new_site.hospitals import LABELS, bring, draft, keys, opened, rows
+from tests.new_site.hospitals import LABELS, bring, draft, everything_said, keys, opened, rows
 from tests.sites.small_sites import column
 
 
@@ -31,6 +31,14 @@ def test_a_column_called_like_the_view_is_taken_though_most_of_its_words_are_not
         "'Projektion': 2 words not known for the view are taken as unknown (rows 3, 4, 6, 7, 9 and 15 more); "
         "laterals among them would train"
     )
+
+
+def test_a_column_of_views_under_another_name_is_found_by_its_words(tmp_path: Path) -> None:
+    bring(tmp_path, rows(30, Comment=["PA", "LAT", "AP"], Side=["L", "R"], Ward=["AP", "Ward 7"]))
+    made = draft(tmp_path)
+    assert keys(made)["table"]["columns"]["view"] == "Comment"
+    assert "by its words alone: 10 pa, 10 lateral, 10 ap" in everything_said(made)
+    assert len(opened(tmp_path, made).frame) == 20
 
 
 @pytest.mark.parametrize("cells", [[17, 18, 19], ["front desk", "ward", "PA-5"]])
