@@ -73,8 +73,11 @@ def site_new(
     ] = None,
     raters: Annotated[str | None, typer.Option(help="any, majority, all, or a reader's name.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Between the cells of a csv, e.g. ';' or tab.")] = None,
-    encoding: Annotated[str | None, typer.Option(help="utf-8, latin-1 or cp1252.")] = None,
+    encoding: Annotated[str | None, typer.Option(help="utf-8, latin-1, cp1252 or utf-16.")] = None,
     sheet: Annotated[str | None, typer.Option(help="Sheet of an xlsx. Default: the first.")] = None,
+    header_row: Annotated[
+        int | None, typer.Option(min=1, help="The row that names the columns, if others stand above it.")
+    ] = None,
     separator: Annotated[str | None, typer.Option(help="Between the findings in a cell, e.g. '|'.")] = None,
     title: Annotated[str | None, typer.Option(help="Name in tables and plots.")] = None,
 ) -> None:
@@ -110,6 +113,7 @@ def site_new(
         delimiter=delimiter,
         encoding=encoding,
         sheet=sheet,
+        header_row=header_row,
         separator=separator,
         title=title,
     )

@@ -129,6 +129,7 @@ def choices_of(
     delimiter: str | None,
     encoding: str | None,
     sheet: str | None,
+    header_row: int | None,
     separator: str | None,
     title: str | None,
 ) -> Choices:
@@ -143,7 +144,7 @@ def choices_of(
         ("--layout", layout, ("onehot", "delimited", "list", "long", "readers")),
         ("--uncertain", uncertain, ("positive", "negative", "missing")),
         ("--blank", blank, ("negative", "missing")),
-        ("--encoding", encoding, ("utf-8", "latin-1", "cp1252")),
+        ("--encoding", encoding, ("utf-8", "latin-1", "cp1252", "utf-16")),
     ):
         if said is not None and said not in known:
             raise ConfigError(f"{flag} {said}: choose one of {', '.join(known)}")
@@ -178,6 +179,7 @@ def choices_of(
         delimiter=delimiter,
         encoding=encoding,
         sheet=sheet,
+        header_row=header_row,
         separator=separator,
         title=title,
     )

@@ -11,8 +11,9 @@ from chestfed.errors import Problem
 from chestfed.inspection.counts import Counts, count
 from chestfed.inspection.crossing import shared_patients, shared_pictures
 from chestfed.inspection.pictures import damaged_files, repeated_pictures
-from chestfed.inspection.problems import NO_LABELS, ONE_CLASS, OTHER_SITE, Looked, sort_out
+from chestfed.inspection.problems import NO_LABELS, NO_VIEWS, ONE_CLASS, OTHER_SITE, Looked, sort_out
 from chestfed.inspection.scan import scan_images
+from chestfed.inspection.spellings import alike_in_two_splits
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.opening import survey_site
 
@@ -84,7 +85,7 @@ def check_site(
         If results cannot be kept; never for what is wrong with the site.
     """
     site = _look(config, data_root, labels_file, images, cache_root, workers, progress)
-    problems = [*site.survey.problems, *_idle_diseases(site)]
+    problems = [*site.survey.problems, *alike_in_two_splits(site), *_unknown_views(site), *_idle_diseases(site)]
     if site.scan is not None:
         problems += damaged_files(site, site.scan)
         problems += repeated_pictures(site, site.scan)
@@ -142,6 +143,16 @@ def _look(
     if not images or not survey.has_images or survey.table.frame.empty:
         return Looked(survey, None)
     return Looked(survey, scan_images(survey.table, cache_root, workers=workers, progress=pictures))
+
+
+def _unknown_views(site: Looked) -> list[Problem]:
+    """That no image that is kept has a known view."""
+    views = site.survey.table.frame["view"]
+    if views.empty or (views != "unknown").any():
+        return []
+    text = f"the view of none of the {len(views):,} images is known: laterals, if there are any, are kept and train"
+    advice = "name the column of the views in the YAML (columns.view), or say table.default_view: frontal if all are"
+    return [Problem(NO_VIEWS, "views", text, None, advice)]
 
 
 def _idle_diseases(site: Looked) -> list[Problem]:

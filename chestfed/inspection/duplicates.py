@@ -6,7 +6,7 @@ in 58 bits, of 233,000 pairs; half of the pairs in 120 or more. The samples' pha
 pairs the nearest differ in 22, so the limit is below that. Copies of a film differ in at most 6 bits after JPEG of
 quality 60, halving or doubling of the size, or noise, in 18 after a gamma of 0.8; another window that clips takes up
 to 28 (97% within the limit). So what is found is a copy, but one that was cropped (a third of those cropped by 1% at
-each side) or written on is often missed. A mirrored or inverted one is not found.
+each side) or written on is often missed. A mirrored, turned or inverted one is not found.
 """
 
 from __future__ import annotations

@@ -25,6 +25,8 @@ BLANK_PICTURE: Final = "blank picture"
 ONE_CLASS: Final = "disease without positives"
 NO_LABELS: Final = "disease without labels"
 OTHER_SITE: Final = "other site not read"
+PATIENTS_ALIKE: Final = "patients of almost the same name in two splits"
+NO_VIEWS: Final = "views not known"
 
 #: Every other kind is an error.
 WARNINGS: Final = (
@@ -39,6 +41,8 @@ WARNINGS: Final = (
     ONE_CLASS,
     NO_LABELS,
     OTHER_SITE,
+    PATIENTS_ALIKE,
+    NO_VIEWS,
 )
 
 

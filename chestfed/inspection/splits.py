@@ -1,9 +1,9 @@
 """Splits by patient for a site whose own are not: a file beside the YAML, and a YAML that takes it.
 
 Nothing of the hospital's is changed. Patients who stand in one split stay there; who stands in several goes, with all
-images, to the one that has most of them (train, if as many). Patients who share a picture go together. Where every
-image is in train, shares of the patients are moved to valid and test, rare diseases spread evenly
-(`sites/partition.py`).
+images, to the one that has most of them (train, if as many). Patients who share a picture, and those whose names differ
+only in capitals, leading zeros or invisible signs, go together. Where every image is in train, shares of the patients
+are moved to valid and test, rare diseases spread evenly (`sites/partition.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from chestfed.checkpoint import write_text
 from chestfed.errors import ChestfedError
 from chestfed.inspection.duplicates import first_alike
 from chestfed.inspection.problems import Looked
+from chestfed.inspection.spellings import alike
 from chestfed.sites.partition import split_patients
 from chestfed.sites.splits_file import splits_text
 from chestfed.sites.vocabulary import SPLITS
@@ -81,7 +82,7 @@ def write_fixed(splits: dict[str, str], config_path: Path, folder: Path) -> tupl
 
 
 def _groups(site: Looked) -> dict[str, str]:
-    """Patient -> the name of the first of those that share a picture, directly or over others."""
+    """Patient -> the name of the first of those that share a picture or are written alike, directly or over others."""
     patients = site.survey.table.frame["patient"].to_numpy(dtype=object)
     leader = {patient: patient for patient in patients.tolist()}
 
@@ -91,13 +92,19 @@ def _groups(site: Looked) -> dict[str, str]:
             patient = leader[patient]
         return patient
 
+    def join(first: str, second: str) -> None:
+        one, other = sorted((find(first), find(second)))
+        leader[other] = one
+
+    for names in alike(leader):
+        for name in names[1:]:
+            join(names[0], name)
     if site.scan is not None:
         digests = [
             digest if hashed else b"" for digest, hashed in zip(site.scan.digests, site.scan.hashed, strict=True)
         ]
         for row, first in enumerate(first_alike(digests).tolist()):
-            one, other = sorted((find(patients[row]), find(patients[first])))
-            leader[other] = one
+            join(patients[row], patients[first])
     return {patient: find(patient) for patient in leader}
 
 

@@ -31,6 +31,7 @@ class Choices:
     delimiter: str | None = None
     encoding: str | None = None
     sheet: str | None = None
+    header_row: int | None = None
     separator: str | None = None
     title: str | None = None
 

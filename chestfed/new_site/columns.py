@@ -20,11 +20,14 @@ from chestfed.sites.findings import ages
 
 #: Share of the cells that must name a file, or be known words.
 _ENOUGH: Final = 0.9
+#: Share of known words from which a column that is called like the view is taken for it.
+_TELLING: Final = 0.25
 #: Of two columns that name images, the worse counts as a rival from this share of the better one's files.
 _RIVAL: Final = 0.5
 _MOST_WORDS: Final = 30
 #: A word of a cell is shown, or written down, if it stands in so many rows: it is then no name of a person.
 SHOWN_FROM: Final = 3
+_SHOWN_ROWS: Final = 5
 #: What an age may be mistyped as, so that it is surely no name.
 _NUMBER: Final = re.compile(r"[-+]?\d{1,3}([.,]\d{1,2})?\s?[a-z]?")
 
@@ -134,6 +137,7 @@ def find_patient(
     different = [name for name in likely if not _same_groups(frame[name], frame[likely[0]])]
     others = [name for name in names if name not in likely and _looks_like_ids(frame[name], image)]
     listed = [*likely, *others]
+    unfit = [name for name in called("patient", names) if name not in likely]
     if likely and not different:
         guess, why = likely[0], f"called like one; {_groups(frame[likely[0]], image)}"
     else:
@@ -141,7 +145,7 @@ def find_patient(
         why = (
             "several columns are called like one, and group the images differently"
             if likely
-            else "no column is called like one. Without patients, images of one person may come to stand on both sides "
+            else f"{_why_none(frame, unfit)}. Without patients, images of one person may come to stand on both sides "
             f"of a split; if you must, say {flag} {NONE}, and every image counts as a patient of its own{hint}"
         )
     column = chooser.choose("patient column", flag, guess, [*listed, NONE] if not likely else listed, why)
@@ -151,6 +155,19 @@ def find_patient(
     beside = f"; {', '.join(also)} groups them alike" if also and column in likely and not different else ""
     found.take("patient", column, (why if column == guess else f"chosen; {_groups(frame[column], image)}") + beside)
     return column
+
+
+def _why_none(frame: pd.DataFrame, unfit: Sequence[str]) -> str:
+    """Why no column is taken for the patient's, though these are called like one."""
+    if not unfit:
+        return "no column is called like one"
+    empty = frame[unfit[0]].isna()
+    if empty.mean() <= 1 - _ENOUGH:
+        return f"'{unfit[0]}' is called like one, but says different things of one image"
+    return (
+        f"'{unfit[0]}' is called like one, but {count(int(empty.sum()), len(frame))} are empty (the first in "
+        f"{listed_rows(frame.index[empty][:1])}): fill it in on every row, also where one cell stands for several"
+    )
 
 
 def _groups(cells: pd.Series, image: pd.Series) -> str:
@@ -195,15 +212,22 @@ def find_worded(frame: pd.DataFrame, what: str, known: Mapping[str, str], choice
         return
     said = choices.columns.get(what)
     column = None if said is None else named_column(said, list(map(str, frame)), f"--{what}-column")
+    how = "as said"
     if column is None:
         likely = [name for name in called(what, list(map(str, frame))) if name not in taken]
-        shares = {name: _share_known(frame[name], _with_initials(known, what, frame[name])) for name in likely}
-        good = [name for name, share in shares.items() if share >= _ENOUGH]
+        shares = {name: _share_known(frame[name], _with_own(known, what, frame[name])) for name in likely}
+        good, how = [name for name, share in shares.items() if share >= _ENOUGH], "by name and words"
+        if what == "view" and not good:  # a lateral that is not told would train
+            telling = [name for name in likely if shares[name] >= _TELLING and frame[name].nunique() <= _MOST_WORDS]
+            good = sorted(telling, key=lambda name: -shares[name])[:1]
         for name in (name for name in likely if name not in good and frame[name].notna().any()):
             found.unsure.append(
                 f"'{name}' is called like the {what}, but {shares[name]:.0%} of its cells are known words: not used. "
                 f"If it is the {what}, say --{what}-column {name}"
             )
+        if what == "view" and not good:
+            free = [str(name) for name in frame if name not in taken and name not in likely]
+            good, how = [name for name in free if _tells_views(frame[name])], "by its words alone"
         if not good:
             return
         column = good[0]
@@ -211,7 +235,7 @@ def find_worded(frame: pd.DataFrame, what: str, known: Mapping[str, str], choice
     counts = cells.str.strip().str.lower().value_counts()
     if len(counts) > _MOST_WORDS:
         raise ConfigError(f"--{what}-column {column}: {len(counts):,} different cells are no {what}")
-    known = _with_initials(known, what, cells)
+    known = _with_own(known, what, cells)
     told: dict[str, str] = {}
     strange = []
     for word in map(str, counts.index):
@@ -229,36 +253,60 @@ def find_worded(frame: pd.DataFrame, what: str, known: Mapping[str, str], choice
         found.unsure.append(f"'{column}' is called like the split, but {text}: not used")
         return
     if strange:
-        found.unsure.append(_unknown_words(column, what, strange, counts))
+        found.unsure.append(_unknown_words(column, what, strange, cells))
         told |= {word: "unknown" for word in strange if counts[word] >= SHOWN_FROM}
     found.words[what] = told
     spread: Counter[str] = Counter()
     for word, number in zip(map(str, counts.index), counts.tolist(), strict=True):
         spread[told.get(word, "missing")] += number
     shown = ", ".join(f"{number:,} {meaning}" for meaning, number in spread.most_common())
-    found.take(what, column, f"{'as said' if said else 'by name and words'}: {shown}")
+    found.take(what, column, f"{how}: {shown}")
 
 
-def _with_initials(known: Mapping[str, str], what: str, cells: pd.Series) -> Mapping[str, str]:
-    """For the sex also the initials of hombre, homme, homem and varon: M beside these is mujer or mulher."""
-    letters = set(cells.dropna().str.strip().str.lower().unique())
-    men = {"h", "v"}.intersection(letters)
-    if what != "sex" or not men or ("f" in letters and "m" in letters):
+def _with_own(known: Mapping[str, str], what: str, cells: pd.Series) -> Mapping[str, str]:
+    """The known words, with those of this column that follow from them.
+
+    Of views those with words beside them; of sexes the initials of hombre, homme, homem and varon: M beside these is
+    mujer or mulher.
+    """
+    own = set(cells.dropna().str.strip().str.lower().unique())
+    if what == "view":
+        told = {words.plain(word): words.view_of(word) for word in own}
+        return {**known, **{word: view for word, view in told.items() if view is not None}}
+    men = {"h", "v"}.intersection(own)
+    if what != "sex" or not men or ("f" in own and "m" in own):
         return known
-    return {**known, **dict.fromkeys(men, "M"), **({"m": "F"} if "m" in letters else {})}
+    return {**known, **dict.fromkeys(men, "M"), **({"m": "F"} if "m" in own else {})}
 
 
-def _unknown_words(column: str, what: str, strange: Sequence[str], counts: pd.Series) -> str:
+def _tells_views(cells: pd.Series) -> bool:
+    """Nothing but views, and several of them."""
+    told = [words.view_of(word) for word in cells.dropna().unique()] if cells.nunique() <= _MOST_WORDS else []
+    return None not in told and len(set(told) & {"pa", "ap", "frontal", "lateral"}) > 1
+
+
+def _unknown_words(column: str, what: str, strange: Sequence[str], cells: pd.Series) -> str:
     """What happens to words that are not known; a rare one may be a name that strayed there, and is not written."""
+    own = cells.str.strip().str.lower()
+    counts = own.value_counts()
     rare = sum(counts[word] < SHOWN_FROM for word in strange)
-    often = len(strange) - rare
-    parts = [f"{often} words not known for the {what} are taken as unknown"] if often else []
+    often = [word for word in strange if counts[word] >= SHOWN_FROM]
+    rows = listed_rows(own.index[own.isin(often)])
+    kept = "; laterals among them would train" if what == "view" else ""
+    parts = [f"{len(often)} words not known for the {what} are taken as unknown ({rows}){kept}"] if often else []
     parts += (
         [f"{rare} that stand in fewer than {SHOWN_FROM} rows are not written down: their rows will be named"]
         if rare
         else []
     )
     return f"'{column}': {'; '.join(parts)}"
+
+
+def listed_rows(rows: Sequence[int] | pd.Index) -> str:
+    """`row 7`, or the first of several."""
+    shown = ", ".join(str(row) for row in rows[:_SHOWN_ROWS])
+    more = len(rows) - _SHOWN_ROWS
+    return f"row{'s' if len(rows) != 1 else ''} {shown}" + (f" and {more:,} more" if more > 0 else "")
 
 
 def _share_known(cells: pd.Series, known: Mapping[str, str]) -> float:
@@ -284,7 +332,7 @@ def find_age(frame: pd.DataFrame, choices: Choices, found: Found) -> None:
         cells = frame[name].dropna()
         if cells.empty:
             continue
-        years = ages(cells.str.upper())
+        years = ages(cells)
         bad = cells[np.isnan(years)].str.strip().str.lower()
         if len(bad) > (1 - _ENOUGH) * len(cells) or bad.nunique() > _MOST_WORDS:
             text = f"'{name}' is called like the age, but {count(len(cells) - len(bad), len(cells))} are ages: not used"

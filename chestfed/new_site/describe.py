@@ -153,6 +153,11 @@ def finished(
         guesses.append(("raters", labels.raters, labels.evidence["raters"]))
     if sheet is not None:
         guesses += [(key, repr(value), sheet.evidence[key]) for key, value in sheet.keys.items()]
+    if "view" not in found.columns:
+        notes.append(
+            "the views are not known: laterals, if there are any, will train (--view-column NAME if a column tells "
+            "them; if all are frontal, default_view: frontal below table says so)"
+        )
     lacking = [what for what in OPTIONAL if what not in found.columns]
     if lacking and sheet is not None:
         notes.append(f"no column found for {', '.join(lacking)}: left out (--{lacking[0]}-column NAME if there is one)")

@@ -198,7 +198,7 @@ def _read_headers(
     frame = read_headers(source, tags)
     if frame is None or source.problems:
         raise SiteError(name, source.problems)
-    return frame[[tag for tag in tags if frame[tag].notna().any()]]
+    return frame.set_index("row")[[tag for tag in tags if frame[tag].notna().any()]]
 
 
 def _say_header(found: Found, what: str) -> None:

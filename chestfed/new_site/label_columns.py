@@ -69,7 +69,7 @@ def by_columns(
         told = []
         for name in names:
             values = values_of(frame[name], choices)
-            refuse_strange(name, disease, values)
+            refuse_strange(frame[name], disease, values)
             for meaning in MEANINGS:
                 total.known[meaning].update(values.known[meaning])
             match = disease_of(name)

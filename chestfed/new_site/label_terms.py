@@ -210,7 +210,7 @@ def _find_value(
         if column == NONE:
             return None
     values = values_of(frame[column], choices)
-    refuse_strange(column, "the finding", values)
+    refuse_strange(frame[column], "the finding", values)
     labels.columns["value"] = column
     told = ", ".join(f"{values.number(meaning):,} {meaning}" for meaning in MEANINGS if values.number(meaning))
     labels.evidence["value"] = f"{why}: {told}"

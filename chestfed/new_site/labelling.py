@@ -13,7 +13,7 @@ from chestfed.diseases import TITLES
 from chestfed.errors import ConfigError
 from chestfed.new_site import words
 from chestfed.new_site.choosing import NONE, Choices
-from chestfed.new_site.columns import SHOWN_FROM
+from chestfed.new_site.columns import SHOWN_FROM, listed_rows
 from chestfed.new_site.diseases import disease_of
 from chestfed.sites.findings import canonical
 
@@ -68,16 +68,20 @@ def are_values(values: Values) -> bool:
     return not values.strange and values.number("positive") > 0
 
 
-def refuse_strange(name: str, disease: str, values: Values) -> None:
-    """Stop at values that are not known."""
+def refuse_strange(cells: pd.Series, disease: str, values: Values) -> None:
+    """Stop at values of a column that are not known; the index of `cells` is the row in the file."""
     if not values.strange:
         return
     shown = [f"'{word}' ({number:,})" for word, number in values.strange.most_common() if number >= SHOWN_FROM]
-    hidden = len(values.strange) - len(shown)
-    listed = ", ".join([*shown, *([f"{hidden} that stand in fewer than {SHOWN_FROM} rows"] if hidden else [])])
+    hidden = [word for word, number in values.strange.items() if number < SHOWN_FROM]
+    if hidden:
+        given = cells.dropna()
+        rows = listed_rows(given.index[given.map(canonical).isin(hidden)])
+        shown.append(f"{len(hidden)} that stand in fewer than {SHOWN_FROM} rows ({rows}; remove totals)")
+    listed = ", ".join(shown)
     raise ConfigError(
-        f"column '{name}' ({disease}): values that are not known here: {listed}. Say what each means with --value "
-        f"WORD=MEANING (positive, negative, uncertain, blank), or leave it out with --label {disease}={NONE}"
+        f"column '{cells.name}' ({disease}): values that are not known here: {listed}. Say what each means with "
+        f"--value WORD=MEANING (positive, negative, uncertain, blank), or leave it out with --label {disease}={NONE}"
     )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import zlib
 from collections import Counter
 from dataclasses import dataclass
@@ -16,21 +14,27 @@ import pandas as pd
 from chestfed.diseases import DISEASES
 from chestfed.errors import ConfigError, SiteError
 from chestfed.new_site.choosing import Choices
+from chestfed.new_site.header import LOOKED_AT, find_header
 from chestfed.sites.cells import column_names, read_cells
 from chestfed.sites.config import SiteConfig
+from chestfed.sites.delimited import DELIMITERS, excel_separator, leading_rows
+from chestfed.sites.encodings import is_utf16
 from chestfed.sites.source import Source
+from chestfed.sites.xlsx import Workbook, XlsxError
 
-_DELIMITERS: Final = (",", ";", "\t", "|")
 _SHOWN: Final = {",": "a comma", ";": "a semicolon", "\t": "a tabulator", "|": "a vertical bar"}
-_LINES: Final = 200
+_ROWS: Final = 200
 
 
 @dataclass(frozen=True)
 class Spreadsheet:
-    """The columns as strings (empty is missing), the keys of `table` that it takes to read them, and why."""
+    """The columns as strings (empty is missing), the keys of `table` that it takes to read them, and why.
+
+    The index of `frame` is the number of the row in the file.
+    """
 
     frame: pd.DataFrame
-    keys: dict[str, str]
+    keys: dict[str, str | int]
     evidence: dict[str, str]
     notes: tuple[str, ...] = ()
 
@@ -52,15 +56,31 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
     """
     if not path.is_file():
         raise ConfigError(f"--labels {path}: no such file")
-    keys: dict[str, str] = {}
+    keys: dict[str, str | int] = {}
     evidence: dict[str, str] = {}
+    header, notes = 1, []
     if path.suffix.lower() not in (".parquet", ".pq", ".xlsx", ".xlsm"):
         data = _bytes(path)
-        keys["encoding"], evidence["encoding"] = _encoding(data, choices.encoding)
-        text = data.removeprefix(b"\xef\xbb\xbf").decode(keys["encoding"], errors="replace")
-        keys["delimiter"], evidence["delimiter"] = _delimiter(path, text, choices.delimiter)
-    elif choices.sheet is not None:
-        keys["sheet"], evidence["sheet"] = choices.sheet, "as said"
+        encoding, evidence["encoding"] = _encoding(data, choices.encoding)
+        text = data.decode("utf-8-sig" if encoding == "utf-8" else encoding, errors="replace")
+        separator, plain = excel_separator(text.replace("\r\n", "\n").replace("\r", "\n").encode())
+        delimiter, evidence["delimiter"], header = _delimiter(plain.decode(), choices.delimiter, separator)
+        keys |= {"encoding": encoding, "delimiter": delimiter}
+        if separator is not None:
+            notes.append("the file's first line is Excel's 'sep=', which is not counted as a row")
+    elif path.suffix.lower() in (".xlsx", ".xlsm"):
+        if choices.sheet is not None:
+            keys["sheet"], evidence["sheet"] = choices.sheet, "as said"
+        header = _header_of_sheet(path, choices.sheet)
+    if choices.header_row is not None:
+        header, evidence["header_row"] = choices.header_row, "as said"
+    elif header > 1:
+        evidence["header_row"] = "those above it are empty, or hold a cell or two"
+        notes.append(
+            f"row {header} is taken as the header, and {header - 1} above it are not read (--header-row if not)"
+        )
+    if "header_row" in evidence:
+        keys["header_row"] = header
     source = Source(_anything(site, keys), path.parent, path)
     table = source.config.table
     assert table is not None
@@ -69,22 +89,22 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
         raise SiteError(site, source.problems)
     counts = Counter(names)
     kept = [name for name in names if name and counts[name] == 1]
-    notes = [
+    notes += [
         f"{count} columns are called '{name}': not looked at" for name, count in counts.items() if name and count > 1
     ]
     unnamed = sum(not name for name in names)
     if unnamed * 2 > len(names):
         raise ConfigError(
-            f"{path.name}: {unnamed} of {len(names)} columns have no name in the first row, which must be the header: "
-            "remove the rows above it, such as a title, and columns that are empty"
+            f"{path.name}: {unnamed} of {len(names)} columns have no name in row {header}, which is taken as the "
+            "header. If another row is, say --header-row NUMBER; remove columns that are empty"
         )
     if unnamed:
-        notes.append(f"{unnamed} of {len(names)} columns have no name in the first row: not looked at")
+        notes.append(f"{unnamed} of {len(names)} columns have no name in row {header}: not looked at")
     if len(kept) < 2:
         found = f"the only column is '{kept[0]}'" if kept else "no column has a name"
         raise ConfigError(
-            f"{path.name}: {found}; the first row must be the header. "
-            + ("Name another sheet with --sheet" if "delimiter" not in keys else "Say what separates with --delimiter")
+            f"{path.name}: {found} in row {header}, which is taken as the header. If another row is, say --header-row "
+            "NUMBER; " + ("or --delimiter, what separates" if "delimiter" in keys else "or --sheet, another sheet")
         )
     frame = read_cells(source, path, table, kept)
     formulas = {problem.kind for problem in source.problems} == {"formula cell"}
@@ -92,10 +112,10 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
         raise SiteError(site, source.problems)
     if formulas:  # in a column that perhaps is not needed
         notes.append(f"{len(source.problems)} cells hold formulas, which are not computed here")
-    return Spreadsheet(frame[kept], keys, evidence, tuple(notes))
+    return Spreadsheet(frame.set_index("row")[kept], keys, evidence, (*notes, *source.remarks))
 
 
-def _anything(site: str, keys: dict[str, str]) -> SiteConfig:
+def _anything(site: str, keys: dict[str, str | int]) -> SiteConfig:
     """A site that reads the file so; what it says of columns and labels is not used."""
     table: dict[str, Any] = {"layout": "onehot", "columns": {"image": "image", "patient": "image"}, **keys}
     return SiteConfig.model_validate(
@@ -125,6 +145,8 @@ def _bytes(path: Path) -> bytes:
 def _encoding(data: bytes, said: str | None) -> tuple[str, str]:
     if said is not None:
         return said, "as said"
+    if is_utf16(data):
+        return "utf-16", "by its byte order mark"
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
@@ -136,21 +158,38 @@ def _encoding(data: bytes, said: str | None) -> tuple[str, str]:
     return "utf-8", "with BOM" if data.startswith(b"\xef\xbb\xbf") else "letters beyond ASCII fit it"
 
 
-def _delimiter(path: Path, text: str, said: str | None) -> tuple[str, str]:
-    """The sign that cuts most of the first rows into the same number of cells."""
-    if said is not None:
-        return {"tab": "\t", "\\t": "\t"}.get(said, said), "as said"
-    lines = text.splitlines()[:_LINES]
-    scores = {}
-    for delimiter in _DELIMITERS:
-        try:
-            widths = [len(row) for row in csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter) if row]
-        except csv.Error:
-            continue
+def _delimiter(text: str, said: str | None, separator: str | None) -> tuple[str, str, int]:
+    """The sign that cuts most rows from the header on into as many cells as the header has; why; the header's row."""
+    scores, headers = {}, {}
+    for delimiter in DELIMITERS:
+        rows = list(leading_rows(text, delimiter, _ROWS))
+        headers[delimiter] = find_header(rows[:LOOKED_AT])
+        widths = [len(row) for row in rows[headers[delimiter] :] if row]
         if widths and widths[0] > 1:
             scores[delimiter] = (sum(width == widths[0] for width in widths), widths[0], len(widths))
+    if said is not None or separator is not None:
+        told = {"tab": "\t", "\\t": "\t"}.get(said, said) if said is not None else str(separator)
+        rows = list(leading_rows(text, told, LOOKED_AT))
+        return told, "as said" if said is not None else "its first line says so (sep=)", find_header(rows) + 1
     if not scores:
-        return ",", "no other found"
+        return ",", "no other found", 1
     best = max(scores, key=lambda delimiter: (scores[delimiter][0] / scores[delimiter][2], scores[delimiter][1]))
-    even, width, rows = scores[best]
-    return best, f"{_SHOWN[best]} cuts {even} of the first {rows} rows into {width} cells"
+    even, width, number = scores[best]
+    from_header = f"the first {number}" if not headers[best] else f"{number}"
+    why = f"{_SHOWN[best]} cuts {even} of {from_header} rows into {width} cells"
+    return best, why, headers[best] + 1
+
+
+def _header_of_sheet(path: Path, sheet: str | None) -> int:
+    """The header's row; 1 for a workbook that cannot be read, which the reader reports."""
+    try:
+        with Workbook(path) as book:
+            name = sheet or next(iter(book.sheets), "")
+            first = (
+                [row for _, row in zip(range(LOOKED_AT), book.rows(name), strict=False)] if name in book.sheets else []
+            )
+    except XlsxError:
+        return 1
+    width = max((max(cells) for _, cells in first), default=-1) + 1
+    place = find_header([[cells.get(column, "") for column in range(width)] for _, cells in first])
+    return first[place][0] if first else 1

@@ -46,7 +46,7 @@ COLUMNS: Final[Mapping[str, frozenset[str]]] = {
         "numero examen, n estudio, numero estudio, n exame, numero exame"
     ),
     "view": word_set(
-        "view, view position, projection, position, view pos, ap pa, pa ap, frontal lateral, orientation, "
+        "view, view position, projection, proj, position, view pos, ap pa, pa ap, frontal lateral, orientation, "
         "strahlengang, projektion, aufnahme, aufnahmerichtung, proyeccion, vista, posicion, projecao, incidencia, "
         "posicao, incidence"
     ),
@@ -55,7 +55,7 @@ COLUMNS: Final[Mapping[str, frozenset[str]]] = {
         "aufteilung, particion, conjunto, subconjunto, particao, divisao, ensemble"
     ),
     "sex": word_set(
-        "sex, gender, patient sex, patient gender, geschlecht, sexo, sexo paciente, genero, sexe, genre, "
+        "sex, gender, patient sex, patient gender, geschlecht, geschl, sexo, sexo paciente, genero, sexe, genre, "
         "patientengeschlecht"
     ),
     "age": word_set(
@@ -80,18 +80,45 @@ COLUMNS: Final[Mapping[str, frozenset[str]]] = {
 VIEWS: Final[Mapping[str, str]] = {
     word: view
     for view, text in {
-        "pa": "pa, p a, postero anterior, posteroanterior, posterior anterior, dorsoventral",
-        "ap": "ap, a p, antero posterior, anteroposterior, anterior posterior, ventrodorsal, ap supine, ap erect, "
-        "ap portable, portable ap, portable, supine, ap liegend, liegend, ap supino, ap horizontal, "
-        "face couche, face couchee, face au lit, au lit, decubitus dorsal, decubito supino",
-        "frontal": "frontal, front, frente, face, de face, de frente",
-        "lateral": "lateral, lat, ll, rl, l, left lateral, right lateral, seitlich, seite, perfil, profil, "
-        "de profil, de perfil, lateral izquierda",
-        "other": "other, oblique, lordotic, schrag, oblicua",
+        "pa": "pa, p a, postero anterior, posteroanterior, posterior anterior, dorsoventral, dorso ventral",
+        "ap": "ap, a p, antero posterior, anteroposterior, anterior posterior, ventrodorsal, ventro dorsal",
+        "frontal": "frontal, front, frente, face",
+        "lateral": "lateral, lat, ll, rl, l, seitlich, seitl, seite, perfil, profil",
+        "other": "other, oblique, lordotic, schrag, oblicua, lateral decubitus, decubitus lateral, decubito lateral, "
+        "decubitus",
         "unknown": "unknown, unk, unbekannt, desconocido, desconocida, desconhecido, inconnu, inconnue",
     }.items()
     for word in word_set(text)
 }
+#: Words that may stand beside a view and do not change it: side, thorax, somebody who stands or sits.
+_BESIDE_VIEWS: Final = word_set(
+    "de, en, em, im, in, the, au, aux, chest, thorax, torax, rx, view, projection, projektion, proyeccion, left, "
+    "right, li, re, lks, links, rechts, izq, der, dcha, izquierda, derecha, izquierdo, derecho, esquerda, "
+    "direita, esquerdo, direito, gauche, droite, droit, upright, erect, standing, sitting, semi, stehend, stehen, "
+    "sitzend, sitzen, pie, bipedestacion, sentado, sentada, debout, assis, assise, ortostatismo, 1, 2"
+)
+_FRONTAL: Final = word_set("frontal, front, frente, face")
+#: Films taken lying, or at the bed: ap where nothing else is said.
+_LYING: Final = word_set(
+    "supine, portable, mobile, bedside, bed, lying, recumbent, liegend, liegen, bett, bettseitig, supino, supina, "
+    "tumbado, tumbada, cama, acostado, acostada, deitado, deitada, leito, horizontal, portatil, couche, couchee, lit, "
+    "alite, alitee, dorsal, decubito, decubitus"
+)
+
+
+def view_of(text: str) -> str | None:
+    """The view that a cell tells, in words that are known here: `a.p. liegend` is ap, `RX torax LAT izquierda` lateral.
+
+    None for other words, and for the posture of somebody who stands or sits alone: that may be any view.
+    """
+    rest = [word for word in plain(text).split() if word not in _BESIDE_VIEWS]
+    bare = [word for word in rest if word not in _LYING]
+    ways = (plain(text).split(), rest, bare, [word for word in bare if word not in _FRONTAL])
+    found = next((VIEWS[word] for word in (" ".join(way) for way in ways) if word in VIEWS), None)
+    lying = len(bare) < len(rest)
+    return "ap" if lying and (found == "frontal" or not bare) and found != "other" else found
+
+
 SPLITS: Final[Mapping[str, str]] = {
     word: split
     for split, text in {

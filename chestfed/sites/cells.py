@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,14 +13,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chestfed.sites.delimited import DELIMITERS, excel_separator, first_cells, without_rows
 from chestfed.sites.rows import nearest
 from chestfed.sites.source import Source, csv_cells, row_numbers
 from chestfed.sites.table_files import FileFormat
-from chestfed.sites.xlsx import Workbook, XlsxError
+from chestfed.sites.xlsx import Workbook, XlsxError, fill_down
 
 #: More rows than any table of radiographs has: a parquet file of a few bytes may claim any number.
 _MOST_ROWS: Final = 20_000_000
-_DELIMITERS: Final = (",", ";", "\t", "|")
 
 
 @dataclass(frozen=True)
@@ -33,12 +31,15 @@ class _Sheet:
     columns: Callable[[list[int]], tuple[pa.Table, np.ndarray] | None]
     delimiter: str | None = None
     header: str = ""
+    row: int = 1
 
 
 def read_cells(source: Source, path: Path, table: FileFormat, columns: Sequence[str]) -> pd.DataFrame | None:
     """The columns as strings without outer blanks (empty is missing), and `row`, the number of the row in the file.
 
-    Row 1 is the header; a format without one counts as if it had. None, with problems, if the file cannot be used.
+    Row 1 is the first of the file, and the header unless `header_row` names another; a format without a header counts
+    as if it had one. A cell of an xlsx that is merged with those below stands in all of these rows, which is noted
+    among `source.remarks`. None, with problems, if the file cannot be used.
     """
     sheet = _open(source, path, table)
     wanted = list(dict.fromkeys(columns))
@@ -81,22 +82,24 @@ def _has_columns(source: Source, path: Path, sheet: _Sheet, wanted: Sequence[str
     lacking = [name for name in wanted if name not in names]
     twice = [name for name in wanted if names.count(name) > 1]
     if lacking and sheet.delimiter is not None:
-        for other in _DELIMITERS:
-            found = sum(cell.strip() in wanted for cell in _split(sheet.header, other))
+        for other in DELIMITERS:
+            found = sum(cell.strip() in wanted for cell in first_cells(sheet.header, other))
             if other != sheet.delimiter and found > len(wanted) - len(lacking):
                 text = f"the header is separated by {_shown(other)}, not by {_shown(sheet.delimiter)}"
-                source.problem("wrong delimiter", source.name(path), text, 1, "set table.delimiter in the site's YAML")
+                advice = "set table.delimiter in the site's YAML"
+                source.problem("wrong delimiter", source.name(path), text, sheet.row, advice)
                 return False
     # The names of the others are shown only if this is a header: it may be the first patient.
     for name in lacking:
         hint = nearest(name, names)
         others = f"; found: {', '.join(filter(None, names))}" if len(lacking) < len(wanted) else ""
         text = f"no column '{name}'{hint} among {len(names)}{others}"
-        advice = "mend the names in the site's YAML; the first row of the file must be its header"
-        source.problem("missing column", source.name(path), text, 1, advice)
+        advice = "mend the names in the site's YAML; the first row must be the header, or table.header_row say which is"
+        source.problem("missing column", source.name(path), text, sheet.row, advice)
     for name in twice:
         text = f"{names.count(name)} columns are called '{name}'"
-        source.problem("duplicate column", source.name(path), text, 1, "rename all but one of them in the file")
+        advice = "rename all but one of them in the file"
+        source.problem("duplicate column", source.name(path), text, sheet.row, advice)
     return not lacking and not twice
 
 
@@ -112,10 +115,15 @@ def _open_csv(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
     tabs = table.format == "tsv" or (
         table.format is None and path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
     )
-    delimiter = table.delimiter or ("\t" if tabs else ",")
-    names = [name.strip() for name in _split(text[: 1 << 20].decode("utf-8", errors="ignore"), delimiter)]
+    separator, text = excel_separator(text)
+    delimiter = table.delimiter or separator or ("\t" if tabs else ",")
+    above = table.header_row - 1
+    text = without_rows(text, above, delimiter)
+    names = [name.strip() for name in first_cells(text[: 1 << 20].decode("utf-8", errors="ignore"), delimiter)]
     if not any(names):
-        source.problem("empty file", source.name(path), "has no header line", advice="export the table again")
+        said = f"row {table.header_row} is no header" if above else "has no header line"
+        advice = "set table.header_row to the row that names the columns" if above else "export the table again"
+        source.problem("empty file", source.name(path), said, advice=advice)
         return None
     header = text.split(b"\n", 1)[0].decode("utf-8")
 
@@ -127,35 +135,27 @@ def _open_csv(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
             source.problem("malformed CSV", source.name(path), "cannot be read as rows and cells", advice=advice)
             return None
         for line in ragged:
-            _tell_ragged(source, path, line, len(names), delimiter)
-        return cells, row_numbers(cells.num_rows, [line.number for line in ragged])
+            _tell_ragged(source, path, line, line.number + above, len(names), delimiter)
+        return cells, row_numbers(cells.num_rows, [line.number for line in ragged]) + above
 
-    return _Sheet(names, columns, delimiter, header)
-
-
-def _split(text: str, delimiter: str) -> list[str]:
-    """The cells of the first row of a text; none if they cannot be told."""
-    try:
-        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
-    except csv.Error:
-        return []
+    return _Sheet(names, columns, delimiter, header, table.header_row)
 
 
 def _shown(delimiter: str) -> str:
     return "a tabulator" if delimiter == "\t" else f"'{delimiter}'"
 
 
-def _tell_ragged(source: Source, path: Path, line: Any, width: int, delimiter: str) -> None:
+def _tell_ragged(source: Source, path: Path, line: Any, row: int, width: int, delimiter: str) -> None:
     """A row with another number of cells than the header has; nothing of it is shown."""
     text = f"{line.actual_columns} cells where the header has {width}"
-    for other in _DELIMITERS:
-        if other != delimiter and len(_split(line.text, other)) == width > 1:
+    for other in DELIMITERS:
+        if other != delimiter and len(first_cells(line.text, other)) == width > 1:
             text = f"{text}; separated by {_shown(other)} it has them"
             advice = "the file has rows with different delimiters: export it again in one piece"
-            source.problem("mixed delimiters", source.name(path), text, line.number, advice)
+            source.problem("mixed delimiters", source.name(path), text, row, advice)
             return
     advice = "mend or remove the row; a cell that holds the delimiter must be quoted"
-    source.problem("malformed row", source.name(path), text, line.number, advice)
+    source.problem("malformed row", source.name(path), text, row, advice)
 
 
 def _open_parquet(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
@@ -220,27 +220,35 @@ def _open_xlsx(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
                 text = f"no sheet '{name}'{nearest(name, book.sheets)} among {len(book.sheets)}"
                 source.problem("missing sheet", source.name(path), text, advice="set table.sheet in the site's YAML")
                 return None
-            number, header = next(book.rows(name), (1, {}))
+            reached = (row for row in book.rows(name) if row[0] >= table.header_row)
+            number, header = next(reached, (table.header_row, {}))
     except XlsxError as error:
         _tell_no_xlsx(source, path, error)
         return None
     names = [header.get(place, "").strip() for place in range(max(header, default=-1) + 1)]
-    if number != 1 or not any(names):
-        text = "the sheet's first row is no header"
-        source.problem("empty file", source.name(path), text, advice="put the names of the columns into row 1")
+    if number != table.header_row or not any(names):
+        text = f"row {table.header_row} of the sheet is no header"
+        advice = "put the names of the columns into row 1, or set table.header_row to the row that holds them"
+        source.problem("empty file", source.name(path), text, advice=advice)
         return None
 
     def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
         try:
             with Workbook(path) as book:
-                rows = [row for row in book.rows(name, set(places)) if row[0] > 1]
+                rows = [row for row in book.rows(name, set(places)) if row[0] > table.header_row]
+                filled = fill_down(rows, book.merged)
         except XlsxError as error:
             _tell_no_xlsx(source, path, error)
             return None
+        source.remarks += [
+            f"{filled[place]:,} cells of '{names[place]}' are merged with one above, and take what it says"
+            for place in places
+            if place in filled
+        ]
         cells = {str(at): pa.array([row.get(place) for _, row in rows], pa.string()) for at, place in enumerate(places)}
         return pa.table(cells), np.array([number for number, _ in rows], dtype=np.int64)
 
-    return _Sheet(names, columns)
+    return _Sheet(names, columns, row=table.header_row)
 
 
 def _tell_no_xlsx(source: Source, path: Path, error: XlsxError) -> None:

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 _BOM: Final = b"\xef\xbb\xbf"
+_BOMS_16: Final = (b"\xff\xfe", b"\xfe\xff")
 _CONTROLS: Final = re.compile(rb"[\x80-\x9f]")  # control characters in Latin-1, letters in cp1252
 _YAML_ADVICE: Final = "set table.encoding in the site's YAML to what the file is in, or save the file as UTF-8"
 _SAVE: Final = "save it as UTF-8"
@@ -23,13 +24,17 @@ class WrongEncoding(Exception):
 
 
 def as_utf8(data: bytes, encoding: str | None) -> bytes:
-    """The text without BOM: of `encoding`, or else UTF-8 or Latin-1, as it comes.
+    """The text without BOM: of `encoding`, or else UTF-8, Latin-1 or, by its BOM, UTF-16, as it comes.
 
     Raises
     ------
     WrongEncoding
         If it is not that: what looks like another encoding is refused, for it would be read as nonsense.
     """
+    if is_utf16(data):
+        return _from_utf16(data, encoding)
+    if encoding == "utf-16":
+        raise WrongEncoding("is not UTF-16 with a byte order mark", _YAML_ADVICE, (), _each_line(data))
     bare = data.removeprefix(_BOM)
     try:
         bare.decode("utf-8")
@@ -61,6 +66,21 @@ def as_utf8(data: bytes, encoding: str | None) -> bytes:
     except UnicodeDecodeError as error:
         line = bare[: error.start].count(b"\n") + 1
         raise WrongEncoding(f"is not cp1252 (line {line})", _YAML_ADVICE, (line,), reading) from None
+
+
+def is_utf16(data: bytes) -> bool:
+    """Whether it begins with a byte order mark of UTF-16, as Excel's "Unicode text" does; UTF-8 never does."""
+    return data.startswith(_BOMS_16)
+
+
+def _from_utf16(data: bytes, encoding: str | None) -> bytes:
+    reading = data.decode("utf-16", errors="replace").encode("utf-8")
+    if encoding not in (None, "utf-16"):
+        raise WrongEncoding(f"is UTF-16, not {encoding}", _YAML_ADVICE, (), reading)
+    try:
+        return data.decode("utf-16").encode("utf-8")
+    except UnicodeDecodeError:
+        raise WrongEncoding("is UTF-16, but damaged or cut short", _SAVE, (), reading) from None
 
 
 def _lines_in(data: bytes) -> tuple[list[int], list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Final
 
@@ -30,7 +31,17 @@ _NUMBERS: Final = {
 #: Words for the sexes, in small letters.
 SEXES: Final = {"f": "F", "female": "F", "m": "M", "male": "M"}
 _OLDEST: Final = 120
-_PER_YEAR: Final = {"": 1.0, "Y": 1.0, "M": 12.0, "W": 52.18, "D": 365.25}
+#: Words behind an age, in small letters without accents -> how many of them are a year; Y, M, W and D are DICOM's.
+_PER_YEAR: Final = {
+    word: number
+    for number, words in {
+        1.0: ("", "y", "yr", "yrs", "year", "years", "yo", "jahr", "jahre", "a", "an", "ans", "ano", "anos"),
+        12.0: ("m", "mo", "mos", "mon", "month", "months", "monat", "monate", "mes", "meses", "mois"),
+        52.18: ("w", "wk", "wks", "week", "weeks", "woche", "wochen", "semana", "semanas", "semaine", "semaines"),
+        365.25: ("d", "day", "days", "tag", "tage", "dia", "dias", "jour", "jours"),
+    }.items()
+    for word in words
+}
 
 
 def from_numbers(cells: pd.Series, *, uncertain: bool = True) -> np.ndarray:
@@ -43,9 +54,9 @@ def from_numbers(cells: pd.Series, *, uncertain: bool = True) -> np.ndarray:
 
 
 def canonical(cell: str) -> str:
-    """A cell without outer blanks, in small letters; 1.0 and 1.00 are 1."""
+    """A cell without outer blanks, in small letters; 1.0, 1.00 and 1,0 are 1."""
     word = cell.strip().casefold()
-    whole = re.fullmatch(r"([+-]?\d+)\.0*", word)
+    whole = re.fullmatch(r"([+-]?\d+)(?:\.0*|,0+)", word)
     return whole[1] if whole else word
 
 
@@ -72,7 +83,7 @@ def sexes(cells: pd.Series) -> pd.Series:
 def ages(cells: pd.Series) -> np.ndarray:
     """Years float32 [n]; above 120 or unreadable is missing.
 
-    `058Y`, `011M` and `002D` are DICOM ages; `58,5` has a decimal comma.
+    `058Y`, `011M` and `002D` are DICOM ages; `58,5` has a decimal comma; `58 Jahre`, `58 años` and `3 mois` have words.
     """
     codes, found = pd.factorize(cells)
     return np.array([*(_years(str(cell)) for cell in found), np.nan], dtype=np.float32)[codes]
@@ -87,8 +98,11 @@ def translate(cells: pd.Series, words: Mapping[str, str], *, lower: bool = False
 
 
 def _years(cell: str) -> float:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+|,\d{1,2})?)\s*([YMWD]?)\s*", cell)
-    if match is None:
+    letters = unicodedata.normalize("NFKD", cell)
+    bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+|,\d{1,2})?)\s*([A-Za-z]*)\.?\s*", bare)
+    unit = "" if match is None else "jahr" if match[2] == "J" else match[2].lower()  # a small j may be jours
+    if match is None or unit not in _PER_YEAR:
         return np.nan
-    years = float(match[1].replace(",", ".")) / _PER_YEAR[match[2]]
+    years = float(match[1].replace(",", ".")) / _PER_YEAR[unit]
     return np.nan if years > _OLDEST else math.floor(years)

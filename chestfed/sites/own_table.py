@@ -158,11 +158,12 @@ def _ages(file: TableRows) -> np.ndarray:
     if column is None:
         return np.full(len(file.frame), np.nan, dtype=np.float32)
     cells = file.cells(column)
-    years = ages(cells.str.upper())
+    years = ages(cells)
     words = {word.strip().lower(): str(told) for word, told in file.table.words.age.items()}
     years = np.where(np.isnan(years), ages(translate(cells, words, lower=True)), years).astype(np.float32)
     advice = (
-        "an age is years from 0 to 120, or as 063Y, 011M; mend it, or add its word to table.words.age or table.missing"
+        "an age is years from 0 to 120, or as 063Y, 011M, 63 Jahre; mend it, or add its word to table.words.age or "
+        "table.missing"
     )
     bad = np.isnan(years) & cells.notna().to_numpy(dtype=bool)
     file.bad("bad age", bad, f"'{column}' is no age from 0 to 120 years", advice)

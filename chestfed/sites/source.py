@@ -18,12 +18,23 @@ import pyarrow.csv
 
 from chestfed.errors import Problem
 from chestfed.sites.config import SiteConfig
-from chestfed.sites.encodings import WrongEncoding, as_utf8
+from chestfed.sites.encodings import WrongEncoding, as_utf8, is_utf16
 
 _LARGEST = 1 << 31  # bytes of a label file
 #: The kind of problem of a cell that is a formula.
 FORMULA = "formula cell"
 _NULLS = ["", "nan", "NaN"]
+#: How files begin that are no text -> what they are, and what to do.
+_NO_TEXT = {
+    b"PK\x03\x04": (
+        "is not text but a zip, as spreadsheets of LibreOffice (.ods) and archives are",
+        "save a spreadsheet as xlsx or csv; an archive must be unpacked first",
+    ),
+    b"\xd0\xcf\x11\xe0": (
+        "is not text but an old Excel file (.xls), or one with a password",
+        "save it as xlsx without a password, or as csv",
+    ),
+}
 
 
 @dataclass
@@ -32,7 +43,8 @@ class Source:
 
     `labels_file` replaces the site's label files; then files that belong to it (splits, metadata) are looked for
     beside it, and no image is looked for. `progress(done, total)` counts headers where images are read for labels.
-    With `keep_going` a file in the wrong encoding is read as well as may be, to find its other problems.
+    With `keep_going` a file in the wrong encoding is read as well as may be, to find its other problems. `remarks` are
+    what was made of a file that its cells alone do not say.
     """
 
     config: SiteConfig
@@ -41,6 +53,7 @@ class Source:
     problems: list[Problem] = field(default_factory=list)
     progress: Callable[[int, int], None] | None = None
     keep_going: bool = False
+    remarks: list[str] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
@@ -279,12 +292,13 @@ def _decoded(path: Path, encoding: str | None = None) -> bytes:
         raise _UnreadableError(f"is damaged or cut short: {error}", "download the file again") from None
     except OSError as error:
         raise _UnreadableError(f"cannot be read: {error.strerror}", "check the file and its permissions") from None
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        text = data.decode("utf-16", errors="replace").encode("utf-8")
-        raise WrongEncoding("is UTF-16", "save it as UTF-8", (), text)
-    if b"\x00" in data:
+    for beginning, (what, advice) in _NO_TEXT.items():
+        if data.startswith(beginning):
+            raise _UnreadableError(what, advice)
+    text = as_utf8(data, encoding) if is_utf16(data) or b"\x00" not in data else data
+    if b"\x00" in text:
         raise _UnreadableError("is not text", "give the release's CSV; archives must be unpacked first")
-    return as_utf8(data, encoding).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def _header(text: bytes) -> list[str]:

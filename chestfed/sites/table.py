@@ -206,7 +206,10 @@ def _patients_in_two_splits(raw: pd.DataFrame) -> list[Problem]:
         earlier = int(first[place])
         return f"this row's patient is in '{split[place]}' here and in '{split[earlier]}' at {_where(raw, earlier)}"
 
-    advice = "all images of a patient belong to one split; mend the split file, or set splits.official: false"
+    advice = (
+        "all images of a patient belong to one split: `chestfed site check YAML --fix-splits` writes splits where they "
+        "do, or set splits.official: false"
+    )
     return _problems(raw, strayed, "patient in two splits", tell, advice)
 
 

@@ -58,7 +58,11 @@ class Columns(StrictModel):
     view: Column | None = Field(None, description="view; default: every image has the view of 'default_view'")
     split: Column | None = Field(None, description="split; default: every image is in train")
     sex: Column | None = Field(None, description="sex; default: missing")
-    age: Column | None = Field(None, description="age in years, or as DICOM writes it (063Y, 011M); default: missing")
+    age: Column | None = Field(
+        None,
+        description="age in years, perhaps with a word (63 Jahre, 3 months), or as DICOM writes it (063Y, 011M); "
+        "default: missing",
+    )
     findings: Column | None = Field(None, description="all findings of the image (delimited, list, dicom)")
     finding: Column | None = Field(None, description="one finding of the image (long)")
     value: Column | None = Field(None, description="what is said of the finding (long); default: it is there")
@@ -112,7 +116,7 @@ class Words(StrictModel):
 
 
 class Values(StrictModel):
-    """What a cell may say of a finding; capitals do not matter, and 1.0 is 1. An empty cell is blank if not listed."""
+    """What a cell may say of a finding; capitals do not matter, 1.0 and 1,0 are 1. An empty cell is blank by itself."""
 
     positive: Texts = Field(["1", "true", "yes"], description="it is there")
     negative: Texts = Field(["0", "false", "no"], description="it is not there")
@@ -222,7 +226,7 @@ class TableFormat(FileFormat):
             mistakes.append("'values' needs columns.value")
         mistakes += self._told_twice()
         if self.layout == "dicom":
-            keys = sorted(self.model_fields_set & {"format", "encoding", "delimiter", "sheet", "images", "join"})
+            keys = sorted(self.model_fields_set & {*FileFormat.model_fields, "images", "join"})
             keys += ["columns.image"] if self.columns.image is not None else []
             return [*mistakes, *(f"'{key}' has no meaning with layout 'dicom'" for key in keys)]
         return [*mistakes, *self.idle_keys()]

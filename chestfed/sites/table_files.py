@@ -35,16 +35,25 @@ class FileFormat(StrictModel):
     """How a file with rows and columns is written."""
 
     format: Format | None = Field(None, description="default: by the file's ending")
-    encoding: Literal["utf-8", "latin-1", "cp1252"] = Field("utf-8", description="of csv and tsv; BOM or not")
+    encoding: Literal["utf-8", "latin-1", "cp1252", "utf-16"] = Field(
+        "utf-8", description="of csv and tsv; utf-8 with a byte order mark or without, utf-16 with one"
+    )
     delimiter: str | None = Field(
         None, min_length=1, max_length=1, description="of csv and tsv; default: a comma, and in tsv a tabulator"
     )
     sheet: str | None = Field(None, min_length=1, description="of xlsx; default: the first")
+    header_row: int = Field(
+        1,
+        ge=1,
+        description="of csv, tsv and xlsx: the row that holds the names of the columns; those above, such as a title, "
+        "are not read",
+    )
 
     def idle_keys(self) -> list[str]:
         """Mistakes: keys that this format reads over."""
         kind = self.format or ""
         idle = sorted(self.model_fields_set & {"encoding", "delimiter"}) if kind in ("parquet", "xlsx", "json") else []
+        idle += ["header_row"] if kind in ("parquet", "json") and "header_row" in self.model_fields_set else []
         idle += ["sheet"] if kind not in ("", "xlsx") and self.sheet is not None else []
         return [f"'{key}' has no meaning with format '{kind}'" for key in idle]
 

@@ -7,14 +7,17 @@ number of its day. A formula, or the error of one, comes as an equals sign and i
 from __future__ import annotations
 
 import posixpath
+import string
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 from xml.parsers import expat
 
 _CHUNK: Final = 1 << 20
+_DIGITS, _LETTERS = string.digits, string.ascii_uppercase
 #: What Excel itself allows, and the bytes that a part may come to: a small file may claim any number of each.
 _MOST_ROWS, _MOST_COLUMNS, _LARGEST_PART = 1 << 20, 1 << 14, 1 << 31
 
@@ -48,6 +51,8 @@ class Workbook:
             }
             self._strings = [part for kind, part in links.values() if kind == "sharedStrings"]
             self._shared: list[str] | None = None
+            #: Of the sheet whose rows were taken to the last: row and column where cells are merged -> the last row.
+            self.merged: dict[tuple[int, int], int] = {}
         except (KeyError, ValueError):
             self._zip.close()
             raise XlsxError("is no xlsx file") from None
@@ -69,6 +74,7 @@ class Workbook:
                 self._parse(part, texts)
             self._shared = texts.found
         cells = _Cells(self._shared, columns)
+        self.merged = cells.merged
         for _ in self._chunks(self.sheets[sheet], cells):
             yield from cells.rows
             cells.rows.clear()
@@ -101,6 +107,21 @@ class Workbook:
             raise XlsxError("is damaged") from None
         except (KeyError, ValueError, IndexError):
             raise XlsxError("is no xlsx file, or a damaged one") from None
+
+
+def fill_down(rows: Sequence[tuple[int, dict[int, str]]], merged: Mapping[tuple[int, int], int]) -> Counter[int]:
+    """Write what stands in cells merged over several rows into the rows below; returns how many cells by column."""
+    filled: Counter[int] = Counter()
+    columns = {column for _, column in merged}
+    running: dict[int, tuple[int, str]] = {}
+    for number, row in rows:
+        for column in columns:
+            if column in row:
+                running[column] = (merged.get((number, column), 0), row[column])
+            elif number <= running.get(column, (0, ""))[0]:
+                row[column] = running[column][1]
+                filled[column] += 1
+    return filled
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:
@@ -191,13 +212,14 @@ class _Cells(_Handler):
         self._parts: list[str] = []
         self._open = self._aside = self._formula = False
         self._places: dict[str, int] = {}
+        self.merged: dict[tuple[int, int], int] = {}
 
     def start(self, name: str, given: dict[str, Any]) -> None:
         if ":" in name:
             name = _local(name)
         if name == "c":
             at = given.get("r")
-            self._column = self._column + 1 if at is None else self._place(at.rstrip("0123456789"))
+            self._column = self._column + 1 if at is None else self._place(at.rstrip(_DIGITS))
             if not 0 <= self._column < _MOST_COLUMNS:
                 raise ValueError
             self._kind, self._formula = given.get("t", "n"), False
@@ -208,6 +230,8 @@ class _Cells(_Handler):
             self._formula = True
         elif name == "rPh":
             self._aside = True
+        elif name == "mergeCell":
+            self._merge(*given["ref"].partition(":")[::2])
         elif name == "row":
             self._number = int(given.get("r", self._number + 1))
             if not 0 < self._number <= _MOST_ROWS:
@@ -244,6 +268,13 @@ class _Cells(_Handler):
             number = float(text)
             return str(int(number)) if number.is_integer() else text
         return text
+
+    def _merge(self, first: str, last: str) -> None:
+        """An area such as A2 to A5, of which the first column counts."""
+        column = self._place(first.rstrip(_DIGITS))
+        top, bottom = (int(place.lstrip(_LETTERS)) for place in (first, last or first))
+        if bottom > top and (self._wanted is None or column in self._wanted):
+            self.merged[top, column] = bottom
 
     def _place(self, letters: str) -> int:
         """0 for A, 26 for AA."""

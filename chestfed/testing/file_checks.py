@@ -19,7 +19,7 @@ def shuffled_rows(case: Case) -> Iterator[str]:
     copy, changed = case.copy(), False
     for name in case.label_files():
         data = (copy.root / name).read_bytes()
-        other = shuffled(data, name, len(name.as_posix()), case.header_lines)
+        other = shuffled(data, name, len(name.as_posix()), max(case.header_lines, _header_row(case)))
         if other is None:
             case.note(f"{name.name}: the rows of such a file cannot be shuffled here")
         elif other != data:
@@ -38,12 +38,12 @@ def shuffled_rows(case: Case) -> Iterator[str]:
 def missing_columns(case: Case) -> Iterator[str]:
     """Without a column that it needs, a label file is refused by name; without another, the labels stay the same."""
     looked = missed = 0
-    copy = case.copy()
+    copy, row = case.copy(), _header_row(case)
     for name in case.label_files()[: case.files]:
         original = (case.table.root / name).read_bytes()
-        for place, column in enumerate(columns(original)):
+        for place, column in enumerate(columns(original, row)):
             looked += 1
-            copy.write(name, without_column(original, place))
+            copy.write(name, without_column(original, place, row))
             error, found = _opened(copy)
             if isinstance(error, ChestfedError):
                 missed += 1
@@ -80,6 +80,10 @@ def damaged_label_files(case: Case) -> Iterator[str]:
         copy.write(name, original)
         if error is not None and not isinstance(error, ChestfedError):
             yield f"{name}, removed: {_told(error)}"
+
+
+def _header_row(case: Case) -> int:
+    return 1 if case.config.table is None else case.config.table.header_row
 
 
 def _opened(copy: Copy) -> tuple[Exception | None, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from chestfed.diseases import TITLES
+from chestfed.sites.delimited import excel_separator
 from chestfed.sites.opening import open_site
 from chestfed.sites.table import SiteTable
 from chestfed.sites.vocabulary import SPLITS, VIEWS
@@ -126,6 +127,7 @@ def _lines(path: Path) -> list[list[str]] | None:
     data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
     if b"\0" in data:
         return None
+    data = excel_separator(data)[1]
     text = data.decode("utf-8", errors="replace")
     return [text.splitlines(), [record.decode("utf-8", errors="replace") for record in records(data)]]
 

@@ -9,6 +9,8 @@ import json
 import random
 from pathlib import Path
 
+from chestfed.sites.delimited import excel_separator
+
 _DELIMITERS = ",;\t|"
 
 
@@ -42,29 +44,29 @@ def shuffled(data: bytes, name: Path, seed: int, header_lines: int) -> bytes | N
             return None
         order.shuffle(rows)
         return json.dumps(rows, indent=1).encode()
-    lines = records(data)
+    above, lines = _above(data)
     head, rest = lines[:header_lines], lines[header_lines:]
     order.shuffle(rest)
-    return b"\n".join([*head, *rest]) + b"\n"
+    return above + b"\n".join([*head, *rest]) + b"\n"
 
 
-def columns(data: bytes) -> list[str]:
+def columns(data: bytes, header_row: int = 1) -> list[str]:
     """Names in the header of a delimited text or a parquet file; empty if there is no such header."""
     if data[:2] == b"\x1f\x8b":
-        return columns(gzip.decompress(data))
+        return columns(gzip.decompress(data), header_row)
     if data[:4] == b"PAR1":
         import pyarrow.parquet as pq
 
         return list(pq.read_schema(io.BytesIO(data)).names)
     if b"\0" in data or data[:2] == b"PK" or data.lstrip()[:1] in (b"[", b"{"):
         return []
-    return _header(data)[0]
+    return _header(data, header_row)[0]
 
 
-def without_column(data: bytes, place: int) -> bytes:
+def without_column(data: bytes, place: int, header_row: int = 1) -> bytes:
     """The same file with another name in place of a column's."""
     if data[:2] == b"\x1f\x8b":
-        return gzip.compress(without_column(gzip.decompress(data), place))
+        return gzip.compress(without_column(gzip.decompress(data), place, header_row))
     if data[:4] == b"PAR1":
         import pyarrow.parquet as pq
 
@@ -72,19 +74,27 @@ def without_column(data: bytes, place: int) -> bytes:
         out = io.BytesIO()
         pq.write_table(table.rename_columns([*_renamed(list(table.column_names), place)]), out)
         return out.getvalue()
-    names, delimiter = _header(data)
+    names, delimiter = _header(data, header_row)
     head = io.StringIO()
     csv.writer(head, delimiter=delimiter, lineterminator="").writerow(_renamed(names, place))
-    return b"\n".join([head.getvalue().encode(), *records(data)[1:]]) + b"\n"
+    above, lines = _above(data)
+    return above + b"\n".join([*lines[: header_row - 1], head.getvalue().encode(), *lines[header_row:]]) + b"\n"
+
+
+def _above(data: bytes) -> tuple[bytes, list[bytes]]:
+    """Excel's line `sep=;`, if the text begins with it, and the lines that count."""
+    rest = excel_separator(data)[1]
+    return data[: len(data) - len(rest)], records(rest)
 
 
 def _renamed(names: list[str], place: int) -> list[str]:
     return [*names[:place], f"x{place} was here", *names[place + 1 :]]
 
 
-def _header(data: bytes) -> tuple[list[str], str]:
-    """Names and delimiter of the first line; no names if nothing delimits it."""
-    first = next(iter(records(data)), b"").removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="replace")
+def _header(data: bytes, row: int) -> tuple[list[str], str]:
+    """Names and delimiter of the header's line; no names if nothing delimits it."""
+    line = next(iter(_above(data)[1][row - 1 :]), b"")
+    first = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="replace")
     delimiter = max(_DELIMITERS, key=first.count)
     if delimiter not in first:
         return [], delimiter

@@ -498,11 +498,12 @@ def test_numbers_that_lost_their_zeros_are_told(tmp_path: Path) -> None:
         draft(tmp_path)
 
 
-def test_a_title_above_the_header_is_told(tmp_path: Path) -> None:
+def test_a_row_above_the_header_that_could_be_one_is_told(tmp_path: Path) -> None:
     bring(tmp_path, rows())
-    text = (tmp_path / "labels.csv").read_text()
-    (tmp_path / "labels.csv").write_text("Export of radiology,,,Signs,,,\n" + text)
-    with pytest.raises(ConfigError, match=r"5 of 7 columns have no name in the first row, which must be the header"):
+    text = (tmp_path / "labels.csv").read_text().replace("File,Patient", "A,B")
+    (tmp_path / "labels.csv").write_text(text.replace("A,B", "Export,,,Signs,,,\nFile,,,,,,7", 1))
+    match = r"5 of 7 columns have no name in row 1, which is taken as the header. If another row is, say --header-row"
+    with pytest.raises(ConfigError, match=match):
         draft(tmp_path)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from chestfed.config import Document
 from chestfed.new_site.diseases import disease_of
 from chestfed.new_site.terms import look_at_terms, read_term
-from chestfed.new_site.words import VIEWS, plain
+from chestfed.new_site.words import VIEWS, plain, view_of
 from chestfed.new_site.yaml_text import Page, flow
 
 
@@ -147,7 +147,35 @@ def test_a_denied_name_is_not_near_to_the_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "view"), [("ventrodorsal", "ap"), ("dorsoventral", "pa"), ("face", "frontal"), ("face couchee", "ap")]
+    ("word", "view"),
+    [
+        *((word, "pa") for word in ("dorsoventral", "dorso-ventral", "p.a. stehend", "Thorax p.a.", "face PA")),
+        *(
+            (word, "ap")
+            for word in ("ventrodorsal", "face couchée", "face au lit", "a.p. liegend", "liegend", "im Liegen")
+        ),
+        *((word, "ap") for word in ("decúbito", "decúbito supino", "couché", "supine", "portable AP", "AP semi-erect")),
+        *((word, "ap") for word in ("AP_horizontal", "bedside", "decubitus dorsal", "mobile chest", "AP (bedside)")),
+        *((word, "frontal") for word in ("face", "de frente", "frontal debout")),
+        *(
+            (word, "lateral")
+            for word in ("seitl.", "seitlich links", "de profil", "RX TORAX LAT IZQ", "lateral supine")
+        ),
+        *((word, "lateral") for word in ("left lateral", "lateral izquierda", "L", "LL li.")),
+        *((word, "other") for word in ("left lateral decubitus", "decúbito lateral izquierdo", "oblique")),
+        *(
+            (word, None)
+            for word in ("debout", "stehend", "de pie", "erect", "PA/LAT", "pa lateral", "2 views", "1", "R")
+        ),
+        *((word, None) for word in ("Müller", "", "left", "chest")),
+    ],
 )
-def test_a_view_is_named_by_the_way_of_the_rays(word: str, view: str) -> None:
-    assert VIEWS[word] == view
+def test_a_view_is_told_by_its_words_whatever_stands_beside_them(word: str, view: str | None) -> None:
+    assert view_of(word) == view
+
+
+@pytest.mark.parametrize("view", sorted(VIEWS))
+@pytest.mark.parametrize("beside", ["links", "stehend", "chest", "de pie"])
+def test_side_and_posture_change_no_view(view: str, beside: str) -> None:
+    assert view_of(f"{view} {beside}") == view_of(view) == VIEWS[view]
+    assert view_of(f"{beside} {view}") == VIEWS[view]

@@ -28,8 +28,10 @@ def source_of(folder: Path, content: bytes | None, name: str = "train.csv") -> S
         TEXT.replace("\n", "\r\n").encode(),
         TEXT.replace("\n", "\r").encode(),
         TEXT.replace("name,", ' name ,"other, one",').replace("n,1", "n,,,1").encode(),
+        TEXT.replace("\n", "\r\n").encode("utf-16"),
+        b"\xfe\xff" + TEXT.encode("utf-16-be"),
     ],
-    ids=["UTF-8", "BOM", "Latin-1", "gzip", "CRLF", "CR", "spaces and commas in the header"],
+    ids=["UTF-8", "BOM", "Latin-1", "gzip", "CRLF", "CR", "spaces and commas in the header", "UTF-16", "big UTF-16"],
 )
 def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> None:
     source = source_of(tmp_path, content)
@@ -44,14 +46,19 @@ def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> Non
     [
         (b"", "has no header line"),
         (b"name,value\n", "has a header and no rows"),
-        (TEXT.encode("utf-16"), "is UTF-16"),
+        (TEXT.encode("utf-16")[:-1], "is UTF-16, but damaged or cut short"),
+        ("\0".encode("utf-16") * 9, "is not text"),
         (b"name,value\nm\x81nchen,1\n", "is neither UTF-8 nor Latin-1 (line 2)"),
-        (b"PK\x03\x04\x00\x00", "is not text"),
+        (b"PK\x03\x04\x00\x00", "is not text but a zip"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel file"),
         (gzip.compress(TEXT.encode() * 99)[:-12], "is damaged or cut short"),
         (b"\x1f\x8b nonsense", "is damaged or cut short"),
         (b'name,value\n"open,1\n', "1 cells where the header has 2"),
     ],
-    ids=["empty", "header only", "UTF-16", "no encoding", "zip", "cut gzip", "no gzip", "open quote"],
+    ids=[
+        *("empty", "header only", "cut UTF-16", "zeros", "no encoding", "zip", "xls", "cut gzip", "no gzip"),
+        "open quote",
+    ],
 )
 def test_what_cannot_be_read_is_one_problem(tmp_path: Path, content: bytes, message: str) -> None:
     source = source_of(tmp_path, content)

@@ -556,7 +556,8 @@ def test_a_quotation_mark_that_never_closes_is_named(tmp_path: Path) -> None:
         ("utf-8", "latin-1", "is UTF-8, not latin-1"),
         ("utf-8-sig", "cp1252", "is UTF-8, not cp1252"),
         ("cp1252", "latin-1", "is not latin-1: cp1252?"),
-        ("utf-16", "utf-8", "is UTF-16"),
+        ("utf-16", "utf-8", "is UTF-16, not utf-8"),
+        ("utf-8", "utf-16", "is not UTF-16 with a byte order mark"),
         ("cp850", "cp1252", "is not cp1252 (line 3)"),
     ],
 )

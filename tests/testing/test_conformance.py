@@ -87,6 +87,19 @@ def test_the_commented_example_conforms(tmp_path: Path) -> None:
     assert report.rows == 4
 
 
+@pytest.mark.parametrize(("above", "row"), [("sep=;\n", 1), ("Films, of 2019\n\n", 3)], ids=["sep=", "title"])
+def test_a_table_below_other_lines_conforms(tmp_path: Path, above: str, row: int) -> None:
+    rows = [onehot(number, File=f"{number}.png", MRN=f"p{number}") for number in range(1, 5)]
+    for number in range(1, 5):
+        draw(tmp_path / f"site/{number}.png", number)
+    path = tmp_path / "site/labels.csv"
+    save_rows(path, rows, delimiter=";")
+    path.write_text(above + path.read_text())
+    own_tables.config(tmp_path, {"layout": "onehot", "delimiter": ";", "header_row": row})
+    report = check_site(tmp_path / "site.yaml", tmp_path, skip=["training", "images"])
+    assert {"rows", "shuffled rows", "missing columns"} <= set(report.checked) - {key for key, _ in report.not_checked}
+
+
 def test_a_good_reader_conforms_and_the_report_says_what_was_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

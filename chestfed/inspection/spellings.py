@@ -1,0 +1,76 @@
+"""Patients whose names differ only in how they are written: capitals, leading zeros, signs that cannot be seen."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.errors import Problem
+from chestfed.inspection.problems import PATIENTS_ALIKE, Looked
+
+#: Letters and one number, as a spreadsheet may have rewritten it: `0012`, `12`, `12.0`.
+_NUMBERED: Final = re.compile(r"(\D*)(\d+)(?:[.,]0+)?")
+_INVISIBLE: Final = ("Cc", "Cf", "Zs", "Zl", "Zp")
+
+
+def bare(name: str) -> str:
+    """A patient's name in one spelling: small letters, no leading zeros of its number, no blanks or invisible signs."""
+    seen = _seen(unicodedata.normalize("NFKC", _seen(name)).casefold())
+    numbered = _NUMBERED.fullmatch(seen)
+    return f"{numbered[1]}{numbered[2].lstrip('0') or '0'}" if numbered is not None else seen
+
+
+def _seen(name: str) -> str:
+    return "".join(letter for letter in name if unicodedata.category(letter) not in _INVISIBLE)
+
+
+def alike(patients: Iterable[str]) -> list[list[str]]:
+    """The names that are written differently, but alike but for that, together; the others are left out."""
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys(patients):
+        groups.setdefault(bare(name), []).append(name)
+    return [names for spelling, names in groups.items() if spelling and len(names) > 1]
+
+
+def alike_in_two_splits(site: Looked) -> list[Problem]:
+    """One problem per such group that stands in several splits, at the first row that is elsewhere than an earlier one.
+
+    A name that crosses the splits by itself is another problem, and not told here.
+    """
+    frame = site.survey.table.frame
+    together = alike(frame["patient"].tolist())
+    group_of = {name: number for number, names in enumerate(together) for name in names}
+    groups = frame["patient"].map(group_of)
+    rows = np.flatnonzero(groups.notna().to_numpy(dtype=bool))
+    patients, splits = frame["patient"].to_numpy(dtype=object), frame["split"].astype(object).to_numpy()
+    earlier: dict[int, int] = {}
+    for _, members in pd.Series(rows).groupby(groups.iloc[rows].to_numpy()):
+        pair = _first_apart(members.tolist(), patients, splits)
+        if pair is not None:
+            earlier[pair[1]] = pair[0]
+
+    def tell(row: int) -> str:
+        there = f"in '{splits[earlier[row]]}' at {site.where(earlier[row])}"
+        return f"this row's patient is in '{splits[row]}' here; one who is written almost the same is {there}"
+
+    advice = (
+        "the names differ only in capitals, leading zeros, blanks or invisible signs: if they are one person, write "
+        "them alike, or let --fix-splits put them into one split"
+    )
+    return site.problems(PATIENTS_ALIKE, sorted(earlier), tell, advice)
+
+
+def _first_apart(rows: list[int], patients: np.ndarray, splits: np.ndarray) -> tuple[int, int] | None:
+    """The first row with another name and in another split than an earlier row, behind that row."""
+    seen: dict[tuple[str, str], int] = {}
+    for row in rows:
+        for (patient, split), first in seen.items():
+            if patient != patients[row] and split != splits[row]:
+                return first, row
+        seen.setdefault((patients[row], splits[row]), row)
+    return None

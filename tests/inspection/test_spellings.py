@@ -1,0 +1,129 @@
+"""Patients who are written unlike in two splits, and sites of which no view is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chestfed.inspection import check_site
+from chestfed.inspection.spellings import alike, bare
+from chestfed.inspection.text import as_json
+from chestfed.sites import load_site_config, open_site
+from tests.inspection.planted import Hospital, row_of
+from tests.inspection.test_check import check, told
+from tests.inspection.test_splits import site_check
+from tests.sites.own_tables import config
+
+KIND = "patients of almost the same name in two splits"
+
+
+def renamed(folder: Path, names: dict[int, str], splits: dict[int, str] | None = None) -> Hospital:
+    """A hospital in which the images of these numbers have other patients; 0 to 15 are in train."""
+    hospital = Hospital(folder)
+    for number, name in names.items():
+        hospital.rows[number]["MRN"] = name
+    for number, split in (splits or {}).items():
+        hospital.rows[number]["Set"] = split
+    hospital.save()
+    return hospital
+
+
+PAIRS = [
+    ("0012", "12"),
+    ("12", "12.0"),
+    ("0012", "12,0"),
+    ("G0", "g0"),
+    ("G0", "G0\u200b"),
+    ("ZAPPA7", "Zappa007"),
+    ("Za\u0308ppa", "Z\u00e4ppa"),
+    ("Zappa 1", "Zappa\u00a01"),
+]
+
+
+@pytest.mark.parametrize(("train", "test"), PAIRS)
+def test_a_patient_who_is_written_unlike_in_two_splits_is_warned_of_by_row(
+    tmp_path: Path, train: str, test: str
+) -> None:
+    renamed(tmp_path, {4: train, 5: train, 20: test, 21: test})
+    report = check(tmp_path, images=False)
+    assert told(report) == [(KIND, row_of(20))]
+    assert report.passed
+    (problem,) = report.warnings
+    assert f"in 'test' here; one who is written almost the same is in 'train' at labels.csv:{row_of(4)}" in str(problem)
+    assert train not in str(as_json(report)["warnings"])
+    assert test.strip("\u200b") not in str(as_json(report)["warnings"])
+
+
+@pytest.mark.parametrize("names", [("A12", "B12"), ("1.2.10", "1.2.1"), ("12", "120"), ("a1b", "a01b"), ("A-1", "A1")])
+def test_other_names_are_other_patients(tmp_path: Path, names: tuple[str, str]) -> None:
+    renamed(tmp_path, {4: names[0], 5: names[0], 20: names[1], 21: names[1]})
+    assert told(check(tmp_path, images=False)) == []
+
+
+def test_patients_who_are_written_unlike_in_one_split_are_no_finding(tmp_path: Path) -> None:
+    renamed(tmp_path, {4: "G0", 5: "g0", 20: "0012", 21: "12"})
+    assert told(check(tmp_path, images=False)) == []
+
+
+def test_a_name_that_crosses_by_itself_is_told_once(tmp_path: Path) -> None:
+    renamed(tmp_path, {4: "G0", 5: "G0", 20: "G0", 21: "G0"})
+    assert told(check(tmp_path, images=False)) == [("patient in two splits", row_of(20))]
+
+
+def test_fixed_splits_keep_patients_together_who_are_written_unlike(tmp_path: Path) -> None:
+    renamed(tmp_path, {4: "G0", 5: "G0", 6: "g0", 20: "g0\u200b", 21: "h21"})
+    config(tmp_path, {"layout": "onehot"})
+    assert site_check(tmp_path, "--fix-splits", "--no-images").exit_code == 0
+    fixed = load_site_config(tmp_path / "site_fixed.yaml")
+    assert told(check_site(fixed, tmp_path, images=False)) == []
+    frame = open_site(fixed, tmp_path).frame
+    assert frame["split"].tolist() == ["train"] * 16 + ["test"] * 4 + ["train"] + ["test"] * 3
+
+
+def test_where_all_is_in_train_patients_who_are_written_unlike_are_set_aside_together(tmp_path: Path) -> None:
+    names = {number: f"{number // 2:0{3 if number % 2 else 1}d}" for number in range(24)}  # 7 and 007
+    renamed(tmp_path, names, dict.fromkeys(range(24), "train"))
+    config(tmp_path, {"layout": "onehot"})
+    assert site_check(tmp_path, "--fix-splits", "--no-images").exit_code == 0
+    frame = open_site(load_site_config(tmp_path / "site_fixed.yaml"), tmp_path).frame
+    assert set(frame["split"]) == {"train", "valid", "test"}
+    assert (frame["split"].to_numpy()[::2] == frame["split"].to_numpy()[1::2]).all()
+
+
+NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
+
+
+@given(name=NAMES, sign=st.sampled_from("\u200b\ufeff\u00ad\u00a0 \t"), place=st.integers(0, 12))
+def test_invisible_signs_never_tell_patients_apart(name: str, sign: str, place: int) -> None:
+    assert bare(name[:place] + sign + name[place:]) == bare(name)
+
+
+@given(st.integers(0, 10**9), st.integers(0, 9), st.sampled_from(["", "P", "pat-"]))
+def test_leading_zeros_never_tell_patients_apart_and_numbers_always_do(number: int, zeros: int, before: str) -> None:
+    assert bare(f"{before}{'0' * zeros}{number}") == bare(f"{before.upper()}{number}.0") == bare(f"{before}{number}")
+    assert bare(f"{before}{number + 1}") != bare(f"{before}{number}")
+
+
+@given(st.lists(NAMES, max_size=8))
+def test_groups_are_of_different_names_of_one_spelling(names: list[str]) -> None:
+    for group in alike(names):
+        assert len(group) == len(set(group)) > 1
+        assert len({bare(name) for name in group}) == 1
+
+
+def test_a_site_of_which_no_view_is_known_is_warned_of(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    for row in hospital.rows:
+        row["Projection"] = ""
+    hospital.save()
+    report = check(tmp_path, images=False)
+    assert told(report) == [("views not known", None)]
+    assert "the view of none of the 24 images is known: laterals, if there are any" in report.warnings[0].message
+    said = config(tmp_path, {"layout": "onehot", "default_view": "frontal"})
+    assert check_site(said, tmp_path, images=False).warnings == ()
+    hospital.rows[3]["Projection"] = "PA"
+    hospital.save()
+    assert told(check(tmp_path, images=False)) == []

@@ -1,0 +1,120 @@
+"""Views, ages, sexes and values as hospitals write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from chestfed.errors import ConfigError
+from chestfed.sites.findings import ages
+from tests.new_site.hospitals import LABELS, bring, draft, everything_said, keys, opened, rows
+from tests.sites.small_sites import column
+
+
+def test_laterals_that_a_column_tells_in_other_words_are_left_out(tmp_path: Path) -> None:
+    bring(tmp_path, rows(30, Projektion=["p.a.", "seitlich", "a.p. liegend"]))
+    made = draft(tmp_path)
+    assert keys(made)["table"]["columns"]["view"] == "Projektion"
+    assert column(opened(tmp_path, made), "view") == ["pa", "ap"] * 10
+    assert not any("views are not known" in note for note in made.notes)
+
+
+def test_a_column_called_like_the_view_is_taken_though_most_of_its_words_are_not_known(tmp_path: Path) -> None:
+    bring(tmp_path, rows(30, Projektion=["seitlich", "Bucky", "Stativ"]))
+    made = draft(tmp_path)
+    assert column(opened(tmp_path, made), "view") == ["unknown"] * 20
+    (note,) = [note for note in made.notes if "not known for the view" in note]
+    assert note == (
+        "'Projektion': 2 words not known for the view are taken as unknown (rows 3, 4, 6, 7, 9 and 15 more); "
+        "laterals among them would train"
+    )
+
+
+def test_a_column_of_views_under_another_name_is_found_by_its_words(tmp_path: Path) -> None:
+    bring(tmp_path, rows(30, Comment=["PA", "LAT", "AP"], Side=["L", "R"], Ward=["AP", "Ward 7"]))
+    made = draft(tmp_path)
+    assert keys(made)["table"]["columns"]["view"] == "Comment"
+    assert "by its words alone: 10 pa, 10 lateral, 10 ap" in everything_said(made)
+    assert len(opened(tmp_path, made).frame) == 20
+
+
+@pytest.mark.parametrize("cells", [[17, 18, 19], ["front desk", "ward", "PA-5"]])
+def test_a_column_called_like_the_view_that_tells_none_is_not_used_and_said(
+    tmp_path: Path, cells: list[object]
+) -> None:
+    bring(tmp_path, rows(30, Position=cells))
+    made = draft(tmp_path)
+    assert "view" not in keys(made)["table"]["columns"]
+    assert any("'Position' is called like the view, but 0% of its cells" in note for note in made.notes)
+    assert any("the views are not known: laterals, if there are any, will train" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("cell", "years"),
+    [
+        *((cell, 63) for cell in ("63 años", "63 anos", "63 an\u0303os", "63 ans", "63 Jahre", "63 J", "63J.", "63a")),
+        *((cell, 63) for cell in ("63 years", "63 Y", "063Y", "63.0", "63 yo", "63,9 Jahre", " 63 AÑOS ")),
+        *(
+            (cell, 0)
+            for cell in ("011M", "11 meses", "11 Monate", "11 mois", "3 weeks", "40 días", "5 Tage", "12 jours")
+        ),
+        *((cell, 2) for cell in ("24 Monate", "105 W", "31 months")),
+        *((cell, None) for cell in ("63 j", "63 Zappa", "y63", "63-64", "121", "63 y 2 m", "años")),
+    ],
+)
+def test_ages_are_read_with_their_words(cell: str, years: int | None) -> None:
+    read = ages(pd.Series([cell]))[0]
+    assert (None if np.isnan(read) else read) == years
+
+
+def test_a_column_of_ages_with_words_is_the_age(tmp_path: Path) -> None:
+    bring(tmp_path, rows(Edad=["63 años", "7 meses"]))
+    assert column(opened(tmp_path, draft(tmp_path)), "age")[:2] == [63.0, 0.0]
+
+
+def test_labels_with_a_decimal_comma_are_labels(tmp_path: Path) -> None:
+    table = rows()
+    bring(tmp_path, table, delimiter=";")
+    plain = opened(tmp_path, draft(tmp_path))
+    decimal = [{k: f"{v},0" if isinstance(v, int) else v for k, v in row.items()} for row in table]
+    bring(tmp_path, decimal, delimiter=";")
+    assert opened(tmp_path, draft(tmp_path)).label_digest() == plain.label_digest()
+
+
+def test_fractions_are_no_labels(tmp_path: Path) -> None:
+    table = rows()
+    table[4]["Oedema"] = "0,5"
+    bring(tmp_path, table, delimiter=";")
+    with pytest.raises(ConfigError, match=r"'Oedema' \(edema\): .* \(row 6; remove totals\)"):
+        draft(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["labels.csv", "labels.xlsx"])
+def test_a_row_of_totals_is_named_by_its_number(tmp_path: Path, file: str) -> None:
+    table = [{**row, **{name: "x" if row[name] else None for name in LABELS}} for row in rows()]
+    bring(tmp_path, table, file=file)
+    bring(tmp_path, [*table, {"File": "Total", **dict.fromkeys(LABELS, 6)}], [], file)
+    with pytest.raises(ConfigError, match=r"1 that stand in fewer than 3 rows \(row 14; remove totals\)"):
+        draft(tmp_path, file)
+
+
+def test_a_sex_column_in_short_is_read(tmp_path: Path) -> None:
+    bring(tmp_path, rows(**{"Geschl.": ["männlich", "weiblich"]}))
+    assert column(opened(tmp_path, draft(tmp_path)), "sex")[:2] == ["M", "F"]
+
+
+def test_a_patient_who_stands_in_the_first_row_only_is_told(tmp_path: Path) -> None:
+    bring(tmp_path, [{**row, "Patient": row["Patient"] if n % 2 == 0 else None} for n, row in enumerate(rows())])
+    match = r"'Patient' is called like one, but 6 of 12 cells are empty \(the first in row 3\): fill it in on every row"
+    with pytest.raises(ConfigError, match=match):
+        draft(tmp_path)
+
+
+def test_a_patient_column_that_says_different_things_of_one_image_is_told(tmp_path: Path) -> None:
+    table = rows()
+    bring(tmp_path, [*table, *({**row, "Patient": f"x{n}"} for n, row in enumerate(table))])
+    with pytest.raises(ConfigError, match=r"'Patient' is called like one, but says different things of one image"):
+        draft(tmp_path)
