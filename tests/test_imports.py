@@ -23,6 +23,7 @@ FOUNDATION = {
     "dicom_files",
     "dicom_tags",
     "keys",
+    "origin",
     "__init__",
 }
 ALLOWED = {
@@ -34,6 +35,7 @@ ALLOWED = {
     "dicom_files": set(),
     "dicom_tags": set(),
     "keys": set(),
+    "origin": set(),
     "checkpoint": set(),
     "sites": set(),
     "collections": set(),
