@@ -18,7 +18,7 @@ from chestfed.errors import ConfigError, SiteError
 from chestfed.new_site.choosing import Choices
 from chestfed.sites.cells import column_names, read_cells
 from chestfed.sites.config import SiteConfig
-from chestfed.sites.source import Source
+from chestfed.sites.source import FORMULA, Source, a_formula
 
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _SHOWN: Final = {",": "a comma", ";": "a semicolon", "\t": "a tabulator", "|": "a vertical bar"}
@@ -27,12 +27,16 @@ _LINES: Final = 200
 
 @dataclass(frozen=True)
 class Spreadsheet:
-    """The columns as strings (empty is missing), the keys of `table` that it takes to read them, and why."""
+    """The columns as strings (empty is missing), the keys of `table` that it takes to read them, and why.
+
+    `formulas` are the columns with cells that are formulas, which are missing.
+    """
 
     frame: pd.DataFrame
     keys: dict[str, str]
     evidence: dict[str, str]
     notes: tuple[str, ...] = ()
+    formulas: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -87,12 +91,14 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
             + ("Name another sheet with --sheet" if "delimiter" not in keys else "Say what separates with --delimiter")
         )
     frame = read_cells(source, path, table, kept)
-    formulas = {problem.kind for problem in source.problems} == {"formula cell"}
-    if frame is None or (source.problems and not formulas):
+    if frame is None or {problem.kind for problem in source.problems} - {FORMULA}:
         raise SiteError(site, source.problems)
-    if formulas:  # in a column that perhaps is not needed
-        notes.append(f"{len(source.problems)} cells hold formulas, which are not computed here")
-    return Spreadsheet(frame[kept], keys, evidence, tuple(notes))
+    told = Counter(problem.message for problem in source.problems)
+    formulas = {name: told[a_formula(name)] for name in kept if told[a_formula(name)]}
+    if formulas:  # in columns that perhaps are not needed
+        listed = ", ".join(f"'{name}' ({number:,})" for name, number in formulas.items())
+        notes.append(f"cells that hold formulas, which are not computed here, and count as empty: {listed}")
+    return Spreadsheet(frame[kept], keys, evidence, tuple(notes), tuple(formulas))
 
 
 def _anything(site: str, keys: dict[str, str]) -> SiteConfig:
