@@ -18,7 +18,7 @@ def _inflected(stems: str, endings: str) -> frozenset[str]:
 #: Words that say nothing of their own.
 FILLERS: Final = word_set(
     "a, an, the, of, in, at, on, to, is, are, seen, noted, present, there, der, die, das, des, dem, den, ein, eine, "
-    "einer, eines, einem, einen, im, am, an, zu, de, du, des, d, l, la, le, les, au, aux, un, une, en, del, el, los, "
+    "einer, eines, einem, einen, im, am, an, zu, de, du, des, d, l, la, le, les, au, aux, une, en, del, el, los, "
     "las, una, al, da, do, das, dos, em, na, nas, nos, um, uma"
 )
 #: Words without which the name of a disease means the same, so that denying both denies the disease.
@@ -56,7 +56,7 @@ MODIFIERS: Final = (
         "abondant, abondante, important, importante, severe, massif, massive, inchange, inchangee, connu, connue, "
         "chronique, aigu, aigue, nouveau, nouveaux, nouvelle, persistant, persistante, interstitiel, interstitielle, "
         "alveolaire, segmentaire, lineaire, bande, foyer, plage, lame, retrocardiaque, systematise, systematisee, "
-        "cloisonne, enkyste, lobaire",
+        "cloisonne, enkyste, lobaire, faible, abondance",
         "/s",
     )
     | word_set("lid, lsd, lig, lsg, lm, sous")
@@ -71,7 +71,7 @@ MODIFIERS: Final = (
         "leves, grave, graves, gran, grande, grandes, importante, importantes, estable, estables, persistente, "
         "persistentes, intersticial, intersticiales, alveolares, laminares, lineal, lineales, subsegmentales, "
         "segmentarias, foco, focos, banda, bandas, lado, hemitorax, bilaterais, basais, lobo, lobos, estavel, "
-        "estaveis, lineares, segmentar, segmentares, subsegmentar, subsegmentares, intersticiais, terco"
+        "estaveis, lineares, segmentar, segmentares, subsegmentar, subsegmentares, intersticiais, bibasais, terco"
     )
 ) - NEUTRAL
 AND: Final = word_set("and, und, sowie, et, y, e, with, mit, con, avec, com")
@@ -97,7 +97,7 @@ OTHER_FINDINGS: Final = word_set(
     "elevated, elevation, goiter, mastectomy, surgical, clip, clips, bronchiectasis, copd, hyperinflation, "
     "hyperinflated, foreign, body, rippenfraktur, rippenfrakturen, fraktur, frakturen, skoliose, kyphose, "
     "schrittmacher, herzschrittmacher, portkatheter, katheter, zvk, verkalkung, verkalkungen, aortensklerose, "
-    "aortenelongation, wirbelsaule, veranderungen, degenerativ, spondylose, drahtcerclagen, granulom, granulome, "
+    "aortenelongation, wirbelsaule, degenerativ, spondylose, drahtcerclagen, granulom, granulome, "
     "osteoporose, struma, zwerchfellhochstand, bronchiektasen, scoliose, cyphose, cote, cotes, costale, costales, "
     "sonde, sondes, aortique, aorte, atherome, arthrose, deroulement, goitre, prothese, bronchectasies, escoliosis, "
     "cifosis, fractura, fracturas, costal, costales, marcapasos, cateter, sonda, calcificacion, calcificaciones, "
