@@ -114,6 +114,11 @@ def by_terms(
     ConfigError
         If no term means a disease, or the terms of a cell cannot be read one by one.
     """
+    if layout == "long":  # a cell is one term there
+        whole = look_at_terms(frame[terms.column], (), sample=False, said=_said(choices))
+        if whole is None:
+            raise ConfigError(_no_term(frame[terms.column], choices))
+        terms = whole
     if terms.sentences:
         raise ConfigError(
             f"findings column '{terms.column}': {count(terms.sentences, terms.cells)} are sentences, in which a denial "

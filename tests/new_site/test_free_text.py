@@ -229,3 +229,12 @@ def test_a_disease_whose_column_holds_formulas_is_told_to_be_lost(tmp_path: Path
     bring(tmp_path, [{**row, "Edema": "=A1"} for row in table])
     with pytest.raises(ConfigError, match=r"edema is lost, for 'Edema' holds formulas"):
         draft(tmp_path)
+
+
+def test_a_row_per_finding_is_not_cut(tmp_path: Path) -> None:
+    names = ["edema", "Nodule/Mass", "normal", "normal", "mass", "nodule"] * 3
+    table = [{"File": n // 2, "Patient": n // 2, "class_name": name} for n, name in enumerate(names)]
+    bring(tmp_path, table)
+    made = draft(tmp_path, layout="long")
+    assert keys(made)["table"]["unlabelled"] == ["nodule/mass"]
+    assert opened(tmp_path, made).frame["mass"].tolist()[:3] == pytest.approx([math.nan, 0, 1], nan_ok=True)
