@@ -61,7 +61,7 @@ def site_new(
         list[str] | None,
         typer.Option(
             metavar="CELL=MEANING",
-            help="What a cell means: positive, negative, uncertain or blank. Repeatable.",
+            help="What a cell, or a term, means: positive, negative, uncertain or blank. Repeatable.",
             show_default=False,
         ),
     ] = None,

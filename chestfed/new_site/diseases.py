@@ -15,11 +15,12 @@ How = Literal["its name", "a synonym", "a spelling near to it"]
 
 #: Disease -> what it is called besides its own name; English, German, Spanish, Portuguese, French.
 _SYNONYMS: Final[Mapping[str, str]] = {
-    "cardiomegaly": "enlarged heart, heart enlargement, enlarged cardiac silhouette, cardiac enlargement, big heart, "
+    "cardiomegaly": "enlarged heart, heart enlarged, enlargement of the heart, heart enlargement, big heart, "
+    "enlarged cardiac silhouette, cardiac enlargement, "
     "cardiomegalie, kardiomegalie, herzvergrösserung, herzvergroesserung, vergrössertes herz, vergroessertes herz, "
     "herz vergrössert, cardiomegalia, corazon agrandado, aumento da area cardiaca, coracao aumentado",
     "edema": "oedema, pulmonary edema, pulmonary oedema, lung edema, lung oedema, edema lung, edema pulmonary, "
-    "lungenödem, lungenoedem, ödem, oedem, edema pulmonar, edema de pulmon, edema agudo de pulmon, "
+    "lungenödem, lungenoedem, ödem, oedem, lungenstauungsödem, edema pulmonar, edema de pulmon, edema agudo de pulmon, "
     "edema agudo pulmonar, oedeme, oedeme pulmonaire, oedeme aigu pulmonaire",
     "consolidation": "lung consolidation, pulmonary consolidation, airspace consolidation, air space consolidation, "
     "konsolidierung, konsolidation, lungenkonsolidierung, consolidacion, consolidacion pulmonar, consolidacao, "
@@ -28,9 +29,12 @@ _SYNONYMS: Final[Mapping[str, str]] = {
     "atelectasis": "atelectases, atelectatic, lung atelectasis, plate atelectasis, plate like atelectasis, "
     "laminar atelectasis, lobar atelectasis, segmental atelectasis, discoid atelectasis, basal atelectasis, "
     "linear atelectasis, subsegmental atelectasis, atelektase, atelektasen, plattenatelektase, atelectasia, "
-    "atelectasias, atelectasia laminar, atelectasie, atelectasies",
+    "atelectasias, atelectasia laminar, atelectasie, atelectasies, streifenatelektase, streifenatelektasen, "
+    "unterlappenatelektase, unterlappenatelektasen, oberlappenatelektase, mittellappenatelektase, "
+    "plattenatelektasen, lappenatelektase, segmentatelektase",
     "pleural_effusion": "effusion, effusions, pleural effusions, pleural fluid, fluid in pleural space, pleuraerguss, "
-    "pleuraergüsse, pleuraerguesse, pleuraerguß, erguss, derrame pleural, derrame, derrames pleurales, "
+    "pleuraergüsse, pleuraerguesse, pleuraerguß, erguss, ergüsse, randwinkelerguss, derrames, derrame pleural, "
+    "derrame, derrames pleurales, "
     "epanchement pleural, epanchement, pleural effusion loculated, loculated pleural effusion",
     "infiltration": "infiltrate, infiltrates, infiltrat, infiltrado, infiltrados, infiltrado pulmonar, "
     "pulmonary infiltrate",
@@ -47,11 +51,19 @@ _SYNONYMS: Final[Mapping[str, str]] = {
     "espessamento pleural, epaississement pleural",
     "hernia": "hiatal hernia, hiatus hernia, hiatushernie, hernie, hernia de hiato, hernia hiatal, hernie hiatale",
 }
+#: Names that are near to a synonym and mean something else, which yet may go with a disease.
+KIN: Final = word_set("enlarged cardiomediastinum, bronchopneumonia, hydropneumothorax, pleural other, lung opacity")
 #: Names that are near to a synonym and mean something else.
-_OTHERS: Final = word_set(
-    "pericardial effusion, perikarderguss, derrame pericardico, enlarged cardiomediastinum, subcutaneous emphysema, "
-    "soft tissue emphysema, hautemphysem, joint effusion, bronchopneumonia, pneumoperitoneum, pneumomediastinum, "
-    "hydropneumothorax, facial edema, pleural other, pleural plaque, lung opacity, lung lesion"
+OTHERS: Final = KIN | word_set(
+    "pericardial effusion, perikarderguss, derrame pericardico, epanchement pericardique, subcutaneous emphysema, "
+    "soft tissue emphysema, hautemphysem, joint effusion, pneumoperitoneum, pneumomediastinum, facial edema, "
+    "pleural plaque, lung lesion, aortic enlargement"
+)
+#: Names in one word that mean a part of a disease, or one sort of it.
+PARTS: Final = word_set(
+    "plattenatelektase, plattenatelektasen, streifenatelektase, streifenatelektasen, unterlappenatelektase, "
+    "unterlappenatelektasen, oberlappenatelektase, mittellappenatelektase, lappenatelektase, segmentatelektase, "
+    "randwinkelerguss, lungenstauungsödem"
 )
 #: Words that say where, or how much, and do not change which disease it is.
 _QUALIFIERS: Final = word_set(
@@ -61,7 +73,8 @@ _QUALIFIERS: Final = word_set(
     "bilaterales, basales, esquerdo, direito, esquerda, direita, moderada, grave, pequeno, gauche, droit, droite, "
     "modere, minime"
 )
-_NAMES: Final[Mapping[str, tuple[str, How]]] = {
+#: A name in `plain` form -> its disease, and why.
+NAMES: Final[Mapping[str, tuple[str, How]]] = {
     **{
         plain(name): (disease, "a synonym")
         for disease, names in _SYNONYMS.items()
@@ -86,26 +99,30 @@ class Match:
 def disease_of(name: str) -> Match | None:
     """The disease that a column or term means; None if it is none of the known ones, or not certain which."""
     word = plain(name)
-    found = _look_up(word)
+    found = look_up(word)
     if found is None:
         bare = " ".join(part for part in word.split() if part not in _QUALIFIERS)
-        found = _look_up(bare) if bare else None
+        found = look_up(bare) if bare else None
     return found
 
 
-def _look_up(word: str) -> Match | None:
-    if word in _OTHERS:
+def look_up(word: str) -> Match | None:
+    """The disease of a name in `plain` form, as it is or misspelt."""
+    if word in OTHERS:
         return None
-    if word in _NAMES:
-        return Match(*_NAMES[word])
-    if len(word) < _SHORTEST or difflib.get_close_matches(word, _OTHERS, n=1, cutoff=_NEAR):
+    if word in NAMES:
+        return Match(*NAMES[word])
+    if len(word) < _SHORTEST or difflib.get_close_matches(word, OTHERS, n=1, cutoff=_NEAR):
         return None
-    comparable = [name for name in _NAMES if len(name) >= _SHORTEST and _may_be_misspelt(name, word)]
+    comparable = [name for name in NAMES if len(name) >= _SHORTEST and _may_be_misspelt(name, word)]
     near = difflib.get_close_matches(word, comparable, n=5, cutoff=_NEAR)
-    diseases = {_NAMES[name][0] for name in near}
+    diseases = {NAMES[name][0] for name in near}
     return Match(diseases.pop(), "a spelling near to it") if len(diseases) == 1 else None
 
 
 def _may_be_misspelt(name: str, word: str) -> bool:
-    """Whether they have as many words, and not just letters in front: a long name with `no` before it is near to it."""
-    return name.count(" ") == word.count(" ") and not word.endswith(name)
+    """Whether they have as many words, none with just letters in front, such as `no` or `un`."""
+    ours, theirs = word.split(), name.split()
+    return len(ours) == len(theirs) and not any(
+        our != their and our.endswith(their) for our, their in zip(ours, theirs, strict=True)
+    )

@@ -110,7 +110,7 @@ def _from_table(
             found.take("patient", match.column, "none: every image counts as a patient of its own")
     _optional(frame, image, choices, chooser, found)
     _drop_colliding_words(frame, found)
-    labels = find_labels(frame, image, choices, chooser, found)
+    labels = find_labels(frame, image, choices, chooser, found, formulas=sheet.formulas)
     labels = _asked(labels, choices, chooser)
     notes = [*sheet.notes, *_about_images(match, pictures), *found.unsure, *labels.notes]
     if pictures.root == Path(pictures.root.anchor):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
 from chestfed.errors import ConfigError
-from chestfed.new_site.choosing import Choices, Chooser
+from chestfed.new_site.choosing import NONE, Choices, Chooser
 from chestfed.new_site.columns import Found, called
+from chestfed.new_site.diseases import disease_of
 from chestfed.new_site.label_columns import by_columns, label_columns
 from chestfed.new_site.label_terms import by_terms, term_column
 from chestfed.new_site.labelling import Labels, nothing_found
@@ -16,9 +17,18 @@ from chestfed.new_site.terms import TermColumn
 
 
 def find_labels(
-    frame: pd.DataFrame, image: pd.Series, choices: Choices, chooser: Chooser, found: Found, *, headers: bool = False
+    frame: pd.DataFrame,
+    image: pd.Series,
+    choices: Choices,
+    chooser: Chooser,
+    found: Found,
+    *,
+    headers: bool = False,
+    formulas: Collection[str] = (),
 ) -> Labels:
     """The layout and what belongs to it; `headers` if the columns are elements of DICOM headers.
+
+    `formulas` are the columns with cells that are formulas, and so are empty here.
 
     Raises
     ------
@@ -27,11 +37,15 @@ def find_labels(
     """
     free = [str(name) for name in frame if name not in found.columns.values()]
     onehot = {} if headers else label_columns(frame, free, choices)
-    findings = term_column(frame, [name for name in free if name not in onehot], choices, chooser, bool(onehot))
+    columns = term_column(frame, [name for name in free if name not in onehot], choices, chooser, bool(onehot))
+    findings = None if columns is None else columns.best
     rows_per_image = image.dropna().value_counts()
     several = bool(rows_per_image.gt(1).any())
     usual = bool(rows_per_image.gt(1).mean() > 0.5 or called("reader", free))
-    layout = "dicom" if headers else choices.layout or _layout(onehot, findings, several=several and usual)
+    flag = "--findings-column NAME"
+    named = choices.columns.get("findings") not in (None, NONE)
+    guess = _layout({} if named else onehot, findings, several=several and usual)
+    layout = "dicom" if headers else choices.layout or guess
     if layout in ("onehot", "readers"):
         labels = by_columns(frame, image, onehot, layout, choices, chooser, found)
         if layout == "onehot" and several:
@@ -39,14 +53,39 @@ def find_labels(
                 f"{rows_per_image.gt(1).sum():,} images stand in more than one row: remove the rows that are double, "
                 "or, if several readers labelled them, say --layout readers"
             )
-        if layout == "onehot" and findings is not None and choices.layout is None:
-            labels.notes.append(f"'{findings.column}' holds findings too: not used (--layout, --findings-column)")
-        return labels
-    if layout is None or findings is None:
-        raise ConfigError(nothing_found(frame, free, choices))
-    if layout == "delimited" and several and choices.layout is None:
-        layout = "long"
-    return by_terms(frame, image, findings, layout, choices, chooser, found)
+        if columns is not None:
+            _tell_unused(labels, [columns.best.column, *columns.others], f"{flag} takes one of them")
+    elif layout is None or columns is None:
+        lost = "".join(f". {text}" for text in _lost_to_formulas((), formulas))
+        raise ConfigError(nothing_found(frame, free, choices) + lost)
+    else:
+        layout = "long" if layout == "delimited" and several and choices.layout is None else layout
+        labels = by_terms(frame, columns.best, layout, choices, chooser, found)
+        _tell_unused(labels, columns.others, f"{flag} takes another one")
+        _tell_unused(labels, list(onehot), "--layout onehot takes them")
+    labels.notes += _lost_to_formulas(labels.names, formulas)
+    return labels
+
+
+def _tell_unused(labels: Labels, columns: Sequence[str], way: str) -> None:
+    """That columns which tell of diseases are not taken."""
+    if columns:
+        listed = ", ".join(f"'{name}'" for name in columns)
+        verb = "holds" if len(columns) == 1 else "hold"
+        labels.notes.append(f"{listed} {verb} findings too: not used ({way})")
+
+
+def _lost_to_formulas(named: Collection[str], formulas: Collection[str]) -> list[str]:
+    """The diseases that no other column names and one of formulas is called like."""
+    lost: dict[str, list[str]] = {}
+    for column in formulas:
+        match = disease_of(column)
+        if match is not None and match.disease not in named:
+            lost.setdefault(match.disease, []).append(f"'{column}'")
+    return [
+        f"{disease} is lost, for {', '.join(columns)} holds formulas: paste that column as values, and export it again"
+        for disease, columns in lost.items()
+    ]
 
 
 def _layout(onehot: Mapping[str, str], terms: TermColumn | None, *, several: bool) -> str | None:

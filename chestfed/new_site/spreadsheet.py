@@ -19,7 +19,7 @@ from chestfed.sites.cells import column_names, read_cells
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.delimited import DELIMITERS, excel_separator, leading_rows
 from chestfed.sites.encodings import is_utf16
-from chestfed.sites.source import Source
+from chestfed.sites.source import FORMULA, Source, a_formula
 from chestfed.sites.xlsx import Workbook, XlsxError
 
 _SHOWN: Final = {",": "a comma", ";": "a semicolon", "\t": "a tabulator", "|": "a vertical bar"}
@@ -30,13 +30,15 @@ _ROWS: Final = 200
 class Spreadsheet:
     """The columns as strings (empty is missing), the keys of `table` that it takes to read them, and why.
 
-    The index of `frame` is the number of the row in the file.
+    The index of `frame` is the number of the row in the file; `formulas` are the columns with cells that are formulas,
+    which are missing.
     """
 
     frame: pd.DataFrame
     keys: dict[str, str | int]
     evidence: dict[str, str]
     notes: tuple[str, ...] = ()
+    formulas: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -107,12 +109,14 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
             "NUMBER; " + ("or --delimiter, what separates" if "delimiter" in keys else "or --sheet, another sheet")
         )
     frame = read_cells(source, path, table, kept)
-    formulas = {problem.kind for problem in source.problems} == {"formula cell"}
-    if frame is None or (source.problems and not formulas):
+    if frame is None or {problem.kind for problem in source.problems} - {FORMULA}:
         raise SiteError(site, source.problems)
-    if formulas:  # in a column that perhaps is not needed
-        notes.append(f"{len(source.problems)} cells hold formulas, which are not computed here")
-    return Spreadsheet(frame.set_index("row")[kept], keys, evidence, (*notes, *source.remarks))
+    told = Counter(problem.message for problem in source.problems)
+    formulas = {name: told[a_formula(name)] for name in kept if told[a_formula(name)]}
+    if formulas:  # in columns that perhaps are not needed
+        listed = ", ".join(f"'{name}' ({number:,})" for name, number in formulas.items())
+        notes.append(f"cells that hold formulas, which are not computed here, and count as empty: {listed}")
+    return Spreadsheet(frame.set_index("row")[kept], keys, evidence, (*notes, *source.remarks), tuple(formulas))
 
 
 def _anything(site: str, keys: dict[str, str | int]) -> SiteConfig:

@@ -14,7 +14,7 @@ from typing import Final
 def plain(text: str) -> str:
     """Small letters without accents, words separated by single blanks: `ID_Paciente` and `idPaciente` are alike."""
     spaced = re.sub(r"(?<=[a-zäöüß])(?=[A-Z])", " ", text.strip())
-    letters = unicodedata.normalize("NFKD", spaced.casefold().replace("ß", "ss").replace("œ", "oe"))
+    letters = unicodedata.normalize("NFKD", spaced.casefold().replace("ß", "ss").replace("œ", "oe").replace("æ", "ae"))
     bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
     return " ".join(re.sub(r"[^\w]|_", " ", bare).split())
 
@@ -161,20 +161,28 @@ MISSING: Final = frozenset(
 )
 
 NO_FINDING: Final = word_set(
-    "normal, no finding, no findings, no abnormality, no acute finding, none, nothing, unremarkable, healthy, clear, "
+    "normal, no finding, no findings, no abnormality, none, nothing, unremarkable, healthy, clear, "
     "ohne befund, o b, ob, normalbefund, kein befund, keine, unauffallig, gesund, sin hallazgos, sano, "
     "sin alteraciones, sem achados, sem alteracoes, saudavel, ras, aucune anomalie, pas d anomalie, sans anomalie"
 )
-#: Words before a term, in small letters as they stand, that deny it or doubt it.
+#: Words before a term, in small letters as they stand, that deny it or doubt it; accents do not matter.
 NEGATIONS: Final = (
-    *("no", "without", "no evidence of", "negative for", "absence of"),
-    *("kein", "keine", "keinen", "kein hinweis auf", "ohne", "sin", "sin evidencia de", "no hay"),
-    *("sem", "sem evidência de", "não", "sans", "pas de", "pas d'", "absence de"),
+    *("no", "without", "no evidence of", "no sign of", "no signs of", "negative for", "absence of"),
+    *("kein", "keine", "keinen", "ohne", "kein hinweis auf", "kein anhalt für", "ohne hinweis auf"),
+    *("kein nachweis von", "kein nachweis eines", "kein nachweis einer", "ohne nachweis von"),
+    *("keine zeichen einer", "keine zeichen eines"),
+    *("sin", "sin evidencia de", "sin signos de", "no hay", "no se observa", "ausencia de"),
+    *("sem", "sem evidência de", "sem sinais de", "não", "não há", "ausência de"),
+    *("sans", "sans signe de", "pas de", "pas d'", "pas d’", "absence de", "absence d'", "absence d’"),
+    *("pas de signe de", "pas de signe d'", "pas de signe d’"),
 )
 DOUBTS: Final = (
-    *("possible", "probable", "suspected", "questionable", "cannot exclude", "possibly", "probably", "suspicion of"),
-    *("v.a.", "verdacht auf", "fraglich", "fraglicher", "fragliche", "fragliches", "möglich", "möglicher", "mögliche"),
-    *("posible", "probable", "sospecha de", "dudoso", "dudosa", "possível", "provável", "suspeita de"),
-    *("suspicion de", "possible", "probable"),
+    *("possible", "probable", "suspected", "questionable", "cannot exclude", "can not exclude", "possibly", "probably"),
+    *("suspicion of", "suspicious for", "concerning for", "likely", "may represent", "rule out"),
+    *("v.a.", "v. a.", "verdacht auf", "fraglich", "fraglicher", "fragliche", "fragliches"),
+    *("möglich", "möglicher", "mögliche", "mögliches"),
+    *("posible", "sospecha de", "dudoso", "dudosa", "no se descarta", "no se puede descartar"),
+    *("possível", "provável", "suspeita de", "não se descarta", "não se pode excluir", "duvidoso", "duvidosa"),
+    *("suspicion de", "suspicion d'", "suspicion d’", "doute sur"),
 )
 DOUBT_SIGNS: Final = ("(?)", "?")

@@ -192,7 +192,7 @@ class Source:
         for name in columns:
             bad = frame[name].str.startswith("=").fillna(False).to_numpy(dtype=bool)
             if bad.any():
-                self.bad_rows(path, FORMULA, bad, rows, f"'{name}' is a formula, or the error of one", advice)
+                self.bad_rows(path, FORMULA, bad, rows, a_formula(name), advice)
                 frame[name] = frame[name].mask(bad, None)
 
     def _parse(
@@ -227,6 +227,11 @@ class Source:
             if column not in frame:
                 frame[column] = pd.Series(None, index=frame.index, dtype=object)
         return frame
+
+
+def a_formula(column: str) -> str:
+    """What is wrong with a cell of the column that is a formula."""
+    return f"'{column}' is a formula, or the error of one"
 
 
 def csv_cells(

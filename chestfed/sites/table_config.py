@@ -23,6 +23,8 @@ IN_PATH: Final = ("patient", "study", "view", "split")
 #: `{name}` or `{name[:2]}`, the first letters of it.
 FIELD: Final = re.compile(r"\{([^{}\[\]]+)(?:\[:(\d+)\])?\}")
 
+#: Among the terms of `unlabelled`: every term that is not known otherwise.
+REST: Final = "*"
 #: Which layouts read terms, and which read values.
 _TERMS: Final = ("delimited", "list", "long", "dicom")
 _VALUES: Final = ("onehot", "long", "readers")
@@ -169,7 +171,7 @@ class TableFormat(FileFormat):
     unlabelled: Texts = Field(
         [],
         description="terms that say that the image was not labelled: what is not named beside them is missing, "
-        "whatever 'blank' says",
+        "whatever 'blank' says; \"*\": all terms that are not known otherwise",
     )
     negations: Texts = Field(
         ["no", "without", "no evidence of", "negative for"], description='words before a term, as in "no edema"'
@@ -224,6 +226,8 @@ class TableFormat(FileFormat):
         mistakes = [f"'{key}' has no meaning with layout '{self.layout}'" for key in idle]
         if self.layout == "long" and self.columns.value is None and "values" in self.model_fields_set:
             mistakes.append("'values' needs columns.value")
+        if REST in self.unlabelled and self.others == "any":
+            mistakes.append(f"unlabelled: '{REST}' and others: any exclude each other")
         mistakes += self._told_twice()
         if self.layout == "dicom":
             keys = sorted(self.model_fields_set & {*FileFormat.model_fields, "images", "join"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import numpy as np
@@ -11,7 +11,7 @@ import pandas as pd
 
 from chestfed.sites.findings import INVALID, POSITIVE, from_words, strongest
 from chestfed.sites.source import Source
-from chestfed.sites.table_config import TableFormat
+from chestfed.sites.table_config import REST, TableFormat
 from chestfed.sites.table_rows import TableRows
 from chestfed.sites.terms import Grammar, Said, listed, normal, terms_of, together
 from chestfed.sites.votes import RULES, agreed
@@ -42,21 +42,29 @@ def _values(file: TableRows, column: str) -> np.ndarray:
     return found
 
 
-def _grammar(source: Source, table: TableFormat) -> Grammar:
+def grammar_of(labels: Mapping[str, Collection[str]], table: TableFormat, no_label: Collection[str] = ()) -> Grammar:
+    """How terms are read: `labels` maps a disease to its terms, `no_label` are terms that say nothing."""
+
     def normals(words: Collection[str], *, longest: bool = False) -> tuple[str, ...]:
         return tuple(sorted(map(normal, words), key=len, reverse=True) if longest else map(normal, words))
 
     others = [] if table.others == "any" else table.others
     return Grammar(
-        labels={name: frozenset(normals(source.config.labels[name])) for name in source.config.diseases},
+        labels={name: frozenset(normals(names)) for name, names in labels.items()},
         no_finding=frozenset(normals(table.no_finding)),
-        silent=frozenset(normals([*others, *source.config.no_label])),
+        silent=frozenset(normals([*others, *no_label])),
         unlabelled=frozenset(normals(table.unlabelled)),
         lenient=table.others == "any",
+        wary=REST in table.unlabelled,
         negations=normals(table.negations, longest=True),
         prefixes=normals(table.uncertain_prefixes, longest=True),
         suffixes=normals(table.uncertain_suffixes, longest=True),
     )
+
+
+def _grammar(source: Source, table: TableFormat) -> Grammar:
+    config = source.config
+    return grammar_of({name: config.labels[name] for name in config.diseases}, table, config.no_label)
 
 
 def terms(file: TableRows) -> dict[str, np.ndarray]:

@@ -41,7 +41,7 @@ class Grammar:
     """The terms of a site and the words around them, all in `normal` form.
 
     `labels` maps a disease to its terms. `silent` terms say nothing of the diseases; with `lenient` any other does so.
-    Beside an `unlabelled` term what is not named is not labelled.
+    Beside an `unlabelled` term what is not named is not labelled; with `wary` any other term is one.
     """
 
     labels: Mapping[str, frozenset[str]]
@@ -49,18 +49,18 @@ class Grammar:
     silent: frozenset[str]
     unlabelled: frozenset[str]
     lenient: bool
+    wary: bool
     negations: tuple[str, ...]
     prefixes: tuple[str, ...]
     suffixes: tuple[str, ...]
+    #: All terms of diseases, and all that the site names.
     findings: frozenset[str] = field(init=False)
+    known: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "findings", frozenset().union(*self.labels.values()))
-
-    @property
-    def known(self) -> frozenset[str]:
-        """All terms that the site names."""
-        return self.findings | self.no_finding | self.silent | self.unlabelled
+        findings: frozenset[str] = frozenset().union(*self.labels.values())
+        object.__setattr__(self, "findings", findings)
+        object.__setattr__(self, "known", findings | self.no_finding | self.silent | self.unlabelled)
 
     def read(self, term: str) -> tuple[str, np.int8] | None:
         """The plain term and what is said of it; None if it is not known. A term in doubt is uncertain, negated or not.
@@ -71,13 +71,13 @@ class Grammar:
         while word not in self.known:
             before = word
             if not doubtful:
-                word = _without(word, self.prefixes, self.suffixes)
+                word = without(word, self.prefixes, self.suffixes)
                 doubtful = word != before
             if not negated and word == before:
-                word = _without(word, self.negations)
+                word = without(word, self.negations)
                 negated = word != before
             if word == before:
-                return (term, POSITIVE) if self.lenient else None
+                return (term, POSITIVE) if self.lenient or self.wary else None
         if (negated or doubtful) and word in self.no_finding:
             return None
         return word, UNCERTAIN if doubtful else NEGATIVE if negated else POSITIVE
@@ -99,7 +99,7 @@ def together(pairs: Collection[tuple[str, np.int8]], grammar: Grammar) -> Said:
     Contrary: a finding beside `no_finding`, or the same term both there and not.
     """
     healthy = any(word in grammar.no_finding and code == POSITIVE for word, code in pairs)
-    unread = any(word in grammar.unlabelled for word, _ in pairs)
+    unread = any(word in grammar.unlabelled or (grammar.wary and word not in grammar.known) for word, _ in pairs)
     rest = UNLABELLED if not pairs or unread else NEGATIVE if healthy else BLANK
     given = [(word, code) for word, code in pairs if code != BLANK]
     codes = {
@@ -118,11 +118,11 @@ def terms_of(cell: Iterable[str], grammar: Grammar) -> list[str]:
     return [term for term in map(normal, cell) if term] or ([""] if "" in grammar.no_finding else [])
 
 
-def _without(word: str, prefixes: Iterable[str], suffixes: Iterable[str] = ()) -> str:
-    """The word without the first of these before or behind it."""
+def without(word: str, prefixes: Iterable[str], suffixes: Iterable[str] = ()) -> str:
+    """The word without the first of these before or behind it; what ends with an apostrophe needs no blank behind."""
     for prefix in prefixes:
-        if word.startswith(f"{prefix} "):
-            return word[len(prefix) + 1 :]
+        if word.startswith(prefix if prefix.endswith(("'", "’")) else f"{prefix} ") and word != prefix:
+            return word[len(prefix) :].lstrip()
     for suffix in suffixes:
         if word.endswith(suffix) and word != suffix:
             return word[: -len(suffix)].rstrip()
