@@ -15,6 +15,7 @@ import pandas as pd
 from chestfed.dicom_tags import ROLES
 from chestfed.diseases import TITLES
 from chestfed.errors import ConfigError, SiteError
+from chestfed.file_kinds import image_ending
 from chestfed.new_site import words
 from chestfed.new_site.choosing import NONE, Choices, Chooser
 from chestfed.new_site.columns import Found, count, find_age, find_image, find_patient, find_study, find_worded
@@ -35,7 +36,7 @@ from chestfed.new_site.patient_paths import about_folders, patient_from_path
 from chestfed.new_site.pictures import ImageMatch, Pictures, list_pictures
 from chestfed.new_site.spreadsheet import Spreadsheet, read_spreadsheet
 from chestfed.sites.config import SiteConfig
-from chestfed.sites.dicom_headers import read_headers
+from chestfed.sites.dicom_headers import read_elements
 from chestfed.sites.source import Source
 
 #: DICOM elements that hold what a column is looked for; those that may hold findings come last.
@@ -141,11 +142,12 @@ def _from_headers(
     data: Path | None,
     progress: Callable[[int, int], None] | None,
 ) -> Draft:
-    if not pictures.are_dicom:
+    if not pictures.dicoms:
         shown = ", ".join(f"{number:,} {ending or 'without ending'}" for ending, number in pictures.endings.items())
         raise ConfigError(f"the images are no DICOM files ({shown}): say where the labels are, with --labels FILE")
-    patterns = [f"**/*{ending}" for ending in sorted(pictures.endings)]
-    frame = _read_headers(name, pictures, patterns, progress)
+    endings = {image_ending(file.rpartition("/")[2]) for file in pictures.dicoms}
+    patterns = [f"**/*{ending}" for ending in sorted(endings)]
+    frame, notes = _read_headers(name, pictures, progress)
     found = Found()
     if "PatientID" not in frame:
         raise ConfigError(
@@ -166,26 +168,34 @@ def _from_headers(
     separated = frame.apply(lambda cells: cells.str.replace("\\", choices.separator or "|", regex=False))
     labels = find_labels(separated, image, choices, chooser, found, headers=True)
     labels = _asked(labels, choices, chooser)
-    line = f"{len(pictures.files):,} DICOM files; the labels are in their headers"
+    line = f"{len(pictures.dicoms):,} DICOM files; the labels are in their headers"
     page = head(name, pictures, data, choices, {"images": patterns}, line)
     policy(page, labels, found)
     page.section("table", "which elements of the headers tell what; every key: docs/new_site.md")
     page.key("layout", "dicom", "no table was given")
     columns_of(page, found, labels, None)
     rest_of_table(page, found, labels)
-    return finished(page, found, labels, [*found.unsure, *labels.notes], None)
+    return finished(page, found, labels, [*notes, *found.unsure, *labels.notes], None)
 
 
 def _read_headers(
-    name: str, pictures: Pictures, patterns: list[str], progress: Callable[[int, int], None] | None
-) -> pd.DataFrame:
-    """The elements that may be read, of all files, those that some file has."""
+    name: str, pictures: Pictures, progress: Callable[[int, int], None] | None
+) -> tuple[pd.DataFrame, list[str]]:
+    """The elements that may be read and that some file has, of all files, and what is to be said of other files.
+
+    Files that cannot be read are left to the check of the site, which names them.
+
+    Raises
+    ------
+    SiteError
+        If no header can be read.
+    """
     site: dict[str, Any] = {
         "site": name,
         "title": name,
         "reader": "table",
         "root": str(pictures.root),
-        "label_files": {"images": patterns},
+        "label_files": {"images": ["**/*"]},
         "views": "all",
         "labels": {disease: [disease] for disease in TITLES},
         "diseases": list(TITLES),
@@ -195,10 +205,22 @@ def _read_headers(
     }
     source = Source(SiteConfig.model_validate(site), pictures.root, progress=progress)
     tags = sorted({tag for of_role in ROLES.values() for tag in of_role})
-    frame = read_headers(source, tags)
-    if frame is None or source.problems:
+    frame, _ = read_elements(source, pictures.dicoms, tags)
+    if frame.empty:
         raise SiteError(name, source.problems)
-    return frame[[tag for tag in tags if frame[tag].notna().any()]]
+    notes = _set_aside(pictures)
+    if pictures.without_header:
+        notes.append(f"{len(pictures.without_header):,} PNG or JPEG files have no header, and are left out")
+    if source.problems:
+        notes.append(
+            f"{len(source.problems):,} DICOM files cannot be read: the site does not open before they are mended or "
+            "removed; `chestfed site check` names them"
+        )
+    return frame[[tag for tag in tags if frame[tag].notna().any()]], notes
+
+
+def _set_aside(pictures: Pictures) -> list[str]:
+    return [f"files that are no images are set aside: {pictures.aside}"] if pictures.aside else []
 
 
 def _say_header(found: Found, what: str) -> None:
@@ -265,7 +287,7 @@ def _asked(labels: Labels, choices: Choices, chooser: Chooser) -> Labels:
 
 
 def _about_images(match: ImageMatch, pictures: Pictures) -> list[str]:
-    notes = []
+    notes = _set_aside(pictures)
     if match.named < match.cells:
         left = match.cells - match.named
         notes.append(f"{left:,} rows name no file in the folder: the study would stop there; see --skip-unreadable")

@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 
 from chestfed.errors import ConfigError
+from chestfed.file_kinds import DICOM, PICTURE, UNKNOWN, counted, image_ending, kind_of, without_strangers
 from chestfed.sites.image_paths import Folders, image_names, in_roots
 from chestfed.sites.table_config import Images
 
-_ENDINGS: Final = (".png", ".jpg", ".jpeg", ".dcm", ".dicom", ".dic", ".ima")
-_DICOM: Final = (".dcm", ".dicom", ".dic", ".ima", "")
+#: A file of unknown kind is among them: it may be a damaged image, and is not to be passed over.
+_IMAGES: Final = (DICOM, PICTURE, UNKNOWN)
 #: Rows from which a rule is made; it is then tried on all.
 _SAMPLE: Final = 2000
 _MOST_ROOTS: Final = 60
@@ -27,23 +28,37 @@ _AGREES: Final = 0.99
 
 @dataclass(frozen=True)
 class Pictures:
-    """The images below the folder that the user named; `files` are relative to the site's root."""
+    """The images below the folder that the user named.
+
+    Attributes
+    ----------
+    files
+        Paths relative to the site's root.
+    without_header
+        Those of `files` that are PNG or JPEG.
+    aside
+        What else is in the folder, in words with counts; empty if nothing is.
+    by_name, by_stem
+        Name of a file, with and without its ending -> the files that are called so.
+    """
 
     root: Path
     folder: str
     files: tuple[str, ...]
+    without_header: frozenset[str] = field(repr=False)
+    aside: str
     by_name: Mapping[str, list[str]] = field(repr=False)
     by_stem: Mapping[str, list[str]] = field(repr=False)
 
     @property
     def endings(self) -> Counter[str]:
         """Ending as it is written, perhaps empty -> number of files."""
-        return Counter(_ending(file.rpartition("/")[2]) for file in self.files)
+        return Counter(image_ending(file.rpartition("/")[2]) for file in self.files)
 
     @property
-    def are_dicom(self) -> bool:
-        """Whether all of them look like DICOM."""
-        return all(ending.lower() in _DICOM for ending in self.endings)
+    def dicoms(self) -> tuple[str, ...]:
+        """The files that may have a DICOM header."""
+        return tuple(file for file in self.files if file not in self.without_header)
 
 
 @dataclass(frozen=True)
@@ -78,53 +93,26 @@ def list_pictures(images: Path, root: Path) -> Pictures:
     """
     if not images.is_dir():
         raise ConfigError(f"--images {images}: no such folder")
-    files = []
-    for folder, folders, names in os.walk(images):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        inside = Path(folder).relative_to(root).as_posix()
-        prefix = "" if inside == "." else f"{inside}/"
-        files += [prefix + name for name in sorted(names) if _is_image(Path(folder, name))]
-    if not files:
-        raise ConfigError(f"--images {images}: no PNG, JPEG or DICOM file in it or below it")
+    names = []
+    for folder, folders, inside in os.walk(images):
+        folders.sort()
+        names += [Path(folder, name).relative_to(root).as_posix() for name in sorted(inside)]
+    top = images.relative_to(root).as_posix()
+    top = "" if top == "." else top
+    below = [name.removeprefix(f"{top}/") for name in names]
+    kinds = without_strangers(below, [kind_of(images, name) for name in below])
+    files = [name for name, kind in zip(names, kinds, strict=True) if kind in _IMAGES]
+    aside = [kind for kind in kinds if kind not in _IMAGES]
+    if not any(kind in (DICOM, PICTURE) or image_ending(name) for name, kind in zip(below, kinds, strict=True)):
+        others = f"; found: {counted(kinds)}" if kinds else ""
+        raise ConfigError(f"--images {images}: no PNG, JPEG or DICOM file in it or below it{others}")
     by_name, by_stem = defaultdict(list), defaultdict(list)
     for file in files:
         name = file.rpartition("/")[2]
         by_name[name].append(file)
-        by_stem[name.removesuffix(_ending(name))].append(file)
-    top = images.relative_to(root).as_posix()
-    return Pictures(root, "" if top == "." else top, tuple(files), by_name, by_stem)
-
-
-def _ending(name: str) -> str:
-    """The ending of an image file; a UID's last number is none."""
-    dot = name.rfind(".")
-    return name[dot:] if dot > 0 and name[dot:].lower() in _ENDINGS else ""
-
-
-def _is_image(path: Path) -> bool:
-    if path.name.startswith("."):
-        return False
-    if _ending(path.name):
-        return True
-    if path.suffix.lower() in (
-        ".csv",
-        ".tsv",
-        ".txt",
-        ".json",
-        ".xml",
-        ".gz",
-        ".zip",
-        ".xlsx",
-        ".parquet",
-        ".md",
-        ".html",
-    ):
-        return False
-    try:
-        with path.open("rb") as file:
-            return file.read(132)[128:] == b"DICM"
-    except OSError:
-        return False
+        by_stem[name.removesuffix(image_ending(name))].append(file)
+    pictures = frozenset(name for name, kind in zip(names, kinds, strict=True) if kind == PICTURE)
+    return Pictures(root, top, tuple(files), pictures, counted(aside), by_name, by_stem)
 
 
 def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Sequence[str] = ()) -> ImageMatch | None:
