@@ -79,11 +79,14 @@ def _read_table(
     if frame is None:
         return None
     paths = image_names(frame, table.images, roles)
-    file = told_by_path(TableRows(source, source.name(path), table, frame), paths)
-    images, strays = in_roots(paths, table.images, folders)
+    placed = in_roots(paths, table.images, folders)
+    file = told_by_path(TableRows(source, source.name(path), table, frame), placed.below)
     text, advice = "the image's path goes through a link out of the site's root", "put the images below the root"
-    file.bad("path outside the root", strays, text, advice)
-    raw = _described(file, images, split)
+    file.bad("path outside the root", placed.strays, text, advice)
+    text = "several files below the roots are called like the image of this row"
+    advice = "write more of the path into the table, name fewer folders in table.images.roots, or move the copies away"
+    file.bad("ambiguous image", placed.ambiguous, text, advice)
+    raw = _described(file, placed.images, split)
     if table.layout not in _SEVERAL_ROWS:
         findings = onehot(file) if table.layout == "onehot" else terms(file)
         return raw_rows(raw, findings, len(frame))

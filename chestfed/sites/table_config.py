@@ -77,6 +77,11 @@ class Images(StrictModel):
     roots: list[str] = Field(
         ["."], min_length=1, description="folders below the site's root; the first that holds the file counts"
     )
+    recursive: bool = Field(
+        False,
+        description="the file lies in any folder below a root, such as one per patient; a name that several files "
+        "have is a problem",
+    )
     suffix: str = Field("", description="ending, such as .png, added where it is not there yet")
     remove_prefix: str = Field(
         "", description="beginning of the cell of the image that is removed, such as /archive/export/"
