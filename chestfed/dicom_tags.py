@@ -13,7 +13,9 @@ from __future__ import annotations
 import difflib
 import logging
 import re
+import struct
 import warnings
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,6 +106,19 @@ _PERSON: Final = re.compile(
 )
 
 
+#: Errors of pydicom and its decoders -> what they come from; the first that fits.
+_MEANS: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...]] = (
+    (NotImplementedError, "an element or a compression of a kind that is not known"),
+    (zlib.error, "it cannot be inflated, for it is cut short or altered"),
+    ((struct.error, EOFError, OSError), "it ends too early"),
+    ((ValueError, OverflowError), "its pixels are cut short, or do not fit its header"),
+    ((AttributeError, LookupError), "an element that its pixels need is missing or damaged"),
+    (TypeError, "an element holds something else than the standard says"),
+    (MemoryError, "it needs more memory than there is"),
+    (BaseException, "its compressed picture cannot be decoded: damaged, or of an unknown kind"),
+)
+
+
 def refusal(role: str, tag: str) -> str | None:
     """Why a site's YAML may not name an element in `columns.<role>`; None if it may."""
     allowed = ROLES.get(role, ())
@@ -164,12 +179,14 @@ def quiet() -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """Kind of an error that a DICOM file has raised, without its words: those may quote the header."""
+    """What an error that a DICOM file has raised comes from, in words of ours: its own may quote the header."""
     if isinstance(error, ImageError):  # ours: its words are known
         return str(error)
     if isinstance(error, OSError) and error.errno is not None:
         return error.strerror or type(error).__name__
-    return type(error).__name__
+    kind = type(error)
+    name = kind.__name__ if kind.__name__[0].isupper() else f"{kind.__module__}.{kind.__name__}"
+    return f"{next(words for kinds, words in _MEANS if isinstance(error, kinds))} ({name})"
 
 
 def _keep(dataset: Dataset, tags: set[int | None]) -> None:

@@ -124,9 +124,9 @@ def without_strangers(names: Sequence[str], kinds: Sequence[str]) -> list[str]:
 
 
 def counted(kinds: Iterable[str]) -> str:
-    """`2 text, 1 DICOMDIR`, the most frequent first."""
+    """`text 2, DICOMDIR 1`, the most frequent first."""
     ordered = sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{number:,} {kind}" for kind, number in ordered)
+    return ", ".join(f"{kind} {number:,}" for kind, number in ordered)
 
 
 def _told(name: str, head: bytes) -> str:

@@ -89,4 +89,4 @@ def test_an_unusual_ending_is_no_image_unless_images_end_so() -> None:
     kinds = [DICOM, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN]
     told = without_strangers(names, kinds)
     assert told == [DICOM, UNKNOWN, "file of an unusual ending", UNKNOWN, UNKNOWN]
-    assert counted(["text", "PDF", "text"]) == "2 text, 1 PDF"
+    assert counted(["text", "PDF", "text"]) == "text 2, PDF 1"

@@ -135,7 +135,7 @@ def _read_one(name: str, root: str, tags: list[str]) -> _Header:
     except OSError as error:
         return _Header(kind, error=f"cannot be read: {error.strerror or 'cut short'}")
     except Exception as error:  # pydicom raises many kinds on damaged files
-        return _Header(kind, error=f"has a damaged header ({reason(error)})")
+        return _Header(kind, error=f"has a damaged header: {reason(error)}")
 
 
 def _text(value: object) -> str | None:

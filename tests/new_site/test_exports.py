@@ -13,7 +13,7 @@ from tests.new_site.hospitals import bring, chestfed, draft, everything_said, ke
 from tests.sites.own_tables import save_dicom
 from tests.sites.small_sites import column
 
-ASIDE = "1 DICOMDIR, 1 PDF, 1 dose report, 1 hidden file, 1 old Office file or Thumbs.db, 1 text"
+ASIDE = "DICOMDIR 1, PDF 1, dose report 1, hidden file 1, old Office file or Thumbs.db 1, text 1"
 
 
 def export(folder: Path, number: int = 6) -> None:
@@ -70,7 +70,7 @@ def test_pictures_without_a_header_beside_films_are_left_out_and_said(tmp_path: 
 def test_a_folder_of_other_files_alone_says_what_is_in_it(tmp_path: Path) -> None:
     (tmp_path / "images/PAT1").mkdir(parents=True)
     litter(tmp_path)
-    with pytest.raises(ConfigError, match="no PNG, JPEG or DICOM file in it or below it; found: 1 DICOMDIR, "):
+    with pytest.raises(ConfigError, match="no PNG, JPEG or DICOM file in it or below it; found: DICOMDIR 1, "):
         draft(tmp_path, None)
 
 
