@@ -85,7 +85,7 @@ def _decode_picture(path: Path) -> np.ndarray:
     except Image.DecompressionBombError:
         raise ImageError(f"more than {MAX_PIXELS:,} pixels, refused unread") from None
     except Exception as error:  # Pillow raises many kinds on damaged files
-        raise ImageError(f"damaged or truncated image ({_pillow_reason(error)}") from None
+        raise ImageError(f"damaged or truncated image ({_pillow_reason(error)})") from None
 
 
 def _decode_dicom(path: Path) -> np.ndarray:
