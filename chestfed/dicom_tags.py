@@ -71,6 +71,8 @@ KEYS: Final = (
     "StudyID",
     "StudyInstanceUID",
 )
+#: What a table may name its images by, the narrowest first: an image, or all images of a study.
+IMAGE_KEYS: Final = ("SOPInstanceUID", "StudyInstanceUID", "AccessionNumber")
 #: What a hospital writes findings, views or splits into. Only words that the site's YAML knows leave the reader.
 DESCRIPTIONS: Final = (
     "AdmittingDiagnosesDescription",
@@ -155,7 +157,7 @@ def read(path: Path | str, tags: Sequence[str | int], *, pixels: bool = False) -
     import pydicom
     from pydicom.datadict import tag_for_keyword
 
-    known = {*PIXELS, *BURNED_IN, *(tag for of_role in ROLES.values() for tag in of_role)}
+    known = {*PIXELS, *BURNED_IN, *IMAGE_KEYS, *(tag for of_role in ROLES.values() for tag in of_role)}
     if strange := [tag for tag in tags if tag not in known]:
         raise ValueError(f"not on the allow-list of DICOM elements: {strange}")
     wanted = [*tags, *(PIXELS if pixels else ())]

@@ -50,18 +50,24 @@ class Folders:
             found = f"{found}/{name}" if found else name
         return found
 
-    def below(self, prefix: str, path: str) -> list[str]:
-        """The files in or below a folder (`prefix` ends with a slash, or is empty) whose paths end with `path`.
+    def files(self, prefix: str) -> list[str]:
+        """All files in or below a folder (`prefix` ends with a slash, or is empty).
 
         Hidden folders and links to folders are left out.
         """
+        found = []
+        for folder, folders, names in os.walk(Path(self._root, prefix)):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            inside = Path(folder).relative_to(self._root).as_posix()
+            found += [name if inside == "." else f"{inside}/{name}" for name in sorted(names)]
+        return found
+
+    def below(self, prefix: str, path: str) -> list[str]:
+        """Those of `files` whose paths end with `path`."""
         if prefix not in self._below:
             named = defaultdict(list)
-            for folder, folders, names in os.walk(Path(self._root, prefix)):
-                folders[:] = sorted(name for name in folders if not name.startswith("."))
-                inside = Path(folder).relative_to(self._root).as_posix()
-                for name in names:
-                    named[composed(name)].append(name if inside == "." else f"{inside}/{name}")
+            for file in self.files(prefix):
+                named[composed(file.rpartition("/")[2])].append(file)
             self._below[prefix] = dict(named)
         wanted = composed(path)
         files = self._below[prefix].get(wanted.rpartition("/")[2], [])
@@ -151,7 +157,7 @@ def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> Place
 
     A path is below the first root that holds the file, or below the first of all; that is so without `folders` too.
     """
-    prefixes = [_prefix(root) for root in images.roots]
+    prefixes = [prefix_of(root) for root in images.roots]
     first = prefixes[0] + paths
     strays, ambiguous = np.zeros(len(paths), dtype=bool), np.zeros(len(paths), dtype=bool)
     if folders is None:
@@ -184,6 +190,7 @@ def _plain(paths: pd.Series) -> pd.Series:
     return slashed.str.replace(r"^(?:\./)+", "", regex=True).str.replace(r"/(?:\./)+", "/", regex=True)
 
 
-def _prefix(root: str) -> str:
+def prefix_of(root: str) -> str:
+    """A root of `Images` as the beginning of a path: with a slash at its end, or empty."""
     name = root.replace("\\", "/").strip("/").removeprefix("./")
     return "" if name in ("", ".") else f"{name}/"
