@@ -29,9 +29,7 @@ def films(folder: Path, **first: str) -> None:
     for n, (accession, patient, view) in enumerate((("007", "a", "PA"), ("007", "a", "LL"), ("A9", "b", "AP"))):
         told = {"AccessionNumber": accession, "PatientID": patient, "ViewPosition": view, "SOPInstanceUID": f"1.2.{n}"}
         path = folder / f"site/img/{SECRET}/IM{n}"
-        save_dicom(
-            path, **{**told, "StudyInstanceUID": f"1.9.{accession[-1]}", **(first if n == 0 else {})}
-        )
+        save_dicom(path, **{**told, "StudyInstanceUID": f"1.9.{accession[-1]}", **(first if n == 0 else {})})
     save_dicom(folder / "site/img/SR", SOPClassUID="1.2.840.10008.5.1.4.1.1.88.11", AccessionNumber="007")
 
 

@@ -40,6 +40,9 @@ def home(tmp_path: Path) -> Path:
         Image.fromarray(grey).save(tmp_path / f"data/st-anne/images/{number:04d}.png")
     save_dicom(tmp_path / "data/dicom/a/1.dcm", StudyInstanceUID="1.2", ImageComments="Edema|no effusion")
     save_dicom(tmp_path / "data/dicom/b/2.dcm", PatientID="4712", ImageComments="Normal")
+    for number, view in enumerate(("PA", "LL", "AP")):
+        order = {"AccessionNumber": f"000047{1 + number // 2}", "PatientID": f"P{number // 2}"}
+        save_dicom(tmp_path / f"data/orders/CD/{number}", **order, ViewPosition=view)
     for number in (1, 2):
         (tmp_path / f"data/below/images/Doe/{number}").mkdir(parents=True)
         (tmp_path / f"data/below/images/Doe/{number}/{number}.png").touch()
@@ -86,6 +89,7 @@ EXPECTED: Mapping[str, list[list[float | None]]] = {
     "dicom.yaml": [[N, 1, N, N, 0], [0] * 5],
     "joined.yaml": [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1], [0] * 5],
     "paths.yaml": [[1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 1]],
+    "orders.yaml": [[1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 1]],
     "below.yaml": [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1]],
 }
 
