@@ -1,4 +1,4 @@
-"""What is asked of a DICOM file before anything of it is read: its transfer syntax, and how large it gets inflated."""
+"""What is asked of a DICOM file before its data set is read: transfer syntax, SOP class, how large it gets inflated."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from chestfed.errors import ImageError
 DEFLATED: Final = "1.2.840.10008.1.2.1.99"
 _LONG_LENGTHS: Final = (b"OB", b"OW", b"OF", b"SQ", b"UT", b"UN")
 _CHUNK: Final = 1 << 20
+#: Elements of group 2.
+_SOP_CLASS: Final = 0x0002
+_SYNTAX: Final = 0x0010
 
 
 def transfer_syntax(path: Path) -> str | None:
@@ -24,7 +27,19 @@ def transfer_syntax(path: Path) -> str | None:
         If the file cannot be read.
     """
     with path.open("rb") as file:
-        return _transfer_syntax(file)
+        return _meta(file).get(_SYNTAX)
+
+
+def sop_class(path: Path) -> str | None:
+    """What kind of object the file's meta information says it is, a UID; None if it says nothing.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    """
+    with path.open("rb") as file:
+        return _meta(file).get(_SOP_CLASS)
 
 
 def refuse_bomb(path: Path, limit: int) -> None:
@@ -36,7 +51,7 @@ def refuse_bomb(path: Path, limit: int) -> None:
         If it does, or cannot be inflated.
     """
     with path.open("rb") as file:
-        if _transfer_syntax(file) != DEFLATED:
+        if _meta(file).get(_SYNTAX) != DEFLATED:
             return
         inflater, total = zlib.decompressobj(-zlib.MAX_WBITS), 0
         data = file.read(_CHUNK)
@@ -50,9 +65,12 @@ def refuse_bomb(path: Path, limit: int) -> None:
             data = inflater.unconsumed_tail or file.read(_CHUNK)
 
 
-def _transfer_syntax(file: IO[bytes]) -> str | None:
-    """Walks over the elements of group 2 (explicit VR, little endian); leaves the file at the first one behind them."""
-    found = None
+def _meta(file: IO[bytes]) -> dict[int, str]:
+    """The UIDs of `_SYNTAX` and `_SOP_CLASS`, as far as they are there.
+
+    Walks over the elements of group 2 (explicit VR, little endian); leaves the file at the first one behind them.
+    """
+    found: dict[int, str] = {}
     file.seek(132)
     while len(head := file.read(8)) == 8:
         group, element, kind, length = struct.unpack("<HH2sH", head)
@@ -61,8 +79,9 @@ def _transfer_syntax(file: IO[bytes]) -> str | None:
             break
         if kind in _LONG_LENGTHS:
             (length,) = struct.unpack("<I", file.read(4).ljust(4, b"\0"))
-        if element == 0x0010:
-            found = file.read(min(length, 64)).decode("ascii", errors="replace").strip("\0 ") or None
+        if element in (_SYNTAX, _SOP_CLASS):
+            uid = file.read(min(length, 64)).decode("ascii", errors="replace").strip("\0 ")
+            found |= {element: uid} if uid else {}
         else:
             file.seek(length, 1)
     return found

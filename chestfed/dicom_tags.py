@@ -13,7 +13,9 @@ from __future__ import annotations
 import difflib
 import logging
 import re
+import struct
 import warnings
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +71,8 @@ KEYS: Final = (
     "StudyID",
     "StudyInstanceUID",
 )
+#: What a table may name its images by, the narrowest first: an image, or all images of a study.
+IMAGE_KEYS: Final = ("SOPInstanceUID", "StudyInstanceUID", "AccessionNumber")
 #: What a hospital writes findings, views or splits into. Only words that the site's YAML knows leave the reader.
 DESCRIPTIONS: Final = (
     "AdmittingDiagnosesDescription",
@@ -101,6 +105,19 @@ _PERSON: Final = re.compile(
     "Name|Address|Birth|Telephone|Physician|Operator|Person|Insurance|Military|Occupation|Religious|Ethnic|Mother|"
     "Residence|OtherPatient|IssuerOfPatient|ResponsibleOrg|Institution|Station|DeviceSerial|PatientComments|"
     "AdditionalPatientHistory|Pregnancy|MedicalAlerts|Allergies|SmokingStatus|PatientState|Date|Time|Verifying"
+)
+
+
+#: Errors of pydicom and its decoders -> what they come from; the first that fits.
+_MEANS: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...]] = (
+    (NotImplementedError, "an element or a compression of a kind that is not known"),
+    (zlib.error, "it cannot be inflated, for it is cut short or altered"),
+    ((struct.error, EOFError, OSError), "it ends too early"),
+    ((ValueError, OverflowError), "its pixels are cut short, or do not fit its header"),
+    ((AttributeError, LookupError), "an element that its pixels need is missing or damaged"),
+    (TypeError, "an element holds something else than the standard says"),
+    (MemoryError, "it needs more memory than there is"),
+    (BaseException, "its compressed picture cannot be decoded: damaged, or of an unknown kind"),
 )
 
 
@@ -140,7 +157,7 @@ def read(path: Path | str, tags: Sequence[str | int], *, pixels: bool = False) -
     import pydicom
     from pydicom.datadict import tag_for_keyword
 
-    known = {*PIXELS, *BURNED_IN, *(tag for of_role in ROLES.values() for tag in of_role)}
+    known = {*PIXELS, *BURNED_IN, *IMAGE_KEYS, *(tag for of_role in ROLES.values() for tag in of_role)}
     if strange := [tag for tag in tags if tag not in known]:
         raise ValueError(f"not on the allow-list of DICOM elements: {strange}")
     wanted = [*tags, *(PIXELS if pixels else ())]
@@ -164,12 +181,14 @@ def quiet() -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """Kind of an error that a DICOM file has raised, without its words: those may quote the header."""
+    """What an error that a DICOM file has raised comes from, in words of ours: its own may quote the header."""
     if isinstance(error, ImageError):  # ours: its words are known
         return str(error)
     if isinstance(error, OSError) and error.errno is not None:
         return error.strerror or type(error).__name__
-    return type(error).__name__
+    kind = type(error)
+    name = kind.__name__ if kind.__name__[0].isupper() else f"{kind.__module__}.{kind.__name__}"
+    return f"{next(words for kinds, words in _MEANS if isinstance(error, kinds))} ({name})"
 
 
 def _keep(dataset: Dataset, tags: set[int | None]) -> None:

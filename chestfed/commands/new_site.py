@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,18 +68,18 @@ def run_command(
         config = load_site_config(trial)
     write_text(path, draft.text)
     console.print(f"\nwritten to {path}", highlight=False, soft_wrap=True)
+    option = "" if data is None else f" --data {shlex.quote(str(data))}"
     try:
         table = open_site(config, data if data is not None else Path())
     except SiteError as error:
         raise ConfigError(
             f"{path} is written, but the site does not open with it yet:\n{error}\nMend the table, or the YAML, then: "
-            f"chestfed site check {path}"
+            f"chestfed site check {shlex.quote(str(path))}{option}"
         ) from None
     console.print(_opened(table), highlight=False, soft_wrap=True)
-    option = "" if data is None else f" --data {data}"
-    console.print("next:", highlight=False)
-    console.print(f"  chestfed site check {path}{option}", highlight=False, soft_wrap=True)
-    console.print(f"  chestfed study --add-site {path}", highlight=False, soft_wrap=True)
+    said = shlex.quote(str(path))
+    for line in ("next:", f"  chestfed site check {said}{option}", f"  chestfed study --add-site {said}"):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def on_a_terminal() -> bool:

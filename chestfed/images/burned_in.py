@@ -153,7 +153,7 @@ def declared(path: Path) -> Declared | None:
     except ImageError:
         raise
     except Exception as error:  # pydicom raises many kinds on damaged files
-        raise ImageError(f"damaged or unsupported DICOM file ({reason(error)})") from None
+        raise ImageError(f"damaged or unsupported DICOM file: {reason(error)}") from None
 
 
 def _pieces(plane: np.ndarray, kernel: int) -> _Pieces:

@@ -105,7 +105,7 @@ def _decode_dicom(path: Path) -> np.ndarray:
         with dicom_tags.quiet():
             refuse_bomb(path, MAX_BYTES)
             dataset = dicom_tags.read(path, (), pixels=True)
-            _check_dicom(dataset)
+            _check_dicom(dataset, path)
             _check_compressed(dataset)
             stored = dataset.pixel_array
             if stored.ndim != 2:
@@ -124,7 +124,7 @@ def _decode_dicom(path: Path) -> np.ndarray:
     except BaseException as error:  # pydicom and its plugins raise many kinds on damaged files
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise  # a plugin written in Rust panics past Exception; an interrupt must pass
-        raise ImageError(f"damaged or unsupported DICOM file ({dicom_tags.reason(error)})") from None
+        raise ImageError(f"damaged or unsupported DICOM file: {dicom_tags.reason(error)}") from None
     if dataset.PhotometricInterpretation == "MONOCHROME1":
         grey = 255 - grey
     grey[padding] = 0
@@ -156,11 +156,13 @@ def _first(value: Any) -> float | None:
     return None if value is None or value == "" else float(value)
 
 
-def _check_dicom(dataset: Any) -> None:
+def _check_dicom(dataset: Any, path: Path) -> None:
     if "TransferSyntaxUID" not in dataset.file_meta:
         raise ImageError("DICOM file without a transfer syntax: its pixels cannot be read reliably")
     if not any(name in dataset for name in ("PixelData", "FloatPixelData", "DoubleFloatPixelData")):
-        raise ImageError("DICOM file without pixels")
+        described = "Rows" in dicom_tags.read(path, ("Rows",))  # of a file cut in its pixels nothing was kept above
+        lost = ": its header describes a picture, which is cut short or missing" if described else ""
+        raise ImageError(f"DICOM file without pixels{lost}")
     if int(dataset.get("NumberOfFrames") or 1) != 1:
         raise ImageError("multi-frame DICOM file: one radiograph expected")
     if int(dataset.get("SamplesPerPixel") or 1) != 1:
@@ -214,8 +216,8 @@ def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
 def _pillow_reason(error: Exception) -> str:
     """Kind of Pillow's error and its first words, without what may be quoted from the file.
 
-    `dicom_tags.reason` gives the kind alone. Of a PNG or JPEG the words help ("image file is truncated") and name no
-    patient; of a DICOM file they may.
+    `dicom_tags.reason` passes on none of an error's words. Of a PNG or JPEG the words help ("image file is truncated")
+    and name no patient; of a DICOM file they may.
     """
     text = str(error).strip().splitlines()
     safe = text[0][:80] if text and isinstance(error, OSError | SyntaxError) and "'" not in text[0] else ""

@@ -96,9 +96,9 @@ def check_site(
         name = other_config.site
         others[name] = other
         compared[name] = len(other.survey.table.frame)
-        if other.survey.problems:
-            first = other.survey.problems[0].kind
-            number = len(other.survey.problems)
+        own, _ = sort_out(other.survey.problems)
+        if own:
+            first, number = own[0].kind, len(own)
             text = (
                 f"{name} has problems of its own ({number:,}, the first: {first}); what can be read of it is compared: "
             )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chestfed.sites.table import SiteTable
 
 #: Raised when the same file gives other facts than before: kept results of an older version are not read.
-FACTS_VERSION: Final = 1
+FACTS_VERSION: Final = 2
 #: Bins of the histogram, 4 grey levels each.
 BINS: Final = 64
 #: Bits of the perceptual hash, without the first of its 256, which is always 0.
@@ -167,7 +167,10 @@ def _header(path: Path, *, whole: bool) -> dict[str, Any]:
             return found
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return {**found, **(_dicom_header(path) if kind == "DICOM" else _picture_header(path, head, kind, whole))}
+            return {
+                **found,
+                **(_dicom_header(path, whole) if kind == "DICOM" else _picture_header(path, head, kind, whole)),
+            }
     except BaseException as error:  # damaged files raise many kinds, and a plugin in Rust panics past Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
@@ -192,7 +195,7 @@ def _picture_header(path: Path, head: bytes, kind: str, whole: bool) -> dict[str
         return {**facts, "coloured": bool(apart.mean() > 0.001)}
 
 
-def _dicom_header(path: Path) -> dict[str, Any]:
+def _dicom_header(path: Path, whole: bool) -> dict[str, Any]:
     from pydicom.uid import UID
 
     syntax = transfer_syntax(path)
@@ -200,7 +203,7 @@ def _dicom_header(path: Path) -> dict[str, Any]:
         return {"syntax": "none"}
     uid = UID(syntax)
     known = {"syntax": uid.name if uid.is_transfer_syntax else "unknown"}
-    if syntax == DEFLATED:  # to read its header is to inflate it whole
+    if syntax == DEFLATED and not whole:  # to read its header is to inflate it; a decoded one is known to be no bomb
         return known
     with dicom_tags.quiet():
         header = dicom_tags.read(path, ("Rows", "Columns", "BitsStored", "PhotometricInterpretation"))

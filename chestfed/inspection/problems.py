@@ -8,6 +8,7 @@ from typing import Final
 
 from chestfed.errors import Problem
 from chestfed.inspection.scan import Scan
+from chestfed.sites.dicom_headers import SET_ASIDE
 from chestfed.sites.opening import Survey
 
 MISSING_IMAGE: Final = "missing image"
@@ -43,6 +44,7 @@ WARNINGS: Final = (
     OTHER_SITE,
     PATIENTS_ALIKE,
     NO_VIEWS,
+    SET_ASIDE,
 )
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from chestfed.errors import ConfigError
 from chestfed.new_site import words
 from chestfed.new_site.choosing import NONE, Choices, Chooser, named_column
-from chestfed.new_site.image_hints import nothing_names_images, refuse_ambiguous
+from chestfed.new_site.image_hints import NoImageNamedError, nothing_names_images, refuse_ambiguous
 from chestfed.new_site.pictures import ImageMatch, Pictures, match_column
 from chestfed.sites.findings import ages
 
@@ -75,7 +75,9 @@ def find_image(frame: pd.DataFrame, pictures: Pictures, choices: Choices, choose
         column = named_column(said, names, flag)
         match = match_column(frame, column, pictures, hints)
         if match is None or not match.named:
-            raise ConfigError(f"{flag} {column}: none of its cells names one of the {len(pictures.files):,} images")
+            raise NoImageNamedError(
+                f"{flag} {column}: none of its cells names one of the {len(pictures.files):,} images"
+            )
         refuse_ambiguous(match)
         found.take("image", column, f"as said: {count(match.named, match.cells)} name a file ({match.how})")
         return match

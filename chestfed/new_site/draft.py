@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import pandas as pd
 
-from chestfed.dicom_tags import ROLES
+from chestfed.dicom_tags import IMAGE_KEYS, KEYS, ROLES
 from chestfed.diseases import TITLES
 from chestfed.errors import ConfigError, SiteError
+from chestfed.file_kinds import image_ending
 from chestfed.new_site import words
 from chestfed.new_site.choosing import NONE, Choices, Chooser
 from chestfed.new_site.columns import Found, count, find_age, find_image, find_patient, find_study, find_worded
@@ -29,13 +30,15 @@ from chestfed.new_site.describe import (
     rest_of_table,
     with_roles,
 )
+from chestfed.new_site.header_names import match_headers
+from chestfed.new_site.image_hints import NoImageNamedError
 from chestfed.new_site.labelling import Labels
 from chestfed.new_site.labels import find_labels
 from chestfed.new_site.patient_paths import about_folders, patient_from_path
 from chestfed.new_site.pictures import ImageMatch, Pictures, list_pictures
 from chestfed.new_site.spreadsheet import Spreadsheet, read_spreadsheet
 from chestfed.sites.config import SiteConfig
-from chestfed.sites.dicom_headers import read_headers
+from chestfed.sites.dicom_headers import read_elements
 from chestfed.sites.source import Source
 
 #: DICOM elements that hold what a column is looked for; those that may hold findings come last.
@@ -46,6 +49,8 @@ _HEADERS: Final = {
     "sex": "PatientSex",
     "age": "PatientAge",
 }
+#: Elements that name one image each, and describe none.
+_ONLY_NAMES: Final = [tag for tag in IMAGE_KEYS if tag not in KEYS]
 
 
 def draft_site(
@@ -86,7 +91,7 @@ def draft_site(
     if labels is None:
         return _from_headers(name, pictures, choices, chooser, data, progress)
     sheet = read_spreadsheet(labels, name, choices)
-    return _from_table(name, pictures, labels, sheet, choices, chooser, data)
+    return _from_table(name, pictures, labels, sheet, choices, chooser, data, progress)
 
 
 def _from_table(
@@ -97,9 +102,21 @@ def _from_table(
     choices: Choices,
     chooser: Chooser,
     data: Path | None,
+    progress: Callable[[int, int], None] | None,
 ) -> Draft:
     frame, found = sheet.frame, Found()
-    match = find_image(frame, pictures, choices, chooser, found)
+    elements: tuple[str, ...] = ()
+    told: list[str] = []
+    try:
+        match = find_image(frame, pictures, choices, chooser, found)
+    except NoImageNamedError as error:
+
+        def headers() -> pd.DataFrame:
+            return _read_headers(name, pictures, progress, told)
+
+        by_header = match_headers(frame, pictures, headers, _HEADERS, choices, chooser, found, error)
+        match, frame, elements = by_header.match, by_header.frame, by_header.elements
+        told += by_header.notes
     image = match.paths.where(match.paths.notna(), frame[match.column])
     by_path = None
     if choices.columns.get("patient") != NONE:
@@ -110,13 +127,14 @@ def _from_table(
             found.take("patient", match.column, "none: every image counts as a patient of its own")
     _optional(frame, image, choices, chooser, found)
     _drop_colliding_words(frame, found)
-    labels = find_labels(frame, image, choices, chooser, found, formulas=sheet.formulas)
+    unused = [tag for tag in elements if tag not in found.columns.values()]
+    labels = find_labels(frame.drop(columns=unused), image, choices, chooser, found, formulas=sheet.formulas)
     labels = _asked(labels, choices, chooser)
-    notes = [*sheet.notes, *_about_images(match, pictures), *found.unsure, *labels.notes]
+    notes = [*sheet.notes, *told, *_about_images(match, pictures), *found.unsure, *labels.notes]
     if pictures.root == Path(pictures.root.anchor):
         notes.append(f"images and table have no folder in common but {pictures.root}: better put them below one")
     pattern = glob.escape(labels_file.relative_to(pictures.root).as_posix())
-    page = head(name, pictures, data, choices, {"table": [pattern]}, _count_line(pictures, labels_file, frame))
+    page = head(name, pictures, data, choices, {"table": [pattern]}, _count_line(pictures, labels_file, sheet.frame))
     policy(page, labels, found)
     page.section("table", "how the table is laid out; every key: docs/new_site.md")
     page.key("layout", labels.layout, about_layout(labels, image))
@@ -124,6 +142,8 @@ def _from_table(
         page.key(key, value, sheet.evidence[key])
     columns_of(page, found, labels, by_path)
     rule = match.images.model_dump(exclude_defaults=True)
+    if used := [tag for tag in elements if tag not in unused]:
+        rule["elements"] = used
     if rule:
         page.section("images", match.how)
         for key, value in rule.items():
@@ -141,11 +161,15 @@ def _from_headers(
     data: Path | None,
     progress: Callable[[int, int], None] | None,
 ) -> Draft:
-    if not pictures.are_dicom:
+    if not pictures.dicoms:
         shown = ", ".join(f"{number:,} {ending or 'without ending'}" for ending, number in pictures.endings.items())
         raise ConfigError(f"the images are no DICOM files ({shown}): say where the labels are, with --labels FILE")
-    patterns = [f"**/*{ending}" for ending in sorted(pictures.endings)]
-    frame = _read_headers(name, pictures, patterns, progress)
+    endings = {image_ending(file.rpartition("/")[2]) for file in pictures.dicoms}
+    patterns = [f"**/*{ending}" for ending in sorted(endings)]
+    notes = _set_aside(pictures)
+    if pictures.without_header:
+        notes.append(f"{len(pictures.without_header):,} PNG or JPEG files have no header, and are left out")
+    frame = _read_headers(name, pictures, progress, notes).drop(columns=["image", *_ONLY_NAMES], errors="ignore")
     found = Found()
     if "PatientID" not in frame:
         raise ConfigError(
@@ -166,26 +190,34 @@ def _from_headers(
     separated = frame.apply(lambda cells: cells.str.replace("\\", choices.separator or "|", regex=False))
     labels = find_labels(separated, image, choices, chooser, found, headers=True)
     labels = _asked(labels, choices, chooser)
-    line = f"{len(pictures.files):,} DICOM files; the labels are in their headers"
+    line = f"{len(pictures.dicoms):,} DICOM files; the labels are in their headers"
     page = head(name, pictures, data, choices, {"images": patterns}, line)
     policy(page, labels, found)
     page.section("table", "which elements of the headers tell what; every key: docs/new_site.md")
     page.key("layout", "dicom", "no table was given")
     columns_of(page, found, labels, None)
     rest_of_table(page, found, labels)
-    return finished(page, found, labels, [*found.unsure, *labels.notes], None)
+    return finished(page, found, labels, [*notes, *found.unsure, *labels.notes], None)
 
 
 def _read_headers(
-    name: str, pictures: Pictures, patterns: list[str], progress: Callable[[int, int], None] | None
+    name: str, pictures: Pictures, progress: Callable[[int, int], None] | None, notes: list[str]
 ) -> pd.DataFrame:
-    """The elements that may be read, of all files, those that some file has."""
+    """`image`, and the elements that may be read and that some file has, of all files.
+
+    Files that cannot be read are noted, and left to the check of the site, which names them.
+
+    Raises
+    ------
+    SiteError
+        If no header can be read.
+    """
     site: dict[str, Any] = {
         "site": name,
         "title": name,
         "reader": "table",
         "root": str(pictures.root),
-        "label_files": {"images": patterns},
+        "label_files": {"images": ["**/*"]},
         "views": "all",
         "labels": {disease: [disease] for disease in TITLES},
         "diseases": list(TITLES),
@@ -194,11 +226,20 @@ def _read_headers(
         "table": {"layout": "dicom", "columns": {"patient": "PatientID", "findings": "ImageComments"}},
     }
     source = Source(SiteConfig.model_validate(site), pictures.root, progress=progress)
-    tags = sorted({tag for of_role in ROLES.values() for tag in of_role})
-    frame = read_headers(source, tags)
-    if frame is None or source.problems:
+    tags = sorted({*IMAGE_KEYS, *(tag for of_role in ROLES.values() for tag in of_role)})
+    frame, _ = read_elements(source, pictures.dicoms, tags)
+    if frame.empty:
         raise SiteError(name, source.problems)
-    return frame.set_index("row")[[tag for tag in tags if frame[tag].notna().any()]]
+    if source.problems:
+        notes.append(
+            f"{len(source.problems):,} DICOM files cannot be read: the site does not open before they are mended or "
+            "removed; `chestfed site check` names them"
+        )
+    return frame.set_index("row")[["image", *(tag for tag in tags if frame[tag].notna().any())]]
+
+
+def _set_aside(pictures: Pictures) -> list[str]:
+    return [f"files that are no images are set aside: {pictures.aside}"] if pictures.aside else []
 
 
 def _say_header(found: Found, what: str) -> None:
@@ -265,7 +306,7 @@ def _asked(labels: Labels, choices: Choices, chooser: Chooser) -> Labels:
 
 
 def _about_images(match: ImageMatch, pictures: Pictures) -> list[str]:
-    notes = []
+    notes = _set_aside(pictures)
     if match.named < match.cells:
         left = match.cells - match.named
         notes.append(f"{left:,} rows name no file in the folder: the study would stop there; see --skip-unreadable")

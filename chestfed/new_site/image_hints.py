@@ -13,23 +13,27 @@ from chestfed.new_site.pictures import ImageMatch, Pictures
 _ENOUGH: Final = 0.9
 
 
-def nothing_names_images(frame: pd.DataFrame, pictures: Pictures) -> ConfigError:
+class NoImageNamedError(ConfigError):
+    """No cell that was looked at is the name of a file; it may be what the files' headers say."""
+
+
+def nothing_names_images(frame: pd.DataFrame, pictures: Pictures) -> NoImageNamedError:
     """The error where no cell of any column names a file of the folder."""
     text = f"image column: no column has cells that name the {len(pictures.files):,} images in the folder. "
     cut = [str(name) for name in frame if _lost_zeros(frame[name], pictures)]
     if cut:
-        return ConfigError(
+        return NoImageNamedError(
             f"{text}Those of {', '.join(cut)} would if leading zeros did not count: a spreadsheet program may have "
             "made numbers of them (007 became 7). Export the table again with that column as text"
         )
     names = {file.rpartition("/")[2].casefold() for file in pictures.files}
     alike = [str(name) for name in frame if frame[name].dropna().str.casefold().isin(names).any()]
     if alike:
-        return ConfigError(
+        return NoImageNamedError(
             f"{text}Those of {', '.join(alike)} would if capitals did not count (.png and .PNG): write them in the "
             "table as the files are called"
         )
-    return ConfigError(
+    return NoImageNamedError(
         f"{text}Compare the names in the folder with those in the table; the columns are "
         f"{', '.join(map(str, frame))}. Is --images the folder that belongs to it?"
     )

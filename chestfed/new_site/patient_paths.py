@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pandas as pd
 
 from chestfed.errors import ConfigError
@@ -61,6 +59,6 @@ def _folder(paths: pd.Series) -> tuple[str, str, bool] | None:
     if not levels:
         return None
     level = levels[0]
-    fixed = "".join(f"{re.escape(part)}/" for part in folders[0][:level])
+    above = "[^/]+/" * level  # their names stay out of the YAML
     text = f"{different[level]:,} folders at level {level + 1} of {paths.nunique():,} images"
-    return f"^{fixed}(?P<patient>[^/]+)/", text, len(levels) > 1
+    return f"^{above}(?P<patient>[^/]+)/", text, len(levels) > 1

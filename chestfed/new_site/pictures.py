@@ -13,37 +13,51 @@ import numpy as np
 import pandas as pd
 
 from chestfed.errors import ConfigError
-from chestfed.sites.image_paths import Folders, image_names, in_roots
+from chestfed.file_kinds import DICOM, PICTURE, UNKNOWN, counted, image_ending, kind_of, without_strangers
+from chestfed.sites.image_paths import Folders, composed, image_names, in_roots
 from chestfed.sites.table_config import Images
 
-_ENDINGS: Final = (".png", ".jpg", ".jpeg", ".dcm", ".dicom", ".dic", ".ima")
-_DICOM: Final = (".dcm", ".dicom", ".dic", ".ima", "")
+#: A file of unknown kind is among them: it may be a damaged image, and is not to be passed over.
+_IMAGES: Final = (DICOM, PICTURE, UNKNOWN)
 #: Rows from which a rule is made; it is then tried on all.
 _SAMPLE: Final = 2000
-_MOST_ROOTS: Final = 60
 #: Share of the rows in which a folder must be what a column says.
 _AGREES: Final = 0.99
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """The images below the folder that the user named; `files` are relative to the site's root."""
+    """The images below the folder that the user named.
+
+    Attributes
+    ----------
+    files
+        Paths relative to the site's root.
+    without_header
+        Those of `files` that are PNG or JPEG.
+    aside
+        What else is in the folder, in words with counts; empty if nothing is.
+    by_name, by_stem
+        Name of a file (in NFC), with and without its ending -> the files that are called so.
+    """
 
     root: Path
     folder: str
     files: tuple[str, ...]
+    without_header: frozenset[str] = field(repr=False)
+    aside: str
     by_name: Mapping[str, list[str]] = field(repr=False)
     by_stem: Mapping[str, list[str]] = field(repr=False)
 
     @property
     def endings(self) -> Counter[str]:
         """Ending as it is written, perhaps empty -> number of files."""
-        return Counter(_ending(file.rpartition("/")[2]) for file in self.files)
+        return Counter(image_ending(file.rpartition("/")[2]) for file in self.files)
 
     @property
-    def are_dicom(self) -> bool:
-        """Whether all of them look like DICOM."""
-        return all(ending.lower() in _DICOM for ending in self.endings)
+    def dicoms(self) -> tuple[str, ...]:
+        """The files that may have a DICOM header."""
+        return tuple(file for file in self.files if file not in self.without_header)
 
 
 @dataclass(frozen=True)
@@ -78,53 +92,26 @@ def list_pictures(images: Path, root: Path) -> Pictures:
     """
     if not images.is_dir():
         raise ConfigError(f"--images {images}: no such folder")
-    files = []
-    for folder, folders, names in os.walk(images):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        inside = Path(folder).relative_to(root).as_posix()
-        prefix = "" if inside == "." else f"{inside}/"
-        files += [prefix + name for name in sorted(names) if _is_image(Path(folder, name))]
-    if not files:
-        raise ConfigError(f"--images {images}: no PNG, JPEG or DICOM file in it or below it")
+    names = []
+    for folder, folders, inside in os.walk(images):
+        folders.sort()
+        names += [Path(folder, name).relative_to(root).as_posix() for name in sorted(inside)]
+    top = images.relative_to(root).as_posix()
+    top = "" if top == "." else top
+    below = [name.removeprefix(f"{top}/") for name in names]
+    kinds = without_strangers(below, [kind_of(images, name) for name in below])
+    files = [name for name, kind in zip(names, kinds, strict=True) if kind in _IMAGES]
+    aside = [kind for kind in kinds if kind not in _IMAGES]
+    if not any(kind in (DICOM, PICTURE) or image_ending(name) for name, kind in zip(below, kinds, strict=True)):
+        others = f"; found: {counted(kinds)}" if kinds else ""
+        raise ConfigError(f"--images {images}: no PNG, JPEG or DICOM file in it or below it{others}")
     by_name, by_stem = defaultdict(list), defaultdict(list)
     for file in files:
-        name = file.rpartition("/")[2]
+        name = composed(file.rpartition("/")[2])
         by_name[name].append(file)
-        by_stem[name.removesuffix(_ending(name))].append(file)
-    top = images.relative_to(root).as_posix()
-    return Pictures(root, "" if top == "." else top, tuple(files), by_name, by_stem)
-
-
-def _ending(name: str) -> str:
-    """The ending of an image file; a UID's last number is none."""
-    dot = name.rfind(".")
-    return name[dot:] if dot > 0 and name[dot:].lower() in _ENDINGS else ""
-
-
-def _is_image(path: Path) -> bool:
-    if path.name.startswith("."):
-        return False
-    if _ending(path.name):
-        return True
-    if path.suffix.lower() in (
-        ".csv",
-        ".tsv",
-        ".txt",
-        ".json",
-        ".xml",
-        ".gz",
-        ".zip",
-        ".xlsx",
-        ".parquet",
-        ".md",
-        ".html",
-    ):
-        return False
-    try:
-        with path.open("rb") as file:
-            return file.read(132)[128:] == b"DICM"
-    except OSError:
-        return False
+        by_stem[name.removesuffix(image_ending(name))].append(file)
+    pictures = frozenset(name for name, kind in zip(names, kinds, strict=True) if kind == PICTURE)
+    return Pictures(root, top, tuple(files), pictures, counted(aside), by_name, by_stem)
 
 
 def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Sequence[str] = ()) -> ImageMatch | None:
@@ -133,7 +120,7 @@ def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Se
     A cell may be a path or a name, with or without its ending, and the folders may be told by other columns, those of
     `hints` first.
     """
-    cells = frame[column].dropna().str.replace("\\", "/", regex=False)
+    cells = frame[column].dropna().str.replace("\\", "/", regex=False).str.normalize("NFC")
     if cells.empty:
         return None
     last = cells.str.rsplit("/", n=1).str[-1]
@@ -145,7 +132,7 @@ def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Se
     rows = cells.index[chosen.to_numpy()][:: max(1, int(chosen.sum()) // _SAMPLE)]
     pairs = [_nearest(str(cells.at[row]), known, frame.loc[row]) for row in rows]
     best: ImageMatch | None = None
-    for images, how in _rules(frame.loc[rows], column, pairs, whole=whole, hints=hints):
+    for images, how in _rules(frame.loc[rows], column, pairs, pictures.folder or ".", whole=whole, hints=hints):
         found = _tried(frame, column, images, how, pictures)
         if best is None or (found.named, found.files) > (best.named, best.files):
             best = found
@@ -170,11 +157,11 @@ def _nearest(cell: str, known: Mapping[str, list[str]], row: pd.Series) -> _Pair
         said = {str(value) for value in row.dropna()}
 
     def closeness(file: str) -> tuple[int, float]:
-        folders = file.split("/")[:-1]
+        folders = composed(file).split("/")[:-1]
         return _common_end(parts[:-1], folders), sum(_told(folder, said) for folder in folders)
 
     file = max(files, key=closeness) if len(files) > 1 else files[0]
-    *folders, name = file.split("/")
+    *folders, name = composed(file).split("/")
     return _Pair(parts, [*folders, parts[-1]], name.removeprefix(parts[-1]))
 
 
@@ -193,13 +180,17 @@ def _common_end(first: Sequence[str], second: Sequence[str]) -> int:
 
 
 def _rules(
-    frame: pd.DataFrame, column: str, pairs: Sequence[_Pair], *, whole: bool, hints: Sequence[str]
+    frame: pd.DataFrame, column: str, pairs: Sequence[_Pair], folder: str, *, whole: bool, hints: Sequence[str]
 ) -> list[tuple[Images, str]]:
-    """Rules that lead from the cells to their files, the likeliest first."""
+    """Rules that lead from the cells to their files below `folder`, the likeliest first.
+
+    Where no column tells the folders they are searched and not listed: they may be called like patients.
+    """
     shared = [_common_end(pair.cell, pair.file) for pair in pairs]
-    removed = Counter("/".join(p.cell[: len(p.cell) - n]) for p, n in zip(pairs, shared, strict=True)).most_common(1)[
-        0
-    ][0]
+    beginnings = Counter("/".join(p.cell[: len(p.cell) - n]) for p, n in zip(pairs, shared, strict=True))
+    removed, rows = beginnings.most_common(1)[0]
+    if 2 * rows < len(pairs):  # it differs from row to row, and may be called like patients
+        removed = ""
     keys: dict[str, object] = {}
     if removed or any(pair.cell[0] == "" for pair in pairs):
         keys["remove_prefix"] = f"{removed}/"
@@ -219,10 +210,10 @@ def _rules(
             rules.append(
                 (Images.model_validate({**keys, "path": path, "roots": [top]}), f"{how}, in folders that columns name")
             )
-    if len(counts) <= _MOST_ROOTS:
-        where = "" if len(counts) == 1 else f", in {len(counts)} folders"
-        ordered = sorted(counts, key=lambda root: (-counts[root], root)) if len(counts) <= 3 else sorted(counts)
-        rules.append((Images.model_validate({**keys, "roots": ordered}), how + where))
+        several = f"{how}, in {len(counts)} folders that are searched"
+        rules.append((Images.model_validate({**keys, "roots": [folder], "recursive": True}), several))
+    else:
+        rules.append((Images.model_validate({**keys, "roots": list(counts)}), how))
     return rules
 
 
@@ -273,19 +264,21 @@ def _field(level: np.ndarray, frame: pd.DataFrame, names: Sequence[str]) -> str 
 def _tried(frame: pd.DataFrame, column: str, images: Images, how: str, pictures: Pictures) -> ImageMatch:
     """What the site's reader would find by this rule."""
     roles = {"image": column, "patient": None, "study": None}
-    names = image_names(frame, images, roles)
-    paths, _ = in_roots(names, images, Folders(pictures.root))
-    there = paths.isin(set(pictures.files)).to_numpy(dtype=bool)
+    placed = in_roots(image_names(frame, images, roles), images, Folders(pictures.root))
+    there = placed.images.isin(set(pictures.files)).to_numpy(dtype=bool)
     cells = int(frame[column].notna().sum())
-    named = paths.where(there, None)
-    pairs = zip(names[there].map(str), named[there].map(str), strict=True)
-    ambiguous = sum(_is_ambiguous(name, path, pictures) for name, path in pairs)
-    return ImageMatch(column, images, how, cells, int(there.sum()), int(named.nunique()), ambiguous, named)
+    named = placed.images.where(there, None)
+    ambiguous = int(placed.ambiguous.sum())
+    if not images.recursive:
+        pairs = zip(placed.below[there].map(str), named[there].map(str), strict=True)
+        ambiguous = sum(_is_ambiguous(composed(name), composed(path), pictures) for name, path in pairs)
+    number = int((there | placed.ambiguous).sum())
+    return ImageMatch(column, images, how, cells, number, int(named.nunique()), ambiguous, named)
 
 
 def _is_ambiguous(name: str, path: str, pictures: Pictures) -> bool:
     """Whether a path below a root fits other files than `path` too; not if that lies just so in the user's folder."""
     alike = pictures.by_name[name.rpartition("/")[2]]
-    if len(alike) == 1 or path == f"{pictures.folder}/{name}".removeprefix("/"):
+    if len(alike) == 1 or path == composed(f"{pictures.folder}/{name}".removeprefix("/")):
         return False
-    return sum(f"/{file}".endswith(f"/{name}") for file in alike) > 1
+    return sum(f"/{composed(file)}".endswith(f"/{name}") for file in alike) > 1

@@ -13,6 +13,7 @@ import pandas as pd
 from chestfed.config import expand_path
 from chestfed.errors import Problem, SiteError
 from chestfed.sites.config import SPLITS, SiteConfig
+from chestfed.sites.dicom_headers import SET_ASIDE
 from chestfed.sites.image_paths import Folders
 from chestfed.sites.partition import split_patients
 from chestfed.sites.reader import check_rows
@@ -110,7 +111,9 @@ def survey_site(
         check_rows(raw, config.reader, config.diseases, cells=not source.problems)
     if config.splits.file is not None:
         raw = with_splits(raw, Path(config.splits.file), source)
-    problems = _once([*source.problems, *check(raw, config)]) or nothing_left(raw, config)
+    problems = _once([*source.problems, *check(raw, config)])
+    if all(problem.kind == SET_ASIDE for problem in problems):
+        problems += nothing_left(raw, config)
     if problems and not keep_going:
         return Survey(raw, _table(raw.iloc[:0], source, config), (), source.has_images, tuple(problems))
     sound = sound_rows(raw)

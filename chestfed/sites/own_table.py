@@ -14,6 +14,7 @@ import pandas as pd
 
 from chestfed.sites.dicom_headers import FILES, read_headers
 from chestfed.sites.findings import SEXES, ages, translate
+from chestfed.sites.image_headers import join_headers
 from chestfed.sites.image_paths import Folders, image_names, in_roots, template_columns
 from chestfed.sites.rows import join_rows, raw_rows
 from chestfed.sites.source import Source
@@ -75,15 +76,24 @@ def _read_table(
         wanted.remove(columns.split)
     wanted += template_columns(table.images, roles)
     wanted += label_columns(source) if table.layout in ("onehot", "readers") else []
-    frame = read_joined(source, path, table, wanted)
+    frame = read_joined(source, path, table, [name for name in wanted if name not in table.images.elements])
     if frame is None:
         return None
-    paths = image_names(frame, table.images, roles)
-    file = told_by_path(TableRows(source, source.name(path), table, frame), paths)
-    images, strays = in_roots(paths, table.images, folders)
+    if table.images.header is None:
+        placed = in_roots(image_names(frame, table.images, roles), table.images, folders)
+    elif folders is None:
+        advice = "leave out --labels: which images a row has is told by their headers"
+        source.problem("missing file", "labels", "images.header needs the images", advice=advice)
+        return None
+    else:
+        frame, placed = join_headers(TableRows(source, source.name(path), table, frame), folders)
+    file = told_by_path(TableRows(source, source.name(path), table, frame), placed.below)
     text, advice = "the image's path goes through a link out of the site's root", "put the images below the root"
-    file.bad("path outside the root", strays, text, advice)
-    raw = _described(file, images, split)
+    file.bad("path outside the root", placed.strays, text, advice)
+    text = "several files below the roots are called like the image of this row"
+    advice = "write more of the path into the table, name fewer folders in table.images.roots, or move the copies away"
+    file.bad("ambiguous image", placed.ambiguous, text, advice)
+    raw = _described(file, placed.images, split)
     if table.layout not in _SEVERAL_ROWS:
         findings = onehot(file) if table.layout == "onehot" else terms(file)
         return raw_rows(raw, findings, len(frame))

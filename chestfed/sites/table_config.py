@@ -83,10 +83,37 @@ class Images(StrictModel):
     roots: list[str] = Field(
         ["."], min_length=1, description="folders below the site's root; the first that holds the file counts"
     )
+    recursive: bool = Field(
+        False,
+        description="the file lies in any folder below a root, such as one per patient; a name that several files "
+        "have is a problem",
+    )
+    header: Literal["SOPInstanceUID", "StudyInstanceUID", "AccessionNumber"] | None = Field(
+        None,
+        description="DICOM element that the column of the image holds in place of a file name; all images below the "
+        "roots that have it belong to the row",
+    )
+    elements: list[str] = Field(
+        [], description="further elements of these headers; 'columns' names them like columns of the file"
+    )
+    unmatched: Literal["report", "drop"] = Field(
+        "report", description="a row whose cell no header has is a problem, or is left out"
+    )
     suffix: str = Field("", description="ending, such as .png, added where it is not there yet")
     remove_prefix: str = Field(
         "", description="beginning of the cell of the image that is removed, such as /archive/export/"
     )
+
+    @model_validator(mode="after")
+    def _a_header_needs_no_path(self) -> Images:
+        named = ("path", "recursive", "suffix", "remove_prefix")
+        idle = [key for key in named if self.header is not None and key in self.model_fields_set]
+        mistakes = [f"'{key}' has no meaning beside 'header'" for key in idle]
+        alone = [key for key in ("elements", "unmatched") if self.header is None and key in self.model_fields_set]
+        mistakes += [f"'{key}' needs 'header'" for key in alone]
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
+        return self
 
     @field_validator("path")
     @classmethod
@@ -199,7 +226,7 @@ class TableFormat(FileFormat):
 
     @model_validator(mode="after")
     def _keys_fit_the_layout(self) -> TableFormat:
-        mistakes = [*self._lacking(), *self._idle(), *(self._strange_tags() if self.layout == "dicom" else [])]
+        mistakes = [*self._lacking(), *self._idle(), *self._strange_tags()]
         if mistakes:
             raise ValueError("; ".join(mistakes))
         return self
@@ -254,8 +281,11 @@ class TableFormat(FileFormat):
         return list(dict.fromkeys(mistakes))
 
     def _strange_tags(self) -> list[str]:
-        named = self.columns.model_dump(exclude_none=True).items()
-        return [why for name, tag in named if (why := refusal(name, tag)) is not None]
+        """DICOM elements that may not be read, or that nothing reads."""
+        columns, elements = self.columns.model_dump(exclude_none=True), self.images.elements
+        tags = {name: tag for name, tag in columns.items() if self.layout == "dicom" or tag in elements}
+        idle = [f"images.elements: no key of 'columns' names '{tag}'" for tag in elements if tag not in tags.values()]
+        return [*(why for name, tag in tags.items() if (why := refusal(name, tag)) is not None), *idle]
 
     def path_groups(self) -> tuple[str, ...]:
         """What `from_path` tells."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydicom.data import get_testdata_file
 from pydicom.dataset import Dataset, FileMetaDataset
-from pydicom.uid import ExplicitVRLittleEndian, JPEG2000Lossless, RLELossless
+from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, JPEG2000Lossless, RLELossless
 
 from chestfed.errors import ImageError
 from chestfed.images import decode as module
@@ -262,3 +262,17 @@ def test_a_truncated_file_is_refused(tmp_path: Path, kind: str, share: float) ->
     (tmp_path / "bad").write_bytes(data[: int(share * len(data))])
     with pytest.raises(ImageError):
         decode(tmp_path / "bad")
+
+
+@pytest.mark.parametrize("syntax", [None, RLELossless, JPEG2000Lossless, DeflatedExplicitVRLittleEndian])
+def test_a_dicom_file_cut_short_is_said_to_be_so(tmp_path: Path, syntax: str | None) -> None:
+    noise = np.random.default_rng(1).integers(0, 4095, RAMP.shape).astype(np.uint16)
+    dataset = dicom(noise)
+    if syntax == DeflatedExplicitVRLittleEndian:
+        dataset.file_meta.TransferSyntaxUID = syntax
+    elif syntax is not None:
+        dataset.compress(syntax, encoding_plugin="pylibjpeg")
+    data = save(dataset, tmp_path / "whole").read_bytes()
+    (tmp_path / "cut").write_bytes(data[: len(data) * 2 // 3])
+    with pytest.raises(ImageError, match="cut short"):
+        decode(tmp_path / "cut")

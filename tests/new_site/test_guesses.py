@@ -94,11 +94,13 @@ PLACES = [
     (
         ["images_001/a.png", "images_002/b.png"],
         ["a.png", "b.png"],
-        {"roots": ["images/images_001", "images/images_002"]},
+        {"roots": ["images"], "recursive": True},
     ),
     (["x/1/a.dcm", "x/2/b.dcm"], ["1/a", "2/b"], {"roots": ["images/x"], "suffix": ".dcm"}),
     (["1/a.png", "2/b.png"], [r"C:\old\1\a.png", r"C:\old\2\b.png"], {"roots": ["images"], "remove_prefix": "C:/old/"}),
     (["a.JPG", "b.JPG"], ["a", "b"], {"roots": ["images"], "suffix": ".JPG"}),
+    (["gro\u0308ße.png", "a.png"], ["gr\u00f6ße.png", "a.png"], {"roots": ["images"]}),
+    (["ö/1.png", "ä/2.png"], ["ö/1", "ä/2"], {"roots": ["images"], "suffix": ".png"}),
 ]
 
 
@@ -111,6 +113,27 @@ def test_the_way_from_a_cell_to_its_file_is_found(
     made = draft(tmp_path)
     assert keys(made)["table"]["images"] == expected
     assert column(opened(tmp_path, made), "image") == [f"images/{file}" for file in files]
+
+
+def test_folders_called_like_patients_stay_out_of_the_yaml(tmp_path: Path) -> None:
+    table = [{"File": f"img{n:03d}", "Oedema": n % 2} for n in range(24)]
+    files = [f"CD/MUELLER_Hans{n // 2}_1951/img{n:03d}.png" for n in range(24)]
+    bring(tmp_path, table, files)
+    made = draft(tmp_path, columns={"patient": "folder"})
+    assert keys(made)["table"]["images"] == {"roots": ["images"], "recursive": True, "suffix": ".png"}
+    assert "MUELLER" not in everything_said(made)
+    assert "CD" not in keys(made)["table"]["from_path"]
+    table_ = opened(tmp_path, made)
+    assert column(table_, "image") == [f"images/{file}" for file in files]
+    assert set(column(table_, "patient")) == {f"MUELLER_Hans{n}_1951" for n in range(12)}
+
+
+def test_a_beginning_of_cells_that_differs_from_row_to_row_is_not_written(tmp_path: Path) -> None:
+    table = [{"File": f"old/Zappa{n}/{n}.png", "Patient": f"p{n}", "Oedema": n % 2} for n in range(8)]
+    bring(tmp_path, table, [f"{n}.png" for n in range(8)])
+    with pytest.raises(ConfigError) as caught:
+        draft(tmp_path, columns={"image": "File"})
+    assert "Zappa" not in str(caught.value)
 
 
 def test_folders_that_other_columns_name_become_a_template(tmp_path: Path) -> None:

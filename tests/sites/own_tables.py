@@ -77,8 +77,7 @@ def save_dicom(path: Path, **elements: object) -> Path:
     dataset = Dataset()
     dataset.file_meta = FileMetaDataset()
     dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    dataset.SOPClassUID = dataset.file_meta.MediaStorageSOPClassUID = DigitalXRayImageStorageForPresentation
-    dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = "1.2.3"
+    dataset.SOPClassUID, dataset.SOPInstanceUID = DigitalXRayImageStorageForPresentation, "1.2.3"
     dataset.PatientName, dataset.PatientID = "Doe^Jane", "4711"
     dataset.Rows = dataset.Columns = 2
     dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
@@ -86,6 +85,8 @@ def save_dicom(path: Path, **elements: object) -> Path:
     dataset.PixelData = bytes(8)
     for name, value in elements.items():
         setattr(dataset, name, value)
+    dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID
+    dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID
     path.parent.mkdir(parents=True, exist_ok=True)
     dataset.save_as(path, enforce_file_format=True)
     return path

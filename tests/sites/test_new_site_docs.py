@@ -40,6 +40,12 @@ def home(tmp_path: Path) -> Path:
         Image.fromarray(grey).save(tmp_path / f"data/st-anne/images/{number:04d}.png")
     save_dicom(tmp_path / "data/dicom/a/1.dcm", StudyInstanceUID="1.2", ImageComments="Edema|no effusion")
     save_dicom(tmp_path / "data/dicom/b/2.dcm", PatientID="4712", ImageComments="Normal")
+    for number, view in enumerate(("PA", "LL", "AP")):
+        order = {"AccessionNumber": f"000047{1 + number // 2}", "PatientID": f"P{number // 2}"}
+        save_dicom(tmp_path / f"data/orders/CD/{number}", **order, ViewPosition=view)
+    for number in (1, 2):
+        (tmp_path / f"data/below/images/Doe/{number}").mkdir(parents=True)
+        (tmp_path / f"data/below/images/Doe/{number}/{number}.png").touch()
     return tmp_path
 
 
@@ -83,6 +89,8 @@ EXPECTED: Mapping[str, list[list[float | None]]] = {
     "dicom.yaml": [[N, 1, N, N, 0], [0] * 5],
     "joined.yaml": [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1], [0] * 5],
     "paths.yaml": [[1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 1]],
+    "orders.yaml": [[1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 1]],
+    "below.yaml": [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1]],
 }
 
 
@@ -98,6 +106,10 @@ def test_a_joined_file_and_the_path_tell_what_the_page_says(home: Path) -> None:
     assert column(paths, "study")[0] == "patient7/study1"
     assert column(paths, "view") == ["frontal", "lateral", "frontal"]
     assert column(paths, "split") == ["train", "train", "test"]
+
+
+def test_files_in_folders_of_patients_are_found_as_the_page_says(home: Path) -> None:
+    assert column(opened(home, "below.yaml"), "image") == ["images/Doe/1/1.png", "images/Doe/2/2.png"]
 
 
 def test_the_table_of_labels_on_the_page_is_what_comes_out(home: Path) -> None:
