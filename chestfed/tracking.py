@@ -264,6 +264,15 @@ class Tracker:
 
         return bool(run) and bool(self._guard(finished))
 
+    def last_step(self, run: str, metric: str) -> int:
+        """The highest step of a metric in the store; 0 if it has none."""
+
+        def last() -> int:
+            assert self._client is not None
+            return max((point.step for point in self._client.get_metric_history(run, metric)), default=0)
+
+        return int(self._guard(last) or 0) if run else 0
+
     def log_file(self, run: str, path: Path, folder: str | None = None) -> None:
         """Log a file as an artifact."""
 

@@ -8,7 +8,7 @@ recorded already is left alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ class StudyRecord:
         self._tracker, self._study = tracker, study
         self._parent, self._child = "", ""
         self._waiting: list[tuple[int, dict[str, float | None]]] = []
+        self._rounds = 0  # of the current K that are logged or wait
         self._whole = False  # recorded to the end by an earlier start
 
     def start(self) -> None:
@@ -79,11 +80,16 @@ class StudyRecord:
         """Begin the child of K, or go on with it."""
         self._tracker.attempt(lambda: self._start_k(k))
 
-    def round_done(self, entry: Mapping[str, Any]) -> None:
-        """A round of the current K is over; `entry` is its line in `rounds.jsonl`.
+    def rounds_done(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """All rounds of the current K so far, as in `rounds.jsonl`; those that an earlier start logged are passed over.
 
         Rounds wait for the next one with AUCs: one message then, and AUC before loss where the page lists metrics.
         """
+        for entry in history[self._rounds :]:
+            self._round_done(entry)
+        self._rounds = max(self._rounds, len(history))
+
+    def _round_done(self, entry: Mapping[str, Any]) -> None:
         own = {f"round/{name}": entry[name] for name in ("loss", "drift", "gradient_drift")}
         aucs = {f"round/auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
         cost = {f"cost/{name}": entry[name] for name in _COST}
@@ -142,6 +148,7 @@ class StudyRecord:
         tags = self._tags("K", k=str(k), added=clients[-1], clients=", ".join(clients))
         self._child = tracker.start_run(name, tags, _known(folder), self._parent)
         _remember(folder, self._child)
+        self._rounds = tracker.last_step(self._child, "round/loss")
         params = {"k": k, "seed": study.pipeline.seed}
         tracker.log_params(self._child, {**params, **_flat(study.pipeline.federated.model_dump())})
         tracker.log_datasets(self._child, lambda: datasets(study.data, k))
@@ -170,8 +177,8 @@ class StudyRecord:
             self._tracker.set_tags(known, {"mlflow.parentRunId": self._parent})  # the parent may be a new one
             return
         self._start_k(row.k)
-        for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines():
-            self.round_done(json.loads(line))
+        lines = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+        self.rounds_done([json.loads(line) for line in lines])
         self._k_done(row, table)
 
     def _finish(self, table: StudyTable, significance: Significance | None) -> None:

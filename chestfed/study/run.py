@@ -230,8 +230,7 @@ def _stage_2(
     def report(history: History) -> None:
         times.reached(len(history))
         reporter.round_done(k, history, pipeline.federated.rounds)
-        if history:
-            record.round_done(history[-1])
+        record.rounds_done(history)
         times.next_round()
 
     trained = train_federated(pipeline, data, machine, k, pretrained, own, report)
