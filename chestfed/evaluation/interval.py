@@ -31,24 +31,26 @@ def student_quantile(level: float, freedom: float) -> float:
     return float(stdtrit(freedom, (1 + level) / 2))
 
 
-def expanded_level(level: float, units: float) -> float:
-    """Level at which a percentile interval of `units` resampled patients is as long as Student's t asks.
+def student_width(spread: float, units: float | None, level: float) -> float:
+    """Half width t s sqrt(m / (m - 1)) of an interval, with s the standard deviation of resampled values.
 
-    2 Phi(t sqrt(m / (m - 1))) - 1 with t the quantile for m - 1 degrees of freedom: 0.968 for 0.95 and m = 20.
-    T. C. Hesterberg: What teachers should know about the bootstrap. The American Statistician 69 (2015).
+    Drawn from themselves, m `units` (patients) show (m - 1) / m of their variance, and their own spread is uncertain,
+    which is what Student's t for m - 1 degrees of freedom is for: T. C. Hesterberg: What teachers should know about the
+    bootstrap. The American Statistician 69 (2015). None for many units: a normal quantile and no factor.
     """
-    factor = math.sqrt(units / (units - 1))
-    return 2 * NormalDist().cdf(student_quantile(level, units - 1) * factor) - 1
+    if units is None:
+        return normal_quantile(level) * spread
+    return student_quantile(level, units - 1) * spread * math.sqrt(units / (units - 1))
 
 
-def expanded_p(tail: float, units: float) -> float:
-    """Two-sided p value at which such an interval ends where a share `tail` of the resampled values is beyond.
+def student_p(estimate: float, spread: float, units: float) -> float:
+    """Two-sided p value of a true value of 0: one less the level at which estimate ± `student_width` first holds 0.
 
-    2 T(Phi^-1(tail) sqrt((m - 1) / m)) with T Student's distribution function for m - 1 degrees of freedom.
+    2 T(-|estimate| / (s sqrt(m / (m - 1)))) with T Student's distribution function for m - 1 degrees of freedom.
     """
     from scipy.special import stdtr
 
-    return min(1.0, 2 * float(stdtr(units - 1, NormalDist().inv_cdf(tail) * math.sqrt((units - 1) / units))))
+    return 2 * float(stdtr(units - 1, -abs(estimate) / (spread * math.sqrt(units / (units - 1)))))
 
 
 def around_logit(estimate: float, half_width: float) -> Interval:

@@ -214,15 +214,56 @@ def test_a_mean_of_two_patients_without_whom_a_class_is_missing_has_no_interval_
     assert 0 < mean < 1
     assert np.isnan(values).any()
     assert bootstrap.auc_interval(mean, values, units=2) is None
-    assert bootstrap.interval(np.array([0.7, 0.8]), units=1) is None
 
 
-def test_a_percentile_interval_is_expanded_for_few_units() -> None:
+def test_the_interval_and_the_p_value_of_a_difference_by_hand() -> None:
+    found = bootstrap.difference_interval(0.2, np.array([0.1, 0.2, np.nan, 0.3]), units=5)
+    assert found is not None
+    between, p = found
+    error = 0.1 * math.sqrt(5 / 4)
+    assert between.low == pytest.approx(0.2 - 2.7764451 * error)  # t(0.975, 4)
+    assert between.high == pytest.approx(0.2 + 2.7764451 * error)
+    # Student's distribution function for 4 degrees of freedom in closed form.
+    t = 0.2 / error
+    x = t / math.sqrt(t**2 + 4)
+    assert p == pytest.approx(1 - (1.5 * x - 0.5 * x**3))
+    wide = bootstrap.difference_interval(0.2, np.array([-0.7, 0.2, 1.0]), units=5)
+    assert wide is not None
+    assert wide[0] == bootstrap.Interval(-1, 1)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.floats(-1, 1), st.floats(1e-4, 0.3), st.floats(2, 400), st.sampled_from([0.5, 0.9, 0.95, 0.9975]))
+def test_the_p_value_is_small_exactly_where_the_interval_leaves_out_0(
+    difference: float, spread: float, units: float, level: float
+) -> None:
+    values = difference + spread * np.array([-1.0, 0, 1])
+    found = bootstrap.difference_interval(difference, values, units, level)
+    assert found is not None
+    between, p = found
+    assert 0 <= p <= 1
+    if abs(p - (1 - level)) > 1e-9:
+        assert (p < 1 - level) == (not between.low <= 0 <= between.high)
+
+
+def test_the_p_value_of_a_difference_has_no_floor() -> None:
+    values = 0.4 + 0.04 * np.random.default_rng(0).normal(size=2000)
+    few, more = (bootstrap.difference_interval(0.4, values, units) for units in (10, 32))
+    assert few is not None
+    assert more is not None
+    assert 0 < more[1] < 1e-9 < few[1] < 1e-4
+
+
+def test_a_difference_without_spread_has_an_interval_if_it_is_0() -> None:
+    assert bootstrap.difference_interval(0.0, np.zeros(9), units=5) == (bootstrap.Interval(0, 0), 1)
+    assert bootstrap.difference_interval(0.3, np.full(9, 0.3), units=5) is None
+    assert bootstrap.difference_interval(0.3, np.array([0.3, np.nan]), units=5) is None
+    assert bootstrap.difference_interval(0.3, np.array([0.2, 0.4]), units=1) is None
+
+
+def test_a_percentile_interval_ends_at_the_quantiles() -> None:
     values = np.linspace(0, 1, 10_001)
     assert bootstrap.interval(values) == bootstrap.Interval(pytest.approx(0.025), pytest.approx(0.975))
-    # t(0.975, 19) = 2.0930241, times sqrt(20 / 19) is 2.1473974, and Phi(-2.1473974) = 0.0158805.
-    found = bootstrap.interval(values, units=20)
-    assert found == bootstrap.Interval(pytest.approx(0.0158805, abs=1e-6), pytest.approx(1 - 0.0158805, abs=1e-6))
 
 
 def test_the_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
