@@ -18,11 +18,10 @@ from chestfed.evaluation.bootstrap import (
     jointly_resampled_aucs,
     mean_over_diseases,
     resampled_aucs,
-    units_of_mean,
-    units_per_disease,
 )
 from chestfed.evaluation.delong import delong_difference_per_disease
 from chestfed.evaluation.delong_mean import delong_difference_of_mean
+from chestfed.evaluation.freedom import units_of_mean, units_per_disease
 from chestfed.evaluation.interval import Interval
 
 

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from chestfed.evaluation.delong import contrast_of, placements, z_test
-from chestfed.evaluation.interval import Interval, around_logit, normal_quantile
+from chestfed.evaluation.interval import Bounds, Interval, around_logit, normal_quantile
+
+_TOO_FEW = "one image of a class, in a disease: no variance"
 
 
 @dataclass(frozen=True)
@@ -34,15 +36,20 @@ class DelongMeanDifference:
     reason: str = ""
 
 
-def delong_mean_interval(scores: np.ndarray, labels: np.ndarray, level: float = 0.95) -> Interval | None:
+def delong_mean_interval(scores: np.ndarray, labels: np.ndarray, level: float = 0.95) -> Bounds:
     """Interval of the mean AUC over the diseases that have one, on the logit scale as `DelongAuc.logit`.
 
     None if the mean is 0 or 1, no disease has an AUC, or one of them has fewer than two images of a class.
     """
     found = variance_of_mean([scores], np.ones(1), labels)
-    if found is None or math.isnan(found[1]) or not 0 < found[0] < 1:
-        return None
-    return around_logit(found[0], normal_quantile(level) * math.sqrt(found[1]))
+    if found is None:
+        return Bounds(None)
+    mean, variance = found
+    if math.isnan(variance):
+        return Bounds(None, _TOO_FEW)
+    if not 0 < mean < 1:
+        return Bounds(None, f"the logit of a mean AUC of {mean:.0f}")
+    return Bounds(around_logit(mean, normal_quantile(level) * math.sqrt(variance)))
 
 
 def delong_difference_of_mean(
@@ -54,8 +61,7 @@ def delong_difference_of_mean(
         return DelongMeanDifference(None, None, None, None, None, "no disease has an AUC")
     difference, variance = found
     if math.isnan(variance):
-        reason = "one image of a class, in a disease: no variance"
-        return DelongMeanDifference(difference, None, None, None, None, reason)
+        return DelongMeanDifference(difference, None, None, None, None, _TOO_FEW)
     return DelongMeanDifference(difference, variance, *z_test(difference, variance, normal_quantile(level)))
 
 

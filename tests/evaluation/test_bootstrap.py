@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.evaluation import bootstrap
+from chestfed.evaluation import bootstrap, freedom
 from tests.evaluation.test_auc import brute_force
 
 
@@ -146,25 +146,25 @@ def test_a_score_that_is_nan_is_refused_if_its_label_is_known() -> None:
 def test_the_units_are_patients_not_images_of_the_rarer_class() -> None:
     labels = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 0], [np.nan, 1, 0], [0, 1, 0.0]])
     patients = np.array(["a", "a", "a", "b", "c"])
-    assert bootstrap.units_per_disease(labels, patients).tolist() == [1, 1, 0]
-    assert bootstrap.units_of_mean(labels, patients) == 1  # each of the first two diseases has one
-    assert bootstrap.units_of_mean(labels[:, 2:], patients) == 0
+    assert freedom.units_per_disease(labels, patients).tolist() == [1, 1, 0]
+    assert freedom.units_of_mean(labels, patients) == 1  # each of the first two diseases has one
+    assert freedom.units_of_mean(labels[:, 2:], patients) == 0
 
 
 def test_the_mean_has_no_more_units_than_patients_of_any_disease() -> None:
     labels = np.zeros((40, 5))
     labels[:15] = 1  # the same patients five times
-    assert bootstrap.units_of_mean(labels, np.arange(40)) == 15
-    assert bootstrap.units_of_mean(labels[:, :1], np.arange(40)) == 15
+    assert freedom.units_of_mean(labels, np.arange(40)) == 15
+    assert freedom.units_of_mean(labels[:, :1], np.arange(40)) == 15
 
 
 def test_a_disease_with_few_positive_patients_leaves_the_mean_few_units() -> None:
     labels = np.zeros((40, 2))
     labels[:20, 0] = labels[20:23, 1] = 1  # 23 patients with either
     # v = 1/20 + 1/20 and 1/3 + 1/37: (v1 + v2)^2 / (v1^2 / 19 + v2^2 / 2) = 3.2378
-    assert bootstrap.units_of_mean(labels, np.arange(40)) == pytest.approx(1 + 3.2378, abs=1e-4)
+    assert freedom.units_of_mean(labels, np.arange(40)) == pytest.approx(1 + 3.2378, abs=1e-4)
     labels[21:23, 1] = 0
-    assert bootstrap.units_of_mean(labels, np.arange(40)) == 1  # one positive patient: no interval of the mean
+    assert freedom.units_of_mean(labels, np.arange(40)) == 1  # one positive patient: no interval of the mean
 
 
 def test_the_interval_of_a_mean_with_a_rare_disease_covers_the_truth() -> None:
@@ -173,7 +173,7 @@ def test_the_interval_of_a_mean_with_a_rare_disease_covers_the_truth() -> None:
     truth, covered, patients = 0.7602499, 0, np.arange(100)
     labels = np.zeros((100, 2))
     labels[:40, 0] = labels[40:43, 1] = 1
-    units = bootstrap.units_of_mean(labels, patients)
+    units = freedom.units_of_mean(labels, patients)
     for trial in range(150):
         scores = rng.normal(size=(100, 2)) + labels
         values = bootstrap.mean_over_diseases(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.evaluation import bootstrap
+from chestfed.evaluation import bootstrap, freedom
 from chestfed.evaluation.auc import auc_per_disease, mean_auc
 from chestfed.evaluation.comparison import Run, compare, holm, holm_over_comparisons
 from chestfed.evaluation.delong import delong_difference_per_disease
@@ -63,13 +63,13 @@ def test_the_draws_are_those_of_each_model_alone_averaged_over_its_seeds() -> No
     of_mean = (joint[2] - (joint[0] + joint[1]) / 2).mean(axis=1)
     delong = delong_difference_per_disease(a.scores, strong.scores, a.labels, NAMES)
     for j, difference in enumerate(found.diseases):
-        units = int(bootstrap.units_per_disease(a.labels, a.patients)[j])
+        units = int(freedom.units_per_disease(a.labels, a.patients)[j])
         assert difference.difference is not None
         expected = bootstrap.difference_interval(difference.difference, resampled[:, j], units)
         assert (difference.interval, difference.p) == expected
         assert (difference.z, difference.delong_p) == (delong[j].z, delong[j].p)
     assert found.mean.difference is not None
-    units_of_mean = bootstrap.units_of_mean(a.labels, a.patients)
+    units_of_mean = freedom.units_of_mean(a.labels, a.patients)
     expected = bootstrap.difference_interval(found.mean.difference, of_mean, units_of_mean)
     assert (found.mean.interval, found.mean.p) == expected
     delong_mean = delong_difference_of_mean(a.scores, strong.scores, a.labels)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from chestfed.evaluation import bootstrap
 from chestfed.evaluation.delong import delong_difference_per_disease, delong_per_disease
 from chestfed.evaluation.delong_mean import delong_difference_of_mean, delong_mean_interval, variance_of_mean
+from chestfed.evaluation.interval import Bounds
 
 
 def in_loops(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
@@ -70,7 +71,7 @@ def test_the_mean_over_one_disease_is_that_disease(seed: int, seeds: int) -> Non
     assert mean.variance == pytest.approx(one.variance, rel=1e-9, abs=1e-18)
     assert mean.p == pytest.approx(one.p, rel=1e-9)
     (alone,) = delong_per_disease(a, labels, ["edema"])
-    between = delong_mean_interval(a, labels)
+    between = delong_mean_interval(a, labels).interval
     assert (between is None) == (alone.logit is None)
     if between is not None and alone.logit is not None:
         assert (between.low, between.high) == (pytest.approx(alone.logit.low), pytest.approx(alone.logit.high))
@@ -94,14 +95,16 @@ def test_what_is_undefined_is_null_with_a_reason() -> None:
     one = delong_difference_of_mean([a], [b], labels)
     assert (one.variance, one.p, one.reason) == (None, None, "one image of a class, in a disease: no variance")
     assert one.difference is not None
-    assert delong_mean_interval(a, labels) is None
+    assert delong_mean_interval(a, labels) == Bounds(None, "one image of a class, in a disease: no variance")
     labels[:] = np.nan
     nothing = delong_difference_of_mean([a], [b], labels)
     assert (nothing.difference, nothing.p, nothing.reason) == (None, None, "no disease has an AUC")
-    assert delong_mean_interval(a, labels) is None
+    assert delong_mean_interval(a, labels) == Bounds(None)
     a, _, labels = some(1)
     same = delong_difference_of_mean([a], [np.exp(a)], labels)
     assert (same.difference, same.z, same.p) == (0, 0, 1)
+    perfect = np.nan_to_num(labels)
+    assert delong_mean_interval(perfect, labels) == Bounds(None, "the logit of a mean AUC of 1")
 
 
 def test_its_standard_error_is_about_that_of_the_joint_bootstrap() -> None:
