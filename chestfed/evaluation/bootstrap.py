@@ -10,7 +10,7 @@ needs the same patients for all of them (`jointly_resampled_aucs`). With separat
 narrow.
 
 With few positive patients the percentile interval of an AUC is too short: at 202 images, 10% positive, it covers the
-truth in 92% of test sets at an AUC of 0.85 and in 86% at 0.95 (`benchmarks/bootstrap_coverage.py`). Two reasons. The
+truth in 91% of test sets at an AUC of 0.85 and in 86% at 0.95 (`benchmarks/bootstrap_coverage.py`). Two reasons. The
 m = 20 positive patients carry nearly all of the variance; drawn from themselves they show (m - 1) / m of it, and their
 own spread is uncertain, which is what Student's t is for (`chestfed.evaluation.freedom`). And the AUC's distribution is
 skewed to the left, which the percentile interval turns the wrong way round. `auc_interval` mends both; for a difference
