@@ -1,4 +1,4 @@
-"""How often do 95% intervals of the AUC hold the true AUC? Simulated test sets of 202 images, 10% of them positive.
+"""How often do 95% intervals hold the truth? Simulated test sets of 202 images, 10% of them positive.
 
     .venv/bin/python benchmarks/bootstrap_coverage.py --save benchmarks/results/bootstrap_coverage.json
 
@@ -10,8 +10,9 @@ single      every patient has one image
 clustered   patients have one to three images (two in the mean); a sick patient's image is positive with probability
             2/3, and half of a score's variance is the patient's
 
-Reported, with the Monte-Carlo standard error: coverage and mean length of the intervals of one disease's AUC, of the
-mean AUC over the five diseases, and of the differences between the models, which are 0.
+Reported for each true AUC, with the Monte-Carlo standard error: coverage and mean length of the intervals of one
+disease's AUC, of the mean AUC over the five diseases, of the differences between the models, which are 0, and of the
+numbers beside the AUC. AUPRC and Brier score depend on the share of positives, so the truth is that for the test set's.
 """
 
 from __future__ import annotations
@@ -30,44 +31,57 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.bootstrap_speed import cpu
-from chestfed.evaluation import bootstrap
+from chestfed.evaluation import bootstrap, freedom
 from chestfed.evaluation.auc import auc_per_disease
+from chestfed.evaluation.auc_intervals import auc_intervals
+from chestfed.evaluation.calibration import calibration_per_disease
 from chestfed.evaluation.delong import delong_difference_per_disease, delong_per_disease
+from chestfed.evaluation.delong_mean import delong_difference_of_mean, delong_mean_interval
 from chestfed.evaluation.interval import Interval
+from chestfed.evaluation.metrics import (
+    average_precision_per_disease,
+    partial_auc_per_disease,
+    sensitivity_at_specificity,
+    specificity_at_sensitivity,
+)
+from chestfed.evaluation.resampled_metrics import resampled_metrics, share_interval
 from chestfed.randomness import numpy_stream
 from chestfed.study.run import software_versions
 
 NAMES = tuple(f"disease {j}" for j in range(1, 6))
 VARIANTS = ("single", "clustered")
+SHARE, MAX_FPR = 0.9, 0.1
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", type=int, default=2000, help="simulated test sets per variant")
-    parser.add_argument("--resamples", type=int, default=1000)
+    parser.add_argument("--sets", type=int, default=2000, help="simulated test sets per variant and AUC")
+    parser.add_argument("--resamples", type=int, default=400)
     parser.add_argument("--images", type=int, default=202)
     parser.add_argument("--prevalence", type=float, default=0.1)
-    parser.add_argument("--auc", type=float, default=0.85)
+    parser.add_argument("--auc", type=float, nargs="+", default=[0.6, 0.75, 0.85, 0.9, 0.95])
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
 
     start = time.perf_counter()
-    tasks = [(variant, part, options) for variant in VARIANTS for part in range(options.processes)]
+    cases = [(auc, variant) for auc in options.auc for variant in VARIANTS]
+    tasks = [(*case, part, options) for case in cases for part in range(options.processes)]
     with ProcessPoolExecutor(options.processes) as pool:
         parts = list(pool.map(simulate, *zip(*tasks, strict=True)))
     report: dict = {"command": " ".join(["python", *sys.argv]), "cpu": cpu(), "versions": software_versions()}
     report |= {name: getattr(options, name) for name in ("sets", "resamples", "images", "prevalence", "auc")}
     report |= {"seconds": round(time.perf_counter() - start), "coverage": {}}
-    for variant in VARIANTS:
+    for auc, variant in cases:
         tallies: dict[str, Tally] = {}
-        for (of, _, _), part in zip(tasks, parts, strict=True):
-            for name, tally in part.items() if of == variant else ():
+        for (*of, _, _), part in zip(tasks, parts, strict=True):
+            for name, tally in part.items() if of == [auc, variant] else ():
                 tallies.setdefault(name, Tally()).add(tally)
-        report["coverage"][variant] = {name: tally.summary() for name, tally in tallies.items()}
-        for name, tally in report["coverage"][variant].items():
+        found = {name: tally.summary() for name, tally in tallies.items()}
+        report["coverage"].setdefault(f"AUC {auc}", {})[variant] = found
+        for name, tally in found.items():
             print(
-                f"{variant:9}  {name:50}  {tally['coverage']:.3f} ± {tally['standard_error']:.3f}"
+                f"AUC {auc}  {variant:9}  {name:40}  {tally['coverage']:.3f} ± {tally['standard_error']:.3f}"
                 f"  length {tally['mean_length']:.3f}  truth below {tally['below']:.3f} above {tally['above']:.3f}"
             )
     if options.save:
@@ -110,7 +124,7 @@ class Tally:
         }
 
 
-def simulate(variant: str, part: int, options: argparse.Namespace) -> dict[str, Tally]:
+def simulate(auc: float, variant: str, part: int, options: argparse.Namespace) -> dict[str, Tally]:
     """Tallies over every `processes`-th simulated test set, from `part` on."""
     tallies: dict[str, Tally] = {}
 
@@ -118,39 +132,106 @@ def simulate(variant: str, part: int, options: argparse.Namespace) -> dict[str, 
         tallies.setdefault(name, Tally()).see(interval, truth)
 
     for number in range(part, options.sets, options.processes):
-        scores, labels, patients = test_set(variant, number, options)
+        scores, labels, patients = test_set(auc, variant, number, options)
         if (labels.sum(axis=0) < 2).any():
             continue  # an interval needs two positive images
         separate = bootstrap.resampled_aucs(scores, labels, patients, options.resamples, number)
         joint = bootstrap.jointly_resampled_aucs(scores, labels, patients, options.resamples, number)
-        smaller = int(bootstrap.units_per_disease(labels, patients)[0])
-        units = bootstrap.units_of_mean(labels, patients)
+        smaller = int(freedom.units_per_disease(labels, patients)[0])
+        units = freedom.units_of_mean(labels, patients)
         (delong, *_) = delong_per_disease(scores[0], labels, NAMES)
+        delong_mean = delong_difference_of_mean([scores[0]], [scores[1]], labels)
         (difference, *_) = delong_difference_per_disease([scores[0]], [scores[1]], labels, NAMES)
-        aucs = [result.auc for result in auc_per_disease(scores[0], labels, NAMES)]
+        aucs = auc_per_disease(scores[0], labels, NAMES)
+        found = auc_intervals(aucs, scores[0], labels, patients, "bootstrap", options.resamples, number)
 
-        see("AUC: bootstrap, percentile", bootstrap.interval(separate[0, :, 0]), options.auc)
-        see("AUC: bootstrap, auc_interval", bootstrap.auc_interval(aucs[0], separate[0, :, 0], smaller), options.auc)
-        see("AUC: DeLong, normal", delong.normal, options.auc)
-        see("AUC: DeLong, logit", delong.logit, options.auc)
-        of_mean = bootstrap.mean_over_diseases(separate[0])
-        see("mean AUC: separate draws, percentile", bootstrap.interval(of_mean), options.auc)
-        of_mean = bootstrap.mean_over_diseases(joint[0])
-        see("mean AUC: joint draws, percentile", bootstrap.interval(of_mean), options.auc)
-        see("mean AUC: joint draws, auc_interval", bootstrap.auc_interval(np.mean(aucs), of_mean, units), options.auc)
-        of_one = separate[1, :, 0] - separate[0, :, 0]
+        one, of_mean = separate[0, :, 0], bootstrap.mean_over_diseases(joint[0])
+        mean = float(np.mean([result.auc for result in aucs]))
+        see("AUC: bootstrap, percentile", bootstrap.interval(one), auc)
+        see("AUC: bootstrap, m - 1 degrees of freedom", bootstrap.auc_interval(aucs[0].auc, one, smaller), auc)
+        see("AUC: bootstrap, auc_intervals", found.diseases[0].interval, auc)
+        see("AUC: DeLong, normal", delong.normal, auc)
+        see("AUC: DeLong, logit", delong.logit, auc)
+        separately = bootstrap.interval(bootstrap.mean_over_diseases(separate[0]))
+        see("mean AUC: separate draws, percentile", separately, auc)
+        see("mean AUC: joint draws, percentile", bootstrap.interval(of_mean), auc)
+        see("mean AUC: m - 1 degrees of freedom", bootstrap.auc_interval(mean, of_mean, units), auc)
+        see("mean AUC: joint draws, auc_intervals", found.mean.interval, auc)
+        see("mean AUC: DeLong, logit", delong_mean_interval(scores[0], labels).interval, auc)
+        of_one, of_mean = separate[1, :, 0] - one, bootstrap.mean_over_diseases(joint[1] - joint[0])
         see("difference: bootstrap, percentile", bootstrap.interval(of_one), 0)
-        see("difference: bootstrap, expanded percentile", bootstrap.interval(of_one, units=smaller), 0)
+        see("difference: bootstrap, difference_interval", _tested(difference.difference, of_one, smaller), 0)
         see("difference: DeLong", difference.interval, 0)
-        of_mean = bootstrap.mean_over_diseases(separate[1] - separate[0])
-        see("mean difference: separate draws, percentile", bootstrap.interval(of_mean), 0)
-        of_mean = bootstrap.mean_over_diseases(joint[1] - joint[0])
         see("mean difference: joint draws, percentile", bootstrap.interval(of_mean), 0)
-        see("mean difference: joint draws, expanded percentile", bootstrap.interval(of_mean, units=units), 0)
+        see("mean difference: difference_interval", _tested(delong_mean.difference, of_mean, units), 0)
+        see("mean difference: DeLong", delong_mean.interval, 0)
+        for name, interval, truth in _beside(auc, scores[0], labels, patients, smaller, options.resamples, number):
+            see(name, interval, truth)
     return tallies
 
 
-def test_set(variant: str, number: int, options: argparse.Namespace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _tested(difference: float | None, values: np.ndarray, units: float) -> Interval | None:
+    found = None if difference is None else bootstrap.difference_interval(difference, values, units)
+    return found and found[0]
+
+
+def _beside(
+    auc: float, scores: np.ndarray, labels: np.ndarray, patients: np.ndarray, units: int, resamples: int, seed: int
+) -> list[tuple[str, Interval | None, float]]:
+    """The first disease's numbers beside the AUC: name, interval and truth."""
+    scores, labels = scores[:, :1], labels[:, :1]
+    probabilities = _expit(scores)
+    drawn = resampled_metrics(probabilities, labels, patients, resamples, seed, share=SHARE, max_fpr=MAX_FPR)
+    truth = true_numbers(auc, float(labels.mean()))
+    arguments = (probabilities, labels, NAMES[:1])
+    values = {
+        "auprc": average_precision_per_disease(*arguments)[0].value,
+        "partial_auc": partial_auc_per_disease(*arguments, MAX_FPR)[0].value,
+        "sensitivity": sensitivity_at_specificity(*arguments, SHARE)[0].sensitivity,
+        "specificity": specificity_at_sensitivity(*arguments, SHARE)[0].specificity,
+        "brier": calibration_per_disease(*arguments)[0].brier,
+    }
+    return [
+        (name, share_interval(value, getattr(drawn, name)[:, 0], units), truth[name])
+        for name, value in values.items()
+        if value is not None
+    ]
+
+
+def true_numbers(auc: float, prevalence: float) -> dict[str, float]:
+    """What the metrics come to with binormal scores and endlessly many images, by summation over a fine grid."""
+    normal, shift = NormalDist(), np.sqrt(2) * NormalDist().inv_cdf(auc)
+    grid = np.linspace(-8, 8 + shift, 20_001)
+    middle, density = (grid[1:] + grid[:-1]) / 2, np.exp(-(grid**2) / 2) / np.sqrt(2 * np.pi)
+    step = grid[1] - grid[0]
+    shifted = np.exp(-((grid - shift) ** 2) / 2) / np.sqrt(2 * np.pi)
+    false = np.cumsum(density[::-1])[::-1] * step  # called at each threshold
+    true = np.cumsum(shifted[::-1])[::-1] * step
+    precision = prevalence * true / (prevalence * true + (1 - prevalence) * false)
+    at = normal.inv_cdf(1 - MAX_FPR)
+    beyond = middle > at
+    # Area up to MAX_FPR: sensitivity at the threshold, summed over the negatives beyond it.
+    sensitivity = np.interp(middle, grid, true)
+    area = float((sensitivity * np.exp(-(middle**2) / 2) / np.sqrt(2 * np.pi))[beyond].sum() * step)
+    least = MAX_FPR**2 / 2
+    brier = prevalence * (shifted * (1 - _expit(grid)) ** 2) + (1 - prevalence) * (density * _expit(grid) ** 2)
+    return {
+        "auprc": float((precision * shifted).sum() * step),
+        "partial_auc": (1 + (area - least) / (MAX_FPR - least)) / 2,
+        "sensitivity": normal.cdf(shift - normal.inv_cdf(SHARE)),
+        "specificity": normal.cdf(shift - normal.inv_cdf(SHARE)),
+        "brier": float(brier.sum() * step),
+    }
+
+
+def _expit(x: np.ndarray) -> np.ndarray:
+    """Some probability for a score; calibrated it is not."""
+    return 1 / (1 + np.exp(1.5 - x))
+
+
+def test_set(
+    auc: float, variant: str, number: int, options: argparse.Namespace
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores `[2, n, 5]` of two models, labels `[n, 5]`, patients `[n]`."""
     rng = numpy_stream(0, "coverage", variant, number)
     n, diseases = options.images, len(NAMES)
@@ -166,7 +247,7 @@ def test_set(variant: str, number: int, options: argparse.Namespace) -> tuple[np
     of_image, of_both = rng.normal(size=(n, 1)), rng.normal(size=(n, diseases))
     of_model = rng.normal(size=(2, n, diseases))
     noise = np.sqrt(0.5) * of_patient + np.sqrt(0.2) * of_image + np.sqrt(0.1) * of_both + np.sqrt(0.2) * of_model
-    return np.sqrt(2) * NormalDist().inv_cdf(options.auc) * labels + noise, labels, patients
+    return np.sqrt(2) * NormalDist().inv_cdf(auc) * labels + noise, labels, patients
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 202 images of 200 patients is CheXpert's frontal validation set; 67,000 images are drawn once as one image per patient
 (the most draws) and once as three. Scores are random, 10% of the labels positive. "separate" is one draw of patients
-per disease (`resampled_aucs`), "joint" one for all of them (`jointly_resampled_aucs`).
+per disease (`resampled_aucs`), "joint" one for all of them (`jointly_resampled_aucs`); "summary" is everything that
+`chestfed evaluate` says, with both of them, the other numbers and three columns of subgroups (`summarise`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +23,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chestfed.evaluation.bootstrap import jointly_resampled_aucs, resampled_aucs
+from chestfed.evaluation.summary import summarise
 from chestfed.randomness import numpy_stream
 from chestfed.study.run import software_versions
 
@@ -34,15 +38,33 @@ def main() -> None:
 
     report: dict = {"command": " ".join(["python", *sys.argv]), "cpu": cpu(), "versions": software_versions()}
     report |= {"resamples": options.resamples, "diseases": DISEASES, "cases": []}
+    summarise(
+        np.full((4, 1), 0.5), np.array([[0.0], [0], [1], [1]]), np.arange(4), ["disease 0"], "frontal-image"
+    )  # its imports are no work
     for images, patients in ((202, 200), (67_000, 67_000), (67_000, 22_333)):
         rng = numpy_stream(0, "bootstrap speed", images, patients)
         labels = (rng.random((images, DISEASES)) < 0.1).astype(float)
         scores = rng.normal(size=(images, DISEASES)) + labels
         patient = np.arange(images) % patients
         seconds = {}
-        for name, resample in (("separate", resampled_aucs), ("joint", jointly_resampled_aucs)):
+        groups = {name: rng.integers(0, values, images) for name, values in (("sex", 2), ("age", 4), ("view", 2))}
+        work: dict[str, Callable[[], object]] = {
+            "separate": partial(resampled_aucs, scores, labels, patient, options.resamples, 0),
+            "joint": partial(jointly_resampled_aucs, scores, labels, patient, options.resamples, 0),
+            "summary": partial(
+                summarise,
+                1 / (1 + np.exp(-scores)),
+                labels,
+                patient,
+                [f"disease {j}" for j in range(DISEASES)],
+                "frontal-image",
+                resamples=options.resamples,
+                columns=groups,
+            ),
+        }
+        for name, run in work.items():
             start = time.process_time(), time.perf_counter()
-            resample(scores, labels, patient, options.resamples, 0)
+            run()
             seconds[name] = {"cpu": time.process_time() - start[0], "wall": time.perf_counter() - start[1]}
         report["cases"].append({"images": images, "patients": patients, "seconds": seconds})
         shown = ", ".join(f"{name} {s['wall']:.2f} s ({s['cpu']:.2f} s of CPU)" for name, s in seconds.items())

@@ -10,24 +10,24 @@ needs the same patients for all of them (`jointly_resampled_aucs`). With separat
 narrow.
 
 With few positive patients the percentile interval of an AUC is too short: at 202 images, 10% positive, it covers the
-truth in 92% of test sets, not 95%, and in 89% with two images per patient (`benchmarks/bootstrap_coverage.py`). Two
-reasons. The m = 20 positive patients carry nearly all of the variance; drawn from themselves they show (m - 1) / m of
-it, and their own spread is uncertain, which is what Student's t is for. And the AUC's distribution is skewed to the
-left, which the percentile interval turns the wrong way round. `auc_interval` mends both; for a difference of AUCs,
-which is hardly skewed, `interval` with `units` mends the first. They cover in 94 to 96% of such test sets.
+truth in 91% of test sets at an AUC of 0.85 and in 86% at 0.95 (`benchmarks/bootstrap_coverage.py`). Two reasons. The
+m = 20 positive patients carry nearly all of the variance; drawn from themselves they show (m - 1) / m of it, and their
+own spread is uncertain, which is what Student's t is for (`chestfed.evaluation.freedom`). And the AUC's distribution is
+skewed to the left, which the percentile interval turns the wrong way round. `auc_interval` mends both; for a difference
+of AUCs, which is hardly skewed, `difference_interval` mends the first.
 
-A limit: with ten positive images and an AUC of 0.95, `auc_interval` covers in 92 to 96% (the percentile interval in 77
-to 78%), partly because some of these test sets have no wrong pair and so show no uncertainty at all.
+A limit: with ten positive images and an AUC of 0.95 some test sets have no wrong pair and so show no uncertainty at
+all.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from chestfed.evaluation.interval import Interval, around_logit, expanded_level, normal_quantile, student_quantile
+from chestfed.evaluation.interval import Interval, around_logit, student_p, student_width
 from chestfed.randomness import numpy_stream
 
 #: Weights drawn by one call of the generator. Part of the random stream: another value gives other resamples, as soon
@@ -65,21 +65,11 @@ def resampled_aucs(
         positive = labels[known, j] == 1
         if positive.all() or not positive.any():
             continue
-        # The stream is named by the column, not by the disease: the same labels give the same draws.
-        rng = numpy_stream(seed, "bootstrap", j)
-        names, patient = np.unique(patient_index[known], return_inverse=True)
-        has_positive = np.zeros(len(names), bool)
-        has_positive[patient[positive]] = True
-        strata = [np.flatnonzero(stratum) for stratum in (has_positive, ~has_positive) if stratum.any()]
-        # The strata's counts stand side by side, so a patient's place is that in the strata one after the other.
-        place = np.argsort(np.concatenate(strata))[patient]
+        place, draws = stratified_draws(positive, patient_index[known], resamples, seed, j)
         pairs = [_pairs(run[known, j], positive, place) for run in runs]
-        step = max(1, _DRAWN // len(positive))
-        for start in range(0, resamples, step):
-            size = min(step, resamples - start)
-            counts = np.concatenate([_drawn(rng, len(stratum), size) for stratum in strata], axis=1)
+        for rows, counts in draws:
             for run, of_run in enumerate(pairs):
-                result[run, start : start + size, j] = _weighted_aucs(of_run, counts)
+                result[run, rows, j] = _weighted_aucs(of_run, counts)
     return result.reshape(*scores.shape[:-2], *result.shape[1:])
 
 
@@ -108,6 +98,48 @@ def jointly_resampled_aucs(
     return result.reshape(*scores.shape[:-2], *result.shape[1:])
 
 
+def stratified_draws(
+    positive: np.ndarray, patients: np.ndarray, resamples: int, seed: int, disease: int
+) -> tuple[np.ndarray, Iterator[tuple[slice, np.ndarray]]]:
+    """Draws of patients within those with a positive image of a disease and those without, some resamples at a time.
+
+    Parameters
+    ----------
+    positive, patients
+        bool `[m]` and `[m]`: of the images that are labelled for the disease, which has both classes.
+    disease
+        Number of its column, which names the random stream: the same labels give the same draws.
+
+    Returns
+    -------
+    The column of each image's patient in the counts, int `[m]`; and the numbers of some resamples with how often each
+    patient is drawn in them, int64 `[r, patients]`.
+    """
+    names, patient = np.unique(patients, return_inverse=True)
+    has_positive = np.zeros(len(names), bool)
+    has_positive[patient[positive]] = True
+    strata = [np.flatnonzero(stratum) for stratum in (has_positive, ~has_positive) if stratum.any()]
+
+    def draws() -> Iterator[tuple[slice, np.ndarray]]:
+        rng = numpy_stream(seed, "bootstrap", disease)
+        step = max(1, _DRAWN // len(positive))
+        for start in range(0, resamples, step):
+            size = min(step, resamples - start)
+            drawn = [_drawn(rng, len(stratum), size) for stratum in strata]
+            yield slice(start, start + size), np.concatenate(drawn, axis=1)
+
+    # The strata's counts stand side by side, so a patient's place is that in the strata one after the other.
+    return np.argsort(np.concatenate(strata))[patient], draws()
+
+
+def enough_resamples(resamples: int, images: int) -> int:
+    """As many, but on many images no more than two million weights need, and at least 200.
+
+    For numbers whose interval is made of the standard deviation of the resamples alone: 200 give it to 5%.
+    """
+    return min(resamples, max(200, 2_000_000 // max(images, 1)))
+
+
 def mean_over_diseases(aucs: np.ndarray) -> np.ndarray:
     """Mean AUC per resample over the diseases with an AUC in some resample: `[resamples]`.
 
@@ -117,26 +149,23 @@ def mean_over_diseases(aucs: np.ndarray) -> np.ndarray:
     return aucs[:, defined].mean(axis=1) if defined.any() else np.full(len(aucs), np.nan)
 
 
-def interval(values: np.ndarray, level: float = 0.95, units: float | None = None) -> Interval | None:
-    """Percentile interval of resampled values; with `units`, at the level that `expanded_level` gives for them.
-
-    None if fewer than two values are defined, or there is one unit.
-    """
+def interval(values: np.ndarray, level: float = 0.95) -> Interval | None:
+    """Percentile interval of resampled values; None if fewer than two are defined."""
     values = values[~np.isnan(values)]
-    if len(values) < 2 or (units is not None and units < 2):
+    if len(values) < 2:
         return None
-    if units is not None:
-        level = expanded_level(level, units)
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high))
 
 
-def auc_interval(auc: float, values: np.ndarray, units: float | None = None, level: float = 0.95) -> Interval | None:
+def auc_interval(
+    auc: float, values: np.ndarray, units: float | None = None, level: float = 0.95, freedom: float | None = None
+) -> Interval | None:
     """Interval of an AUC, or of a mean of AUCs, from the spread of its resampled values, on the logit scale.
 
     logit(auc) ± t s sqrt(m / (m - 1)) / (auc (1 - auc)), with s the standard deviation of the resampled values, m the
-    number of `units` and t the quantile of Student's distribution with m - 1 degrees of freedom; carried back to the
-    scale of the AUC. The logit keeps it within 0 and 1 and undoes most of the skewness; the factor and t are those of a
+    number of `units` and t the quantile of Student's distribution with `freedom` degrees; carried back to the scale of
+    the AUC. The logit keeps it within 0 and 1 and undoes most of the skewness; the factor and t are those of a
     mean of m values.
 
     Parameters
@@ -147,6 +176,8 @@ def auc_interval(auc: float, values: np.ndarray, units: float | None = None, lev
         Its resampled values, `[resamples]`; NaN is left out.
     units
         m: `units_per_disease`, or `units_of_mean` for a mean. None for many (a normal quantile and no factor).
+    freedom
+        `freedom_per_disease` or `freedom_of_mean`; m - 1 without it.
 
     Returns
     -------
@@ -163,51 +194,43 @@ def auc_interval(auc: float, values: np.ndarray, units: float | None = None, lev
         return None
     if not 0 < auc < 1 or spread == 0:
         return interval(values, level)
-    if units is None:
-        width = normal_quantile(level) * spread
-    else:
-        width = student_quantile(level, units - 1) * spread * math.sqrt(units / (units - 1))
-    return around_logit(auc, width)
+    return around_logit(auc, student_width(spread, units, level, freedom))
 
 
-def units_per_disease(labels: np.ndarray, patients: np.ndarray) -> np.ndarray:
-    """Patients with a positive image, or those with a negative one, whichever are fewer: int `[J]`.
+def difference_interval(
+    difference: float, values: np.ndarray, units: float, level: float = 0.95
+) -> tuple[Interval, float] | None:
+    """Interval of a difference of AUCs, and the two-sided p value of no difference that goes with it.
 
-    They carry most of the AUC's variance, so they are what an interval's degrees of freedom count.
+    difference ± t s sqrt(m / (m - 1)), cut at -1 and 1, with s the standard deviation of the resampled differences and
+    m the number of `units`; p = 2 T(-|difference| / (s sqrt(m / (m - 1)))). Both are of the same t with m - 1 degrees
+    of freedom, so p is below 1 - level exactly where the interval leaves out 0. Counting the resamples beyond 0 instead
+    would give p a floor of 2 / (resamples + 1), which a correction for many comparisons lifts above 0.05.
+
+    Parameters
+    ----------
+    difference
+        On the test set itself.
+    values
+        Its resampled values, `[resamples]`; NaN is left out.
+    units
+        m: `units_per_disease`, or `units_of_mean` for a mean.
+
+    Returns
+    -------
+    None if fewer than two values are defined, or m is below 2, or all resamples have the same difference, other than 0:
+    such data do not show how surely. The same difference of 0 in all, as of a model and itself, is the point 0 and a p
+    of 1.
     """
-    return _patients_per_class(labels, patients).min(axis=1)
-
-
-def units_of_mean(labels: np.ndarray, patients: np.ndarray) -> float:
-    """Units of an interval of the mean over diseases.
-
-    At most the patients with a positive image of any disease, or those with a negative one, whichever are fewer. But a
-    disease with few positive patients can carry most of the mean's variance, which then is known no better than that
-    disease's. With m_j the `units_per_disease` and v_j = 1 / m_j + 1 / (patients of its other class), to which the
-    variance of disease j's AUC is about proportional, there are sum(v_j)^2 / sum(v_j^2 / (m_j - 1)) degrees of freedom,
-    one less than the units: F. E. Satterthwaite: An approximate distribution of estimates of variance components.
-    Biometrics Bulletin 2 (1946). They depend on the labels alone, so they cannot be large because a variance came out
-    small by chance.
-
-    Diseases of one class only do not count; 0 if there is no other. If a disease has one unit, so has the mean: nothing
-    in the data shows how far the AUC of that disease varies.
-    """
-    labels = labels[:, (labels == 0).any(axis=0) & (labels == 1).any(axis=0)]
-    if not labels.shape[1]:
-        return 0
-    each = _patients_per_class(labels, patients)
-    if each.min() < 2:
-        return 1
-    most = min(len(np.unique(patients[(labels == value).any(axis=1)])) for value in (0, 1))
-    variances = (1 / each).sum(axis=1)
-    freedom = variances.sum() ** 2 / (variances**2 / (each.min(axis=1) - 1)).sum()
-    return min(float(most), 1 + float(freedom))
-
-
-def _patients_per_class(labels: np.ndarray, patients: np.ndarray) -> np.ndarray:
-    """Patients with a negative and with a positive image of each disease: int `[J, 2]`."""
-    counts = [[len(np.unique(patients[column == value])) for value in (0, 1)] for column in labels.T]
-    return np.array(counts, int).reshape(-1, 2)
+    values = values[~np.isnan(values)]
+    if len(values) < 2 or units < 2:
+        return None
+    spread = float(values.std(ddof=1))
+    if spread < _NO_SPREAD:
+        return (Interval(0.0, 0.0), 1.0) if abs(difference) < _NO_SPREAD else None
+    width = student_width(spread, units, level)
+    between = Interval(max(-1.0, difference - width), min(1.0, difference + width))
+    return between, student_p(difference, spread, units)
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ import numpy as np
 
 from chestfed.evaluation.auc import auc_per_disease
 from chestfed.evaluation.bootstrap import (
-    interval,
+    difference_interval,
     jointly_resampled_aucs,
     mean_over_diseases,
     resampled_aucs,
-    units_of_mean,
-    units_per_disease,
 )
 from chestfed.evaluation.delong import delong_difference_per_disease
-from chestfed.evaluation.interval import Interval, expanded_p
+from chestfed.evaluation.delong_mean import delong_difference_of_mean
+from chestfed.evaluation.freedom import units_of_mean, units_per_disease
+from chestfed.evaluation.interval import Interval
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Run:
 class MeanDifference:
     """Difference b minus a of the mean AUC over the diseases that have one; all None if none has.
 
-    `p_holm` is corrected for the other comparisons' means, if there are any (`holm_over_comparisons`).
+    `interval`, `p`, `z` and `delong_p` are as those of `DiseaseDifference`. `p_holm` and `delong_p_holm` are corrected
+    for the other comparisons' means, if there are any (`holm_over_comparisons`).
     """
 
     mean_a: float | None
@@ -57,6 +58,10 @@ class MeanDifference:
     interval: Interval | None
     p: float | None
     p_holm: float | None
+    z: float | None
+    delong_p: float | None
+    delong_p_holm: float | None
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,8 @@ class DiseaseDifference:
     Attributes
     ----------
     interval, p
-        From the patient-clustered bootstrap: percentile interval, expanded where few patients are positive (or
-        negative), and the p value of `two_sided_p`, which goes with it.
+        From the patient-clustered bootstrap: `difference_interval`. p is below 0.05 exactly where the interval at 95%
+        leaves out 0.
     p_holm
         p after Holm's correction over the diseases of the comparison (or of several, see `holm_over_comparisons`).
     z, delong_p, delong_p_holm
@@ -124,14 +129,15 @@ def compare(
 
     found = []
     for j, delong in enumerate(delong_difference_per_disease(a.scores, b.scores, a.labels, diseases, level)):
+        between, p, reason = _tested(delong.difference, separate[:, j], int(units[j]), level)
         found.append(
             DiseaseDifference(
                 delong.disease,
                 delong.auc_a,
                 delong.auc_b,
                 delong.difference,
-                interval(separate[:, j], level, int(units[j])),
-                two_sided_p(separate[:, j], int(units[j])),
+                between,
+                p,
                 None,
                 delong.z,
                 delong.p,
@@ -139,31 +145,12 @@ def compare(
                 delong.positives,
                 delong.negatives,
                 delong.missing,
-                delong.reason or ("one patient with an image of a class: no interval" if units[j] < 2 else ""),
+                reason or delong.reason,
             )
         )
-    mean = _mean(found, joint, units_of_mean(a.labels, a.patients), level)
+    mean = _mean(found, joint, a, b, level)
     (comparison,) = holm_over_comparisons([Comparison(tuple(found), mean, resamples)])
     return comparison
-
-
-def two_sided_p(differences: np.ndarray, units: float | None = None) -> float | None:
-    """Two-sided p value of no difference, from resampled differences `[resamples]`.
-
-    tail = (1 + min(#{d <= 0}, #{d >= 0})) / (R + 1), with R the resamples that are not NaN; the added ones keep it
-    above 0. p = min(1, 2 tail) is the level at which the percentile interval first holds 0. With `units` the interval
-    is the expanded one, and p = `expanded_p` of the tail and the units.
-
-    None if no difference is defined, or there is one unit.
-    """
-    differences = differences[~np.isnan(differences)]
-    if not len(differences) or (units is not None and units < 2):
-        return None
-    fewer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    tail = (1 + fewer) / (len(differences) + 1)
-    if tail >= 0.5:
-        return 1.0
-    return 2 * tail if units is None else expanded_p(tail, units)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -186,10 +173,11 @@ def holm_over_comparisons(comparisons: Sequence[Comparison]) -> list[Comparison]
     every = [difference for comparison in comparisons for difference in comparison.diseases]
     bootstrap, delong = holm([d.p for d in every]), holm([d.delong_p for d in every])
     corrected = iter(replace(d, p_holm=p, delong_p_holm=q) for d, p, q in zip(every, bootstrap, delong, strict=True))
-    of_means = holm([comparison.mean.p for comparison in comparisons])
+    means = [comparison.mean for comparison in comparisons]
+    of_means = zip(holm([mean.p for mean in means]), holm([mean.delong_p for mean in means]), strict=True)
     return [
-        replace(c, mean=replace(c.mean, p_holm=p), diseases=tuple(next(corrected) for _ in c.diseases))
-        for c, p in zip(comparisons, of_means, strict=True)
+        replace(c, mean=replace(c.mean, p_holm=p, delong_p_holm=q), diseases=tuple(next(corrected) for _ in c.diseases))
+        for c, (p, q) in zip(comparisons, of_means, strict=True)
     ]
 
 
@@ -218,12 +206,33 @@ def _difference(aucs: np.ndarray, seeds_a: int) -> np.ndarray:
 
 
 def _mean(
-    differences: Sequence[DiseaseDifference], resampled: np.ndarray, units: float, level: float
+    differences: Sequence[DiseaseDifference], resampled: np.ndarray, a: Run, b: Run, level: float
 ) -> MeanDifference:
     pairs = [(d.auc_a, d.auc_b) for d in differences if d.auc_a is not None and d.auc_b is not None]
     if not pairs:
-        return MeanDifference(None, None, None, None, None, None)
+        return MeanDifference(None, None, None, None, None, None, None, None, None)
     mean_a, mean_b = (float(value) for value in np.mean(pairs, axis=0))
-    of_mean = mean_over_diseases(resampled)
-    between, p = interval(of_mean, level, units), two_sided_p(of_mean, units)
-    return MeanDifference(mean_a, mean_b, mean_b - mean_a, between, p, p)
+    difference, units = mean_b - mean_a, units_of_mean(a.labels, a.patients)
+    between, p, reason = _tested(difference, mean_over_diseases(resampled), units, level, ", in a disease")
+    delong = delong_difference_of_mean(a.scores, b.scores, a.labels, level)
+    return MeanDifference(
+        mean_a, mean_b, difference, between, p, None, delong.z, delong.p, None, reason or delong.reason
+    )
+
+
+def _tested(
+    difference: float | None, resampled: np.ndarray, units: float, level: float, where: str = ""
+) -> tuple[Interval | None, float | None, str]:
+    """Interval and p value of a difference, or why there is none; nothing at all without a difference."""
+    if difference is None:
+        return None, None, ""
+    found = difference_interval(difference, resampled, units, level)
+    if found is not None:
+        return *found, ""
+    if units < 2:
+        return None, None, f"one patient with an image of a class{where}: no interval"
+    if len(resampled) < 2:
+        return None, None, ""
+    if np.isfinite(resampled).sum() < 2:
+        return None, None, "hardly a resample with both classes: no interval"
+    return None, None, "no variance in these data: no interval"

@@ -5,10 +5,8 @@ characteristic curves: a nonparametric approach. Biometrics 44 (1988). The place
 O(n log n): X. Sun, W. Xu: Fast implementation of DeLong's algorithm. IEEE Signal Processing Letters 21 (2014).
 
 What it assumes. Images are independent; where patients have several, the variance is too small, and the
-patient-clustered bootstrap is the one to use. And the two AUCs are of two scores for the *same labels*. The AUCs of two
-diseases have different labels on shared images; that is not DeLong's setting, so nothing here gives the variance of a
-mean over diseases. The mean is compared by the bootstrap, with one draw of patients for all diseases
-(`chestfed.evaluation.comparison`).
+patient-clustered bootstrap is the one to use. And the two AUCs are of two scores for the *same labels*; the mean over
+diseases, which have other labels on shared images, is the subject of `chestfed.evaluation.delong_mean`.
 """
 
 from __future__ import annotations
@@ -21,6 +19,9 @@ import numpy as np
 
 from chestfed.evaluation.columns import Column, labelled_columns
 from chestfed.evaluation.interval import Interval, around_logit, normal_quantile
+
+#: A variance of AUCs below this is rounding.
+_NO_VARIANCE = 1e-24
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class DelongDifference:
         it is 0, else None.
     interval
         Difference ± z SE.
+    reason
+        Why something is None.
     """
 
     disease: str
@@ -125,7 +128,7 @@ def delong_difference_per_disease(
         As `auc_per_disease`, for any score array.
     """
     quantile = normal_quantile(level)
-    contrast = np.concatenate([np.full(len(runs_a), -1 / len(runs_a)), np.full(len(runs_b), 1 / len(runs_b))])
+    contrast = contrast_of(len(runs_a), len(runs_b))
     results = []
     per_run = [labelled_columns(scores, labels, diseases) for scores in (*runs_a, *runs_b)]
     for columns in zip(*per_run, strict=True):
@@ -144,13 +147,7 @@ def delong_difference_per_disease(
         # Equal rankings: the exact variance is 0, the computed one a rounding error of either sign.
         if variance <= 1e-15 * float(np.trace(covariance)):
             variance = 0.0
-        width = quantile * math.sqrt(variance)
-        interval = Interval(three[2] - width, three[2] + width)
-        z: float | None = three[2] / math.sqrt(variance) if variance > 0 else 0.0
-        reason = ""
-        if variance == 0 and three[2] != 0:
-            z, reason = None, "no variance in these data"
-        p = None if z is None else two_sided(z)
+        z, p, interval, reason = z_test(three[2], variance, quantile)
         results.append(DelongDifference(name, *three, variance, z, p, interval, *counts, reason))
     return results
 
@@ -199,6 +196,23 @@ def placements(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np
 def two_sided(z: float) -> float:
     """Two-sided p value of a standard normal statistic."""
     return math.erfc(abs(z) / math.sqrt(2))
+
+
+def contrast_of(runs_a: int, runs_b: int) -> np.ndarray:
+    """Mean over b's runs less that over a's: `[runs]`."""
+    return np.concatenate([np.full(runs_a, -1 / runs_a), np.full(runs_b, 1 / runs_b)])
+
+
+def z_test(
+    difference: float, variance: float, quantile: float
+) -> tuple[float | None, float | None, Interval | None, str]:
+    """z, p, interval and why there is none of them."""
+    if variance < _NO_VARIANCE:
+        if abs(difference) < math.sqrt(_NO_VARIANCE):
+            return 0.0, 1.0, Interval(difference, difference), ""
+        return None, None, None, "no variance in these data"
+    width, z = quantile * math.sqrt(variance), difference / math.sqrt(variance)
+    return z, two_sided(z), Interval(difference - width, difference + width), ""
 
 
 def _midranks(x: np.ndarray) -> np.ndarray:

@@ -15,6 +15,14 @@ class Interval:
     high: float
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """The interval of a number, or why there is none. Both are empty if the number itself is not defined."""
+
+    interval: Interval | None
+    reason: str = ""
+
+
 def normal_quantile(level: float) -> float:
     """Two-sided quantile of the standard normal distribution: 1.96 for a level of 0.95."""
     if not 0 < level < 1:
@@ -31,24 +39,27 @@ def student_quantile(level: float, freedom: float) -> float:
     return float(stdtrit(freedom, (1 + level) / 2))
 
 
-def expanded_level(level: float, units: float) -> float:
-    """Level at which a percentile interval of `units` resampled patients is as long as Student's t asks.
+def student_width(spread: float, units: float | None, level: float, freedom: float | None = None) -> float:
+    """Half width t s sqrt(m / (m - 1)) of an interval, with s the standard deviation of resampled values.
 
-    2 Phi(t sqrt(m / (m - 1))) - 1 with t the quantile for m - 1 degrees of freedom: 0.968 for 0.95 and m = 20.
-    T. C. Hesterberg: What teachers should know about the bootstrap. The American Statistician 69 (2015).
+    Drawn from themselves, m `units` (patients) show (m - 1) / m of their variance, and their own spread is uncertain,
+    which is what Student's t is for, with `freedom` degrees of freedom or, without it, m - 1: T. C. Hesterberg: What
+    teachers should know about the bootstrap. The American Statistician 69 (2015). None for many units: a normal
+    quantile and no factor.
     """
-    factor = math.sqrt(units / (units - 1))
-    return 2 * NormalDist().cdf(student_quantile(level, units - 1) * factor) - 1
+    if units is None:
+        return normal_quantile(level) * spread
+    return student_quantile(level, freedom or units - 1) * spread * math.sqrt(units / (units - 1))
 
 
-def expanded_p(tail: float, units: float) -> float:
-    """Two-sided p value at which such an interval ends where a share `tail` of the resampled values is beyond.
+def student_p(estimate: float, spread: float, units: float) -> float:
+    """Two-sided p value of a true value of 0: one less the level at which estimate ± `student_width` first holds 0.
 
-    2 T(Phi^-1(tail) sqrt((m - 1) / m)) with T Student's distribution function for m - 1 degrees of freedom.
+    2 T(-|estimate| / (s sqrt(m / (m - 1)))) with T Student's distribution function for m - 1 degrees of freedom.
     """
     from scipy.special import stdtr
 
-    return min(1.0, 2 * float(stdtr(units - 1, NormalDist().inv_cdf(tail) * math.sqrt((units - 1) / units))))
+    return 2 * float(stdtr(units - 1, -abs(estimate) / (spread * math.sqrt(units / (units - 1)))))
 
 
 def around_logit(estimate: float, half_width: float) -> Interval:
@@ -58,6 +69,11 @@ def around_logit(estimate: float, half_width: float) -> Interval:
     """
     logit, half = math.log(estimate / (1 - estimate)), half_width / (estimate * (1 - estimate))
     return Interval(_expit(logit - half), _expit(logit + half))
+
+
+def all_of(units: float, level: float) -> float:
+    """Lower end of the exact binomial interval (Clopper and Pearson) of a share where it is `units` of `units`."""
+    return float(((1 - level) / 2) ** (1 / units))
 
 
 def _expit(x: float) -> float:

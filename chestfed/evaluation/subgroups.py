@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chestfed.evaluation.auc import DiseaseAuc, auc_per_disease, mean_auc
+from chestfed.evaluation.auc_intervals import AucIntervals, Method, auc_intervals
+from chestfed.evaluation.bootstrap import enough_resamples
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,11 +35,14 @@ class Subgroup:
         The value, as text.
     images
         n, labelled or not; n+ and n- stand with each disease.
+    intervals
+        Of each disease, and of the mean.
     """
 
     value: str
     images: int
     diseases: tuple[DiseaseAuc, ...]
+    intervals: AucIntervals
 
     @property
     def mean(self) -> float | None:
@@ -46,9 +51,17 @@ class Subgroup:
 
 
 def auc_per_subgroup(
-    scores: np.ndarray, labels: np.ndarray, diseases: Sequence[str], values: Sequence[object] | np.ndarray | pd.Series
+    scores: np.ndarray,
+    labels: np.ndarray,
+    diseases: Sequence[str],
+    values: Sequence[object] | np.ndarray | pd.Series,
+    patients: np.ndarray,
+    *,
+    method: Method = "bootstrap",
+    resamples: int = 2000,
+    seed: int = 0,
 ) -> list[Subgroup]:
-    """AUC of each disease within each value of a column `[n]`.
+    """AUC of each disease within each value of a column `[n]`, with 95% intervals.
 
     Parameters
     ----------
@@ -57,6 +70,10 @@ def auc_per_subgroup(
     values
         A categorical column keeps the order of its categories; other values are sorted. Images without a value (None,
         NaN, pandas' NA) come last, as a subgroup of their own.
+    patients
+        `[n]`, any values that identify a patient.
+    method, resamples, seed
+        As `auc_intervals`; a large subgroup gets fewer resamples (`enough_resamples`).
     """
     import pandas as pd
 
@@ -65,11 +82,16 @@ def auc_per_subgroup(
     column = pd.Categorical(pd.Series(values))
     masks = [(str(value), column.codes == code) for code, value in enumerate(column.categories)]
     masks.append((MISSING, column.codes == -1))
-    return [
-        Subgroup(value, int(rows.sum()), tuple(auc_per_disease(scores[rows], labels[rows], diseases)))
-        for value, rows in masks
-        if rows.any()
-    ]
+    found = []
+    for value, rows in masks:
+        if not rows.any():
+            continue
+        images = int(rows.sum())
+        parts = (scores[rows], labels[rows])
+        aucs = auc_per_disease(*parts, diseases)
+        intervals = auc_intervals(aucs, *parts, patients[rows], method, enough_resamples(resamples, images), seed)
+        found.append(Subgroup(value, images, tuple(aucs), intervals))
+    return found
 
 
 def age_bands(ages: np.ndarray, edges: Sequence[int] = (40, 60, 80)) -> pd.Categorical:

@@ -10,13 +10,14 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chestfed.evaluation import bootstrap
 from chestfed.evaluation.auc import DiseaseAuc, auc_per_disease
+from chestfed.evaluation.auc_intervals import NO_VARIANCE, ONE_PATIENT, Method, auc_intervals
+from chestfed.evaluation.bootstrap import enough_resamples
 from chestfed.evaluation.calibration import (
     DiseaseCalibration,
     DiseaseReliability,
@@ -25,8 +26,8 @@ from chestfed.evaluation.calibration import (
     uncalibrated,
 )
 from chestfed.evaluation.columns import numbered
-from chestfed.evaluation.delong import delong_per_disease
-from chestfed.evaluation.interval import Interval
+from chestfed.evaluation.freedom import units_per_disease
+from chestfed.evaluation.interval import Bounds, Interval
 from chestfed.evaluation.metrics import (
     OperatingPoint,
     average_precision_per_disease,
@@ -36,14 +37,13 @@ from chestfed.evaluation.metrics import (
     youden_points,
 )
 from chestfed.evaluation.protocols import Protocol
+from chestfed.evaluation.resampled_metrics import resampled_metrics, share_interval
 from chestfed.evaluation.subgroups import Subgroup, auc_per_subgroup
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Method = Literal["bootstrap", "delong"]
-
-#: What the intervals are, for tables.
+#: What the intervals of the AUCs are, for tables; those of the other numbers are the first with either.
 METHODS: dict[Method, str] = {
     "bootstrap": "95%, patient-clustered bootstrap, Student's t on the logit scale",
     "delong": "95%, DeLong's variance on the logit scale, units taken for independent",
@@ -52,14 +52,25 @@ METHODS: dict[Method, str] = {
 #: Fixed share of the operating points, and end of the partial AUC.
 SHARE, MAX_FPR = 0.9, 0.1
 
+_PARTIAL = f"partial_auc_fpr_{MAX_FPR}"
+_SENSITIVITY, _SPECIFICITY = f"sensitivity_at_specificity_{SHARE}", f"specificity_at_sensitivity_{SHARE}"
+
 
 @dataclass(frozen=True)
 class DiseaseSummary:
-    """One disease. `reason` says why values that need both classes are None."""
+    """One disease.
+
+    Attributes
+    ----------
+    bounds
+        Intervals by the names of `values`, for those numbers that can have one.
+    reason
+        Why values that need both classes are None.
+    """
 
     disease: str
     auc: DiseaseAuc
-    interval: Interval | None
+    bounds: dict[str, Bounds]
     auprc: float | None
     partial_auc: float | None
     at_specificity: OperatingPoint
@@ -74,21 +85,25 @@ class DiseaseSummary:
         return {
             "auc": self.auc.auc,
             "auprc": self.auprc,
-            f"partial_auc_fpr_{MAX_FPR}": self.partial_auc,
-            f"sensitivity_at_specificity_{SHARE}": self.at_specificity.sensitivity,
-            f"specificity_at_sensitivity_{SHARE}": self.at_sensitivity.specificity,
+            _PARTIAL: self.partial_auc,
+            _SENSITIVITY: self.at_specificity.sensitivity,
+            _SPECIFICITY: self.at_sensitivity.specificity,
             "brier": self.calibration.brier,
             "ece_equal_width": self.calibration.ece_equal_width,
             "ece_equal_mass": self.calibration.ece_equal_mass,
         }
 
+    def interval(self, name: str) -> Interval | None:
+        """Of one of `values`; None also for a number that never has one."""
+        return self.bounds[name].interval if name in self.bounds else None
+
 
 @dataclass(frozen=True)
 class Mean:
-    """Mean of one number over the `diseases` diseases that have it; None if none has."""
+    """Mean of one number over the `diseases` diseases that have it; None if none has. Only the AUC's has bounds."""
 
     value: float | None
-    interval: Interval | None
+    bounds: Bounds
     diseases: int
 
 
@@ -125,7 +140,10 @@ def summarise(
     patients
         `[n]`, any values that identify a patient: other names, such as keyed ones, give the same summary.
     method
-        The interval of each AUC. That of the mean is a bootstrap interval with either.
+        The intervals of the AUCs, also of their mean and in subgroups. Those of the other numbers are bootstrap
+        intervals with either.
+    resamples
+        Of the intervals of the AUCs; the others take no more than `enough_resamples`.
     columns
         Name of a subgroup column -> its values `[n]`.
     probabilities
@@ -138,7 +156,7 @@ def summarise(
     """
     patients = numbered(patients)
     aucs = auc_per_disease(scores, labels, diseases)
-    intervals = _intervals(aucs, scores, labels, patients, diseases, method, resamples, seed)
+    intervals = auc_intervals(aucs, scores, labels, patients, method, resamples, seed)
     if probabilities:
         calibrations = calibration_per_disease(scores, labels, diseases)
         calibrated = list(zip(calibrations, reliability_per_disease(scores, labels, diseases), strict=True))
@@ -147,7 +165,7 @@ def summarise(
     found = []
     for parts in zip(
         aucs,
-        intervals,
+        intervals.diseases,
         average_precision_per_disease(scores, labels, diseases),
         partial_auc_per_disease(scores, labels, diseases, MAX_FPR),
         sensitivity_at_specificity(scores, labels, diseases, SHARE),
@@ -156,14 +174,14 @@ def summarise(
         calibrated,
         strict=True,
     ):
-        auc, interval, auprc, partial, at_specificity, at_sensitivity, youden, (calibration, curve) = parts
+        auc, bounds, auprc, partial, at_specificity, at_sensitivity, youden, (calibration, curve) = parts
         nothing = auc.positives + auc.negatives == 0
         reason = "no labelled image" if nothing else auc.reason
         found.append(
             DiseaseSummary(
                 auc.disease,
                 auc,
-                interval,
+                {"auc": bounds},
                 auprc.value,
                 partial.value,
                 at_specificity,
@@ -174,11 +192,22 @@ def summarise(
                 reason,
             )
         )
+    others = _other_bounds(found, scores, labels, patients, enough_resamples(resamples, len(scores)), seed)
+    found = [replace(one, bounds=one.bounds | more) for one, more in zip(found, others, strict=True)]
     means = {name: _mean([one.values()[name] for one in found]) for name in (found[0].values() if found else ())}
-    if found and means["auc"].value is not None:
-        means["auc"] = _mean_auc(means["auc"], scores, labels, patients, resamples, seed)
+    if found:
+        means["auc"] = replace(means["auc"], bounds=intervals.mean)
     groups = {
-        name: auc_per_subgroup(scores, labels, diseases, values)  # type: ignore[arg-type]
+        name: auc_per_subgroup(
+            scores,
+            labels,
+            diseases,
+            values,  # type: ignore[arg-type]
+            patients,
+            method=method,
+            resamples=resamples,
+            seed=seed,
+        )
         for name, values in (columns or {}).items()
     }
     return Summary(protocol, len(scores), len(np.unique(patients)), method, tuple(found), means, groups)
@@ -192,12 +221,12 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "n": summary.units,
         "patients": summary.patients,
         "interval": METHODS[summary.method],
-        "interval_of_the_mean": METHODS["bootstrap"],
+        "interval_of_other_numbers": METHODS["bootstrap"],
         "diseases": {one.disease: {"protocol": protocol, **_disease(one)} for one in summary.diseases},
         "mean": {
             name: {
                 "value": mean.value,
-                "interval": _pair(mean.interval),
+                "interval": _pair(mean.bounds.interval),
                 "diseases": mean.diseases,
                 "of": len(summary.diseases),
                 "protocol": protocol,
@@ -222,17 +251,17 @@ def metrics_csv(summary: Summary, head: Mapping[str, object]) -> str:
     for one in summary.diseases:
         over = _over(summary, one.disease, one.auc)
         for name, value in one.values().items():
-            interval = one.interval if name == "auc" else None
-            reason = (one.reason or one.calibration.reason) if value is None else ""
-            rows.append([*over, name, value, *_ends(interval), "", reason])
+            bounds = one.bounds.get(name, Bounds(None))
+            reason = one.reason or one.calibration.reason if value is None else bounds.reason
+            rows.append([*over, name, value, *_ends(bounds), "", reason])
         for name, point in _points(one).items():
             for part in ("threshold", "sensitivity", "specificity", "ppv", "npv"):
                 value = getattr(point, part)
                 rows.append([*over, f"{name}.{part}", value, "", "", "", point.reason and one.reason])
     for name, mean in summary.means.items():
         over = [summary.protocol, "mean", summary.units, None, None, None]
-        reason = "" if mean.diseases else "no disease has it"
-        rows.append([*over, name, mean.value, *_ends(mean.interval), mean.diseases, reason])
+        reason = mean.bounds.reason if mean.diseases else "no disease has it"
+        rows.append([*over, name, mean.value, *_ends(mean.bounds), mean.diseases, reason])
     return _csv([*_HEAD, "metric", "value", "low", "high", "over_diseases", "reason"], rows, head)
 
 
@@ -242,12 +271,15 @@ def subgroups_csv(summary: Summary, head: Mapping[str, object]) -> str:
     for column, groups in summary.subgroups.items():
         for group in groups:
             start = [column, group.value, group.images]
-            for auc in group.diseases:
-                rows.append([*start, *_over(summary, auc.disease, auc), auc.auc, "", auc.reason])
+            for auc, bounds in zip(group.diseases, group.intervals.diseases, strict=True):
+                numbers = [auc.auc, *_ends(bounds), ""]
+                rows.append([*start, *_over(summary, auc.disease, auc), *numbers, auc.reason or bounds.reason])
             defined = sum(auc.auc is not None for auc in group.diseases)
             over = [summary.protocol, "mean", group.images, None, None, None]
-            rows.append([*start, *over, group.mean, defined, "" if defined else "no disease has an AUC here"])
-    return _csv(["column", "group", "group_n", *_HEAD, "auc", "over_diseases", "reason"], rows, head)
+            reason = group.intervals.mean.reason if defined else "no disease has an AUC here"
+            rows.append([*start, *over, group.mean, *_ends(group.intervals.mean), defined, reason])
+    names = ["column", "group", "group_n", *_HEAD, "auc", "low", "high", "over_diseases", "reason"]
+    return _csv(names, rows, head)
 
 
 def reliability_csv(summary: Summary, head: Mapping[str, object]) -> str:
@@ -260,38 +292,42 @@ def reliability_csv(summary: Summary, head: Mapping[str, object]) -> str:
     return _csv([*_HEAD, "mean_score", "observed_rate", "count"], rows, head)
 
 
-def _intervals(
-    aucs: Sequence[DiseaseAuc],
+def _other_bounds(
+    found: Sequence[DiseaseSummary],
     scores: np.ndarray,
     labels: np.ndarray,
     patients: np.ndarray,
-    diseases: Sequence[str],
-    method: Method,
     resamples: int,
     seed: int,
-) -> list[Interval | None]:
-    if method == "delong":
-        return [one.logit for one in delong_per_disease(scores, labels, diseases)]
-    draws = bootstrap.resampled_aucs(scores, labels, patients, resamples, seed)
-    enough = bootstrap.units_per_disease(labels, patients)
+) -> list[dict[str, Bounds]]:
+    """Of each disease, the bounds of the numbers beside the AUC."""
+    resampled = resampled_metrics(scores, labels, patients, resamples, seed, share=SHARE, max_fpr=MAX_FPR)
+    draws = {
+        "auprc": resampled.auprc,
+        _PARTIAL: resampled.partial_auc,
+        _SENSITIVITY: resampled.sensitivity,
+        _SPECIFICITY: resampled.specificity,
+        "brier": resampled.brier,
+    }
+    units = units_per_disease(labels, patients)
     return [
-        None if one.auc is None else bootstrap.auc_interval(one.auc, draws[:, j], int(enough[j]))
-        for j, one in enumerate(aucs)
+        {name: _bounds(one, one.values()[name], drawn[:, j], int(units[j])) for name, drawn in draws.items()}
+        for j, one in enumerate(found)
     ]
 
 
-def _mean_auc(
-    mean: Mean, scores: np.ndarray, labels: np.ndarray, patients: np.ndarray, resamples: int, seed: int
-) -> Mean:
-    assert mean.value is not None
-    joint = bootstrap.jointly_resampled_aucs(scores, labels, patients, resamples, seed)
-    values, enough = bootstrap.mean_over_diseases(joint), bootstrap.units_of_mean(labels, patients)
-    return Mean(mean.value, bootstrap.auc_interval(mean.value, values, enough), mean.diseases)
+def _bounds(one: DiseaseSummary, value: float | None, drawn: np.ndarray, units: int) -> Bounds:
+    interval = None if value is None else share_interval(value, drawn, units)
+    if value is None or interval is not None or len(drawn) < 2:
+        return Bounds(interval)
+    if one.auc.reason:
+        return Bounds(None, f"{one.auc.reason}: no interval")
+    return Bounds(None, ONE_PATIENT if units < 2 else NO_VARIANCE)
 
 
 def _mean(values: Sequence[float | None]) -> Mean:
     defined = [value for value in values if value is not None]
-    return Mean(float(np.mean(defined)) if defined else None, None, len(defined))
+    return Mean(float(np.mean(defined)) if defined else None, Bounds(None), len(defined))
 
 
 def _points(one: DiseaseSummary) -> dict[str, OperatingPoint]:
@@ -313,7 +349,7 @@ def _disease(one: DiseaseSummary) -> dict[str, Any]:
         **({"reason": one.reason} if one.reason else {}),
         **one.values(),
         **({"no_calibration": calibration.reason} if calibration.reason else {}),
-        "auc_interval": _pair(one.interval),
+        **{f"{name}_interval": _pair(bounds.interval) for name, bounds in one.bounds.items()},
         "operating_points": {name: _point(point) for name, point in _points(one).items()},
         "brier_parts": {part: getattr(calibration, part) for part in parts},
         "reliability_curve": [asdict(point) for point in one.reliability.bins],
@@ -331,17 +367,19 @@ def _point(point: OperatingPoint) -> dict[str, Any]:
 def _group(group: Subgroup) -> dict[str, Any]:
     return {
         "mean_auc": group.mean,
+        "mean_auc_interval": _pair(group.intervals.mean.interval),
         "over_diseases": sum(auc.auc is not None for auc in group.diseases),
         "diseases": {
             auc.disease: {
                 "auc": auc.auc,
+                "auc_interval": _pair(bounds.interval),
                 "n": auc.positives + auc.negatives,
                 "positives": auc.positives,
                 "negatives": auc.negatives,
                 "missing": auc.missing,
                 **({"reason": auc.reason} if auc.reason else {}),
             }
-            for auc in group.diseases
+            for auc, bounds in zip(group.diseases, group.intervals.diseases, strict=True)
         },
     }
 
@@ -361,8 +399,8 @@ def _csv(header: Sequence[str], rows: Sequence[Sequence[object]], head: Mapping[
     return out.getvalue()
 
 
-def _ends(interval: Interval | None) -> list[object]:
-    return ["", ""] if interval is None else [interval.low, interval.high]
+def _ends(bounds: Bounds) -> list[object]:
+    return ["", ""] if bounds.interval is None else [bounds.interval.low, bounds.interval.high]
 
 
 def _pair(interval: Interval | None) -> list[float] | None:

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 #: Probabilities nearer to 0 or 1 than this are of logits beyond 34.
 _SATURATED = 1e-15
+#: Numbers whose intervals the printed table has room for, by the beginnings of their names; the files have all.
+_WITH_INTERVAL = ("auc", "sensitivity_at", "specificity_at")
 
 
 @dataclass(frozen=True)
@@ -254,7 +256,11 @@ def render(evaluation: Evaluation) -> RenderableType:
     caption = (
         f"{protocol}: n = {summary.units} {unit} of {summary.patients} patients{of_images}, {evaluation.split} split. "
         f"In brackets: {METHODS[summary.method]}"
-        + ("" if summary.method == "bootstrap" else "; of the mean a patient-clustered bootstrap interval")
+        + (
+            ""
+            if summary.method == "bootstrap"
+            else "; of sens@spec and spec@sens a patient-clustered bootstrap interval"
+        )
         + f". sens@spec: sensitivity at a specificity of {SHARE} or more; spec@sens: the reverse. pAUC: up to a "
         f"false-positive rate of {MAX_FPR}, 0.5 without information. ECE: equal-width bins. "
         f"Input: {_input(evaluation)}."
@@ -264,16 +270,18 @@ def render(evaluation: Evaluation) -> RenderableType:
     for name in ("n+ / n-", "AUC", "AUPRC", "pAUC", f"sens@spec {SHARE}", f"spec@sens {SHARE}", "Brier", "ECE"):
         shown.add_column(name, justify="right")
     for one in summary.diseases:
-        values = list(one.values().values())[:-1]
         counts = f"{one.auc.positives} / {one.auc.negatives}"
-        first = _shown(values[0], one.interval)
-        shown.add_row(TITLES.get(one.disease, one.disease), counts, first, *(_shown(value) for value in values[1:]))
+        cells = [
+            _shown(value, one.interval(name) if name.startswith(_WITH_INTERVAL) else None)
+            for name, value in list(one.values().items())[:-1]
+        ]
+        shown.add_row(TITLES.get(one.disease, one.disease), counts, *cells)
     means = list(summary.means.values())[:-1]
     shown.add_section()
     shown.add_row(
         "mean",
         f"over {means[0].diseases} of {len(summary.diseases)}",
-        *(_shown(mean.value, mean.interval) for mean in means),
+        *(_shown(mean.value, mean.bounds.interval) for mean in means),
         style="bold",
     )
     parts: list[RenderableType] = [shown]
@@ -299,7 +307,10 @@ def _subgroups(evaluation: Evaluation, unit: str) -> RenderableType:
 
     summary = evaluation.summary
     mark = evaluation.origin.short_mark
-    caption = f"{summary.protocol}. AUC within the group, n+ / n- below; the mean is over the diseases that have one."
+    caption = (
+        f"{summary.protocol}. AUC within the group, its interval as above, n+ / n-; the mean is over the diseases that "
+        "have one."
+    )
     shown = Table(title=f"{mark}Subgroups", caption=caption, title_justify="left", caption_justify="left")
     shown.add_column("group")
     shown.add_column(f"n ({unit})", justify="right")
@@ -308,9 +319,12 @@ def _subgroups(evaluation: Evaluation, unit: str) -> RenderableType:
     shown.add_column("mean", justify="right", style="bold")
     for column, groups in summary.subgroups.items():
         for group in groups:
-            cells = [f"{_shown(auc.auc)}\n{auc.positives} / {auc.negatives}" for auc in group.diseases]
+            cells = [
+                f"{_shown(auc.auc, bounds.interval)}\n{auc.positives} / {auc.negatives}"
+                for auc, bounds in zip(group.diseases, group.intervals.diseases, strict=True)
+            ]
             defined = sum(auc.auc is not None for auc in group.diseases)
-            mean = f"{_shown(group.mean)}\nover {defined}"
+            mean = f"{_shown(group.mean, group.intervals.mean.interval)}\nover {defined}"
             shown.add_row(f"{column}: {group.value}", str(group.images), *cells, mean)
         shown.add_section()
     return shown

@@ -77,7 +77,7 @@ def of_significance(found: Significance) -> pd.DataFrame:
                     "95% low": low,
                     "95% high": high,
                     "p (Holm)": _rounded(one.p_holm),
-                    "p DeLong (Holm)": None if disease is None else _rounded(disease.delong_p_holm),
+                    "p DeLong (Holm)": _rounded(one.delong_p_holm),
                 }
             )
     return pd.DataFrame(lines)

@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 PREDICTIONS = "predictions.parquet"
-INTERVAL = "95%, patient-clustered bootstrap of the difference, the same resamples for both models"
+INTERVAL = "95%, patient-clustered bootstrap of the difference, the same resamples for both models, Student's t"
+TESTS = {
+    "p": "of the same Student's t: below 0.05 exactly where the interval leaves out 0",
+    "delong_p": "DeLong's variance, images taken for independent; of the mean by the sums of each image's components",
+}
 
 _COLUMNS = (
     *("data", "reference", "model", "protocol", "disease", "auc_reference", "auc_model", "difference", "low", "high"),
@@ -274,6 +278,7 @@ def as_json(found: Significance) -> dict[str, Any]:
         "n": found.units,
         "patients": found.patients,
         "interval": INTERVAL,
+        "tests": TESTS,
         "correction": "Holm, over all diseases of all comparisons here; the means among themselves",
         "comparisons": [
             {
@@ -316,19 +321,15 @@ def as_csv(found: Significance) -> str:
                 ]
             )
         mean = comparison.mean
-        numbers = [mean.mean_a, mean.mean_b, mean.difference, *_ends(mean.interval), mean.p, mean.p_holm]
+        numbers = [mean.mean_a, mean.mean_b, mean.difference, *_ends(mean.interval)]
+        tests = [mean.p, mean.p_holm, mean.delong_p, mean.delong_p_holm]
         writer.writerow(
             [
                 *head,
                 "mean",
-                *map(_cell, numbers),
-                "",
-                "",
-                found.units,
-                "",
-                "",
-                "",
-                _why_no_interval(comparison),
+                *map(_cell, [*numbers, *tests]),
+                *[found.units, "", "", ""],
+                mean.reason,
                 *map(_cell, [ours["mean"], its["mean"]]),
             ]
         )
@@ -343,8 +344,9 @@ def render(found: Significance, title: str = "Paired comparison") -> RenderableT
     mark = found.origin.short_mark if found.origin else ""
     protocol = f"{found.protocol}: " if found.protocol else ""
     caption = (
-        f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC, {INTERVAL}. p below: after Holm's "
-        f"correction over all diseases and rows, the means among themselves. Of these models: not of another training."
+        f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC, {INTERVAL}. p below: of the same "
+        f"t, after Holm's correction over all diseases and rows, the means among themselves. Of these models: not of "
+        f"another training."
     )
     shown = Table(
         title=f"{mark}{title}: difference to {found.reference}",
@@ -409,14 +411,6 @@ def _check_numbers(frame: pd.DataFrame, file: Path) -> None:
             raise ConfigError(f"{file}: label_{name} holds other values than 0, 1 and empty")
         if lacking := int((~np.isfinite(score[known])).sum()):
             raise ConfigError(f"{file}: score_{name} is empty or infinite for {lacking} labelled images")
-
-
-def _why_no_interval(comparison: Comparison) -> str:
-    """Of the mean; empty if there is one, or nothing that could have one."""
-    mean = comparison.mean
-    if mean.difference is None or mean.interval is not None or comparison.resamples < 2:
-        return ""
-    return "one patient with an image of a class, in a disease: no interval"
 
 
 def _aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:

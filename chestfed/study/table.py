@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chestfed.diseases import TITLES
-from chestfed.evaluation import bootstrap
 from chestfed.evaluation.auc import DiseaseAuc, mean_auc
+from chestfed.evaluation.auc_intervals import auc_intervals
+from chestfed.evaluation.interval import Interval
 from chestfed.origin import Origin
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ class Row:
     k: int
     clients: tuple[str, ...]
     diseases: tuple[DiseaseAuc, ...]
-    intervals: tuple[bootstrap.Interval | None, ...]
-    mean_interval: bootstrap.Interval | None
+    intervals: tuple[Interval | None, ...]
+    mean_interval: Interval | None
 
     @property
     def mean(self) -> float | None:
@@ -77,18 +78,9 @@ def make_row(
     resamples: int,
 ) -> Row:
     """A row with its 95% patient-clustered bootstrap intervals."""
-    draws = bootstrap.resampled_aucs(scores, labels, patients, resamples, BOOTSTRAP_SEED)
-    units = bootstrap.units_per_disease(labels, patients)
-    intervals = tuple(
-        None if result.auc is None else bootstrap.auc_interval(result.auc, draws[:, j], int(units[j]))
-        for j, result in enumerate(results)
-    )
-    mean, mean_interval = mean_auc(results), None
-    if mean is not None:
-        joint = bootstrap.jointly_resampled_aucs(scores, labels, patients, resamples, BOOTSTRAP_SEED)
-        of_mean = bootstrap.mean_over_diseases(joint)
-        mean_interval = bootstrap.auc_interval(mean, of_mean, bootstrap.units_of_mean(labels, patients))
-    return Row(k, tuple(clients), tuple(results), intervals, mean_interval)
+    found = auc_intervals(results, scores, labels, patients, "bootstrap", resamples, BOOTSTRAP_SEED)
+    intervals = tuple(bounds.interval for bounds in found.diseases)
+    return Row(k, tuple(clients), tuple(results), intervals, found.mean.interval)
 
 
 def paper_table(model: str) -> tuple[dict[str, float], ...]:
@@ -234,7 +226,7 @@ def _paper_value(table: StudyTable, k: int, column: str) -> float | None:
     return None
 
 
-def _shown(value: float | None, interval: bootstrap.Interval | None) -> str:
+def _shown(value: float | None, interval: Interval | None) -> str:
     if value is None:
         return "-"
     return f"{value:.3f}" if interval is None else f"{value:.3f}\n[{interval.low:.2f}, {interval.high:.2f}]"
@@ -244,9 +236,9 @@ def _cell(value: float | None) -> str:
     return "" if value is None else repr(value)
 
 
-def _cells(interval: bootstrap.Interval | None) -> list[str]:
+def _cells(interval: Interval | None) -> list[str]:
     return ["", ""] if interval is None else [repr(interval.low), repr(interval.high)]
 
 
-def _pair(interval: bootstrap.Interval | None) -> list[float] | None:
+def _pair(interval: Interval | None) -> list[float] | None:
     return None if interval is None else [interval.low, interval.high]

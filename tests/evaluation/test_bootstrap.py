@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.evaluation import bootstrap
+from chestfed.evaluation import bootstrap, freedom
 from tests.evaluation.test_auc import brute_force
 
 
@@ -146,25 +146,25 @@ def test_a_score_that_is_nan_is_refused_if_its_label_is_known() -> None:
 def test_the_units_are_patients_not_images_of_the_rarer_class() -> None:
     labels = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 0], [np.nan, 1, 0], [0, 1, 0.0]])
     patients = np.array(["a", "a", "a", "b", "c"])
-    assert bootstrap.units_per_disease(labels, patients).tolist() == [1, 1, 0]
-    assert bootstrap.units_of_mean(labels, patients) == 1  # each of the first two diseases has one
-    assert bootstrap.units_of_mean(labels[:, 2:], patients) == 0
+    assert freedom.units_per_disease(labels, patients).tolist() == [1, 1, 0]
+    assert freedom.units_of_mean(labels, patients) == 1  # each of the first two diseases has one
+    assert freedom.units_of_mean(labels[:, 2:], patients) == 0
 
 
 def test_the_mean_has_no_more_units_than_patients_of_any_disease() -> None:
     labels = np.zeros((40, 5))
     labels[:15] = 1  # the same patients five times
-    assert bootstrap.units_of_mean(labels, np.arange(40)) == 15
-    assert bootstrap.units_of_mean(labels[:, :1], np.arange(40)) == 15
+    assert freedom.units_of_mean(labels, np.arange(40)) == 15
+    assert freedom.units_of_mean(labels[:, :1], np.arange(40)) == 15
 
 
 def test_a_disease_with_few_positive_patients_leaves_the_mean_few_units() -> None:
     labels = np.zeros((40, 2))
     labels[:20, 0] = labels[20:23, 1] = 1  # 23 patients with either
     # v = 1/20 + 1/20 and 1/3 + 1/37: (v1 + v2)^2 / (v1^2 / 19 + v2^2 / 2) = 3.2378
-    assert bootstrap.units_of_mean(labels, np.arange(40)) == pytest.approx(1 + 3.2378, abs=1e-4)
+    assert freedom.units_of_mean(labels, np.arange(40)) == pytest.approx(1 + 3.2378, abs=1e-4)
     labels[21:23, 1] = 0
-    assert bootstrap.units_of_mean(labels, np.arange(40)) == 1  # one positive patient: no interval of the mean
+    assert freedom.units_of_mean(labels, np.arange(40)) == 1  # one positive patient: no interval of the mean
 
 
 def test_the_interval_of_a_mean_with_a_rare_disease_covers_the_truth() -> None:
@@ -173,7 +173,7 @@ def test_the_interval_of_a_mean_with_a_rare_disease_covers_the_truth() -> None:
     truth, covered, patients = 0.7602499, 0, np.arange(100)
     labels = np.zeros((100, 2))
     labels[:40, 0] = labels[40:43, 1] = 1
-    units = bootstrap.units_of_mean(labels, patients)
+    units = freedom.units_of_mean(labels, patients)
     for trial in range(150):
         scores = rng.normal(size=(100, 2)) + labels
         values = bootstrap.mean_over_diseases(
@@ -214,15 +214,56 @@ def test_a_mean_of_two_patients_without_whom_a_class_is_missing_has_no_interval_
     assert 0 < mean < 1
     assert np.isnan(values).any()
     assert bootstrap.auc_interval(mean, values, units=2) is None
-    assert bootstrap.interval(np.array([0.7, 0.8]), units=1) is None
 
 
-def test_a_percentile_interval_is_expanded_for_few_units() -> None:
+def test_the_interval_and_the_p_value_of_a_difference_by_hand() -> None:
+    found = bootstrap.difference_interval(0.2, np.array([0.1, 0.2, np.nan, 0.3]), units=5)
+    assert found is not None
+    between, p = found
+    error = 0.1 * math.sqrt(5 / 4)
+    assert between.low == pytest.approx(0.2 - 2.7764451 * error)  # t(0.975, 4)
+    assert between.high == pytest.approx(0.2 + 2.7764451 * error)
+    # Student's distribution function for 4 degrees of freedom in closed form.
+    t = 0.2 / error
+    x = t / math.sqrt(t**2 + 4)
+    assert p == pytest.approx(1 - (1.5 * x - 0.5 * x**3))
+    wide = bootstrap.difference_interval(0.2, np.array([-0.7, 0.2, 1.0]), units=5)
+    assert wide is not None
+    assert wide[0] == bootstrap.Interval(-1, 1)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.floats(-1, 1), st.floats(1e-4, 0.3), st.floats(2, 400), st.sampled_from([0.5, 0.9, 0.95, 0.9975]))
+def test_the_p_value_is_small_exactly_where_the_interval_leaves_out_0(
+    difference: float, spread: float, units: float, level: float
+) -> None:
+    values = difference + spread * np.array([-1.0, 0, 1])
+    found = bootstrap.difference_interval(difference, values, units, level)
+    assert found is not None
+    between, p = found
+    assert 0 <= p <= 1
+    if abs(p - (1 - level)) > 1e-9:
+        assert (p < 1 - level) == (not between.low <= 0 <= between.high)
+
+
+def test_the_p_value_of_a_difference_has_no_floor() -> None:
+    values = 0.4 + 0.04 * np.random.default_rng(0).normal(size=2000)
+    few, more = (bootstrap.difference_interval(0.4, values, units) for units in (10, 32))
+    assert few is not None
+    assert more is not None
+    assert 0 < more[1] < 1e-9 < few[1] < 1e-4
+
+
+def test_a_difference_without_spread_has_an_interval_if_it_is_0() -> None:
+    assert bootstrap.difference_interval(0.0, np.zeros(9), units=5) == (bootstrap.Interval(0, 0), 1)
+    assert bootstrap.difference_interval(0.3, np.full(9, 0.3), units=5) is None
+    assert bootstrap.difference_interval(0.3, np.array([0.3, np.nan]), units=5) is None
+    assert bootstrap.difference_interval(0.3, np.array([0.2, 0.4]), units=1) is None
+
+
+def test_a_percentile_interval_ends_at_the_quantiles() -> None:
     values = np.linspace(0, 1, 10_001)
     assert bootstrap.interval(values) == bootstrap.Interval(pytest.approx(0.025), pytest.approx(0.975))
-    # t(0.975, 19) = 2.0930241, times sqrt(20 / 19) is 2.1473974, and Phi(-2.1473974) = 0.0158805.
-    found = bootstrap.interval(values, units=20)
-    assert found == bootstrap.Interval(pytest.approx(0.0158805, abs=1e-6), pytest.approx(1 - 0.0158805, abs=1e-6))
 
 
 def test_the_intervals_cover_the_truth_about_as_often_as_they_say() -> None:

@@ -78,7 +78,40 @@ def test_subgroups_partition_the_images() -> None:
 
 def test_delongs_interval_is_an_option_and_says_its_name() -> None:
     bootstrap, delong = summary()[0], summary("delong")[0]
-    assert bootstrap.diseases[0].interval != delong.diseases[0].interval
+    assert bootstrap.diseases[0].interval("auc") != delong.diseases[0].interval("auc")
+    assert bootstrap.means["auc"].bounds != delong.means["auc"].bounds
+    assert delong.means["auc"].bounds == delong.diseases[0].bounds["auc"]  # of the one disease that has an AUC
     assert "DeLong" in as_json(delong)["interval"]
-    assert "bootstrap" in as_json(delong)["interval_of_the_mean"]
-    assert bootstrap.means["auc"] == delong.means["auc"]
+    assert "bootstrap" in as_json(delong)["interval_of_other_numbers"]
+    assert bootstrap.diseases[0].interval("auprc") == delong.diseases[0].interval("auprc")
+
+
+def test_every_number_but_the_ece_has_an_interval_around_it_in_the_files() -> None:
+    found, _, _ = summary()
+    frame = pd.read_csv(io.StringIO(metrics_csv(found, {})))
+    edema = frame[frame["disease"] == "edema"].set_index("metric")
+    plain = as_json(found)["diseases"]["edema"]
+    for name, value in found.diseases[0].values().items():
+        low, high = edema.loc[name, ["low", "high"]]
+        if name.startswith("ece"):
+            assert np.isnan([low, high]).all()
+        else:
+            assert 0 <= low < value < high <= 1  # type: ignore[operator]
+            assert plain[f"{name}_interval"] == [low, high]
+    groups = pd.read_csv(io.StringIO(subgroups_csv(found, {})))
+    groups = groups[groups["disease"] != "hernia"]
+    assert ((groups["low"] < groups["auc"]) & (groups["auc"] < groups["high"])).all()
+
+
+def test_an_interval_that_lacks_says_why() -> None:
+    labels = np.zeros((30, 2))
+    labels[:3, 0] = 1
+    patients = np.append([0, 0, 0], np.arange(27))
+    found = summarise(np.random.default_rng(0).random((30, 2)), labels, patients, NAMES, "frontal-image", resamples=20)
+    frame = pd.read_csv(io.StringIO(metrics_csv(found, {}))).set_index(["disease", "metric"])
+    assert frame["low"].isna().all()
+    for metric in ("auc", "auprc", "sensitivity_at_specificity_0.9", "brier"):
+        assert frame.loc[("edema", metric), "reason"] == "one patient with an image of a class: no interval"
+    assert frame.loc[("mean", "auc"), "reason"] == "one patient with an image of a class: no interval"
+    assert frame.loc[("hernia", "auprc"), "reason"] == "no positive image"
+    assert frame.loc[("hernia", "brier"), "reason"] == "no positive image: no interval"

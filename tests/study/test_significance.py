@@ -51,6 +51,9 @@ def test_every_k_is_compared_with_the_smallest_and_corrected_together(tmp_path: 
     assert set(frame["data"]) == {"synthetic"}
     assert frame["disease"].tolist() == [*NAMES, "mean"] * 2
     assert frame["n"].tolist() == [39, 40, 40] * 2
+    means = frame[frame["disease"] == "mean"]
+    assert means["delong_p"].tolist() == [one.mean.delong_p for one in found.comparisons]
+    assert means["delong_p_holm"].tolist() == holm(means["delong_p"].tolist())
     assert of_study(folder, (2,), 50) is None
 
 
