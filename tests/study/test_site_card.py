@@ -400,7 +400,10 @@ def test_another_site_without_a_file_is_a_clear_error(tmp_path: Path, data: Path
     assert not (tmp_path / "a.html").exists()
 
 
-def test_calls_that_cannot_be_followed_say_what_to_do(tmp_path: Path, data: Path) -> None:
+def test_calls_that_cannot_be_followed_say_what_to_do(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CHESTFED_DATA", raising=False)
     assert "--data" in call(SITES / "vindr.yaml").output
     assert call(SITES / "vindr.yaml").exit_code == 2
     result = call(SITES / "vindr.yaml", "--data", data, "--out", tmp_path / "a.md")
