@@ -103,7 +103,8 @@ def shown(difference: float | None, interval: Interval | None, p: float | None) 
     if difference is None:
         return "-"
     between = "" if interval is None else f" [{interval.low:+.3f}, {interval.high:+.3f}]"
-    return f"{difference:+.3f}{between}" + ("" if p is None else f" p={p:.3f}")
+    shown = "" if p is None else " p<0.001" if p < 0.001 else f" p={p:.3f}"
+    return f"{difference:+.3f}{between}{shown}"
 
 
 def pair(interval: Interval | None) -> list[float] | None:
