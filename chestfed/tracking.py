@@ -264,14 +264,14 @@ class Tracker:
 
         return bool(run) and bool(self._guard(finished))
 
-    def last_step(self, run: str, metric: str) -> int:
-        """The highest step of a metric in the store; 0 if it has none."""
+    def steps(self, run: str, metric: str) -> frozenset[int]:
+        """The steps of a metric that are in the store; of several that a start sent, some may be missing."""
 
-        def last() -> int:
+        def found() -> frozenset[int]:
             assert self._client is not None
-            return max((point.step for point in self._client.get_metric_history(run, metric)), default=0)
+            return frozenset(point.step for point in self._client.get_metric_history(run, metric))
 
-        return int(self._guard(last) or 0) if run else 0
+        return (self._guard(found) or frozenset()) if run else frozenset()
 
     def log_file(self, run: str, path: Path, folder: str | None = None) -> None:
         """Log a file as an artifact."""

@@ -43,6 +43,15 @@ def test_runs_metrics_and_files_arrive_in_the_local_store(tmp_path: Path) -> Non
     assert again.start_run("K=1", {"k": "1"}, known="0" * 32, parent=parent) not in ("", child)
 
 
+def test_the_steps_in_the_store_are_told_with_their_gaps(tmp_path: Path) -> None:
+    tracker = Tracker(local_store(tmp_path), tmp_path / "artifacts", never)
+    run = tracker.start_run("K=1", {})
+    assert tracker.steps(run, "round/loss") == set()
+    tracker.log_series(run, [(step, {"round/loss": 0.5}) for step in (9, 8, 2)])
+    assert tracker.steps(run, "round/loss") == {2, 8, 9}
+    assert tracker.steps("", "round/loss") == set()
+
+
 def test_a_store_that_cannot_be_opened_is_reported_once_and_then_ignored(tmp_path: Path) -> None:
     warnings: list[str] = []
     (tmp_path / "file").write_text("not a folder")

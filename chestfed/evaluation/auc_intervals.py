@@ -42,15 +42,21 @@ def auc_intervals(
     """95% intervals of the AUCs of scores `[n, J]` and labels `[n, J]`, and of their mean.
 
     `bootstrap` is `auc_interval`, of a disease on separate draws and of the mean on joint ones; `delong` takes images
-    for independent.
+    for independent, but has none either where a class is of one patient.
     """
     mean = mean_auc(aucs)
     if mean is None:
         return AucIntervals((Bounds(None),) * len(aucs), Bounds(None))
     if method == "delong":
         found = delong_per_disease(scores, labels, [auc.disease for auc in aucs])
-        each = (Bounds(one.logit, "" if one.auc is None else one.reason) for one in found)
-        return AucIntervals(tuple(each), delong_mean_interval(scores, labels))
+        known = units_per_disease(labels, patients) != 1  # several images of one patient tell nothing of others
+        each = (
+            Bounds(one.logit, "" if one.auc is None else one.reason) if enough else Bounds(None, ONE_PATIENT)
+            for one, enough in zip(found, known, strict=True)
+        )
+        one_patient = units_of_mean(labels, patients) < 2
+        of_mean = Bounds(None, ONE_PATIENT) if one_patient else delong_mean_interval(scores, labels)
+        return AucIntervals(tuple(each), of_mean)
     draws = bootstrap.resampled_aucs(scores, labels, patients, resamples, seed)
     joint = bootstrap.mean_over_diseases(bootstrap.jointly_resampled_aucs(scores, labels, patients, resamples, seed))
     units, freedom = units_per_disease(labels, patients), freedom_per_disease(scores, labels, patients)

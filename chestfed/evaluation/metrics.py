@@ -69,7 +69,7 @@ def average_precision_per_disease(
     """
     from sklearn.metrics import average_precision_score
 
-    return _values(scores, labels, diseases, lambda c: float(average_precision_score(c.positive, c.score)))
+    return _values(scores, labels, diseases, lambda c: min(1.0, float(average_precision_score(c.positive, c.score))))
 
 
 def partial_auc_per_disease(

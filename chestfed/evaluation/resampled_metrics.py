@@ -21,6 +21,8 @@ from chestfed.evaluation.interval import Interval, all_of, around_logit, student
 _HELD = 2**16
 #: A standard deviation below this is rounding.
 _NO_SPREAD = 1e-12
+#: As near to 0 or 1 as sums of precisions come where the ranking is perfect.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,9 @@ def share_interval(value: float, values: np.ndarray, units: float, level: float 
     values = values[~np.isnan(values)]
     if len(values) < 2 or units < 2:
         return None
-    if value >= 1:
+    if value >= 1 - _ROUNDING:
         return Interval(all_of(units, level), 1.0)
-    if value <= 0:
+    if value <= _ROUNDING:
         return Interval(0.0, 1 - all_of(units, level))
     spread = float(values.std(ddof=1))
     return None if spread < _NO_SPREAD else around_logit(value, student_width(spread, units, level))

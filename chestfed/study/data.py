@@ -390,6 +390,10 @@ def _with_name(progress: Callable[[str, int, int], None], name: str) -> Callable
     return lambda done, total: progress(name, done, total)
 
 
+#: What images are named by, as files with names say; those of earlier versions do not, and named resized pixels.
+NAMED_BY = "picture"
+
+
 def image_names(picture_digests: Sequence[bytes], key: SiteKey) -> tuple[str, ...]:
     """Keyed name of each image, by its grey levels before preprocessing: models of any input size name it alike."""
     return tuple(key.name("image", digest) for digest in picture_digests)

@@ -37,7 +37,7 @@ from chestfed.images.cache import fill_cache
 from chestfed.keys import SiteKey, key_for
 from chestfed.origin import Origin
 from chestfed.sites.table import SiteTable
-from chestfed.study.data import image_names, left_out_views, patient_names
+from chestfed.study.data import NAMED_BY, image_names, left_out_views, patient_names
 from chestfed.study.machine import Machine
 from chestfed.study.model_outputs import score_images
 from chestfed.study.run import software_versions
@@ -196,7 +196,7 @@ def evaluate_model(
     for name, values in columns.items():  # so that the subgroups can be recomputed; bands of age, never an age
         predictions[f"group_{name}"] = pd.Series(np.asarray(values, dtype=object), dtype="str")
     origin = Origin.together([table.origin, scorer.origin or table.origin])
-    about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint}
+    about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
     predictions.attrs.update(origin.keys() | about)
     notes = _notes(scorer, table, split, scores, found - len(frame))
     return Evaluation(

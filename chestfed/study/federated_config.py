@@ -177,7 +177,8 @@ class Federated(StrictModel):
         """The stages. Without a server they are one, at the first's step size, for dual variables live on the edges.
 
         A stage is whole rounds and ends as near as they come to where it should, counted from the start of training:
-        what one stage is too long by, the next is shorter by, so that the whole is not off by more than half a window.
+        what one stage is too long by, the next is shorter by, so that the whole is not off by more than half a window,
+        unless a stage is shorter than its window, for it has one round at least.
         """
         planned, wanted, done = [], 0.0, 0
         for number in range(self.stages):

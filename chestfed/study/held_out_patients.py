@@ -61,6 +61,11 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
             f"{model}: its study named its images with another key ({theirs or 'none'}) than today's ({key}), so that "
             "nobody can tell whether they are the same. Set $CHESTFED_KEY_FILE to the key that it was run with"
         )
+    if not predictions.attrs.get("named_by"):
+        raise ConfigError(
+            f"{model}: its study is of an earlier version, which named images otherwise, so that nobody can tell "
+            "whether today's are the same. Run the same study again"
+        )
     looked_at = views_of(_pipeline_of(run).evaluation.protocol)
     rows = [name for name, view in zip(names, views, strict=True) if looked_at is None or view in looked_at]
     others = sum(row not in known for row in rows)

@@ -65,6 +65,8 @@ class StudyRecord:
         self._parent, self._child = "", ""
         self._waiting: list[tuple[int, dict[str, float | None]]] = []
         self._rounds = 0  # of the current K that are logged or wait
+        self._logged: frozenset[int] = frozenset()  # rounds of the current K that an earlier start logged
+        self._pretrained: set[int] = set()  # steps of stage 1 that are logged
         self._whole = False  # recorded to the end by an earlier start
 
     def start(self) -> None:
@@ -73,7 +75,8 @@ class StudyRecord:
 
     def pretraining(self, step: int, loss: float) -> None:
         """Stage 1 has finished `step` batches."""
-        if np.isfinite(loss):
+        if np.isfinite(loss) and step not in self._pretrained:
+            self._pretrained.add(step)
             self._tracker.log_metrics(self._parent, {"pretraining/loss": loss}, step)
 
     def start_k(self, k: int) -> None:
@@ -86,7 +89,8 @@ class StudyRecord:
         Rounds wait for the next one with AUCs: one message then, and AUC before loss where the page lists metrics.
         """
         for entry in history[self._rounds :]:
-            self._round_done(entry)
+            if entry["round"] not in self._logged:
+                self._round_done(entry)
         self._rounds = max(self._rounds, len(history))
 
     def _round_done(self, entry: Mapping[str, Any]) -> None:
@@ -125,6 +129,12 @@ class StudyRecord:
             self._tracker.log_series(self._child, self._waiting[::-1])
             self._waiting = []
 
+    def _go_on(self, child: str, parent: str) -> None:
+        """With runs in which an earlier start may have logged something."""
+        self._child, self._parent = child, parent
+        self._rounds, self._logged = 0, self._tracker.steps(child, "round/loss")
+        self._pretrained = set(self._tracker.steps(parent, "pretraining/loss"))
+
     def _start(self) -> None:
         study, tracker = self._study, self._tracker
         known = _known(study.folder)
@@ -135,6 +145,7 @@ class StudyRecord:
         tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
         self._parent = tracker.start_run(f"{study.mark}{study.label}: {study.name}", tags, known)
         _remember(study.folder, self._parent)
+        self._go_on("", self._parent)
         versions = {f"version.{package}": version for package, version in study.versions.items()}
         digests = {f"dataset.{client.replace(' ', '_')}": digest for client, digest in study.data.digests.items()}
         tracker.log_params(self._parent, {**_flat(study.configuration), **digests, **versions, "code": study.code})
@@ -148,7 +159,7 @@ class StudyRecord:
         tags = self._tags("K", k=str(k), added=clients[-1], clients=", ".join(clients))
         self._child = tracker.start_run(name, tags, _known(folder), self._parent)
         _remember(folder, self._child)
-        self._rounds = tracker.last_step(self._child, "round/loss")
+        self._go_on(self._child, self._parent)
         params = {"k": k, "seed": study.pipeline.seed}
         tracker.log_params(self._child, {**params, **_flat(study.pipeline.federated.model_dump())})
         tracker.log_datasets(self._child, lambda: datasets(study.data, k))

@@ -37,7 +37,7 @@ from chestfed.evaluation.bootstrap import Interval
 from chestfed.origin import Origin
 from chestfed.study import recording
 from chestfed.study import table as tables
-from chestfed.study.data import StudyData
+from chestfed.study.data import NAMED_BY, StudyData
 from chestfed.study.federated import History, Trained, train_federated
 from chestfed.study.machine import Machine
 from chestfed.study.pipeline import Pipeline, identity
@@ -340,7 +340,10 @@ def _write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: Study
         "output": "logits [n, diseases]",
         **data.origin.keys(),
     }
-    save_checkpoint(folder / MODEL_FILE, network.module.state_dict(), values)
+    tensors = network.module.state_dict()
+    # Batches since this process began, which nothing reads: a resumed study would have another file for the same model.
+    tensors |= {name: tensor * 0 for name, tensor in tensors.items() if name.endswith("num_batches_tracked")}
+    save_checkpoint(folder / MODEL_FILE, tensors, values)
 
 
 def write_predictions(path: Path, scores: np.ndarray, data: StudyData) -> None:
@@ -353,7 +356,7 @@ def write_predictions(path: Path, scores: np.ndarray, data: StudyData) -> None:
         columns[f"score_{disease}"] = scores[:, j]
         columns[f"label_{disease}"] = test.labels[:, j]
     frame = pd.DataFrame(columns)
-    frame.attrs = {"key": test.key}
+    frame.attrs = {"key": test.key, "named_by": NAMED_BY}
     write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
 
 

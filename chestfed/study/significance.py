@@ -64,6 +64,8 @@ class Predictions:
         None if it is not known.
     key
         Fingerprint of the key of the images' names, or None: of an earlier version, or not written by chestfed.
+    named_by
+        What they are the names of (`NAMED_BY`), or None, as `key`.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Predictions:
     protocol: str
     origin: Origin | None
     key: str | None = None
+    named_by: str | None = None
 
     @property
     def diseases(self) -> tuple[str, ...]:
@@ -141,7 +144,7 @@ def read_run(path: Path, k: int | None = None) -> Predictions:
     if lacking or unlabelled or not any(c.startswith("score_") for c in frame.columns):
         raise ConfigError(f"{file}: not predictions of chestfed: image, patient, score_... and label_... are needed")
     _check_numbers(frame, file)
-    key = frame.attrs.get("key")
+    key, named_by = frame.attrs.get("key"), frame.attrs.get("named_by")
     study, evaluation = folder.parent / "study.json", folder / "evaluation.json"
     if study.is_file():
         about = json.loads(study.read_text(encoding="utf-8"))
@@ -150,14 +153,16 @@ def read_run(path: Path, k: int | None = None) -> Predictions:
         name = f"{federated['algorithm']}, I={federated['window']}, K={number}, seed {settings['seed']}"
         kin = _digest(json.dumps([{**settings, "seed": None, "k": None}, number], sort_keys=True))
         protocol = settings["evaluation"]["protocol"] if settings["sites"] else "test images"
-        return Predictions(name, kin, (frame,), protocol, Origin.read(about), key)
+        return Predictions(name, kin, (frame,), protocol, Origin.read(about), key, named_by)
     if evaluation.is_file():
         about = json.loads(evaluation.read_text(encoding="utf-8"))
         name = f"{about['model']['name']} on {about['site']}"
         kin = _digest(str(folder.resolve()))
-        return Predictions(name, kin, (frame,), about["protocol"], Origin.read(about), key)
+        return Predictions(name, kin, (frame,), about["protocol"], Origin.read(about), key, named_by)
     protocol = str(frame.attrs.get("protocol", ""))
-    return Predictions(str(path), _digest(str(path.resolve())), (frame,), protocol, Origin.read(frame.attrs), key)
+    return Predictions(
+        str(path), _digest(str(path.resolve())), (frame,), protocol, Origin.read(frame.attrs), key, named_by
+    )
 
 
 def folder_of_k(run: Path, k: int | None) -> Path:
@@ -440,11 +445,11 @@ def _aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:
 
 
 def _earlier(*runs: Predictions) -> str:
-    """A hint, if some of the runs name images with a key, and others, of earlier versions, without."""
-    if all(run.key for run in runs) or not any(run.key for run in runs):
+    """A hint, if some of the runs name images as today, and others, of earlier versions, do not."""
+    old = [run.name for run in runs if not (run.key and run.named_by)]
+    if len(old) in (0, len(runs)):
         return ""
-    names = ", ".join(run.name for run in runs if not run.key)
-    return f"; {names}: written by an earlier version, which named images without a key, so score it again"
+    return f"; {', '.join(old)}: written by an earlier version, which named images otherwise, so score it again"
 
 
 def _different_names(names: Sequence[str]) -> list[str]:

@@ -115,3 +115,26 @@ def test_an_interval_that_lacks_says_why() -> None:
     assert frame.loc[("mean", "auc"), "reason"] == "one patient with an image of a class: no interval"
     assert frame.loc[("hernia", "auprc"), "reason"] == "no positive image"
     assert frame.loc[("hernia", "brier"), "reason"] == "no positive image: no interval"
+
+
+def test_a_perfect_ranking_has_an_auprc_of_one_and_its_interval() -> None:
+    """Sums of precisions come to 1 up to rounding only."""
+    for positives in range(2, 31):
+        labels = np.r_[np.ones(positives), np.zeros(30)][:, None]
+        scores = np.linspace(1, 0, len(labels))[:, None]
+        found = summarise(scores, labels, np.arange(len(labels)), ["edema"], "frontal-image", resamples=50).diseases[0]
+        assert found.auprc is not None
+        assert 1 - 1e-12 < found.auprc <= 1
+        interval = found.interval("auprc")
+        assert interval is not None
+        assert (interval.high, interval.low > 0.1) == (1.0, True)
+
+
+@pytest.mark.parametrize("method", ["bootstrap", "delong"])
+def test_one_patient_of_a_class_has_no_interval_by_either_method(method: str) -> None:
+    rng = np.random.default_rng(2)
+    labels, patients = np.r_[1, 1, np.zeros(40)][:, None], np.r_[0, 0, np.arange(1, 41)]
+    found = summarise(rng.random((42, 1)), labels, patients, ["edema"], "frontal-image", method=method)  # type: ignore[arg-type]
+    assert found.diseases[0].interval("auc") is None
+    assert "one patient" in found.diseases[0].bounds["auc"].reason
+    assert found.means["auc"].bounds.interval is None

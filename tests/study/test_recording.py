@@ -22,6 +22,7 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 from rich.console import Console
+from safetensors.torch import load_file
 
 from chestfed.cli import bundled
 from chestfed.commands.evaluate import run_command
@@ -32,9 +33,10 @@ from chestfed.sites import load_site_config, open_site
 from chestfed.sites.table import SiteTable
 from chestfed.study.machine import prepare_machine
 from chestfed.study.pipeline import Runtime
+from chestfed.study.recording import StudyRecord
 from chestfed.study.report.page import write_report
 from chestfed.study.scorers import Declared, open_scorer
-from chestfed.tracking import local_store
+from chestfed.tracking import Tracker, local_store
 from tests.study.test_run import command
 
 NAME = "chestfed-synthetic-K{}-source_addition_samples"
@@ -383,6 +385,35 @@ def test_a_study_finished_without_mlflow_is_recorded_from_its_folder(home: Path,
         assert after.data.metrics == {k: v for k, v in before.data.metrics.items() if k != "pretraining/loss"}
         assert after.data.tags["mlflow.note.content"] == before.data.tags["mlflow.note.content"]
     assert {found.name for found in later.search_model_versions()} == {NAME.format(1), NAME.format(2)}
+
+
+def test_a_study_that_goes_on_logs_the_rounds_that_are_missing_and_no_others(home: Path, tmp_path: Path) -> None:
+    """An earlier start that was killed had sent the last rounds first, and one batch of stage 1."""
+    tracker = Tracker(local_store(tmp_path), tmp_path / "artifacts", pytest.fail)
+    (run,) = [path.parent for path in (home / "runs").glob("*/study.json")]
+    history = [json.loads(line) for line in (run / "k2" / "rounds.jsonl").read_text().splitlines()]
+    assert len(history) >= 2
+    child, parent = tracker.start_run("K=2", {}), tracker.start_run("study", {})
+    tracker.log_series(child, [(history[-1]["round"], {"round/loss": history[-1]["loss"]})])
+    tracker.log_metrics(parent, {"pretraining/loss": 0.5}, step=2)
+    record = StudyRecord(tracker, None)  # type: ignore[arg-type]
+    record._go_on(child, parent)
+    record.pretraining(2, 0.5)
+    record.pretraining(3, 0.4)
+    for end in range(1, len(history) + 1):  # as they come in, the first of them again
+        record.rounds_done(history[:end])
+    record._flush()
+    client = MlflowClient(*[local_store(tmp_path)] * 2)
+    steps = sorted(point.step for point in client.get_metric_history(child, "round/loss"))
+    assert steps == [entry["round"] for entry in history]
+    assert [point.step for point in client.get_metric_history(parent, "pretraining/loss")] == [2, 3]
+
+
+def test_a_finished_model_does_not_tell_how_often_its_study_was_stopped(run_folder: Path) -> None:
+    tensors = load_file(run_folder / "k2" / "model.safetensors")
+    counters = [tensor for name, tensor in tensors.items() if name.endswith("num_batches_tracked")]
+    assert counters
+    assert all(int(tensor) == 0 for tensor in counters)
 
 
 def sorted_by_name(client: MlflowClient) -> list[Any]:

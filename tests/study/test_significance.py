@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -167,3 +168,23 @@ def test_the_command_prints_and_writes_the_differences(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "differences.csv").exists()
     with pytest.raises(ConfigError, match="two models"):
         run_command(console, [a], None, None, group=False, resamples=20)
+
+
+def test_files_of_an_earlier_version_name_images_otherwise_and_the_error_says_so(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    for name, prefix, about in (("old", "a", {"key": "k"}), ("new", "b", {"key": "k", "named_by": "picture"})):
+        columns = {
+            "image": [f"{prefix}{n}" for n in range(20)],
+            "patient": list(range(20)),
+            "score_edema": rng.random(20),
+            "label_edema": np.arange(20) % 2,
+        }
+        frame = pd.DataFrame(columns)
+        frame.attrs = about
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+    old, new = read_run(tmp_path / "old.parquet"), read_run(tmp_path / "new.parquet")
+    with pytest.raises(ConfigError, match=r"not about the same images.*old\.parquet: written by an earlier version"):
+        compare_with_first([old, new], 10)
+    with pytest.raises(ConfigError) as error:
+        compare_with_first([new, replace(new, frames=(new.frames[0].assign(image=old.frames[0]["image"]),))], 10)
+    assert "earlier version" not in str(error.value)
