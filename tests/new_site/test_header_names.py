@@ -182,3 +182,22 @@ def test_headers_leave_no_value_in_yaml_output_or_cache(tmp_path: Path) -> None:
     said += (tmp_path / "out/st-anne.yaml").read_text(encoding="utf-8")
     assert "it opens: 6 images of 3 patients" in said
     assert not [value for value in ("Zappa", "0000003", "1.2.3", "1.9.3") if value in said]
+
+
+@pytest.mark.parametrize("dicom", [True, False])
+def test_where_nothing_names_an_image_columns_without_a_name_point_to_another_header(
+    tmp_path: Path, dicom: bool
+) -> None:
+    if dicom:
+        films(tmp_path)
+    rows = [",Patient,Findings,,Oedema", "File,,Heart,Fluid,", *(f"x{n},p{n},0,1,0" for n in PLACES)]
+    bring(tmp_path, [{"File": "a"}], [] if dicom else ["b.png"])
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    with pytest.raises(
+        ConfigError, match=r"no column has cells that name the .* \(2 of 5 columns have no name in row 1"
+    ):
+        draft(tmp_path)
+    (tmp_path / "labels.csv").write_text("\n".join(["File,Patient,Heart,Fluid,Oedema", *rows[2:]]))
+    with pytest.raises(ConfigError, match="no column has cells that name the") as caught:
+        draft(tmp_path)
+    assert "header-row" not in str(caught.value)
