@@ -114,7 +114,10 @@ def _from_table(
         def headers() -> pd.DataFrame:
             return _read_headers(name, pictures, progress, told)
 
-        by_header = match_headers(frame, pictures, headers, _HEADERS, choices, chooser, found, error)
+        try:
+            by_header = match_headers(frame, pictures, headers, _HEADERS, choices, chooser, found, error)
+        except NoImageNamedError as refused:
+            raise NoImageNamedError(f"{refused} ({sheet.doubt})" if sheet.doubt else str(refused)) from None
         match, frame, elements = by_header.match, by_header.frame, by_header.elements
         told += by_header.notes
     image = match.paths.where(match.paths.notna(), frame[match.column])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -11,15 +13,27 @@ import pandas as pd
 
 from chestfed.dicom_tags import IMAGE_KEYS
 from chestfed.errors import SiteError
+from chestfed.new_site import words
 from chestfed.new_site.choosing import Choices, Chooser, named_column
-from chestfed.new_site.columns import Found, called, count
+from chestfed.new_site.columns import Found, called, count, listed_rows
 from chestfed.new_site.image_hints import NoImageNamedError
 from chestfed.new_site.pictures import ImageMatch, Pictures
-from chestfed.sites.image_headers import pairs_of
+from chestfed.sites.image_headers import of_other_patients, pairs_of
 from chestfed.sites.table_config import Images
 
 #: Share of the cells that must be found in a header.
 _ENOUGH: Final = 0.9
+#: A column of which so many are found may be the one that is meant, with images missing.
+_RIVAL: Final = 0.5
+#: Numbers that may be found by chance, where accession numbers are 1, 2, 3, as anonymised archives have them.
+_SMALL: Final = r"\d{1,6}"
+#: Columns that are found by chance if at all, by their names: those that count rows, and those that are something else.
+_RUNNING: Final = words.word_set(
+    "nr, no, n, number, num, index, idx, id, row, row id, count, lfd nr, nummer, numero, zeile"
+)
+_ELSE: Final = ("patient", "view", "split", "sex", "age", "reader", "findings", "value")
+#: What a column with the values of an element is called like.
+_CALLED: Final = {"SOPInstanceUID": "image", "StudyInstanceUID": "study", "AccessionNumber": "study"}
 
 
 @dataclass(frozen=True)
@@ -30,6 +44,81 @@ class HeaderMatch:
     elements: tuple[str, ...]
     match: ImageMatch
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A column, an element that its cells are found in, and the share that is found."""
+
+    column: str
+    element: str
+    share: float
+    small: bool
+    frame: pd.DataFrame
+    told: pd.DataFrame
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, told: pd.DataFrame, column: str, element: str, share: float) -> _Candidate:
+        """The candidate in a table and what the headers tell."""
+        return cls(column, element, share, _small(frame[column]), frame, told)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the column is called like what the element holds."""
+        return bool(called(_CALLED[self.element], [self.column]))
+
+    @property
+    def strange(self) -> bool:
+        """Whether the column is called like something else, or like a count of rows."""
+        bare = words.plain(self.column)
+        return not self.fits and (not bare or bare in _RUNNING or any(called(what, [self.column]) for what in _ELSE))
+
+    @cached_property
+    def pairs(self) -> np.ndarray:
+        """Rows and images that belong together, int64 `[pairs]`, one number for each pair."""
+        rows, places = pairs_of(self.frame[self.column], self.told, self.element)
+        return rows * np.int64(len(self.told)) + places
+
+    def agrees(self, other: _Candidate) -> bool:
+        """Whether both lead to the same images, or one to some of the other's, as the images of a study are."""
+        few, many = sorted((self.pairs, other.pairs), key=len)
+        return bool(np.isin(few, many).all())
+
+
+def _best_of(candidates: Sequence[_Candidate]) -> tuple[_Candidate | None, str]:
+    """The narrowest that nothing speaks against, and what is known of them; None where it would be a guess.
+
+    Long numbers and UIDs are not found by chance; small numbers are, and their column must be called like it.
+    """
+    likely = [each for each in candidates if each.share >= _RIVAL]
+    pools = (
+        [each for each in likely if not each.small and not each.strange],
+        [each for each in likely if (each.fits if each.small else not each.strange)],
+        [each for each in likely if not each.small],
+    )
+    pool = next((each for each in pools if any(one.share >= _ENOUGH for one in each)), [])
+    differ = not _agree(pool)
+    if differ:  # a long number weighs more than a small one, whatever their columns are called
+        pool = [each for each in pool if each.fits and not each.small]
+    best = next((each for each in pool if each.share >= _ENOUGH), None) if _agree(pool) else None
+    shares: dict[str, float] = {}
+    for each in candidates:
+        shares[each.column] = max(each.share, shares.get(each.column, 0.0))
+    found = ", ".join(f"{name} ({share:.0%})" for name, share in shares.items() if share)
+    if best is not None:
+        return best, f"cells are found in the headers of the images: {found}"
+    if differ:
+        return None, f"cells of several columns are found in the headers, of different images: {found}"
+    if any(each.share >= _ENOUGH for each in candidates):
+        return None, (
+            "small numbers are found in the headers of the images, but may be there by chance, and no such column is "
+            f"called like an accession number or a study: {found}"
+        )
+    return None, f"too few cells are found in the headers of the images: {found}"
+
+
+def _agree(candidates: Sequence[_Candidate]) -> bool:
+    return all(one.agrees(other) for one, other in combinations(candidates, 2))
 
 
 def match_headers(
@@ -71,12 +160,16 @@ def match_headers(
     if not any(shares.values()):
         raise type(refused)(f"{refused}. Nor are its cells the {', '.join(IMAGE_KEYS)} of a header")
     best = {name: max(share for (other, _), share in shares.items() if other == name) for name, _ in shares}
-    column = next((name for (name, _), share in shares.items() if share >= _ENOUGH), None)
-    why = ", ".join(f"{name} ({share:.0%})" for name, share in best.items() if share)
-    why = f"{'' if column else 'too few '}cells are found in the headers of the images: {why}"
-    listed = [name for name, share in best.items() if share]
-    column = columns[0] if said else chooser.choose("image column", "--image-column", column, listed, why)
-    element = max(IMAGE_KEYS, key=lambda key: shares.get((column, key), 0.0))
+    listed = sorted((name for name, share in best.items() if share), key=lambda name: -best[name])
+    if said:
+        column, guess = columns[0], None
+    else:
+        guess, why = _best_of([_Candidate.of(frame, told, *key, share) for key, share in shares.items()])
+        column = chooser.choose("image column", "--image-column", guess.column if guess else None, listed, why)
+    if guess is not None and guess.column == column:
+        element = guess.element
+    else:
+        element = max(IMAGE_KEYS, key=lambda key: shares.get((column, key), 0.0))
     rows, places = pairs_of(frame[column], told, element)
     wanted = {what: tag for what, tag in roles.items() if what not in choices.columns and tag not in names}
     elements = [tag for what, tag in wanted.items() if tag in told and not called(what, names)]
@@ -96,8 +189,34 @@ def match_headers(
             f"{cells - named:,} rows are found in no header: the site does not open before they are removed, or left "
             "out with `unmatched: drop` beside `header` in the YAML"
         )
+    notes += [
+        note
+        for name in names
+        if name != column
+        and (called("patient", [name]) or name == choices.columns.get("patient") or not _small(frame[name]))
+        for note in _other_patients(frame[name], column, told, rows, places)
+    ]
     most = int(np.bincount(rows).max())
     if most > 1:
         notes.append(f"up to {most:,} images have one '{column}': they share what its row says")
     match = ImageMatch(column, images, how, cells, cells, int(paths.nunique()), 0, paths)
     return HeaderMatch(wide, tuple(elements), match, tuple(notes))
+
+
+def _small(cells: pd.Series) -> bool:
+    """Whether many of the cells are small whole numbers."""
+    return bool(cells.dropna().str.fullmatch(_SMALL).mean() >= _RIVAL)
+
+
+def _other_patients(
+    cells: pd.Series, column: str, told: pd.DataFrame, rows: np.ndarray, places: np.ndarray
+) -> list[str]:
+    """A note if the cells are PatientIDs of headers, but not of their own images; nobody is named."""
+    other = of_other_patients(cells, told, rows, places)
+    if not other.any():
+        return []
+    return [
+        f"'{cells.name}' is not the PatientID in the header of the image that '{column}' leads to in "
+        f"{count(int(other.sum()), len(cells), 'rows')} ({listed_rows(cells.index[other])}): rows have slipped, or the "
+        "wrong column was taken"
+    ]

@@ -31,7 +31,7 @@ class Spreadsheet:
     """The columns as strings (empty is missing), the keys of `table` that it takes to read them, and why.
 
     The index of `frame` is the number of the row in the file; `formulas` are the columns with cells that are formulas,
-    which are missing.
+    which are missing. `doubt` says why the header may be another row; empty if nothing speaks for it.
     """
 
     frame: pd.DataFrame
@@ -39,6 +39,7 @@ class Spreadsheet:
     evidence: dict[str, str]
     notes: tuple[str, ...] = ()
     formulas: tuple[str, ...] = ()
+    doubt: str = ""
 
     @property
     def names(self) -> list[str]:
@@ -95,11 +96,12 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
         f"{count} columns are called '{name}': not looked at" for name, count in counts.items() if name and count > 1
     ]
     unnamed = sum(not name for name in names)
+    doubt = (
+        f"{unnamed} of {len(names)} columns have no name in row {header}, which is taken as the header. If another row "
+        "is, say --header-row NUMBER"
+    )
     if unnamed * 2 > len(names):
-        raise ConfigError(
-            f"{path.name}: {unnamed} of {len(names)} columns have no name in row {header}, which is taken as the "
-            "header. If another row is, say --header-row NUMBER; remove columns that are empty"
-        )
+        raise ConfigError(f"{path.name}: {doubt}; remove columns that are empty")
     if unnamed:
         notes.append(f"{unnamed} of {len(names)} columns have no name in row {header}: not looked at")
     if len(kept) < 2:
@@ -116,7 +118,9 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
     if formulas:  # in columns that perhaps are not needed
         listed = ", ".join(f"'{name}' ({number:,})" for name, number in formulas.items())
         notes.append(f"cells that hold formulas, which are not computed here, and count as empty: {listed}")
-    return Spreadsheet(frame.set_index("row")[kept], keys, evidence, (*notes, *source.remarks), tuple(formulas))
+    notes += source.remarks
+    doubt = doubt if unnamed else ""
+    return Spreadsheet(frame.set_index("row")[kept], keys, evidence, tuple(notes), tuple(formulas), doubt)
 
 
 def _anything(site: str, keys: dict[str, str | int]) -> SiteConfig:

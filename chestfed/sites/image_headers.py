@@ -18,6 +18,8 @@ from chestfed.sites.table_config import Images
 from chestfed.sites.table_rows import TableRows
 
 _PATIENT = "PatientID"
+#: Cells are compared with the headers' PatientIDs if at least this share of them is the PatientID of some image.
+_MOSTLY = 0.5
 
 
 def headers_below(source: Source, images: Images, folders: Folders) -> pd.DataFrame:
@@ -40,10 +42,28 @@ def pairs_of(cells: pd.Series, headers: pd.DataFrame, element: str) -> tuple[np.
     return rows, np.concatenate([none, *found]).astype(np.int64)
 
 
+def of_other_patients(cells: pd.Series, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Rows, bool `[cells]`, of which an image has another PatientID in its header than the cell says.
+
+    `rows` and `places` are those of `pairs_of`. None are, if the cells are not mostly PatientIDs of headers: then the
+    table calls patients by other names. What is empty in the table or in a header is not compared.
+    """
+    other = np.zeros(len(cells), dtype=bool)
+    if _PATIENT not in headers or not len(rows):
+        return other
+    said = cells.to_numpy(dtype=object)[rows]
+    told = headers[_PATIENT].to_numpy(dtype=object)[places]
+    both = pd.notna(said) & pd.notna(told)
+    if both.any() and pd.Series(said[both]).isin(set(headers[_PATIENT].dropna())).mean() >= _MOSTLY:
+        other[rows[both & (said != told)]] = True
+    return other
+
+
 def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Placed]:
     """A row per image, with the elements as columns, and where the images are.
 
-    A row without an image, and a value that images of several patients have, is a problem.
+    A row without an image, a value that images of several patients have, and a row that says another patient than the
+    header of its image, is a problem.
     """
     images, column = file.table.images, file.table.columns.image
     assert images.header is not None
@@ -74,15 +94,24 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
 def _refuse_mixtures(
     file: TableRows, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray, number: np.ndarray
 ) -> None:
-    """A number that several patients share, or a UID of several files, leads to labels of somebody else."""
+    """Numbers of several patients, UIDs of several files, and other patients' rows lead to labels of somebody else."""
     element = file.table.images.header
-    patients = pd.Series(headers[_PATIENT].to_numpy(dtype=object)[places]).groupby(rows).nunique()
+    patients = pd.Series(headers[_PATIENT].to_numpy(dtype=object)[places]).groupby(rows).nunique(dropna=False)
     mixed = np.isin(np.arange(len(number)), patients.index[patients > 1])
-    advice = "name the images by another element, such as SOPInstanceUID"
+    advice = "name the images by another element, such as SOPInstanceUID; an empty PatientID counts as another patient"
     file.bad("ambiguous image", mixed, f"images of several patients have this row's {element}", advice)
     if element == "SOPInstanceUID":
         text = "several files have this row's SOPInstanceUID"
         file.bad("ambiguous image", (number > 1) & ~mixed, text, "remove the copies")
+    patient = file.table.columns.patient
+    if patient is not None and patient in file.frame:
+        other = of_other_patients(file.cells(patient), headers, rows, places) & ~mixed
+        text = f"'{patient}' is not the {_PATIENT} in the header of this row's image"
+        advice = (
+            "cells may have slipped to other rows: mend the table. If it numbers its patients in another way, "
+            f"take the patient from the headers ({_PATIENT} in images.elements and columns.patient)"
+        )
+        file.bad("another patient", other, text, advice)
 
 
 def _below(paths: pd.Series, roots: Sequence[str]) -> pd.Series:

@@ -68,6 +68,33 @@ def test_a_number_that_patients_share_and_a_uid_that_files_share_are_problems(tm
     assert problem.message == "several files have this row's SOPInstanceUID"
 
 
+def test_a_number_of_which_one_image_has_no_patient_is_a_problem_and_no_patients_at_all_are_none(
+    tmp_path: Path,
+) -> None:
+    films(tmp_path, PatientID="")
+    rows = [onehot(1, File="007"), onehot(2, File="A9")]
+    (problem,) = problems(tmp_path, table(), rows)
+    assert (problem.kind, problem.row) == ("ambiguous image", 2)
+    films(tmp_path, PatientID="")
+    save_dicom(tmp_path / f"site/img/{SECRET}/IM1", AccessionNumber="007", PatientID="", SOPInstanceUID="1.2.1")
+    assert problems(tmp_path, table(), rows) == []
+
+
+def test_rows_of_another_patient_than_their_image_are_problems_that_name_nobody(tmp_path: Path) -> None:
+    films(tmp_path)
+    save_dicom(tmp_path / "site/img/IM3", AccessionNumber="B1", PatientID="", SOPInstanceUID="1.2.3")
+    slipped = [onehot(1, File="A9", MRN="a"), onehot(2, File="007", MRN="b"), onehot(3, File="B1", MRN="a")]
+    found = problems(tmp_path, table(), slipped)
+    assert [(problem.kind, problem.row) for problem in found] == [("another patient", 2), ("another patient", 3)]
+    assert found[0].message == "'MRN' is not the PatientID in the header of this row's image"
+
+
+def test_patients_that_the_table_calls_otherwise_are_not_compared_with_headers(tmp_path: Path) -> None:
+    films(tmp_path)
+    assert problems(tmp_path, table(), [onehot(1, File="A9", MRN="p1"), onehot(2, File="007", MRN="p2")]) == []
+    assert problems(tmp_path, table(), [onehot(1, File="A9", MRN="b"), onehot(2, File="007", MRN="a")]) == []
+
+
 def test_two_rows_of_one_study_are_a_problem(tmp_path: Path) -> None:
     films(tmp_path)
     found = problems(tmp_path, table(), [onehot(1, File="A9", Edema=1), onehot(2, File="A9", Edema=0)])
