@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from chestfed.diseases import TITLES
-from chestfed.new_site.words import plain, word_set
+from chestfed.new_site.words import is_clear, plain, word_set
 
 How = Literal["its name", "a synonym", "a spelling near to it"]
 
@@ -52,12 +52,15 @@ _SYNONYMS: Final[Mapping[str, str]] = {
     "hernia": "hiatal hernia, hiatus hernia, hiatushernie, hernie, hernia de hiato, hernia hiatal, hernie hiatale",
 }
 #: Names that are near to a synonym and mean something else, which yet may go with a disease.
-KIN: Final = word_set("enlarged cardiomediastinum, bronchopneumonia, hydropneumothorax, pleural other, lung opacity")
+KIN: Final = word_set(
+    "enlarged cardiomediastinum, bronchopneumonia, hydropneumothorax, pleural other, lung opacity, "
+    "lung lesion, pleural plaque"
+)
 #: Names that are near to a synonym and mean something else.
 OTHERS: Final = KIN | word_set(
     "pericardial effusion, perikarderguss, derrame pericardico, epanchement pericardique, subcutaneous emphysema, "
     "soft tissue emphysema, hautemphysem, joint effusion, pneumoperitoneum, pneumomediastinum, facial edema, "
-    "pleural plaque, lung lesion, aortic enlargement"
+    "aortic enlargement"
 )
 #: Names in one word that mean a part of a disease, or one sort of it.
 PARTS: Final = word_set(
@@ -83,6 +86,8 @@ NAMES: Final[Mapping[str, tuple[str, How]]] = {
     **{plain(name): (name, "its name") for name in TITLES},
 }
 _NEAR: Final = 0.9
+#: What may follow a name in an inflected form of it.
+_INFLECTIONS: Final = word_set("s, es, e, n, en, r, er, em")
 #: A shorter word has too many neighbours.
 _SHORTEST: Final = 6
 
@@ -98,6 +103,8 @@ class Match:
 @lru_cache(maxsize=20_000)
 def disease_of(name: str) -> Match | None:
     """The disease that a column or term means; None if it is none of the known ones, or not certain which."""
+    if not is_clear(name):
+        return None
     word = plain(name)
     found = look_up(word)
     if found is None:
@@ -112,7 +119,9 @@ def look_up(word: str) -> Match | None:
         return None
     if word in NAMES:
         return Match(*NAMES[word])
-    if len(word) < _SHORTEST or difflib.get_close_matches(word, OTHERS, n=1, cutoff=_NEAR):
+    if len(word) < _SHORTEST or any(letter.isdigit() for letter in word):
+        return None
+    if difflib.get_close_matches(word, OTHERS, n=1, cutoff=_NEAR):
         return None
     comparable = [name for name in NAMES if len(name) >= _SHORTEST and _may_be_misspelt(name, word)]
     near = difflib.get_close_matches(word, comparable, n=5, cutoff=_NEAR)
@@ -121,8 +130,10 @@ def look_up(word: str) -> Match | None:
 
 
 def _may_be_misspelt(name: str, word: str) -> bool:
-    """Whether they have as many words, none with just letters in front, such as `no` or `un`."""
+    """Whether they have as many words, none with just letters in front or behind, such as `no` or `un`."""
     ours, theirs = word.split(), name.split()
     return len(ours) == len(theirs) and not any(
-        our != their and our.endswith(their) for our, their in zip(ours, theirs, strict=True)
+        our != their
+        and (our.endswith(their) or (our.startswith(their) and our.removeprefix(their) not in _INFLECTIONS))
+        for our, their in zip(ours, theirs, strict=True)
     )

@@ -122,9 +122,9 @@ def by_terms(
     if terms.sentences:
         raise ConfigError(
             f"findings column '{terms.column}': {count(terms.sentences, terms.cells)} are sentences, in which a denial "
-            "reaches over several terms ('no a, b or c') or follows one ('a, absent'): cut into terms they would be "
-            "wrong labels. Rewrite these cells as lists of findings, each with its own denial, or name another "
-            "--separator. Reports need a labeller first"
+            "or doubt may reach over several terms ('no a, b', 'possible a/b') or follows them ('a, absent'): cut into "
+            "terms they could be wrong labels. Rewrite these cells as lists of findings, each with its own denial, "
+            "what is there first, or cut with | or ;, or name another --separator. Reports need a labeller first"
         )
     labels = Labels(layout)
     role = "finding" if layout == "long" else "findings"

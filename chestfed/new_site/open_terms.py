@@ -133,7 +133,7 @@ def _misread(counts: Counter[Term], prefixes: Mapping[str, set[str]], unlabelled
         said = grammar.read(term.text)
         code = UNCERTAIN if term.doubted else NEGATIVE if term.denied else POSITIVE
         if term.kind == "open":
-            if said is not None and said[0] in silent:
+            if said is None or said[0] in silent:
                 wrong.append(term.text)
         elif said != (term.word, code):
             wrong.append(term.text)

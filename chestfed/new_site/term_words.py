@@ -84,20 +84,26 @@ DENY: Final = word_set(
 TAKE_BACK: Final = DENY | word_set(
     "absent, resolved, excluded, ruled, out, cleared, none, nein, ausgeschlossen, nachweisbar, nachweis, negativ, "
     "negativo, ausente, descartado, descartada, resuelto, resuelta, resolvido, excluido, absente, exclu, exclue, "
-    "resolu, resorbe, longer, seen, present, more, mehr"
+    "resolu, resorbe, possible, possibly, probable, probably, likely, unlikely, questionable, suspected, equivocal, "
+    "uncertain, doubtful, fraglich, unsicher, moglich, unwahrscheinlich, posible, dudoso, dudosa, improbable, "
+    "possivel, provavel, duvidoso, duvidosa, douteux, douteuse, incertain, 0"
 )
+#: Words that take back only behind one that denies.
+SEEN: Final = word_set("longer, seen, present, more, mehr")
+#: Places in Portuguese, before which `no` is not a denial but means in the.
+PLACES_AFTER_NO: Final = word_set("pulmao, lobo, hemitorax, lado, terco, campo, apice")
 
 #: Terms of findings other than the diseases, all of whose words, but for those of place and degree, are here.
 OTHER_FINDINGS: Final = word_set(
     "fracture, fractures, rib, ribs, clavicle, scoliosis, kyphosis, spondylosis, osteophyte, osteophytes, "
     "degenerative, spine, spinal, thoracic, vertebral, osteopenia, osteoporosis, arthrosis, pacemaker, pacer, wire, "
     "wires, sternotomy, sternal, catheter, catheters, tube, tubes, line, lines, picc, port, venous, endotracheal, "
-    "nasogastric, tracheostomy, device, devices, support, prosthesis, implant, granuloma, granulomas, calcified, "
+    "nasogastric, tracheostomy, device, devices, support, prosthesis, implant, calcified, "
     "calcification, calcifications, aorta, aortic, atherosclerosis, tortuous, arch, diaphragm, hemidiaphragm, "
-    "elevated, elevation, goiter, mastectomy, surgical, clip, clips, bronchiectasis, copd, hyperinflation, "
-    "hyperinflated, foreign, body, rippenfraktur, rippenfrakturen, fraktur, frakturen, skoliose, kyphose, "
+    "elevated, elevation, goiter, mastectomy, surgical, clip, clips, bronchiectasis, "
+    "foreign, body, rippenfraktur, rippenfrakturen, fraktur, frakturen, skoliose, kyphose, "
     "schrittmacher, herzschrittmacher, portkatheter, katheter, zvk, verkalkung, verkalkungen, aortensklerose, "
-    "aortenelongation, wirbelsaule, degenerativ, spondylose, drahtcerclagen, granulom, granulome, "
+    "aortenelongation, wirbelsaule, degenerativ, spondylose, drahtcerclagen, "
     "osteoporose, struma, zwerchfellhochstand, bronchiektasen, scoliose, cyphose, cote, cotes, costale, costales, "
     "sonde, sondes, aortique, aorte, atherome, arthrose, deroulement, goitre, prothese, bronchectasies, escoliosis, "
     "cifosis, fractura, fracturas, costal, costales, marcapasos, cateter, sonda, calcificacion, calcificaciones, "
@@ -125,12 +131,20 @@ ABOUT: Final[Mapping[str, tuple[str, ...]]] = {
     "atelectasis": ("atelec", "atelek", "collaps", "kollaps", "colaps", "belufungsst", "beluftungsst"),
     "pleural_effusion": ("effusion", "erguss", "erguess", "epanch", "derrame", "fluid", "costophren", "randwinkel"),
     "infiltration": ("infiltr",),
-    "mass": ("raumforderung",),
-    "nodule": ("nodul", "rundherd"),
+    "mass": ("raumforderung", "lung lesion", "lesion pulmon"),
+    "nodule": ("nodul", "rundherd", "lung lesion", "lesion pulmon", "granulom"),
     "pneumonia": ("pneumoni", "neumoni", "lungenentz"),
     "pneumothorax": ("pneumothora", "pneumotora", "neumotora"),
-    "emphysema": ("emphys", "enfisem"),
+    "emphysema": ("emphys", "enfisem", "copd", "hyperinfl"),
     "fibrosis": ("fibros",),
-    "pleural_thickening": ("thickening", "pleuraverdick", "schwiele", "engrosamiento", "espessamento", "epaississ"),
+    "pleural_thickening": (
+        "thickening",
+        "pleuraverdick",
+        "schwiele",
+        "engrosamiento",
+        "espessamento",
+        "epaississ",
+        "plaque",
+    ),
     "hernia": ("hernia", "hernie"),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,15 +14,15 @@ import pandas as pd
 from chestfed.diseases import TITLES
 from chestfed.new_site import words
 from chestfed.new_site.phrases import read_phrase
-from chestfed.new_site.term_words import DENY, OR, TAKE_BACK
+from chestfed.new_site.term_words import AND, DENY, OR, PLACES_AFTER_NO, SEEN, TAKE_BACK
 from chestfed.sites.terms import listed, normal, without
 
 _SEPARATORS: Final = ("|", ";", ",", "/", "+", "&")
 #: Different cells of a column that are looked at to see whether it is one of findings.
 _SAMPLE: Final = 3000
 _LONGEST: Final = 100
-#: Signs before or behind a term, as in `-edema` or `edema?`, may turn it round.
-_WHOLE: Final = re.compile(r"[\w(].*[\w).]|\w")
+#: Of these separators it is not certain that a denial or doubt ends there, as in `no effusion/edema`.
+_LOOSE: Final = (",", "/", "+", "&")
 #: Share of the cells that must hold a list.
 _LISTS: Final = 0.95
 
@@ -72,7 +71,7 @@ def read_term(term: str, said: Mapping[str, str] = MappingProxyType({})) -> Term
             word, doubted = _taken_off(word, words.DOUBTS, words.DOUBT_SIGNS)
         if not denied and word == before:
             word, denied = _taken_off(word, words.NEGATIONS)
-        if word == before:
+        if word == before or (denied == "no" and _first(word) in PLACES_AFTER_NO):
             return Term(text, text, "open")
 
 
@@ -86,7 +85,7 @@ class _Meaning:
 
 def _meaning(word: str, said: Mapping[str, str], *, denied: bool) -> _Meaning | None:
     """What is said of a word, or what it means by itself."""
-    clear = _WHOLE.fullmatch(word) is not None and len(word) <= _LONGEST
+    clear = words.is_clear(word) and len(word) <= _LONGEST
     phrase = read_phrase(word, denied=denied) if clear else None
     if word in said:
         meaning = said[word]
@@ -109,6 +108,10 @@ def _taken_off(word: str, prefixes: Iterable[str], suffixes: Iterable[str] = ())
             return word[len(word) - len(rest) :], word[: len(prefix)]
     rest = without(word, (), suffixes)
     return rest, word[len(rest) :].strip()
+
+
+def _first(text: str) -> str:
+    return next(iter(words.plain(text).split()), "")
 
 
 def _bare(text: str) -> str:
@@ -194,21 +197,43 @@ def _read(
     for terms, number in cells:
         read = [seen.setdefault(term, read_term(term, said)) for term in terms if term.strip()]
         telling += number if any(term.kind in ("disease", "healthy") for term in read) else 0
-        sentences += number if _is_sentence(read) else 0
+        sentences += number if _is_sentence(read, separator) else 0
         for term in read:
             counts[term] += number
     return TermColumn(column, lists, separator, sum(number for _, number in cells), telling, counts, sentences)
 
 
-def _is_sentence(terms: Sequence[Term]) -> bool:
-    """`no a, b or c`, where b is denied too, and `a, absent`: terms that cannot be read one by one."""
-    denied = named = False
+def _is_sentence(terms: Sequence[Term], separator: str | None) -> bool:
+    """`no a, b or c`, where b is denied too, and `a, absent`: terms that cannot be read one by one.
+
+    Behind a separator that is loose, neither can `no a, b`, `possible a/b`, `a, b absent` and `a/b?`.
+    """
+    loose = separator in _LOOSE
+    joints = OR | AND if loose else OR
+    reaches = named = False
     for term in terms:
         parts = words.plain(term.text).split()
-        if denied and not term.denied and not OR.isdisjoint(parts):
+        own = bool(term.denied or term.doubted)
+        if reaches and not term.denied and not joints.isdisjoint(parts):
             return True
-        if named and term.kind == "open" and parts and TAKE_BACK.issuperset(parts):
+        if loose and reaches and term.kind == "disease" and not own:
             return True
-        denied = denied or not DENY.isdisjoint(parts)
+        if named and (_takes_back(term, parts, separator) if loose else _only_takes_back(term, parts)):
+            return True
+        doubts = loose and _taken_off(term.text, words.DOUBTS)[1] != ""
+        reaches = reaches or doubts or not DENY.isdisjoint(parts)
         named = named or term.kind == "disease"
     return False
+
+
+def _only_takes_back(term: Term, parts: Sequence[str]) -> bool:
+    return term.kind == "open" and bool(parts) and (TAKE_BACK | SEEN).issuperset(parts)
+
+
+def _takes_back(term: Term, parts: Sequence[str], separator: str | None) -> bool:
+    """Whether it may take back what stands before it: `absent`, `b ruled out`, `-`; behind other than a comma `b?`."""
+    if separator != "," and (term.kind == "open" or term.doubted) and not words.is_clear(term.text):
+        return True
+    if term.kind != "open" or _only_takes_back(term, parts):
+        return term.kind == "open"
+    return not parts or parts[-1] in TAKE_BACK or (parts[-1] in SEEN and not DENY.isdisjoint(parts[1:]))

@@ -19,6 +19,16 @@ def plain(text: str) -> str:
     return " ".join(re.sub(r"[^\w]|_", " ", bare).split())
 
 
+#: Letters, digits, blanks and signs that divide words; a hyphen between letters; parentheses around words.
+_INSIDE: Final = r"(?:[\w\s.,:'’/]|(?<=[^\W\d_])[-\u2010\u2011](?=[^\W\d_]))"
+_CLEAR: Final = re.compile(rf"(?=[\w(])(?:{_INSIDE}|\((?=[^\W\d_]){_INSIDE}*\))*(?<=[\w).])")
+
+
+def is_clear(text: str) -> bool:
+    """Whether no sign in a text, all of which `plain` takes away, may turn it round: not so `edema (-)`, `edema?`."""
+    return _CLEAR.fullmatch(unicodedata.normalize("NFC", text.strip())) is not None
+
+
 def word_set(text: str) -> frozenset[str]:
     """Words that stand with commas between them, in `plain` form."""
     return frozenset(plain(word) for word in text.split(","))

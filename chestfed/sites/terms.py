@@ -96,7 +96,8 @@ def together(pairs: Collection[tuple[str, np.int8]], grammar: Grammar) -> Said:
 
     A disease that is not named is blank, beside a term of `no_finding` negative; without terms, or beside a term of
     `unlabelled`, it is unlabelled.
-    Contrary: a finding beside `no_finding`, or the same term both there and not.
+    Contrary: a finding beside `no_finding`, the same term both there and not, or a disease denied as a whole that is
+    there under another name: `pulmonary edema` beside `no edema`, not `effusion` beside `no large effusion`.
     """
     healthy = any(word in grammar.no_finding and code == POSITIVE for word, code in pairs)
     unread = any(word in grammar.unlabelled or (grammar.wary and word not in grammar.known) for word, _ in pairs)
@@ -110,7 +111,19 @@ def together(pairs: Collection[tuple[str, np.int8]], grammar: Grammar) -> Said:
     }
     there = {word for word, code in given if code != NEGATIVE and word in grammar.findings}
     absent = {word for word, code in given if code == NEGATIVE}
-    return Said(codes, bool(there & absent) or (healthy and bool(there)))
+    turned = any(
+        _denies(disease, word, other)
+        for disease, names in grammar.labels.items()
+        for word in absent & names
+        for other, code in given
+        if code == POSITIVE and other in names
+    )
+    return Said(codes, turned or bool(there & absent) or (healthy and bool(there)))
+
+
+def _denies(disease: str, denied: str, there: str) -> bool:
+    """Whether a denied term is the name of the disease, or one of which the other is a closer description."""
+    return denied == disease.replace("_", " ") or set(denied.split()) <= set(there.split())
 
 
 def terms_of(cell: Iterable[str], grammar: Grammar) -> list[str]:

@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chestfed.errors import ConfigError
+from chestfed.errors import ConfigError, SiteError
 from chestfed.new_site import words
 from chestfed.new_site.terms import read_term
+from chestfed.sites.table_config import TableFormat
+from chestfed.sites.table_labels import grammar_of
+from chestfed.sites.terms import together
 from tests.new_site.free_text import vocabulary
 from tests.new_site.hospitals import bring, draft, everything_said, keys, opened
 
@@ -144,12 +147,85 @@ def test_a_part_that_a_value_denies_is_not_read_as_the_whole(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "cell",
-    ["no edema, effusion, or consolidation", "kein Erguss, Atelektase oder Ödem", "effusion, absent", "Erguss, nicht"],
+    [
+        *("no edema, effusion, or consolidation", "kein Erguss, Atelektase oder Ödem", "effusion, absent"),
+        *("Erguss, nicht", "No effusion/edema", "No consolidation/effusion", "No effusion & edema", "edema & no mass/"),
+        *("No consolidation, effusion, pneumothorax", "Kein Erguss, Atelektase, Pneumonie", "No fracture, effusion"),
+        *("Sin derrame, edema y consolidación", "Sem derrame, consolidação", "no large effusion, edema"),
+        *("Possible effusion/edema", "V.a. Erguss, Atelektase", "Effusion/edema?", "Effusion & edema (-)"),
+        *("Effusion, edema absent", "Edema, effusion ruled out", "Effusion, edema: none", "Effusion, edema not seen"),
+        *("Effusion, possible", "Effusion, unlikely", "Erguss, fraglich", "Effusion, -", "Effusion, 0", "Edema, ?"),
+        *("Edema +/-", "Cardiomegaly + edema -"),
+    ],
 )
 def test_a_denial_that_reaches_over_terms_is_refused(tmp_path: Path, cell: str) -> None:
-    bring_findings(tmp_path, [cell, "cardiomegaly, edema", "edema, effusion", "normal"])
-    with pytest.raises(ConfigError, match=r"1 of 4 cells are sentences.*each with its own denial"):
-        draft(tmp_path)
+    separator = next(sign for sign in ("&", "+", ",", "/") if sign in cell)
+    bring_findings(tmp_path, [cell, f"cardiomegaly{separator} edema", f"edema{separator} effusion", "normal"] * 2)
+    with pytest.raises(ConfigError, match=r"2 of 8 cells are sentences.*each with its own denial"):
+        draft(tmp_path, separator=separator)
+
+
+@pytest.mark.parametrize(
+    ("cell", "separator", "labels"),
+    [
+        ("cardiomegaly, no effusion, no edema", ",", (1, 0, 0)),
+        ("cardiomegaly, possible effusion", ",", (1, math.nan, 0)),
+        ("effusion?, edema", ",", (0, math.nan, 1)),
+        ("no effusion, scoliosis", ",", (0, 0, 0)),
+        ("no effusion, no edema", ",", (0, 0, 0)),
+        ("no effusion; edema", ";", (0, 0, 1)),
+        ("no effusion|possible edema|cardiomegaly", "|", (1, 0, math.nan)),
+        ("cardiomegaly + effusion", "+", (1, 1, 0)),
+        ("cardiomegaly/no effusion", "/", (1, 0, 0)),
+    ],
+)
+def test_a_denial_of_its_own_is_read(tmp_path: Path, cell: str, separator: str, labels: tuple[float, ...]) -> None:
+    bring_findings(tmp_path, [cell, "edema", "normal", "effusion", "cardiomegaly"])
+    frame = opened(tmp_path, draft(tmp_path, separator=separator, blank="negative")).frame
+    found = frame[["cardiomegaly", "pleural_effusion", "edema"]].iloc[0].tolist()
+    assert found == pytest.approx(labels, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *("Effusion (-)", "(-) Effusion", "Effusion? left", "Normal (?)", "no (?) effusion", "effusion (left?)"),
+        *("effusion (+/-)", "clear (-)", "effusion ✗", "± effusion", "possible normal", "effusion - left"),
+        *("Lung lesion", "pleural plaque", "COPD", "hyperinflation", "calcified granuloma", "effusion0"),
+        *("No pulmão: nódulo", "No lobo inferior derrame", "no hemitórax direito: derrame", "cardiomegaly0"),
+        *("effusion (?)", "Erguss (?)"),
+    ],
+)
+def test_what_a_sign_or_a_word_may_turn_round_is_missing(tmp_path: Path, cell: str) -> None:
+    usual = ["edema", "effusion", "mass", "nodule", "emphysema", "pleural thickening", "cardiomegaly", "normal"]
+    bring_findings(tmp_path, [cell, *usual * 2])
+    table = opened(tmp_path, draft(tmp_path, blank=None if "(?)" in cell else "negative"))
+    named = {"effusion": "pleural_effusion", "erguss": "pleural_effusion"}.get(cell.lower().removesuffix(" (?)"))
+    assert {d for d in table.diseases if not math.isnan(table.frame[d].iloc[0])} == (
+        set() if named is None else set(table.diseases) - {named}
+    )
+
+
+@pytest.mark.parametrize(
+    "cell", ["pulmonary edema|no edema", "left effusion|no effusion", "effusion|no pleural effusion"]
+)
+def test_a_disease_denied_under_its_plain_name_is_not_there_under_another(tmp_path: Path, cell: str) -> None:
+    bring_findings(tmp_path, [cell, "edema|effusion", "pleural effusion|pulmonary edema", "left effusion", "normal"])
+    with pytest.raises(SiteError, match=r"contradictory labels \(1\)"):
+        opened(tmp_path, draft(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("cell", "contrary"),
+    [("effusion|no large effusion", False), ("large effusion|no effusion", True), ("effusion?|no effusion", True)],
+)
+def test_a_part_that_is_denied_is_not_contrary_to_the_disease(cell: str, contrary: bool) -> None:
+    columns = {"image": "image", "patient": "patient", "findings": "findings"}
+    table = TableFormat.model_validate({"layout": "delimited", "columns": columns})
+    grammar = grammar_of({"pleural_effusion": ["effusion", "large effusion"]}, table)
+    pairs = [pair for term in cell.split("|") if (pair := grammar.read(term)) is not None]
+    assert len(pairs) == 2
+    assert together(pairs, grammar).contrary is contrary
 
 
 class Asked:

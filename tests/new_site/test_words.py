@@ -68,6 +68,23 @@ def test_what_only_resembles_a_disease_is_none(name: str) -> None:
     assert disease_of(name) is None
 
 
+@pytest.mark.parametrize("name", ["Effusion (-)", "edema?", "no: (?) edema", "+/- edema", "Edema (left?)", "edema-"])
+def test_a_header_with_a_sign_that_may_turn_it_round_is_no_disease(name: str) -> None:
+    assert disease_of(name) is None
+
+
+@pytest.mark.parametrize("name", ["cardiomegaly0", "effusion2", "cardiomegalyno", "Atelectasis1", "consolidationex"])
+def test_letters_behind_a_name_make_no_spelling_near_to_it(name: str) -> None:
+    assert disease_of(name) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["Pleural_Effusion", "Effusion (left)", "e\u0301panchement", "plate-like atelectasis", "Konsolidierungen"]
+)
+def test_signs_that_only_divide_words_leave_a_name_clear(name: str) -> None:
+    assert disease_of(name) is not None
+
+
 def test_a_spelling_near_to_a_name_says_so() -> None:
     match = disease_of("Cardiomegely")
     assert match is not None
