@@ -445,9 +445,10 @@ def _aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:
 
 
 def _earlier(*runs: Predictions) -> str:
-    """A hint, if some of the runs name images as today, and others, of earlier versions, do not."""
-    old = [run.name for run in runs if not (run.key and run.named_by)]
-    if len(old) in (0, len(runs)):
+    """A hint, if some runs name images as later versions do than others: first with a key, now by the picture."""
+    steps = [bool(run.key) + bool(run.named_by) for run in runs]
+    old = [run.name for run, step in zip(runs, steps, strict=True) if step < max(steps)]
+    if not old:
         return ""
     return f"; {', '.join(old)}: written by an earlier version, which named images otherwise, so score it again"
 
