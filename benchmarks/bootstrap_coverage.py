@@ -31,13 +31,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.bootstrap_speed import cpu
-from chestfed.evaluation import bootstrap, freedom
+from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation.auc import auc_per_disease
-from chestfed.evaluation.auc_intervals import auc_intervals
 from chestfed.evaluation.calibration import calibration_per_disease
-from chestfed.evaluation.delong import delong_difference_per_disease, delong_per_disease
-from chestfed.evaluation.delong_mean import delong_difference_of_mean, delong_mean_interval
-from chestfed.evaluation.interval import Interval
+from chestfed.evaluation.intervals import bootstrap
+from chestfed.evaluation.intervals import degrees_of_freedom as freedom
+from chestfed.evaluation.intervals.auc_intervals import auc_intervals
+from chestfed.evaluation.intervals.delong import delong_difference_per_disease, delong_per_disease
+from chestfed.evaluation.intervals.delong_mean import delong_difference_of_mean, delong_mean_interval
+from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.metrics import (
     average_precision_per_disease,
     partial_auc_per_disease,
@@ -45,8 +47,7 @@ from chestfed.evaluation.metrics import (
     specificity_at_sensitivity,
 )
 from chestfed.evaluation.resampled_metrics import resampled_metrics, share_interval
-from chestfed.randomness import numpy_stream
-from chestfed.study.run import software_versions
+from chestfed.training.run import software_versions
 
 NAMES = tuple(f"disease {j}" for j in range(1, 6))
 VARIANTS = ("single", "clustered")

@@ -22,10 +22,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from chestfed.evaluation.bootstrap import jointly_resampled_aucs, resampled_aucs
+from chestfed.core.randomness import numpy_stream
+from chestfed.evaluation.intervals.bootstrap import jointly_resampled_aucs, resampled_aucs
 from chestfed.evaluation.summary import summarise
-from chestfed.randomness import numpy_stream
-from chestfed.study.run import software_versions
+from chestfed.training.run import software_versions
 
 DISEASES = 5
 

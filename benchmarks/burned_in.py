@@ -33,11 +33,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from chestfed.errors import ImageError
+from chestfed.core.errors import ImageError
 from chestfed.images.burned_in import burned_in
 from chestfed.images.decode import decode
 from chestfed.samples import write_hospitals
-from chestfed.study.run import software_versions
+from chestfed.training.run import software_versions
 
 #: w: printed words (AP, PORTABLE, UPRIGHT); m: a marker only. In the order of the drawn pictures' names.
 LABELS = (

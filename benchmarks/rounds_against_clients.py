@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
 from chestfed.algorithms.variables import Algorithm, Gradients, Point, from_named_tensors, named_tensors
-from chestfed.randomness import stream_seed
+from chestfed.core.randomness import stream_seed
 from tests.invariants import quadratic_saddle as saddle
 
 ALGORITHMS: dict[str, Callable[[int, float], Algorithm]] = {

@@ -79,7 +79,7 @@ def _write(folder: Path, rows: int, spoilt: bool) -> None:
 
 
 def _labels(folder: str) -> dict[str, Any]:
-    from chestfed.diseases import DISEASES
+    from chestfed.core.diseases import DISEASES
     from chestfed.inspection import check_site
     from chestfed.inspection.text import write_report
     from chestfed.sites import SiteConfig

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from chestfed.diseases import DISEASES, TITLES
+from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.evaluation.comparison import Run, compare
-from chestfed.evaluation.interval import Interval
-from chestfed.study.run import software_versions
+from chestfed.evaluation.intervals.interval import Interval
+from chestfed.training.run import software_versions
 
 
 def main() -> None:

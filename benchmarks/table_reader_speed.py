@@ -114,7 +114,7 @@ def _open(case: str, folder: str) -> dict[str, object]:
     alone = None if case in ("dicom", "onehot csv and images") else Path(folder, CASES[case][0])
     if case == "dicom":
         # The pool's process must not start others: headers one after the other.
-        from chestfed.sites import dicom_headers
+        from chestfed.sites.spreadsheet import dicom_headers
 
         dicom_headers._SMALL_JOB = 1 << 30  # type: ignore[misc]
     started, worked = time.perf_counter(), time.process_time()

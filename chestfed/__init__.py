@@ -8,15 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chestfed.study.reading import Study
+    from chestfed.results.study import Study
 
-__version__ = "0.1.0"
+from chestfed._version import __version__
+
 __all__ = ["Study", "__version__"]
 
 
 def __getattr__(name: str) -> object:
     if name == "Study":
-        from chestfed.study.reading import Study
+        from chestfed.results.study import Study
 
         return Study
     raise AttributeError(f"module 'chestfed' has no attribute '{name}'")

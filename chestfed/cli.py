@@ -11,7 +11,7 @@ import typer
 import chestfed
 from chestfed.cli_site import site_app
 from chestfed.commands.console import open_console
-from chestfed.errors import ChestfedError
+from chestfed.core.errors import ChestfedError
 
 DEFAULT_PIPELINE = "source_addition_samples.yaml"
 

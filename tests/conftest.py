@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chestfed.keys import VARIABLE, make_key
+from chestfed.core.pseudonyms import VARIABLE, make_key
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,10 +1,11 @@
-"""Imports run downward only, and nothing heavy is imported for `--help`."""
+"""The import contract: rooms import downward only, no file is in a circle, and light commands import nothing heavy."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -13,115 +14,98 @@ import chestfed
 
 ROOT = Path(chestfed.__file__).parent
 
-#: Package part -> the parts it may import, besides itself and the foundation.
-FOUNDATION = {
-    "errors",
-    "diseases",
-    "config",
-    "randomness",
-    "workers",
-    "dicom_files",
-    "file_kinds",
-    "dicom_tags",
-    "keys",
-    "origin",
-    "__init__",
-}
-ALLOWED = {
-    "errors": set(),
-    "diseases": set(),
-    "config": set(),
-    "randomness": set(),
-    "workers": set(),
-    "dicom_files": set(),
-    "file_kinds": {"dicom_files"},
-    "dicom_tags": set(),
-    "keys": set(),
-    "origin": set(),
-    "checkpoint": set(),
-    "sites": set(),
-    "collections": set(),
-    "images": set(),
-    "inspection": {"sites", "images", "checkpoint"},
+#: Room of the package -> the rooms it may import, besides itself, `core` and `_version`.
+ALLOWED: dict[str, set[str]] = {
+    "_version": set(),
+    "core": set(),
+    "dicom": set(),
+    "evaluation": set(),
     "objectives": set(),
     "algorithms": set(),
-    "models": {"resnet"},
-    "resnet": set(),
-    "evaluation": set(),
+    "models": set(),
+    "samples": set(),
+    "public_datasets": set(),
+    "images": {"dicom"},
+    "sites": {"dicom", "images"},
+    "inspection": {"dicom", "images", "sites"},
+    "new_site": {"dicom", "sites"},
     "engines": {"algorithms", "objectives", "models"},
-    "experiment_page": set(),
-    "tracking": {"experiment_page"},
-    "tracked_models": {"tracking"},
-    "samples": {"checkpoint"},
-    "testing": {"sites", "images", "models", "objectives"},
-    "new_site": {"sites"},
-    "study": {
-        "inspection",
-        "sites",
-        "collections",
-        "images",
-        "engines",
-        "algorithms",
-        "objectives",
-        "models",
-        "evaluation",
-        "checkpoint",
-        "tracking",
-        "tracked_models",
+    "experiment": {"algorithms", "objectives", "models", "engines", "evaluation", "images", "sites"},
+    "results": {"evaluation"},
+    "training": {
+        *("algorithms", "objectives", "models", "engines", "evaluation", "images", "sites"),
+        *("public_datasets", "experiment", "results"),
     },
-    "commands": {
-        "study",
-        "inspection",
-        "new_site",
-        "collections",
-        "samples",
-        "sites",
-        "checkpoint",
-        "tracking",
-        "experiment_page",
-    },
-    "cli": {"cli_site", "commands"},
-    "cli_site": {"commands"},
-    "__main__": {"cli"},
+    "scoring": {"models", "evaluation", "images", "sites", "experiment", "results", "training"},
+    "testing": {"algorithms", "objectives", "models", "engines", "experiment", "images", "inspection", "sites"},
+    "report": {"evaluation", "images", "inspection", "sites", "results"},
+    "tracking": {"evaluation", "images", "experiment", "results", "training", "scoring", "report"},
 }
+#: The command line, the public face and `python -m chestfed` stand above every room.
+ABOVE = {"commands", "cli", "cli_site", "__main__", "__init__"}
+
+HEAVY = ["torch", "monai", "mlflow", "pandas", "numpy", "sklearn", "cv2", "pydicom", "matplotlib", "albumentations"]
 
 
-def imported_parts(file: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names = [
-                f"{node.module}.{alias.name}" if node.module == "chestfed" else node.module for alias in node.names
-            ]
-        found |= {name.split(".")[1] for name in names if name.startswith("chestfed.")}
-    return found
+def module_name(file: Path) -> str:
+    parts = file.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-@pytest.mark.parametrize("file", sorted(ROOT.rglob("*.py")), ids=lambda file: file.relative_to(ROOT).as_posix())
-def test_imports_run_downward_only(file: Path) -> None:
-    part = file.relative_to(ROOT).parts[0].removesuffix(".py")
-    if part == "__init__":
-        return
-    allowed = ALLOWED[part] | {part} | (FOUNDATION if part not in FOUNDATION else {"errors"})
-    assert imported_parts(file) <= allowed
+def import_graph() -> dict[str, set[str]]:
+    """Module -> the modules of the package that it imports, wherever in the file, but not for types alone."""
+    modules = {module_name(file): file for file in ROOT.rglob("*.py")}
+    graph: dict[str, set[str]] = {}
+    for name, file in modules.items():
+        graph[name] = set()
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        typing_only = {
+            id(inner)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for inner in ast.walk(node)
+        }
+        for node in ast.walk(tree):
+            if id(node) in typing_only:
+                continue
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "chestfed":
+                for alias in node.names:
+                    inner = f"{node.module}.{alias.name}"
+                    graph[name].add(inner if inner in modules else node.module)
+            elif isinstance(node, ast.Import):
+                graph[name] |= {alias.name for alias in node.names if alias.name.split(".")[0] == "chestfed"}
+    return graph
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def test_rooms_import_downward_only_and_no_file_is_in_a_circle() -> None:
+    graph = import_graph()
+    upward = [
+        f"{module} imports {imported}"
+        for module, names in sorted(graph.items())
+        for imported in sorted(names)
+        if room(module) not in ABOVE and room(imported) not in {room(module), "core", "_version"}
+        if room(imported) not in ALLOWED[room(module)]
+    ]
+    assert upward == []
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"circle: {' -> '.join(error.args[1])}")
+
+
+def test_no_folder_holds_more_than_fifteen_modules() -> None:
+    counts = {
+        folder.relative_to(ROOT).as_posix(): len(list(folder.glob("*.py")))
+        for folder in [ROOT, *(path for path in ROOT.rglob("*") if path.is_dir())]
+    }
+    assert {folder: count for folder, count in counts.items() if count > 15} == {}
 
 
 def test_help_imports_nothing_heavy() -> None:
-    heavy = [
-        "torch",
-        "monai",
-        "mlflow",
-        "pandas",
-        "numpy",
-        "sklearn",
-        "cv2",
-        "pydicom",
-        "matplotlib",
-        "albumentations",
-    ]
-    program = f"import sys, chestfed.cli; print([name for name in {heavy} if name in sys.modules])"
+    program = f"import sys, chestfed.cli; print([name for name in {HEAVY} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

@@ -14,9 +14,9 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from chestfed.study.significance import of_study, write
+from chestfed.results.significance import of_study, write
 from docs.notebooks.execute import digest_of_code
-from tests.study.finished_runs import write_run
+from tests.results.finished_runs import write_run
 
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))

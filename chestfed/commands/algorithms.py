@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from chestfed.errors import ConfigError
-from chestfed.study.catalogue import BY_NAME, CATALOGUE, OBJECTIVES, Entry
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.catalogue import BY_NAME, CATALOGUE, OBJECTIVES, Entry
 
 
 def run_command(console: Console, name: str | None) -> None:

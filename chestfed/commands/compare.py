@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from chestfed.study import significance
+from chestfed.results import significance
 
 
 def run_command(

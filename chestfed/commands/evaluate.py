@@ -11,15 +11,15 @@ from typing import cast, get_args
 from rich.console import Console
 
 from chestfed.commands.progress import Bars
-from chestfed.errors import ConfigError
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.device import prepare_machine
+from chestfed.experiment.pipeline import Runtime
+from chestfed.scoring import evaluate
+from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
+from chestfed.scoring.scorers import Declared, Output, open_scorer
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.config import SPLITS
-from chestfed.study import evaluate
-from chestfed.study.held_out_patients import check_held_out, held_out_patients
-from chestfed.study.machine import prepare_machine
-from chestfed.study.pipeline import Runtime
-from chestfed.study.scorers import Declared, Output, open_scorer
-from chestfed.tracking import local_store
+from chestfed.tracking.store import local_store
 
 #: The test images of the model's own study, where it held patients out itself.
 HELD_OUT = "held-out"

@@ -8,17 +8,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from chestfed.checkpoint import write_json
 from chestfed.commands.progress import Bars
 from chestfed.commands.study import hospitals_to_look_at, write_samples
-from chestfed.origin import Origin
-from chestfed.study import held_out, held_out_plan, held_out_table
-from chestfed.study.data import resolve_data_root
-from chestfed.study.machine import Machine, prepare_machine
-from chestfed.study.pipeline import Pipeline
-from chestfed.study.preflight import check_runs
-from chestfed.study.run import run_study
-from chestfed.tracking import Tracker, local_store
+from chestfed.core.checkpoint import write_json
+from chestfed.core.provenance import Origin
+from chestfed.experiment.device import Machine, prepare_machine
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.preflight import check_runs
+from chestfed.results import held_out_table
+from chestfed.tracking.store import Tracker, local_store
+from chestfed.training import held_out, held_out_plan
+from chestfed.training.clients import resolve_data_root
+from chestfed.training.run import run_study
 
 
 def run_held_out(

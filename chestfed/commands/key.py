@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
-from chestfed.errors import ChestfedError, ConfigError
-from chestfed.keys import VARIABLE, default_file, key_for, make_key, read_key
+from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.pseudonyms import VARIABLE, default_file, key_for, make_key, read_key
 
 
 def run_command(console: Console, new: Path | None) -> None:
@@ -34,7 +34,7 @@ def run_command(console: Console, new: Path | None) -> None:
 
 def write_names(console: Console, site: Path, data: Path, out: Path) -> None:
     """Write the keyed names of a site's patients, sorted, to compare with another hospital's under the same key."""
-    from chestfed.checkpoint import write_json
+    from chestfed.core.checkpoint import write_json
     from chestfed.sites import load_site_config, open_site
 
     table = open_site(load_site_config(site), data)

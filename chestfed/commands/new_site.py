@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 import typer
 from rich.console import Console
 
-from chestfed.checkpoint import write_text
 from chestfed.commands.progress import Bars
-from chestfed.errors import ConfigError, SiteError
+from chestfed.core.checkpoint import write_text
+from chestfed.core.errors import ConfigError, SiteError
 from chestfed.new_site import Choices, Draft, draft_site
 from chestfed.new_site.choosing import NONE, TakesGuesses
 from chestfed.sites import SiteTable, load_site_config, open_site

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
-    from chestfed.study.federated import History
-    from chestfed.study.table import Row
+    from chestfed.results.table import Row
+    from chestfed.training.federated import History
 
 #: Seconds between two lines of a log: short commands print none.
 _PAUSE = 30.0

@@ -9,7 +9,7 @@ from rich.console import Console
 
 def run_command(console: Console, run: Path, out: Path | None, *, figures: bool, pictures: bool) -> None:
     """Write the page of a finished study, and say where it is."""
-    from chestfed.study.report.page import write_report
+    from chestfed.report.page import write_report
 
     page = out or run / "report.html"
     folder = page.parent / f"{page.stem}-figures" if figures else None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from chestfed.errors import ConfigError
+from chestfed.core.errors import ConfigError
 
 
 def run_command(console: Console, out: Path, seed: int, size: str) -> None:

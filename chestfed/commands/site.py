@@ -8,14 +8,14 @@ from pathlib import Path
 from rich.console import Console
 
 from chestfed.commands.progress import StepBars
-from chestfed.errors import ConfigError
+from chestfed.core.errors import ConfigError
 
 
 def stats_command(
     console: Console, configs: Sequence[Path], labels: Path | None, data: Path | None, csv: Path | None
 ) -> None:
     """Print the dataset table of the given sites."""
-    from chestfed.checkpoint import write_text
+    from chestfed.core.checkpoint import write_text
     from chestfed.sites import load_site_config, open_site
     from chestfed.sites.stats import dataset_table, render
 

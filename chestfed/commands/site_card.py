@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from chestfed.commands.progress import StepBars
-from chestfed.errors import ConfigError
+from chestfed.core.errors import ConfigError
 
 
 def run_command(
@@ -26,9 +26,9 @@ def run_command(
 
     A site that fails its check has a card all the same, which says so.
     """
+    from chestfed.report.site_card import make_card, write_card
+    from chestfed.report.site_card.problems import verdict
     from chestfed.sites import load_site_config
-    from chestfed.study.card import make_card, write_card
-    from chestfed.study.card.wrong import verdict
 
     try:
         if out is not None and out.suffix.lower() not in (".html", ".htm"):

@@ -12,22 +12,22 @@ from typing import cast, get_args
 
 from rich.console import Console
 
-from chestfed.collections.opening import COLLECTIONS
 from chestfed.commands.progress import Bars
-from chestfed.errors import ConfigError
-from chestfed.study import compare
-from chestfed.study.collection_data import load_collection
-from chestfed.study.data import SiteTables, StudyData, load_images, open_tables, resolve_data_root
-from chestfed.study.federated_config import AlgorithmName
-from chestfed.study.machine import prepare_machine
-from chestfed.study.pipeline import Pipeline, load_pipeline
-from chestfed.study.plan import Contents, contents_of_data, contents_of_tables, plan_study, whole_rounds
-from chestfed.study.plan import render as render_plan
-from chestfed.study.preflight import check_runs
-from chestfed.study.run import run_study
-from chestfed.study.significance import render as render_significance
-from chestfed.study.table import render as render_table
-from chestfed.tracking import Tracker, local_store
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.device import prepare_machine
+from chestfed.experiment.pipeline import Pipeline, load_pipeline
+from chestfed.experiment.preflight import check_runs
+from chestfed.experiment.stage_2 import AlgorithmName
+from chestfed.public_datasets.opening import COLLECTIONS
+from chestfed.results import compare
+from chestfed.results.significance import render as render_significance
+from chestfed.results.table import render as render_table
+from chestfed.tracking.store import Tracker, local_store
+from chestfed.training.clients import SiteTables, StudyData, load_images, open_tables, resolve_data_root
+from chestfed.training.plan import Contents, contents_of_data, contents_of_tables, plan_study, whole_rounds
+from chestfed.training.plan import render as render_plan
+from chestfed.training.public_clients import load_collection
+from chestfed.training.run import run_study
 
 
 def run_command(

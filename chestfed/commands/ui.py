@@ -12,9 +12,9 @@ from typing import Final
 
 from rich.console import Console
 
-from chestfed.errors import ChestfedError
-from chestfed.experiment_page import page_of
-from chestfed.tracking import experiment_id, local_store
+from chestfed.core.errors import ChestfedError
+from chestfed.tracking.experiment_page import page_of
+from chestfed.tracking.store import experiment_id, local_store
 
 #: How long a server may take to end.
 _SECONDS: Final = 10

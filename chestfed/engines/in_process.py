@@ -19,7 +19,7 @@ from chestfed.algorithms.variables import (
     named_tensors,
     weighted_mean,
 )
-from chestfed.errors import TrainingError
+from chestfed.core.errors import TrainingError
 
 
 class Client(Protocol):

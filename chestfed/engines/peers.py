@@ -17,10 +17,10 @@ from chestfed.algorithms.variables import (
     named_tensors,
     weighted_mean,
 )
+from chestfed.core.errors import ConfigError, TrainingError
+from chestfed.core.randomness import numpy_stream
 from chestfed.engines.in_process import Client, RoundRecord, StageEnd, spread
 from chestfed.engines.topology import Graph
-from chestfed.errors import ConfigError, TrainingError
-from chestfed.randomness import numpy_stream
 
 Schedule = Literal["synchronous", "random_edge", "round_robin"]
 

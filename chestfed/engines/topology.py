@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from chestfed.errors import ConfigError
+from chestfed.core.errors import ConfigError
 
 
 @dataclass(frozen=True)

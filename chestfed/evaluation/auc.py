@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chestfed.evaluation.columns import labelled_columns
+from chestfed.evaluation.labelled import labelled_columns
 
 
 @dataclass(frozen=True)

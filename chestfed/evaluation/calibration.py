@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from chestfed.evaluation.columns import labelled_columns
+from chestfed.evaluation.labelled import labelled_columns
 
 Binning = Literal["equal-width", "equal-mass"]
 

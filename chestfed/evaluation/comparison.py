@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from chestfed.evaluation.auc import auc_per_disease
-from chestfed.evaluation.bootstrap import (
+from chestfed.evaluation.intervals.bootstrap import (
     difference_interval,
     jointly_resampled_aucs,
     mean_over_diseases,
     resampled_aucs,
 )
-from chestfed.evaluation.delong import delong_difference_per_disease
-from chestfed.evaluation.delong_mean import delong_difference_of_mean
-from chestfed.evaluation.freedom import units_of_mean, units_per_disease
-from chestfed.evaluation.interval import Interval
+from chestfed.evaluation.intervals.degrees_of_freedom import units_of_mean, units_per_disease
+from chestfed.evaluation.intervals.delong import delong_difference_per_disease
+from chestfed.evaluation.intervals.delong_mean import delong_difference_of_mean
+from chestfed.evaluation.intervals.interval import Interval
 
 
 @dataclass(frozen=True)

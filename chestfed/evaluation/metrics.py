@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chestfed.evaluation.columns import Column, labelled_columns
+from chestfed.evaluation.labelled import Column, labelled_columns
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chestfed.evaluation import bootstrap
-from chestfed.evaluation.interval import Interval, all_of, around_logit, student_width
+from chestfed.evaluation.intervals import bootstrap
+from chestfed.evaluation.intervals.interval import Interval, all_of, around_logit, student_width
 
 #: Weights worked on at a time; they fit the processor's cache. Changes no result.
 _HELD = 2**16

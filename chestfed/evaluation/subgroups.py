@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chestfed.evaluation.auc import DiseaseAuc, auc_per_disease, mean_auc
-from chestfed.evaluation.auc_intervals import AucIntervals, Method, auc_intervals
-from chestfed.evaluation.bootstrap import enough_resamples
+from chestfed.evaluation.intervals.auc_intervals import AucIntervals, Method, auc_intervals
+from chestfed.evaluation.intervals.bootstrap import enough_resamples
 
 if TYPE_CHECKING:
     import pandas as pd

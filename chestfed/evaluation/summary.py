@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chestfed.evaluation.auc import DiseaseAuc, auc_per_disease
-from chestfed.evaluation.auc_intervals import NO_VARIANCE, ONE_PATIENT, Method, auc_intervals
-from chestfed.evaluation.bootstrap import enough_resamples
 from chestfed.evaluation.calibration import (
     DiseaseCalibration,
     DiseaseReliability,
@@ -25,9 +23,11 @@ from chestfed.evaluation.calibration import (
     reliability_per_disease,
     uncalibrated,
 )
-from chestfed.evaluation.columns import numbered
-from chestfed.evaluation.freedom import units_per_disease
-from chestfed.evaluation.interval import Bounds, Interval
+from chestfed.evaluation.intervals.auc_intervals import NO_VARIANCE, ONE_PATIENT, Method, auc_intervals
+from chestfed.evaluation.intervals.bootstrap import enough_resamples
+from chestfed.evaluation.intervals.degrees_of_freedom import units_per_disease
+from chestfed.evaluation.intervals.interval import Bounds, Interval
+from chestfed.evaluation.labelled import numbered
 from chestfed.evaluation.metrics import (
     OperatingPoint,
     average_precision_per_disease,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from chestfed.config import StrictModel
+from chestfed.core.config import StrictModel
 
 
 class Augment(StrictModel):

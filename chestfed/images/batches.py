@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.images.augment import Affine, Augment
 from chestfed.images.network_input import IMAGENET, NetworkInput
-from chestfed.randomness import numpy_stream, stream_seed
 
 _AHEAD = 2  # batches prepared per worker
 

@@ -18,9 +18,9 @@ from typing import Final, Literal
 import cv2
 import numpy as np
 
-from chestfed.dicom_files import refuse_bomb
-from chestfed.dicom_tags import BURNED_IN, quiet, read, reason
-from chestfed.errors import ImageError
+from chestfed.core.errors import ImageError
+from chestfed.dicom.files import refuse_bomb
+from chestfed.dicom.tags import BURNED_IN, quiet, read, reason
 from chestfed.images.decode import MAX_BYTES
 
 Kind = Literal["none", "marker", "text"]

@@ -30,11 +30,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from filelock import FileLock, Timeout
 
-from chestfed.errors import ChestfedError, ImageError, Problem, SiteError
+from chestfed.core.errors import ChestfedError, ImageError, Problem, SiteError
+from chestfed.core.workers import spread
 from chestfed.images.decode import decode, picture_digest
 from chestfed.images.folder import make_salt, read_salt, reading
 from chestfed.images.preprocess import Preprocess
-from chestfed.workers import spread
 
 if TYPE_CHECKING:
     import pandas as pd

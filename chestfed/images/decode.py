@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from chestfed import dicom_tags
-from chestfed.dicom_files import refuse_bomb
-from chestfed.errors import ImageError
+from chestfed.core.errors import ImageError
+from chestfed.dicom import tags as dicom_tags
+from chestfed.dicom.files import refuse_bomb
 from chestfed.images.compressed import size_of
 
 #: Larger images are refused unread: the largest digital radiographs have some 20 million pixels.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from chestfed.errors import ChestfedError
+from chestfed.core.errors import ChestfedError
 
 _BYTES: Final = 32
 

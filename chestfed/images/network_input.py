@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from chestfed.config import StrictModel
+from chestfed.core.config import StrictModel
 
 
 class NetworkInput(StrictModel):

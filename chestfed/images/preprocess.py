@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from chestfed.config import StrictModel
+from chestfed.core.config import StrictModel
 
 #: Raised whenever decoding or resizing gives other pixels than before, or a cache keeps other things of them: caches of
 #: an older version are not read.

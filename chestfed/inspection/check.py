@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chestfed.diseases import TITLES
-from chestfed.errors import Problem
+from chestfed.core.diseases import TITLES
+from chestfed.core.errors import Problem
 from chestfed.inspection.counts import Counts, count
 from chestfed.inspection.crossing import shared_patients, shared_pictures
 from chestfed.inspection.pictures import damaged_files, repeated_pictures

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from chestfed.errors import Problem
+from chestfed.core.errors import Problem
 from chestfed.inspection.duplicates import NEAR, near_pairs
 from chestfed.inspection.facts import HASH_BITS
 from chestfed.inspection.pictures import printable

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from chestfed.randomness import numpy_stream
+from chestfed.core.randomness import numpy_stream
 
 #: Bits of 255.
 NEAR: Final = 20

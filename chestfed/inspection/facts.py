@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from chestfed import dicom_tags
-from chestfed.dicom_files import DEFLATED, transfer_syntax
-from chestfed.errors import ImageError
+from chestfed.core.errors import ImageError
+from chestfed.dicom import tags as dicom_tags
+from chestfed.dicom.files import DEFLATED, transfer_syntax
 from chestfed.images.decode import decode, picture_digest
 from chestfed.images.preprocess import Preprocess
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from chestfed.errors import ImageError
+from chestfed.core.errors import ImageError
 from chestfed.images.burned_in import burned_in, declared
 from chestfed.images.cache import image_keys
 from chestfed.images.decode import decode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chestfed.errors import Problem
+from chestfed.core.errors import Problem
 from chestfed.inspection.duplicates import NEAR, first_alike, near_pairs
 from chestfed.inspection.facts import HASH_BITS
 from chestfed.inspection.problems import (

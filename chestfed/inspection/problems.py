@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from chestfed.errors import Problem
+from chestfed.core.errors import Problem
 from chestfed.inspection.scan import Scan
-from chestfed.sites.dicom_headers import SET_ASIDE
 from chestfed.sites.opening import Survey
+from chestfed.sites.spreadsheet.dicom_headers import SET_ASIDE
 
 MISSING_IMAGE: Final = "missing image"
 UNREADABLE: Final = "unreadable image"

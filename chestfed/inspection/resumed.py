@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from chestfed.workers import spread
+from chestfed.core.workers import spread
 
 Job = TypeVar("Job")
 Found = TypeVar("Found")

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.errors import Problem
+from chestfed.core.errors import Problem
 from chestfed.inspection.problems import PATIENTS_ALIKE, Looked
 
 #: Letters and one number, as a spreadsheet may have rewritten it: `0012`, `12`, `12.0`.

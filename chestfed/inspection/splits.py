@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.checkpoint import write_text
-from chestfed.errors import ChestfedError
+from chestfed.core.checkpoint import write_text
+from chestfed.core.errors import ChestfedError
 from chestfed.inspection.duplicates import first_alike
 from chestfed.inspection.problems import Looked
 from chestfed.inspection.spellings import alike

@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 from filelock import FileLock
 
-from chestfed.errors import ChestfedError
+from chestfed.core.errors import ChestfedError
 from chestfed.images.folder import make_salt, read_salt, reading
 from chestfed.inspection.facts import FACTS_VERSION, Facts
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from chestfed.checkpoint import write_json, write_text
-from chestfed.diseases import TITLES
-from chestfed.errors import Problem
+from chestfed.core.checkpoint import write_json, write_text
+from chestfed.core.diseases import TITLES
+from chestfed.core.errors import Problem
 from chestfed.inspection.check import CheckReport
 from chestfed.inspection.counts import Counts
 from chestfed.inspection.pictures import printable

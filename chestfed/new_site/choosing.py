@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from chestfed.errors import ConfigError
+from chestfed.core.errors import ConfigError
 
 #: What a flag is given for "there is no such column".
 NONE = "none"

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.errors import ConfigError
+from chestfed.core.errors import ConfigError
 from chestfed.new_site import words
 from chestfed.new_site.choosing import NONE, Choices, Chooser, named_column
 from chestfed.new_site.image_hints import NoImageNamedError, nothing_names_images, refuse_ambiguous

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-from chestfed.diseases import TITLES
+from chestfed.core.diseases import TITLES
 from chestfed.new_site.words import is_clear, plain, word_set
 
 How = Literal["its name", "a synonym", "a spelling near to it"]

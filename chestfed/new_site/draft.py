@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import pandas as pd
 
-from chestfed.dicom_tags import IMAGE_KEYS, KEYS, ROLES
-from chestfed.diseases import TITLES
-from chestfed.errors import ConfigError, SiteError
-from chestfed.file_kinds import image_ending
+from chestfed.core.diseases import TITLES
+from chestfed.core.errors import ConfigError, SiteError
+from chestfed.dicom.file_kinds import image_ending
+from chestfed.dicom.tags import IMAGE_KEYS, KEYS, ROLES
 from chestfed.new_site import words
 from chestfed.new_site.choosing import NONE, Choices, Chooser
 from chestfed.new_site.columns import Found, count, find_age, find_image, find_patient, find_study, find_worded
@@ -38,8 +38,8 @@ from chestfed.new_site.patient_paths import about_folders, patient_from_path
 from chestfed.new_site.pictures import ImageMatch, Pictures, list_pictures
 from chestfed.new_site.spreadsheet import Spreadsheet, read_spreadsheet
 from chestfed.sites.config import SiteConfig
-from chestfed.sites.dicom_headers import read_elements
-from chestfed.sites.source import Source
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.spreadsheet.dicom_headers import read_elements
 
 #: DICOM elements that hold what a column is looked for; those that may hold findings come last.
 _HEADERS: Final = {

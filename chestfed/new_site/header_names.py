@@ -11,15 +11,15 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.dicom_tags import IMAGE_KEYS
-from chestfed.errors import SiteError
+from chestfed.core.errors import SiteError
+from chestfed.dicom.tags import IMAGE_KEYS
 from chestfed.new_site import words
 from chestfed.new_site.choosing import Choices, Chooser, named_column
 from chestfed.new_site.columns import Found, called, count, listed_rows
 from chestfed.new_site.image_hints import NoImageNamedError
 from chestfed.new_site.pictures import ImageMatch, Pictures
-from chestfed.sites.image_headers import of_other_patients, pairs_of
-from chestfed.sites.table_config import Images
+from chestfed.sites.spreadsheet.config import Images
+from chestfed.sites.spreadsheet.image_headers import of_other_patients, pairs_of
 
 #: Share of the cells that must be found in a header.
 _ENOUGH: Final = 0.9

@@ -6,7 +6,7 @@ from typing import Final
 
 import pandas as pd
 
-from chestfed.errors import ConfigError
+from chestfed.core.errors import ConfigError
 from chestfed.new_site.pictures import ImageMatch, Pictures
 
 #: Share of the cells that must name a file if leading zeros are disregarded.

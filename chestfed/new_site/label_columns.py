@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
-from chestfed.diseases import TITLES
-from chestfed.errors import ConfigError
+from chestfed.core.diseases import TITLES
+from chestfed.core.errors import ConfigError
 from chestfed.new_site.choosing import NONE, Choices, Chooser, named_column
 from chestfed.new_site.columns import Found, called
 from chestfed.new_site.diseases import disease_of

@@ -9,8 +9,8 @@ from typing import Final
 
 import pandas as pd
 
-from chestfed.diseases import TITLES
-from chestfed.errors import ConfigError
+from chestfed.core.diseases import TITLES
+from chestfed.core.errors import ConfigError
 from chestfed.new_site.choosing import NONE, Choices, Chooser, named_column
 from chestfed.new_site.columns import SHOWN_FROM, Found, called, count
 from chestfed.new_site.labelling import (
@@ -25,7 +25,7 @@ from chestfed.new_site.labelling import (
 from chestfed.new_site.open_terms import Settled, settled
 from chestfed.new_site.terms import TermColumn, look_at_terms
 from chestfed.sites.findings import canonical
-from chestfed.sites.table_config import TableFormat
+from chestfed.sites.spreadsheet.config import TableFormat
 from chestfed.sites.terms import normal
 
 #: Share of the cells of a column of findings that must say something that is known, if it is called like one, or not.

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pandas as pd
 
-from chestfed.diseases import TITLES
-from chestfed.errors import ConfigError
+from chestfed.core.diseases import TITLES
+from chestfed.core.errors import ConfigError
 from chestfed.new_site import words
 from chestfed.new_site.choosing import NONE, Choices
 from chestfed.new_site.columns import SHOWN_FROM, listed_rows

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
-from chestfed.errors import ConfigError
+from chestfed.core.errors import ConfigError
 from chestfed.new_site.choosing import NONE, Choices, Chooser
 from chestfed.new_site.columns import Found, called
 from chestfed.new_site.diseases import disease_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from chestfed.diseases import TITLES
+from chestfed.core.diseases import TITLES
 from chestfed.new_site import words
 from chestfed.new_site.choosing import Chooser
 from chestfed.new_site.columns import SHOWN_FROM
@@ -15,8 +15,8 @@ from chestfed.new_site.phrases import about, of_known_words, read_phrase
 from chestfed.new_site.term_words import DENY
 from chestfed.new_site.terms import Term, TermColumn
 from chestfed.sites.findings import NEGATIVE, POSITIVE, UNCERTAIN
-from chestfed.sites.table_config import REST, TableFormat
-from chestfed.sites.table_labels import grammar_of
+from chestfed.sites.spreadsheet.config import REST, TableFormat
+from chestfed.sites.spreadsheet.labels import grammar_of
 
 _MOST_ASKED: Final = 20
 _MOST_LISTED: Final = 60

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from chestfed.errors import ConfigError
+from chestfed.core.errors import ConfigError
 from chestfed.new_site.choosing import Choices
 from chestfed.new_site.columns import called
 from chestfed.new_site.pictures import ImageMatch

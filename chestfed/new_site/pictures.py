@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.errors import ConfigError
-from chestfed.file_kinds import DICOM, PICTURE, UNKNOWN, counted, image_ending, kind_of, without_strangers
-from chestfed.sites.image_paths import Folders, composed, image_names, in_roots
-from chestfed.sites.table_config import Images
+from chestfed.core.errors import ConfigError
+from chestfed.dicom.file_kinds import DICOM, PICTURE, UNKNOWN, counted, image_ending, kind_of, without_strangers
+from chestfed.sites.spreadsheet.config import Images
+from chestfed.sites.spreadsheet.image_paths import Folders, composed, image_names, in_roots
 
 #: A file of unknown kind is among them: it may be a damaged image, and is not to be passed over.
 _IMAGES: Final = (DICOM, PICTURE, UNKNOWN)

@@ -11,16 +11,16 @@ from typing import Any, Final
 
 import pandas as pd
 
-from chestfed.diseases import DISEASES
-from chestfed.errors import ConfigError, SiteError
+from chestfed.core.diseases import DISEASES
+from chestfed.core.errors import ConfigError, SiteError
 from chestfed.new_site.choosing import Choices
 from chestfed.new_site.header import LOOKED_AT, find_header
-from chestfed.sites.cells import column_names, read_cells
 from chestfed.sites.config import SiteConfig
-from chestfed.sites.delimited import DELIMITERS, excel_separator, leading_rows
-from chestfed.sites.encodings import is_utf16
-from chestfed.sites.source import FORMULA, Source, a_formula
-from chestfed.sites.xlsx import Workbook, XlsxError
+from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, leading_rows
+from chestfed.sites.label_files.encodings import is_utf16
+from chestfed.sites.label_files.source import FORMULA, Source, a_formula
+from chestfed.sites.label_files.xlsx import Workbook, XlsxError
+from chestfed.sites.spreadsheet.cells import column_names, read_cells
 
 _SHOWN: Final = {",": "a comma", ";": "a semicolon", "\t": "a tabulator", "|": "a vertical bar"}
 _ROWS: Final = 200

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import pandas as pd
 
-from chestfed.diseases import TITLES
+from chestfed.core.diseases import TITLES
 from chestfed.new_site import words
 from chestfed.new_site.phrases import read_phrase
 from chestfed.new_site.term_words import AND, DENY, OR, PLACES_AFTER_NO, SEEN, TAKE_BACK

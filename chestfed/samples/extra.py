@@ -17,9 +17,9 @@ from typing import Final
 import numpy as np
 from filelock import FileLock
 
-from chestfed.diseases import DISEASES
-from chestfed.errors import ChestfedError
-from chestfed.randomness import numpy_stream
+from chestfed.core.diseases import DISEASES
+from chestfed.core.errors import ChestfedError
+from chestfed.core.randomness import numpy_stream
 from chestfed.samples.acquisition import Look
 from chestfed.samples.extra_tables import Row, write_table
 from chestfed.samples.film import draw_film

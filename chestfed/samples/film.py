@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chestfed.randomness import numpy_stream
+from chestfed.core.randomness import numpy_stream
 from chestfed.samples.acquisition import Look, detector, expose
 from chestfed.samples.anatomy import draw_body
 from chestfed.samples.lateral import lateral_attenuation

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from chestfed.diseases import DISEASES
-from chestfed.randomness import numpy_stream
+from chestfed.core.diseases import DISEASES
+from chestfed.core.randomness import numpy_stream
 from chestfed.samples.acquisition import Look
 from chestfed.samples.patients import CaseMix, Film, Visit, draw_films, draw_patient
 

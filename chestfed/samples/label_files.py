@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from chestfed.randomness import numpy_stream
+from chestfed.core.randomness import numpy_stream
 from chestfed.samples import layouts
 from chestfed.samples.hospitals import Hospital
 from chestfed.samples.patients import Film

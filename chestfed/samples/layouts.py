@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from chestfed.randomness import numpy_stream
+from chestfed.core.randomness import numpy_stream
 from chestfed.samples.patients import Film
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from chestfed.diseases import DISEASES
+from chestfed.core.diseases import DISEASES
 
 #: Correlation of the diseases' latent variables: one part of the patient, one of the study.
 _PATIENT, _STUDY = 0.3, 0.35

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from chestfed.diseases import DISEASES
+from chestfed.core.diseases import DISEASES
 from chestfed.samples import signs
 from chestfed.samples.anatomy import LEFT, RIGHT, Body, Chest, build_chest
 from chestfed.samples.frame import Frame

@@ -16,13 +16,13 @@ from typing import Final
 
 from filelock import FileLock
 
-from chestfed.errors import ChestfedError
+from chestfed.core.errors import ChestfedError
+from chestfed.core.workers import start_worker
 from chestfed.samples.film import draw_film
 from chestfed.samples.hospitals import HOSPITALS, SIZES, Hospital, films_of
 from chestfed.samples.label_files import WRITERS
 from chestfed.samples.layouts import PATHS, write_picture
 from chestfed.samples.patients import Film
-from chestfed.workers import start_worker
 
 #: Raised when the same seed gives other hospitals than before.
 SAMPLES_VERSION: Final = 3

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from chestfed.config import StrictModel, expand_path, load_config
-from chestfed.diseases import DISEASES, TITLES
-from chestfed.errors import ConfigError
+from chestfed.core.config import StrictModel, expand_path, load_config
+from chestfed.core.diseases import DISEASES, TITLES
+from chestfed.core.errors import ConfigError
 from chestfed.sites.registry import BUILT_IN, check_name, make_reader
-from chestfed.sites.table_config import TableFormat
-from chestfed.sites.table_files import Column
+from chestfed.sites.spreadsheet.config import TableFormat
+from chestfed.sites.spreadsheet.files import Column
 from chestfed.sites.terms import normal
 from chestfed.sites.vocabulary import SPLITS, VIEWS, View
 

@@ -10,17 +10,17 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.config import expand_path
-from chestfed.errors import Problem, SiteError
+from chestfed.core.config import expand_path
+from chestfed.core.errors import Problem, SiteError
 from chestfed.sites.config import SPLITS, SiteConfig
-from chestfed.sites.dicom_headers import SET_ASIDE
-from chestfed.sites.image_paths import Folders
+from chestfed.sites.label_files.source import FORMULA, Source
 from chestfed.sites.partition import split_patients
 from chestfed.sites.reader import check_rows
 from chestfed.sites.registry import make_reader
 from chestfed.sites.rows import join_rows
-from chestfed.sites.source import FORMULA, Source
 from chestfed.sites.splits_file import with_splits
+from chestfed.sites.spreadsheet.dicom_headers import SET_ASIDE
+from chestfed.sites.spreadsheet.image_paths import Folders
 from chestfed.sites.table import (
     OUTSIDE,
     SiteTable,

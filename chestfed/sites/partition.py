@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from chestfed.errors import ConfigError
-from chestfed.randomness import numpy_stream
+from chestfed.core.errors import ConfigError
+from chestfed.core.randomness import numpy_stream
 from chestfed.sites.table import SiteTable
 
 

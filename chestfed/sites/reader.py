@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pandas as pd
 
-from chestfed.config import StrictModel
-from chestfed.errors import ChestfedError, Problem
+from chestfed.core.config import StrictModel
+from chestfed.core.errors import ChestfedError, Problem
 from chestfed.sites.findings import (
     BLANK,
     NEGATIVE,
@@ -26,8 +26,8 @@ from chestfed.sites.findings import (
     strongest,
     translate,
 )
+from chestfed.sites.label_files.source import Source
 from chestfed.sites.rows import column_findings, join_rows, label_names, raw_rows, views
-from chestfed.sites.source import Source
 from chestfed.sites.table import RAW_COLUMNS
 from chestfed.sites.vocabulary import SPLITS, VIEWS
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from chestfed.errors import ConfigError
+from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from chestfed.sites.reader import SiteReader
@@ -25,12 +25,12 @@ GROUP: Final = "chestfed.readers"
 #: Name -> module whose function `read` it is. `table` reads what a `table` block describes; the others are the
 #: distributions of one set each.
 BUILT_IN: Final[dict[str, str]] = {
-    "table": "chestfed.sites.own_table",
-    "chexpert": "chestfed.sites.chexpert",
-    "chestxray8": "chestfed.sites.chestxray8",
-    "padchest": "chestfed.sites.padchest",
-    "mimic_cxr": "chestfed.sites.mimic_cxr",
-    "vindr": "chestfed.sites.vindr",
+    "table": "chestfed.sites.spreadsheet.reader",
+    "chexpert": "chestfed.sites.releases.chexpert",
+    "chestxray8": "chestfed.sites.releases.chestxray8",
+    "padchest": "chestfed.sites.releases.padchest",
+    "mimic_cxr": "chestfed.sites.releases.mimic_cxr",
+    "vindr": "chestfed.sites.releases.vindr",
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.sites.findings import INVALID, from_numbers, strongest, translate
-from chestfed.sites.source import Source
+from chestfed.sites.label_files.source import Source
 from chestfed.sites.table import RAW_COLUMNS
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from chestfed.sites.source import Source
+from chestfed.sites.label_files.source import Source
 from chestfed.sites.vocabulary import SPLITS
 
 _ADVICE = "write the file again with `chestfed site check --fix-splits`"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from chestfed.diseases import TITLES
-from chestfed.origin import Origin
+from chestfed.core.diseases import TITLES
+from chestfed.core.provenance import Origin
 from chestfed.sites.config import SPLITS
 from chestfed.sites.table import SiteTable
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from chestfed.errors import Problem
-from chestfed.origin import Origin
+from chestfed.core.errors import Problem
+from chestfed.core.provenance import Origin
 from chestfed.sites.config import SPLITS, VIEWS, SiteConfig
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from chestfed.errors import ChestfedError
+from chestfed.core.errors import ChestfedError
 from chestfed.sites.config import SiteConfig
+from chestfed.sites.label_files.source import Source
 from chestfed.sites.opening import open_site
 from chestfed.sites.registry import make_reader
-from chestfed.sites.source import Source
 from chestfed.sites.table import SiteTable
 
 #: A larger site is refused: the checks copy it several times.

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from chestfed.errors import ChestfedError, ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.sites.config import SiteConfig, load_site_config
 from chestfed.sites.opening import open_site
 from chestfed.testing import file_checks, image_checks, process_checks, table_checks

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from chestfed.errors import ChestfedError
+from chestfed.core.errors import ChestfedError
 from chestfed.testing.case import Case, Copy, as_set
 from chestfed.testing.table_checks import same_labels
 from chestfed.testing.text import columns, shuffled, without_column

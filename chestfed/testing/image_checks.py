@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from chestfed.diseases import DISEASES
-from chestfed.errors import ChestfedError
+from chestfed.core.diseases import DISEASES
+from chestfed.core.errors import ChestfedError
 from chestfed.images.cache import fill_cache
 from chestfed.images.preprocess import Preprocess
 from chestfed.sites.table import SiteTable

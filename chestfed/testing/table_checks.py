@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from chestfed.diseases import TITLES
-from chestfed.sites.delimited import excel_separator
+from chestfed.core.diseases import TITLES
+from chestfed.sites.label_files.delimited import excel_separator
 from chestfed.sites.opening import open_site
 from chestfed.sites.table import SiteTable
 from chestfed.sites.vocabulary import SPLITS, VIEWS

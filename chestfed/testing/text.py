@@ -9,7 +9,7 @@ import json
 import random
 from pathlib import Path
 
-from chestfed.sites.delimited import excel_separator
+from chestfed.sites.label_files.delimited import excel_separator
 
 _DELIMITERS = ",;\t|"
 

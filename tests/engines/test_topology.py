@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from chestfed.core.errors import ConfigError
 from chestfed.engines.topology import build_graph, read_edges
-from chestfed.errors import ConfigError
 
 
 def test_the_named_graphs() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chestfed.evaluation.auc import auc_per_disease, mean_auc
-from chestfed.evaluation.delong import auc_covariance
+from chestfed.evaluation.intervals.delong import auc_covariance
 
 
 def brute_force(score: np.ndarray, label: np.ndarray, weight: np.ndarray | None = None) -> float:

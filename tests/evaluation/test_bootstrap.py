@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.evaluation import bootstrap, freedom
+from chestfed.evaluation.intervals import bootstrap
+from chestfed.evaluation.intervals import degrees_of_freedom as freedom
 from tests.evaluation.test_auc import brute_force
 
 

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.evaluation import bootstrap, freedom
 from chestfed.evaluation.auc import auc_per_disease, mean_auc
 from chestfed.evaluation.comparison import Run, compare, holm, holm_over_comparisons
-from chestfed.evaluation.delong import delong_difference_per_disease
-from chestfed.evaluation.delong_mean import delong_difference_of_mean
+from chestfed.evaluation.intervals import bootstrap
+from chestfed.evaluation.intervals import degrees_of_freedom as freedom
+from chestfed.evaluation.intervals.delong import delong_difference_per_disease
+from chestfed.evaluation.intervals.delong_mean import delong_difference_of_mean
 
 NAMES = ["edema", "atelectasis"]
 

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.evaluation.delong import auc_covariance, delong_difference_per_disease, delong_per_disease, placements
+from chestfed.evaluation.intervals.delong import (
+    auc_covariance,
+    delong_difference_per_disease,
+    delong_per_disease,
+    placements,
+)
 
 
 def by_definition(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

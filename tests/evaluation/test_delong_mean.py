@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.evaluation import bootstrap
-from chestfed.evaluation.delong import delong_difference_per_disease, delong_per_disease
-from chestfed.evaluation.delong_mean import delong_difference_of_mean, delong_mean_interval, variance_of_mean
-from chestfed.evaluation.interval import Bounds
+from chestfed.evaluation.intervals import bootstrap
+from chestfed.evaluation.intervals.delong import delong_difference_per_disease, delong_per_disease
+from chestfed.evaluation.intervals.delong_mean import delong_difference_of_mean, delong_mean_interval, variance_of_mean
+from chestfed.evaluation.intervals.interval import Bounds
 
 
 def in_loops(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> tuple[float, float]:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.evaluation import bootstrap, metrics
+from chestfed.evaluation import metrics
 from chestfed.evaluation.calibration import calibration_per_disease
-from chestfed.evaluation.interval import Interval
+from chestfed.evaluation.intervals import bootstrap
+from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.resampled_metrics import resampled_metrics, share_interval
 
 

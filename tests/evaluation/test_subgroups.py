@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from chestfed.evaluation.auc import auc_per_disease
-from chestfed.evaluation.auc_intervals import Method, auc_intervals
-from chestfed.evaluation.interval import Bounds
+from chestfed.evaluation.intervals.auc_intervals import Method, auc_intervals
+from chestfed.evaluation.intervals.interval import Bounds
 from chestfed.evaluation.subgroups import age_bands, auc_per_subgroup
 
 

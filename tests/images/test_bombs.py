@@ -13,8 +13,8 @@ from PIL import Image
 from pydicom.data import get_testdata_file
 from pydicom.encaps import get_frame
 
-from chestfed.dicom_files import refuse_bomb, transfer_syntax
-from chestfed.errors import ImageError
+from chestfed.core.errors import ImageError
+from chestfed.dicom.files import refuse_bomb, transfer_syntax
 from chestfed.images import decode as module
 from chestfed.images.compressed import size_of
 from chestfed.images.decode import decode

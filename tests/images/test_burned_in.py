@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from chestfed.errors import ImageError
+from chestfed.core.errors import ImageError
 from chestfed.images.burned_in import Box, Declared, burned_in, declared
 from tests.images.test_decode import RAMP, dicom, save
 from tests.inspection.planted import deflated_bomb

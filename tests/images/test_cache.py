@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from chestfed.errors import ChestfedError, ImageError, SiteError
+from chestfed.core.errors import ChestfedError, ImageError, SiteError
 from chestfed.images import cache as module
 from chestfed.images.cache import fill_cache
 from chestfed.images.decode import decode

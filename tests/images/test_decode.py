@@ -14,7 +14,7 @@ from pydicom.data import get_testdata_file
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, JPEG2000Lossless, RLELossless
 
-from chestfed.errors import ImageError
+from chestfed.core.errors import ImageError
 from chestfed.images import decode as module
 from chestfed.images.decode import decode
 

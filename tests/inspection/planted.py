@@ -15,7 +15,7 @@ from PIL import Image
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, JPEG2000Lossless, RLELossless
 
-from chestfed.diseases import DISEASES
+from chestfed.core.diseases import DISEASES
 from tests.sites.own_tables import NAMES, onehot, save_rows
 
 SIDE = 96

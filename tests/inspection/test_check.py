@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pydicom.uid import ExplicitVRLittleEndian
 
-from chestfed.diseases import DISEASES
-from chestfed.errors import ChestfedError, Problem
+from chestfed.core.diseases import DISEASES
+from chestfed.core.errors import ChestfedError, Problem
 from chestfed.inspection import CheckReport, check_site
 from chestfed.inspection.problems import WARNINGS
 from chestfed.inspection.text import as_json, as_markdown, render
@@ -260,8 +260,8 @@ def test_a_check_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from chestfed.core.workers import spread
     from chestfed.inspection import resumed
-    from chestfed.workers import spread
 
     hospital = Hospital(tmp_path)
     for name, number in (("truncated", 3), ("blank", 6), ("huge rows", 8)):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from chestfed.errors import ChestfedError
+from chestfed.core.errors import ChestfedError
 from chestfed.inspection import letters, resumed
 from chestfed.inspection.letters import UNKNOWN, Letters, look_for_letters, scan_letters
 from chestfed.inspection.scan import Scan, scan_images

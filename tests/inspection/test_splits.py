@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from chestfed.cli import app
-from chestfed.errors import ConfigError
+from chestfed.core.errors import ConfigError
 from chestfed.sites import load_site_config, open_site
 from tests.inspection.planted import ROWS, Hospital, row_of
 from tests.sites.own_tables import config

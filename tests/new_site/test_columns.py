@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from chestfed.errors import ConfigError
+from chestfed.core.errors import ConfigError
 from chestfed.sites.findings import ages
 from tests.new_site.hospitals import LABELS, bring, draft, everything_said, keys, opened, rows
 from tests.sites.small_sites import column

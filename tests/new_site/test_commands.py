@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from chestfed.commands import new_site
-from chestfed.errors import ConfigError
+from chestfed.core.errors import ConfigError
 from chestfed.samples import SHAPES, write_extra, write_hospitals
 from chestfed.sites import SiteTable, load_site_config, open_site
 from tests.new_site.hospitals import bring, chestfed, rows
-from tests.study.test_run import SETTINGS
+from tests.training.test_run import SETTINGS
 
 SMALL = [part for setting in SETTINGS if not setting.startswith("k=") for part in ("--set", setting)]
 
@@ -62,7 +62,7 @@ def test_from_folder_and_table_to_the_plan_of_a_study_with_a_sixth_hospital(home
 @pytest.mark.parametrize("shape", SHAPES)
 def test_labels_views_and_people_are_those_of_the_samples(home: Path, shape: str) -> None:
     """The reference is what the films say, not what is written in the table."""
-    from chestfed.diseases import DISEASES
+    from chestfed.core.diseases import DISEASES
     from chestfed.samples import extra
     from chestfed.samples.hospitals import SIZES, Hospital, films_of
 

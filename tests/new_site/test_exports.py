@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.errors import ConfigError, SiteError
+from chestfed.core.errors import ConfigError, SiteError
 from chestfed.inspection import check_site
 from chestfed.sites import load_site_config
 from tests.new_site.hospitals import bring, chestfed, draft, everything_said, keys, opened, rows

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chestfed.errors import ConfigError, SiteError
+from chestfed.core.errors import ConfigError, SiteError
 from chestfed.new_site import words
 from chestfed.new_site.terms import read_term
-from chestfed.sites.table_config import TableFormat
-from chestfed.sites.table_labels import grammar_of
+from chestfed.sites.spreadsheet.config import TableFormat
+from chestfed.sites.spreadsheet.labels import grammar_of
 from chestfed.sites.terms import together
 from tests.new_site.free_text import vocabulary
 from tests.new_site.hospitals import bring, draft, everything_said, keys, opened

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.errors import ConfigError, SiteError
+from chestfed.core.errors import ConfigError, SiteError
 from tests.new_site.hospitals import LABELS, bring, draft, everything_said, keys, opened, rows, without
 from tests.sites.own_tables import save_dicom
 from tests.sites.small_sites import column

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chestfed.errors import ConfigError, SiteError
+from chestfed.core.errors import ConfigError, SiteError
 from tests.new_site.hospitals import LABELS, bring, chestfed, draft, everything_said, keys, opened
 from tests.sites.own_tables import save_dicom
 from tests.sites.small_sites import column

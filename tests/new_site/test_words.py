@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chestfed.config import Document
+from chestfed.core.config import Document
 from chestfed.new_site.diseases import disease_of
 from chestfed.new_site.terms import look_at_terms, read_term
 from chestfed.new_site.words import VIEWS, plain, view_of

@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from chestfed.cli import app
-from chestfed.errors import ChestfedError
-from chestfed.keys import VARIABLE, make_key, read_key
+from chestfed.core.errors import ChestfedError
+from chestfed.core.pseudonyms import VARIABLE, make_key, read_key
 from chestfed.sites import load_site_config, open_site
 from tests.privacy.canaries import DATE, MARK, NAME, NUMBER, UID, found_in, planted, save
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.errors import ChestfedError
+from chestfed.core.errors import ChestfedError
 from chestfed.samples import SHAPES, write_extra
 from tests.samples.test_writing import digests
 

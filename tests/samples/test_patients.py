@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from chestfed.diseases import DISEASES
+from chestfed.core.diseases import DISEASES
 from chestfed.samples.hospitals import (
     HOSPITALS,
     SIZES,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from chestfed.diseases import DISEASES
+from chestfed.core.diseases import DISEASES
 from chestfed.samples.anatomy import LEFT, RIGHT, Body, Chest, build_chest, draw_body, heart
 from chestfed.samples.frame import Frame
 from chestfed.samples.patients import Film, Patient

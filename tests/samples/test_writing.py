@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.errors import ChestfedError
+from chestfed.core.errors import ChestfedError
 from chestfed.samples import is_complete, write_hospitals, writing
 from chestfed.samples.hospitals import HOSPITALS
 

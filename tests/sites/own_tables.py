@@ -14,8 +14,8 @@ import yaml
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
 
-from chestfed.diseases import DISEASES
-from chestfed.errors import Problem, SiteError
+from chestfed.core.diseases import DISEASES
+from chestfed.core.errors import Problem, SiteError
 from chestfed.sites import SiteConfig, SiteTable, load_site_config, open_site
 
 #: A hospital's names for the five diseases.

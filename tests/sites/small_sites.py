@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import chestfed
-from chestfed.errors import Problem, SiteError
+from chestfed.core.errors import Problem, SiteError
 from chestfed.sites import SiteConfig, SiteTable, load_site_config, open_site
 
 CONFIGS = Path(chestfed.__file__).parent.parent / "site_configs"

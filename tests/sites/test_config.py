@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.diseases import DISEASES
-from chestfed.errors import ConfigError
+from chestfed.core.diseases import DISEASES
+from chestfed.core.errors import ConfigError
 from chestfed.sites import load_site_config
 from tests.sites.small_sites import CONFIGS, config_of
 

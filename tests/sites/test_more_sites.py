@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 
-from chestfed.diseases import DISEASES
+from chestfed.core.diseases import DISEASES
 from chestfed.images.decode import decode
 from chestfed.objectives.auc_margin import AucMargin
 from chestfed.sites import SiteTable, load_site_config, open_site

@@ -14,8 +14,8 @@ import yaml
 from PIL import Image
 
 from chestfed.sites import SiteTable, load_site_config, open_site
-from chestfed.sites.table_config import Columns, Images, TableFormat, Values, Words
-from chestfed.sites.table_files import Join
+from chestfed.sites.spreadsheet.config import Columns, Images, TableFormat, Values, Words
+from chestfed.sites.spreadsheet.files import Join
 from tests.sites.own_tables import labels, save_dicom
 from tests.sites.small_sites import CONFIGS, column
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.diseases import DISEASES
-from chestfed.errors import ConfigError
+from chestfed.core.diseases import DISEASES
+from chestfed.core.errors import ConfigError
 from chestfed.sites.config import SPLITS, VIEWS
 from chestfed.sites.partition import cut_into_clients, hold_out, split_patients
 from chestfed.sites.table import SiteTable

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from chestfed.sites.stats import dataset_table, render
+from tests.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C
+from tests.sites.releases.test_chexpert import HEADER as CHEXPERT_HEADER
+from tests.sites.releases.test_chexpert import P1, P2, V1
+from tests.sites.releases.test_chexpert import row as chexpert_row
 from tests.sites.small_sites import open_files
-from tests.sites.test_chestxray8 import HEADER, THREE, A, B, C
-from tests.sites.test_chexpert import HEADER as CHEXPERT_HEADER
-from tests.sites.test_chexpert import P1, P2, V1
-from tests.sites.test_chexpert import row as chexpert_row
 
 LISTS = {"train_val_list.txt": f"{A}\n{B}\n", "test_list.txt": f"{C}\n"}
 

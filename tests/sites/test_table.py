@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from chestfed.diseases import DISEASES
-from chestfed.errors import ConfigError, SiteError
+from chestfed.core.diseases import DISEASES
+from chestfed.core.errors import ConfigError, SiteError
 from chestfed.sites import SiteTable, open_site
+from tests.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C, row
 from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
-from tests.sites.test_chestxray8 import HEADER, THREE, A, B, C, row
 
 ENTRIES = "Data_Entry_2017.csv"
 LISTS = {"train_val_list.txt": f"{A}\n{B}\n", "test_list.txt": f"{C}\n"}

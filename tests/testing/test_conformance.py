@@ -13,14 +13,15 @@ import pytest
 from PIL import Image
 
 from chestfed.cli import bundled
-from chestfed.errors import ChestfedError, ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.objectives.auc_margin import AucMargin
 from chestfed.samples import write_hospitals
 from chestfed.sites import SiteTable, load_site_config, open_site
 from chestfed.testing import CHECKS, ConformanceError, ConformanceReport, check_site, image_checks, table_checks
 from chestfed.testing.case import Case, raw_rows_of
-from tests.sites import own_tables, test_chestxray8, test_chexpert, test_mimic_cxr, test_padchest, test_vindr
+from tests.sites import own_tables
 from tests.sites.own_tables import COLUMNS, Row, onehot, save_dicom, save_rows
+from tests.sites.releases import test_chestxray8, test_chexpert, test_mimic_cxr, test_padchest, test_vindr
 from tests.sites.small_sites import CONFIGS, write_files
 from tests.testing.plain_site import write_reader, write_site
 

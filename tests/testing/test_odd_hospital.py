@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chestfed.errors import Problem, SiteError
+from chestfed.core.errors import Problem, SiteError
 from chestfed.sites import load_site_config, open_site
 from chestfed.testing import CHECKS, check_site
 from tests.sites.own_tables import labels

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.errors import ChestfedError, ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.registry import BUILT_IN, make_reader, reader_names
 from tests.sites.small_sites import CONFIGS

@@ -1,0 +1,1 @@
+"""What everything else stands on: configuration, errors, randomness, checkpoints; imports nothing above."""

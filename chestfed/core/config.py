@@ -1,0 +1,252 @@
+"""YAML configuration: strict, with the line of every mistake.
+
+A file is read with its line numbers, may extend one other file (`extends: other.yaml`, keys of the extending
+file win, mappings are merged), takes overrides (`a.b=value`), and is checked by a pydantic model that refuses
+unknown keys and wrong types.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from chestfed.core.errors import ConfigError
+
+Location = tuple[str | int, ...]
+
+
+class StrictModel(BaseModel):
+    """A configuration section: immutable, no unknown keys, no silent conversion of types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+Model = TypeVar("Model", bound=StrictModel)
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that reads `1e-3` as a number (YAML 1.2) and `yes`/`no`/`on`/`off` as words."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
+    ]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false|True|False)$"), list("tfTF"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$|^[-+]?\.(?:inf|nan)$"),
+    list("-+.0123456789"),
+)
+
+
+#: More values than any configuration has: aliases of aliases come to any number of them.
+_MOST_VALUES = 200_000
+
+
+class Document:
+    """Parsed YAML: plain data, and for each key's location the file and line where it stands.
+
+    `extending` are the files that extend this one.
+    """
+
+    def __init__(self, path: Path, extending: tuple[Path, ...] = ()) -> None:
+        self.path = path
+        self._extending = (*extending, path.resolve())
+        self.places: dict[Location, str] = {}
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except FileNotFoundError:
+            raise ConfigError(f"{path}: no such file") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: cannot be read: {error}") from None
+        try:
+            node = yaml.compose(text, Loader=_Loader)
+            self.data = {} if node is None else self._build(node, ())
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            line = f":{mark.line + 1}" if mark else ""
+            raise ConfigError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
+        except RecursionError:
+            raise ConfigError(f"{path}: nested too deeply, or an alias (*) stands for itself") from None
+        if not isinstance(self.data, dict):
+            raise ConfigError(f"{path}:1: expected keys and values, found {type(self.data).__name__}")
+        self._extend()
+
+    def _build(self, node: yaml.Node, location: Location) -> Any:
+        self.places[location] = f"{self.path}:{node.start_mark.line + 1}"
+        if len(self.places) > _MOST_VALUES:
+            raise ConfigError(f"{self.path}: more than {_MOST_VALUES:,} values: aliases (*) of lists of aliases?")
+        if isinstance(node, yaml.MappingNode):
+            mapping: dict[Any, Any] = {}
+            for key_node, value_node in node.value:
+                key = self._plain(key_node)
+                if key in mapping:
+                    raise ConfigError(f"{self.path}:{key_node.start_mark.line + 1}: key '{key}' stands twice")
+                mapping[key] = self._build(value_node, (*location, key))
+                self.places[(*location, key)] = f"{self.path}:{key_node.start_mark.line + 1}"
+            return mapping
+        if isinstance(node, yaml.SequenceNode):
+            return [self._build(child, (*location, index)) for index, child in enumerate(node.value)]
+        return self._plain(node)
+
+    def _plain(self, node: yaml.Node) -> Any:
+        """A value that is no mapping and no list."""
+        place = f"{self.path}:{node.start_mark.line + 1}"
+        if not isinstance(node, yaml.ScalarNode):
+            raise ConfigError(f"{place}: a key is one word or number, not a list or mapping")
+        try:
+            return _Loader("").construct_object(node, deep=True)
+        except (ValueError, AttributeError):  # a tag that the text does not fit, or a number of thousands of digits
+            raise ConfigError(f"{place}: not valid YAML: the value is not of its type") from None
+
+    def _extend(self) -> None:
+        if "extends" not in self.data:
+            return
+        name = self.data.pop("extends")
+        if not isinstance(name, str):
+            raise ConfigError(f"{self.place(('extends',))}: 'extends' takes one file name")
+        base_path = self.path.parent / name
+        if base_path.resolve() in self._extending:
+            raise ConfigError(f"{self.place(('extends',))}: a file cannot extend itself, nor one that extends it")
+        if not base_path.is_file():
+            raise ConfigError(f"{self.place(('extends',))}: no such file: {base_path}")
+        base = Document(base_path, self._extending)
+        self.data = _merge(base.data, self.data)
+        self.places = {**base.places, **self.places}
+
+    def place(self, location: Location) -> str:
+        """File and line of the nearest enclosing key that stands in a file."""
+        while location and location not in self.places:
+            location = location[:-1]
+        return self.places.get(location, str(self.path))
+
+    def override(self, assignment: str) -> None:
+        """Apply one `a.b.0.c=value`; the value is read as YAML."""
+        dotted, equals, text = assignment.partition("=")
+        if not equals or not dotted:
+            raise ConfigError(f"--set {assignment}: expected KEY=VALUE, for example --set federated.window=8")
+        location: list[str | int] = []
+        target: Any = self.data
+        parts = dotted.split(".")
+        for position, part in enumerate(parts):
+            key: str | int = part
+            if isinstance(target, list):
+                if not part.isdigit() or int(part) >= len(target):
+                    raise ConfigError(f"--set {assignment}: '{part}' is not an index of a list of {len(target)}")
+                key = int(part)
+            elif not isinstance(target, dict):
+                raise ConfigError(f"--set {assignment}: '{'.'.join(parts[:position])}' holds a value, not keys")
+            location.append(key)
+            if position < len(parts) - 1:
+                target = target.setdefault(key, {}) if isinstance(target, dict) else target[int(key)]
+            else:
+                try:
+                    target[key] = yaml.load(text, Loader=_Loader)
+                except yaml.YAMLError:
+                    raise ConfigError(f"--set {assignment}: the value is not valid YAML") from None
+        self.places = {
+            place: where for place, where in self.places.items() if place[: len(location)] != tuple(location)
+        }
+        self.places[tuple(location)] = f"--set {dotted}"
+
+
+def _merge(base: dict[Any, Any], over: dict[Any, Any]) -> dict[Any, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _merge(base[key], value) if both else value
+    return merged
+
+
+def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] = ()) -> Model:
+    """Read a YAML file as `model`.
+
+    Raises
+    ------
+    ConfigError
+        One message with all mistakes, each with file, line, key and, for an unknown key, a suggestion.
+    """
+    document = Document(Path(path))
+    for assignment in overrides:
+        document.override(assignment)
+    return checked(document, model)
+
+
+def checked(document: Document, model: type[Model]) -> Model:
+    """The data of a document as `model`; raises as `load_config`."""
+    try:
+        return model.model_validate(document.data)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(document, model, error))) from None
+
+
+def _explain(document: Document, model: type[BaseModel], error: ValidationError) -> list[str]:
+    messages = []
+    for detail in error.errors():
+        location = tuple(detail["loc"])
+        dotted = ".".join(str(part) for part in location)
+        place = document.place(location)
+        if detail["type"] == "extra_forbidden":
+            known = _fields_at(model, location[:-1])
+            close = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
+            hint = f"; did you mean '{close[0]}'?" if close else f"; known keys: {', '.join(sorted(known))}"
+            messages.append(f"{place}: unknown key '{dotted}'{hint}")
+        elif detail["type"] == "missing":
+            messages.append(f"{place}: key '{dotted}' is missing")
+        else:
+            text = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+            value = detail.get("input")
+            shown = "" if isinstance(value, dict | list) else f", found {value!r}"
+            plain = detail["type"] == "value_error"
+            messages.append(f"{place}: '{dotted}': {text}" if plain else f"{place}: '{dotted}' should be {text}{shown}")
+    return messages
+
+
+def _fields_at(model: type[BaseModel], location: Location) -> list[str]:
+    """Names of the keys allowed at a location, following nested models, lists, mappings and unions."""
+    candidates: list[Any] = [model]
+    for part in location:
+        following: list[Any] = []
+        for candidate in candidates:
+            for kind in _models_in(candidate):
+                if isinstance(part, str) and part in kind.model_fields:
+                    following.append(kind.model_fields[part].annotation)
+            if not _models_in(candidate) or isinstance(part, int):
+                following.append(candidate)
+        candidates = following or candidates
+    return [name for candidate in candidates for kind in _models_in(candidate) for name in kind.model_fields]
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [kind for argument in get_args(annotation) for kind in _models_in(argument)]
+
+
+def expand_path(text: str, base: Path) -> Path:
+    """Expand `~` and `$VARIABLE` in a configured path; a relative path is relative to `base`.
+
+    Raises
+    ------
+    ConfigError
+        If the path uses an environment variable that is not set.
+    """
+    expanded = os.path.expandvars(text)
+    unset = re.search(r"\$(?:\{(\w+)\}|(\w+))", expanded)
+    if unset:
+        name = unset.group(1) or unset.group(2)
+        raise ConfigError(f"'{text}' needs the environment variable {name}: set it, or give the path itself")
+    path = Path(expanded).expanduser()
+    return path if path.is_absolute() else base / path

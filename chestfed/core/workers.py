@@ -1,0 +1,131 @@
+"""Worker processes: one thread each, and none outlives its parent; a long list of jobs spread over several."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing.connection import wait
+from typing import TypeVar
+
+from chestfed.core.errors import ChestfedError
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+_ADVICE = "put your script's code under `if __name__ == '__main__':`, or use one worker"
+
+
+def start_worker() -> None:
+    """Initializer of every process pool.
+
+    The processes share the cores already, so OpenCV gets one thread. A parent that is killed outright cannot stop
+    its workers, which would wait for work for ever: each waits for the parent's end instead, and ends with it.
+    """
+    import cv2
+
+    cv2.setNumThreads(1)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), name="parent's end", daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
+
+
+def spread(
+    work: Callable[[Job], Result],
+    jobs: Sequence[Job],
+    workers: int | None = None,
+    *,
+    small: int = 64,
+    chunk: int = 8,
+    what: str = "this",
+    crashed: Callable[[Job], Result] | None = None,
+) -> Iterator[Result]:
+    """The results of the jobs, in their order, from `workers` processes (default: one per core).
+
+    Fewer than `small` jobs, or one worker, run in this process. At most four chunks per worker are in flight.
+
+    Parameters
+    ----------
+    work
+        Importable: it is sent to spawned processes, for the parent may have threads.
+    crashed
+        The result of a job that ends its process (a library that crashes on a damaged file, or no memory); without
+        it such a job ends everything.
+
+    Raises
+    ------
+    ChestfedError
+        From a process that is itself a worker (`what` cannot be done there), or when a job ended its process.
+    """
+    workers = workers or os.cpu_count() or 1
+    if workers == 1 or len(jobs) < small:
+        yield from map(work, jobs)
+        return
+    if multiprocessing.parent_process() is not None:
+        raise ChestfedError(
+            f"{what} cannot be done in parallel from a process that was itself started by multiprocessing: {_ADVICE}"
+        )
+    chunks = [jobs[start : start + chunk] for start in range(0, len(jobs), chunk)]
+    done = 0
+    while done < len(chunks):
+        try:
+            for results in _from_pool(partial(_all_of, work), chunks[done:], workers):
+                done += 1
+                yield from results
+        except BrokenProcessPool:
+            if crashed is None or not _can_start():
+                text = "a worker process ended. Is there enough memory? If you call this from a script:"
+                raise ChestfedError(f"{what}: {text} {_ADVICE}") from None
+            # Which of the chunks in flight did it is not known: each goes alone, then all on as before.
+            for part in chunks[done : done + 4 * workers]:
+                yield from _alone(work, part, crashed)
+                done += 1
+
+
+def _from_pool(
+    work: Callable[[Sequence[Job]], list[Result]], chunks: Sequence[Sequence[Job]], workers: int
+) -> Iterator[list[Result]]:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
+        waiting: deque[Future[list[Result]]] = deque()
+        try:
+            for part in chunks:
+                waiting.append(pool.submit(work, part))
+                if len(waiting) >= 4 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _all_of(work: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
+    return [work(job) for job in jobs]
+
+
+def _can_start() -> bool:
+    """Whether a worker process can be started at all."""
+    try:
+        return next(_from_pool(partial(_all_of, bool), [[1]], 1)) == [True]
+    except BrokenProcessPool:
+        return False
+
+
+def _alone(work: Callable[[Job], Result], jobs: Sequence[Job], crashed: Callable[[Job], Result]) -> list[Result]:
+    """Jobs in a process of their own; if that ends, each in one of its own."""
+    try:
+        return next(_from_pool(partial(_all_of, work), [jobs], 1))
+    except BrokenProcessPool:
+        if len(jobs) == 1:
+            return [crashed(jobs[0])]
+        return [result for job in jobs for result in _alone(work, [job], crashed)]

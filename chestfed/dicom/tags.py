@@ -1,0 +1,206 @@
+"""The DICOM elements that chestfed reads, and the only place that opens DICOM files.
+
+An allow-list, in three parts: what decoding needs (`PIXELS`), what tells of burned-in text (`BURNED_IN`), and what a
+site's YAML may name (`ROLES`). Everything else is skipped by the parser or dropped before anybody sees it: names,
+addresses, dates, physicians, private elements, comments in the file meta information. Elements that name a patient or
+a study are keys: they may group images, and stay in the site table.
+
+What identifies a person is taken from the basic profile of DICOM PS3.15, Annex E.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+import struct
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from chestfed.core.errors import ImageError
+
+if TYPE_CHECKING:
+    from pydicom.dataset import Dataset
+
+#: What turns stored values into grey levels.
+PIXELS: Final = (
+    "BitsAllocated",
+    "BitsStored",
+    "Columns",
+    "DoubleFloatPixelData",
+    "ExtendedOffsetTable",
+    "ExtendedOffsetTableLengths",
+    "FloatPixelData",
+    "HighBit",
+    "ModalityLUTSequence",
+    "NumberOfFrames",
+    "PhotometricInterpretation",
+    "PixelData",
+    "PixelPaddingRangeLimit",
+    "PixelPaddingValue",
+    "PixelRepresentation",
+    "PlanarConfiguration",
+    "RescaleIntercept",
+    "RescaleSlope",
+    "Rows",
+    "SamplesPerPixel",
+    "VOILUTFunction",
+    "VOILUTSequence",
+    "WindowCenter",
+    "WindowWidth",
+)
+#: Of an item of a sequence in `PIXELS`; its explanation, a free text, is not among them.
+LUT: Final = ("LUTData", "LUTDescriptor")
+
+#: Whether the sender says that text is in the pixels; heights of overlays, which tell that there are any, not of what.
+BURNED_IN: Final[tuple[str | int, ...]] = (
+    "BurnedInAnnotation",
+    *(0x60000010 + (plane << 17) for plane in range(16)),
+)
+
+#: Names of patients, studies and series: they group images and mean nothing else.
+KEYS: Final = (
+    "AccessionNumber",
+    "ClinicalTrialSubjectID",
+    "PatientID",
+    "SeriesInstanceUID",
+    "StudyID",
+    "StudyInstanceUID",
+)
+#: What a table may name its images by, the narrowest first: an image, or all images of a study.
+IMAGE_KEYS: Final = ("SOPInstanceUID", "StudyInstanceUID", "AccessionNumber")
+#: What a hospital writes findings, views or splits into. Only words that the site's YAML knows leave the reader.
+DESCRIPTIONS: Final = (
+    "AdmittingDiagnosesDescription",
+    "BodyPartExamined",
+    "ClinicalTrialTimePointID",
+    "DerivationDescription",
+    "ImageComments",
+    "Modality",
+    "PerformedProcedureStepDescription",
+    "ProtocolName",
+    "ReasonForStudy",
+    "ReasonForTheRequestedProcedure",
+    "RequestedProcedureDescription",
+    "SeriesDescription",
+    "StudyDescription",
+    "ViewPosition",
+)
+#: Column of a site's YAML -> the elements that it may name.
+ROLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "patient": KEYS,
+    "study": KEYS,
+    "view": DESCRIPTIONS,
+    "split": DESCRIPTIONS,
+    "findings": DESCRIPTIONS,
+    "sex": ("PatientSex",),
+    "age": ("PatientAge",),
+}
+
+_PERSON: Final = re.compile(
+    "Name|Address|Birth|Telephone|Physician|Operator|Person|Insurance|Military|Occupation|Religious|Ethnic|Mother|"
+    "Residence|OtherPatient|IssuerOfPatient|ResponsibleOrg|Institution|Station|DeviceSerial|PatientComments|"
+    "AdditionalPatientHistory|Pregnancy|MedicalAlerts|Allergies|SmokingStatus|PatientState|Date|Time|Verifying"
+)
+
+
+#: Errors of pydicom and its decoders -> what they come from; the first that fits.
+_MEANS: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...]] = (
+    (NotImplementedError, "an element or a compression of a kind that is not known"),
+    (zlib.error, "it cannot be inflated, for it is cut short or altered"),
+    ((struct.error, EOFError, OSError), "it ends too early"),
+    ((ValueError, OverflowError), "its pixels are cut short, or do not fit its header"),
+    ((AttributeError, LookupError), "an element that its pixels need is missing or damaged"),
+    (TypeError, "an element holds something else than the standard says"),
+    (MemoryError, "it needs more memory than there is"),
+    (BaseException, "its compressed picture cannot be decoded: damaged, or of an unknown kind"),
+)
+
+
+def refusal(role: str, tag: str) -> str | None:
+    """Why a site's YAML may not name an element in `columns.<role>`; None if it may."""
+    allowed = ROLES.get(role, ())
+    if tag in allowed:
+        return None
+    if tag in KEYS:
+        return (
+            f"columns.{role}: '{tag}' names a patient or a study: it may only group images, as columns.patient or "
+            f"columns.study. For {role} there are: {', '.join(allowed)}"
+        )
+    head = f"columns.{role}: '{tag}' is no DICOM element that may be read"
+    if _identifies(tag):
+        return (
+            f"{head}: it may lead to a person (DICOM PS3.15, Annex E, basic profile), and no site needs it. "
+            f"For {role} there are: {', '.join(allowed)}"
+        )
+    close = difflib.get_close_matches(tag, allowed, n=1, cutoff=0.7)
+    hint = f"did you mean '{close[0]}'?" if close else f"those that may, for {role}: {', '.join(allowed)}"
+    return f"{head}; {hint}"
+
+
+def read(path: Path | str, tags: Sequence[str | int], *, pixels: bool = False) -> Dataset:
+    """The elements `tags` of a file, all of the allow-list; with `pixels` those of `PIXELS` too.
+
+    The parser skips all other elements; what it must pass through (sequences of undefined length) and the file meta
+    information besides the transfer syntax are dropped. Errors are pydicom's own and may quote a header: read within
+    `quiet`, and say of an error no more than `reason` does.
+
+    Raises
+    ------
+    ValueError
+        If a tag is not on the allow-list.
+    """
+    import pydicom
+    from pydicom.datadict import tag_for_keyword
+
+    known = {*PIXELS, *BURNED_IN, *IMAGE_KEYS, *(tag for of_role in ROLES.values() for tag in of_role)}
+    if strange := [tag for tag in tags if tag not in known]:
+        raise ValueError(f"not on the allow-list of DICOM elements: {strange}")
+    wanted = [*tags, *(PIXELS if pixels else ())]
+    dataset = pydicom.dcmread(path, specific_tags=list(wanted), stop_before_pixels=not pixels)
+    _keep(dataset, {tag if isinstance(tag, int) else tag_for_keyword(tag) for tag in [*wanted, "SpecificCharacterSet"]})
+    _keep(dataset.file_meta, {tag_for_keyword("TransferSyntaxUID")})
+    for name in ("ModalityLUTSequence", "VOILUTSequence") if pixels else ():
+        for item in dataset.get(name) or ():
+            _keep(item, {tag_for_keyword(tag) for tag in LUT})
+    dataset.preamble = bytes(128)
+    return dataset
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep pydicom's log and warnings, which may quote header values, from everybody."""
+    logging.getLogger("pydicom").setLevel(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def reason(error: BaseException) -> str:
+    """What an error that a DICOM file has raised comes from, in words of ours: its own may quote the header."""
+    if isinstance(error, ImageError):  # ours: its words are known
+        return str(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.strerror or type(error).__name__
+    kind = type(error)
+    name = kind.__name__ if kind.__name__[0].isupper() else f"{kind.__module__}.{kind.__name__}"
+    return f"{next(words for kinds, words in _MEANS if isinstance(error, kinds))} ({name})"
+
+
+def _keep(dataset: Dataset, tags: set[int | None]) -> None:
+    for tag in [tag for tag in dataset.keys() if int(tag) not in tags]:  # noqa: SIM118 (a data set iterates over values)
+        del dataset[tag]
+
+
+def _identifies(tag: str) -> bool:
+    """Whether an element is of those that the basic profile removes for what they tell of a person or a date."""
+    from pydicom.datadict import dictionary_VR, tag_for_keyword
+
+    number = tag_for_keyword(tag)
+    if number is None:
+        return False
+    return dictionary_VR(number) in ("PN", "DA", "DT", "TM", "UI") or _PERSON.search(tag) is not None

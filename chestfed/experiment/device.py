@@ -1,0 +1,60 @@
+"""The device that a study runs on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.pipeline import Runtime
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A torch device and how to use it."""
+
+    device: torch.device
+    threads: int
+    autocast: bool
+    channels_last: bool
+    loader_workers: int
+
+    @property
+    def name(self) -> str:
+        """For people: the GPU's name, or the number of CPU threads."""
+        import torch
+
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        return f"CPU, {self.threads} thread{'s' if self.threads > 1 else ''}"
+
+
+def prepare_machine(runtime: Runtime) -> Machine:
+    """Resolve `auto`, set torch's threads.
+
+    Raises
+    ------
+    ConfigError
+        If the device named is not there.
+    """
+    import torch
+
+    name = runtime.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"runtime.device: '{name}' is not a torch device; use auto, cpu, cuda or cuda:N") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("runtime.device: this torch sees no CUDA device; use --set runtime.device=cpu")
+    threads = runtime.threads or os.cpu_count() or 1
+    torch.set_num_threads(threads)
+    workers = runtime.loader_workers
+    if workers is None:
+        workers = min(8, max(0, (os.cpu_count() or 1) - 2))
+    return Machine(device, threads, runtime.bf16, runtime.channels_last, workers)

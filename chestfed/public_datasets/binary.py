@@ -1,0 +1,117 @@
+"""From a collection's classes to a binary task and to clients: the papers' constructions.
+
+The imbalanced heterogeneous (IH) construction of Yuan et al., ICML 2021, section 6.1: the first half of the classes is
+negative and the second half positive; positives are dropped until they are a share `imratio` of the training images;
+the classes of both halves are dealt into K groups, so that no class is at two clients; the test images stay balanced.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from chestfed.core.errors import ConfigError
+from chestfed.core.randomness import numpy_stream
+
+
+def halves(classes: np.ndarray, count: int) -> np.ndarray:
+    """Labels float32 `[n]`: 1 for the second half of `count` classes (of an odd number the larger half), else 0."""
+    return (classes >= count // 2).astype(np.float32)
+
+
+def drop_positives(classes: np.ndarray, labels: np.ndarray, imratio: float, seed: int) -> np.ndarray:
+    """Rows that are kept, in order: all negatives, and of every positive class the same share, drawn by `seed`.
+
+    Raises
+    ------
+    ConfigError
+        If there are fewer positives than `imratio` asks for, or none would be left.
+    """
+    positives, negatives = int((labels == 1).sum()), int((labels == 0).sum())
+    wanted = negatives * imratio / (1 - imratio)
+    if wanted > positives:
+        share = positives / max(1, positives + negatives)
+        raise ConfigError(
+            f"imratio: {imratio:g} is above the share of positives, {share:.3f}: positives are only dropped"
+        )
+    kept = [np.flatnonzero(labels == 0)]
+    for number in np.unique(classes[labels == 1]):
+        rows = np.flatnonzero((classes == number) & (labels == 1))
+        rng = numpy_stream(seed, "imratio", int(number))
+        kept.append(rng.choice(rows, round(len(rows) * wanted / positives), replace=False))
+    if sum(map(len, kept[1:])) == 0:
+        raise ConfigError(f"imratio: {imratio:g} leaves no positive image of {positives}")
+    return np.sort(np.concatenate(kept))
+
+
+def deal_classes(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[np.ndarray]:
+    """Rows of each client: the classes of either label are cut into `clients` runs, so no class is at two clients.
+
+    Where the number of classes is no multiple of the number of clients, the first clients have one class more.
+
+    Raises
+    ------
+    ConfigError
+        If a label has fewer classes than there are clients.
+    """
+    rows: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    for value, word in ((0, "negative"), (1, "positive")):
+        numbers = np.unique(classes[labels == value])
+        if len(numbers) < clients:
+            raise ConfigError(
+                f"partition: classes needs a {word} class per client: there are {len(numbers)} for {clients} clients; "
+                "take fewer clients, or partition: random"
+            )
+        for client, group in enumerate(np.array_split(numbers, clients)):
+            rows[client].append(np.flatnonzero((labels == value) & np.isin(classes, group)))
+    return [np.sort(np.concatenate(parts)) for parts in rows]
+
+
+def deal_sorted(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[np.ndarray]:
+    """Rows of each client: those of either label, sorted by class, are cut into `clients` even runs.
+
+    For any number of clients; with more clients than classes, some hold parts of the same class and nothing else.
+    """
+    rows: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    for value in (0, 1):
+        own = np.flatnonzero(labels == value)
+        order = own[np.argsort(classes[own], kind="stable")]
+        for client, part in enumerate(np.array_split(order, clients)):
+            rows[client].append(part)
+    return [np.sort(np.concatenate(parts)) for parts in rows]
+
+
+def deal_at_random(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
+    """Rows of each client, dealt by `seed`, positives and negatives evenly."""
+    rows: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    for value in (0, 1):
+        order = numpy_stream(seed, "deal", value).permutation(np.flatnonzero(labels == value))
+        for client, part in enumerate(np.array_split(order, clients)):
+            rows[client if value else clients - 1 - client].append(part)
+    return [np.sort(np.concatenate(parts)) for parts in rows]
+
+
+def deal_patients(labels: np.ndarray, patients: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
+    """Rows of each client; all images of a patient are at one, and patients with a positive are spread evenly."""
+    _, of_row = np.unique(patients, return_inverse=True)
+    positive = np.zeros(of_row.max() + 1, bool)
+    positive[of_row[labels == 1]] = True
+    parts = deal_at_random(positive.astype(np.float32), clients, seed)
+    return [np.flatnonzero(np.isin(of_row, part)) for part in parts]
+
+
+def hold_out(classes: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Which rows are held out, bool `[n]`: the same share of every class."""
+    held = np.zeros(len(classes), bool)
+    for number in np.unique(classes):
+        rows = np.flatnonzero(classes == number)
+        chosen = numpy_stream(seed, "hold out", int(number)).permutation(rows)
+        held[chosen[: round(fraction * len(rows))]] = True
+    return held
+
+
+def hold_out_patients(labels: np.ndarray, patients: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Which rows are held out, bool `[n]`: those of the same share of patients with and without a positive."""
+    _, of_row = np.unique(patients, return_inverse=True)
+    positive = np.zeros(of_row.max() + 1, np.int64)
+    positive[of_row[labels == 1]] = 1
+    return hold_out(positive, fraction, seed)[of_row]

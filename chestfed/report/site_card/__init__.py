@@ -1,0 +1,9 @@
+"""The card of a site: what `chestfed site check` found, as one page and as Markdown, beside other sites.
+
+`making.py` looks at the sites; `sections.py`, `wrong.py` and `beside.py` are what it says; `writing.py` writes it.
+"""
+
+from chestfed.report.site_card.build import SiteCard, make_card
+from chestfed.report.site_card.render import write_card
+
+__all__ = ["SiteCard", "make_card", "write_card"]

@@ -1,0 +1,195 @@
+"""Everything that a card tells, as plain values: no name of a patient, a study or an image is among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from chestfed.core.errors import ChestfedError
+from chestfed.core.provenance import Origin
+from chestfed.core.randomness import numpy_stream
+from chestfed.images.decode import decode
+from chestfed.images.preprocess import Preprocess
+from chestfed.inspection import CheckReport, check_site
+from chestfed.inspection.check import Progress
+from chestfed.inspection.letters import LetterCounts, LetterScan, scan_letters
+from chestfed.inspection.problems import Looked
+from chestfed.report.drift import Drift, drift
+from chestfed.sites.config import SiteConfig
+
+#: Pictures that are shown, and pixels of their sides.
+SHOWN, SIDE = 8, 128
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """What is compared between sites.
+
+    Attributes
+    ----------
+    images
+        Readable pictures.
+    grey_levels
+        Pixels per bin of all preprocessed pictures, int64 `[64]`; None without a readable picture.
+    prevalence
+        Per disease the share of positives among the labelled images of all splits; None without labels.
+    """
+
+    name: str
+    title: str
+    synthetic: bool
+    images: int
+    grey_levels: np.ndarray | None
+    prevalence: Mapping[str, float | None]
+
+    def drift_to(self, other: Profile) -> Drift | None:
+        """Distance to another site; None if one of the two has no pictures."""
+        if self.grey_levels is None or other.grey_levels is None:
+            return None
+        return drift(self._as_card(other), other._as_card(self))
+
+    def shared(self, other: Profile) -> list[str]:
+        """The diseases that both label."""
+        return [name for name, share in self.prevalence.items() if None not in (share, other.prevalence.get(name))]
+
+    def _as_card(self, other: Profile) -> dict[str, object]:
+        assert self.grey_levels is not None
+        diseases = {name: {"prevalence": self.prevalence.get(name)} for name in {**self.prevalence, **other.prevalence}}
+        return {"grey_levels": self.grey_levels.tolist(), "diseases": diseases}
+
+
+@dataclass(frozen=True, eq=False)
+class Thumbnail:
+    """A picture without a name: uint8 `[SIDE, SIDE]`, its split, its positive diseases, and whether any is labelled."""
+
+    pixels: np.ndarray
+    split: str
+    positive: tuple[str, ...]
+    labelled: bool
+
+
+@dataclass(frozen=True, eq=False)
+class SiteCard:
+    """A site, ready to be written.
+
+    Attributes
+    ----------
+    letters
+        Of text in the pictures; None if no picture was looked at.
+    with_pictures
+        Whether pictures may be shown.
+    """
+
+    config: SiteConfig
+    report: CheckReport
+    profile: Profile
+    others: tuple[Profile, ...]
+    letters: LetterCounts | None
+    thumbnails: tuple[Thumbnail, ...]
+    with_pictures: bool
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the site has no patients."""
+        return self.report.synthetic
+
+    @property
+    def origin(self) -> Origin:
+        """The same, as tables say it."""
+        return Origin.of([self.report.synthetic])
+
+
+def make_card(
+    config: SiteConfig,
+    data_root: Path,
+    *,
+    against: Sequence[SiteConfig] = (),
+    pictures: bool | None = None,
+    cache_root: Path = Path("cache"),
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> SiteCard:
+    """Check a site, look for text in its pictures, and compare it with the others.
+
+    Parameters
+    ----------
+    against
+        Other sites below the same data root.
+    pictures
+        Whether a few small pictures are on the card; None: only of a synthetic site.
+    progress
+        Called as `progress(what, done, total)`.
+
+    Raises
+    ------
+    ChestfedError
+        If nothing of the site can be read, or a site stands twice.
+    """
+    names = [config.site, *(other.site for other in against)]
+    for name in names:
+        if names.count(name) > 1:
+            raise ChestfedError(
+                f"site '{name}' stands twice on this card: a site is not compared with itself; "
+                "two parts of one hospital need two names ('site' in their YAMLs)"
+            )
+    report = check_site(config, data_root, against=against, cache_root=cache_root, workers=workers, progress=progress)
+    if report.looked.survey.table.frame.empty:
+        first = f": {report.errors[0]}" if report.errors else ": its label files have no rows that are kept"
+        raise ChestfedError(
+            f"nothing of site '{config.site}' can be read, so there is no card{first}. "
+            "`chestfed site check` with the same YAML and --data tells all"
+        )
+
+    def looking(done: int, total: int) -> None:
+        if progress is not None:
+            progress(f"text in images of {config.site}", done, total)
+
+    scan = report.looked.scan
+    letters = None if scan is None else scan_letters(scan, cache_root, workers=workers, progress=looking)
+    shown = report.synthetic if pictures is None else pictures
+    return SiteCard(
+        config,
+        report,
+        _profile(report.looked),
+        tuple(_profile(other) for other in report.others.values()),
+        None if letters is None else letters.counts(),
+        _thumbnails(letters) if shown and letters is not None else (),
+        shown,
+    )
+
+
+def _profile(looked: Looked) -> Profile:
+    table, scan = looked.survey.table, looked.scan
+    labels = table.labels()
+    prevalence: dict[str, float | None] = {}
+    for disease, column in zip(table.diseases, labels.T, strict=True):
+        labelled = int((~np.isnan(column)).sum())
+        prevalence[disease] = int((column == 1).sum()) / labelled if labelled else None
+    readable = 0 if scan is None else int(scan.readable.sum())
+    grey = scan.histograms.sum(axis=0, dtype=np.int64) if scan is not None and readable else None
+    return Profile(table.name, table.title, table.synthetic, readable, grey, prevalence)
+
+
+def _thumbnails(letters: LetterScan) -> tuple[Thumbnail, ...]:
+    """Some pictures drawn at random from those without a flag; made anew from pixels, so that nothing comes along."""
+    from PIL import Image
+
+    table = letters.scan.table
+    images, inverted, splits = (table.frame[name].tolist() for name in ("image", "inverted", "split"))
+    labels = table.labels()
+    found: list[Thumbnail] = []
+    for row in numpy_stream(0, "pictures of a card", table.name).permutation(letters.presentable).tolist():
+        if len(found) == SHOWN:
+            break
+        try:
+            grey = decode(table.root / images[row], bool(inverted[row]))
+        except (ChestfedError, OSError):  # changed or removed since it was looked at
+            continue
+        small = Image.fromarray(Preprocess().apply(grey)).resize((SIDE, SIDE), Image.Resampling.BOX)
+        positive = tuple(name for name, value in zip(table.diseases, labels[row], strict=True) if value == 1)
+        labelled = not bool(np.isnan(labels[row]).all())
+        found.append(Thumbnail(np.asarray(small), str(splits[row]), positive, labelled))
+    return tuple(found)

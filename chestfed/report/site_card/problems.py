@@ -1,0 +1,75 @@
+"""The section on problems: kinds, numbers and rows; no name of a file of images, a patient or a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Final
+
+from chestfed.core.errors import Problem
+from chestfed.inspection.problems import NO_LABELS, ONE_CLASS
+from chestfed.report.html import Cell, Line, Table
+from chestfed.report.site_card.build import SiteCard
+from chestfed.report.site_card.parts import Section, plural
+
+_ROWS: Final = 12  # runs of rows of a kind of problem that are named
+#: Kinds of problems whose message is made of counts and the names of diseases and splits.
+_PLAIN_KINDS: Final = (ONE_CLASS, NO_LABELS)
+
+
+def verdict(card: SiteCard) -> str:
+    """Passed or failed, and how many of what."""
+    errors, warnings = card.report.errors, card.report.warnings
+    word = "passed" if card.report.passed else "FAILED"
+    return f"{word}: {plural(len(errors), 'error')}, {plural(len(warnings), 'warning')}"
+
+
+def problem_section(card: SiteCard) -> Section:
+    """What is wrong, by kind and row."""
+    lines = []
+    for word, problems in (("error", card.report.errors), ("warning", card.report.warnings)):
+        kinds: dict[str, list[Problem]] = {}
+        for problem in problems:
+            kinds.setdefault(problem.kind, []).append(problem)
+        for kind, members in kinds.items():
+            lines.append(Line(kind, (Cell(word), Cell(_where(kind, members)), Cell(f"{len(members):,}"))))
+    words = [f"Check {verdict(card)}."]
+    if not lines:
+        words.append("Nothing is wrong with the labels and the images.")
+        return Section("problems", "Is anything wrong?", tuple(words))
+    table = Table("problems", "Problems by kind", tuple(map(Cell, ("kind", "weight", "where", "count"))), tuple(lines))
+    remark = (
+        "Rows are those of the label file, the header being row 1. Names of files, patients and cells are left out of "
+        "this card: chestfed site check tells them, and what to do about each, to those who have the files. An error "
+        "has to be mended; a warning should be looked at."
+    )
+    return Section("problems", "Is anything wrong?", tuple(words), (table,), (), (remark,))
+
+
+def _where(kind: str, problems: Iterable[Problem]) -> str:
+    """The rows of each label file, or what a message tells that quotes nothing of the site."""
+    rows: dict[str, list[int]] = {}
+    others = []
+    for problem in problems:
+        if problem.row is not None:
+            rows.setdefault(PurePath(problem.file).name, []).append(problem.row)
+        elif kind in _PLAIN_KINDS:
+            others.append(problem.message)
+        else:
+            others.append("no single row")
+    found = [f"{file}: {row_ranges(numbers)}" for file, numbers in rows.items()]
+    return "; ".join([*found, *dict.fromkeys(others)])
+
+
+def row_ranges(numbers: Iterable[int]) -> str:
+    """`rows 2-5, 9`, and how many more if they are many."""
+    ordered = sorted(set(numbers))
+    ends: list[tuple[int, int]] = []
+    for number in ordered:
+        if ends and number == ends[-1][1] + 1:
+            ends[-1] = (ends[-1][0], number)
+        else:
+            ends.append((number, number))
+    shown = ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in ends[:_ROWS])
+    rest = sum(last - first + 1 for first, last in ends[_ROWS:])
+    return f"row{'s' if len(ordered) > 1 else ''} {shown}{f' and {rest:,} more' if rest else ''}"

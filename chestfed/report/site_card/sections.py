@@ -1,0 +1,214 @@
+"""What the card says, section by section: sentences, tables and figures for the page and the Markdown alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import chestfed
+from chestfed.core.diseases import TITLES
+from chestfed.inspection.counts import FileCounts, SplitCounts
+from chestfed.inspection.problems import NEAR_REPEATED, PATIENTS_SHARE_PICTURE, REPEATED, SPLITS_SHARE_PICTURE
+from chestfed.report.html import Cell, Line, Table
+from chestfed.report.site_card import figures
+from chestfed.report.site_card.build import SiteCard
+from chestfed.report.site_card.comparison import beside_section
+from chestfed.report.site_card.parts import Section, counted, plural
+from chestfed.report.site_card.problems import problem_section, verdict
+
+#: Ages from here on are one group: higher ones can lead to a person.
+OLDEST: Final = 90
+_UNSAID: Final = "not said in the site's YAML"
+
+
+def facts(card: SiteCard) -> dict[str, str]:
+    """What stands at the head of the card."""
+    config, counts = card.config, card.report.counts
+    readable = "" if counts.files is None else f", {counts.files.readable:,} of them readable"
+    told = {
+        "site": config.site,
+        "data": "SYNTHETIC: phantoms, no patients, no clinical meaning" if card.synthetic else "real images",
+        "images": f"{counts.images:,}{readable}",
+        "patients": f"{counts.patients:,}",
+        "diseases": ", ".join(TITLES[disease] for disease in card.report.looked.survey.table.diseases),
+        "check": verdict(card),
+    }
+    imitated = card.synthetic and not config.synthetic
+    if imitated:
+        return told | {"licence": "none needed: drawn by a program in the layout of a real set"}
+    told |= {"licence": config.licence or _UNSAID, "source": config.source or _UNSAID}
+    return told | ({"to be cited": config.citation} if config.citation else {})
+
+
+def sections(card: SiteCard) -> list[Section]:
+    """All parts of the card but the pictures."""
+    return [
+        problem_section(card),
+        _labels(card),
+        _people(card),
+        _files(card),
+        _text(card),
+        beside_section(card),
+        _again(card),
+    ]
+
+
+def _labels(card: SiteCard) -> Section:
+    counts = card.report.counts
+    splits = counts.splits
+    sizes = Table(
+        "splits",
+        "Images and patients by split",
+        tuple(map(Cell, ("split", "images", "patients"))),
+        tuple(Line(_split(part), (Cell(f"{part.images:,}"), Cell(f"{part.patients:,}"))) for part in splits),
+    )
+    prevalence = Table(
+        "prevalence",
+        "Prevalence by disease and split",
+        (Cell("disease"), *(Cell(_split(part)) for part in splits)),
+        tuple(
+            Line(TITLES[disease], tuple(_prevalence(part, disease) for part in splits))
+            for disease in card.report.looked.survey.table.diseases
+        ),
+    )
+    left_out = f", {counts.left_out:,} of them of views that are left out" if counts.left_out else ""
+    words = [
+        f"The label files have {counts.rows:,} rows{left_out}. Counted here: {counts.images:,} images, "
+        f"{counts.studies:,} studies, {plural(counts.patients, 'patient')}."
+    ]
+    if counts.unlabelled:
+        words.append(f"{plural(counts.unlabelled, 'image')} without any label.")
+    remark = (
+        "Prevalence is the share of positives (n+) among the images whose label is known (n+ and n−); rows that are "
+        "repeated for training count once. A missing label is neither."
+    )
+    return Section("labels", "Splits and labels", tuple(words), (sizes, prevalence), (), (remark,))
+
+
+def _split(part: SplitCounts) -> str:
+    return "all splits" if part.split == "all" else part.split
+
+
+def _prevalence(part: SplitCounts, disease: str) -> Cell:
+    found = part.labels[disease]
+    numbers = [f"n+ {found.positive:,}, n− {found.negative:,}"]
+    numbers += [f"missing {found.missing:,}"] if found.missing else []
+    return Cell("-" if found.prevalence is None else f"{found.prevalence:.3f}", tuple(numbers))
+
+
+def _people(card: SiteCard) -> Section:
+    counts = card.report.counts
+    ages = counts.ages
+    words = ["No age is known."]
+    if ages.youngest is not None and ages.median is not None and ages.oldest is not None:
+        words = [
+            f"Ages: median {_years(ages.median)} years, from {_years(ages.youngest)} to {_years(ages.oldest)}"
+            + (f"; missing for {plural(ages.missing, 'image')}." if ages.missing else ".")
+        ]
+    decades = pooled_decades(ages.decades)
+    tables = [
+        counted("sexes", "Sexes", "sex", counts.sexes, counts.images),
+        counted("views", "Views, of all rows", "view", counts.views, counts.rows),
+    ]
+    pictures = (figures.ages(card, decades),) if decades else ()
+    remark = f"Counted per image. Ages of {OLDEST} and more are one group, for they can lead to a person."
+    return Section("people", "Patients and views", tuple(words), tuple(tables), pictures, (remark,))
+
+
+def pooled_decades(decades: Mapping[str, int]) -> dict[str, int]:
+    """Images per decade of age, from the first to the last that has any; all ages from 90 on under `90+`."""
+    if not decades:
+        return {}
+    firsts = {int(first): number for first, number in decades.items()}
+    old = sum(number for first, number in firsts.items() if first >= OLDEST)
+    below = [first for first in firsts if first < OLDEST]
+    span = range(min(below), OLDEST if old else max(below) + 10, 10) if below else ()
+    found = {f"{first}–{first + 9}": firsts.get(first, 0) for first in span}
+    return found | ({f"{OLDEST}+": old} if old else {})
+
+
+def _years(years: float) -> str:
+    return f"{OLDEST} or more" if years >= OLDEST else f"{years:g}"
+
+
+def _files(card: SiteCard) -> Section:
+    files = card.report.counts.files
+    if files is None:
+        return Section("files", "Image files", ("The image files were not looked at.",))
+    problems = [*card.report.errors, *card.report.warnings]
+
+    def of(*kinds: str) -> Cell:
+        return Cell(f"{sum(problem.kind in kinds for problem in problems):,}")
+
+    state = Table(
+        "files",
+        "Image files",
+        (Cell("what"), Cell("images")),
+        (
+            Line("looked at", (Cell(f"{files.looked_at:,}"),)),
+            Line("readable", (Cell(f"{files.readable:,}"),)),
+            Line("missing", (Cell(f"{files.missing:,}"),)),
+            Line("unreadable", (Cell(f"{files.unreadable:,}"),)),
+            Line("same picture as an earlier row", (of(REPEATED, SPLITS_SHARE_PICTURE, PATIENTS_SHARE_PICTURE),)),
+            Line("of these, in another split", (of(SPLITS_SHARE_PICTURE),)),
+            Line("nearly the same picture", (of(NEAR_REPEATED),)),
+        ),
+    )
+    kinds = [
+        counted("formats", "Formats", "format", files.formats, files.readable),
+        counted("sizes", "Sizes in pixels, width x height", "size", files.sizes, files.readable),
+        counted("bits", "Bits per grey level", "bits", files.bits, files.readable),
+        counted("modes", "Kinds of pixels", "mode", files.modes, files.readable),
+    ]
+    if files.transfer_syntaxes:
+        kinds.append(counted("syntaxes", "DICOM transfer syntaxes", "syntax", files.transfer_syntaxes, files.readable))
+    words = (_extremes(files),) if files.readable else ()
+    return Section("files", "Image files", words, (state, *kinds))
+
+
+def _extremes(files: FileCounts) -> str:
+    if files.smallest == files.largest:
+        return f"All readable images are of {files.smallest} pixels."
+    return f"The smallest image has {files.smallest} pixels, the largest {files.largest}."
+
+
+def _text(card: SiteCard) -> Section:
+    found = card.letters
+    if found is None:
+        return Section("text", "Text in the pictures", ("The pictures were not looked at.",))
+    lines = [
+        ("flagged, by any of tag, overlay and text", found.flagged),
+        ("BurnedInAnnotation says YES", found.tag_yes),
+        ("the header has overlays", found.overlays),
+        ("the detector sees text", found.text),
+        ("the detector sees a marker only (L or R)", found.marker),
+    ]
+    if found.unknown:
+        lines.append(("could not be looked at, and counted as flagged", found.unknown))
+    table = Table(
+        "text",
+        f"Burned-in text, of {plural(found.looked_at, 'readable image')}",
+        (Cell("what"), Cell("images")),
+        tuple(Line(name, (Cell(f"{number:,}"),)) for name, number in lines),
+    )
+    header = "There are no DICOM headers, so that nothing is said of it there."
+    if found.headers:
+        header = (
+            f"Of {plural(found.headers, 'DICOM header')}, {found.tag_yes:,} say that text is burned in, "
+            f"{found.tag_no:,} that none is, and {found.tag_silent:,} say nothing."
+        )
+    remark = (
+        "The detector looks for rows of letters. It is a flag to look at a picture, never a guarantee: some text is "
+        "missed, and words such as AP or PORTABLE name nobody. Flagged pictures are not shown below."
+    )
+    return Section("text", "Text in the pictures", (header,), (table,), (), (remark,))
+
+
+def _again(card: SiteCard) -> Section:
+    others = "".join(f" --against {other.name}.yaml" for other in card.others)
+    words = (
+        f"chestfed {chestfed.__version__}:",
+        f"`chestfed site card {card.config.site}.yaml --data DIR{others}`",
+        "with the sites' YAMLs wherever they are, and the folder of their files for DIR.",
+    )
+    return Section("again", "How it was made", words)

@@ -1,0 +1,1 @@
+"""Any model on any site: opening model files, scoring images."""

@@ -1,0 +1,95 @@
+"""The patients that a study held out of a site by `test_fraction`, for `chestfed evaluate --split held-out`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from pydantic import ValidationError
+
+from chestfed.core.errors import ConfigError
+from chestfed.evaluation.protocols import views_of
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.results.significance import PREDICTIONS, folder_of_k
+from chestfed.sites.partition import hold_out
+from chestfed.sites.table import SiteTable
+
+
+def held_out_patients(model: str, table: SiteTable) -> SiteTable:
+    """Their rows, as the split `test`; `model` is the study's run folder, a `kN` folder or a model file in one.
+
+    Raises
+    ------
+    ConfigError
+        If there is no study, or it held none of this site's patients out.
+    """
+    pipeline = _pipeline_of(_run_folder(model))
+    for entry in pipeline.sites:
+        if entry.test_fraction is not None and Path(entry.config).stem == table.name:
+            return hold_out(table.select(split="train"), entry.test_fraction, pipeline.seed)[1]
+    raise ConfigError(
+        f"{model}: its study held no patients of site '{table.name}' out, its pipeline has no test_fraction there. "
+        "Choose another --split"
+    )
+
+
+def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str) -> None:
+    """Make sure that the images are among the test images of the study.
+
+    The cut depends on the site's labels, YAML and patients: if one of them is another today, patients would be tested
+    that the model was trained on.
+
+    Parameters
+    ----------
+    names, views
+        Of each image; the names are keyed.
+    key
+        Fingerprint of the key.
+
+    Raises
+    ------
+    ConfigError
+        If an image is not among them, or the study named its images with another key.
+    """
+    run = _run_folder(model)
+    predictions = pd.read_parquet(folder_of_k(run, None) / PREDICTIONS)
+    known, theirs = set(predictions["image"]), predictions.attrs.get("key")
+    if theirs != key:
+        raise ConfigError(
+            f"{model}: its study named its images with another key ({theirs or 'none'}) than today's ({key}), so that "
+            "nobody can tell whether they are the same. Set $CHESTFED_KEY_FILE to the key that it was run with"
+        )
+    if not predictions.attrs.get("named_by"):
+        raise ConfigError(
+            f"{model}: its study is of an earlier version, which named images otherwise, so that nobody can tell "
+            "whether today's are the same. Run the same study again"
+        )
+    looked_at = views_of(_pipeline_of(run).evaluation.protocol)
+    rows = [name for name, view in zip(names, views, strict=True) if looked_at is None or view in looked_at]
+    others = sum(row not in known for row in rows)
+    if others:
+        raise ConfigError(
+            f"{model}: {others} of {len(rows)} images are not among the test images of its study, so its patients are "
+            "cut otherwise here. Take the same site YAML, label file and images as the study did"
+        )
+
+
+def _run_folder(model: str) -> Path:
+    """The run folder that a model lies in."""
+    path = Path(model)
+    for folder in (path, path.parent, path.parent.parent):
+        if (folder / "study.json").is_file():
+            return folder
+    raise ConfigError(
+        f"{model}: --split held-out needs a run folder of a study, or a model in one: the study says who was held out"
+    )
+
+
+def _pipeline_of(run: Path) -> Pipeline:
+    try:
+        about = json.loads((run / "study.json").read_text(encoding="utf-8"))
+        return Pipeline.model_validate(about["configuration"])
+    except (OSError, ValueError, KeyError, ValidationError) as error:
+        raise ConfigError(f"{run / 'study.json'}: cannot be read: {error}") from None

@@ -1,0 +1,99 @@
+"""What an opened model gives for images."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chestfed.core.errors import ChestfedError
+from chestfed.evaluation.probabilities import probabilities
+from chestfed.experiment.device import Machine
+from chestfed.images.batches import EvalBatches, Images
+from chestfed.scoring.scorers import IGNORED, Scorer, last_line
+
+#: What an error of a program may be about, and what helps.
+_HINTS = (
+    (
+        r"type .* should be the same|same dtype|\bHalf\b|\bdouble\b",
+        "It computes in another precision: export it in float32",
+    ),
+    (
+        r"channels|running_mean|shape\[1\]|index: 1 Got",
+        "It takes another number of channels: say which with --model-config and its `input:`",
+    ),
+    (r"shape|size|dimension", "Another size is set with --input-size"),
+)
+
+
+def score_images(
+    scorer: Scorer,
+    images: Images,
+    batch_size: int,
+    machine: Machine,
+    progress: Callable[[int, int], None] | None = None,
+) -> np.ndarray:
+    """Scores float64 `[n, len(scorer.diseases)]` of the images, in row order.
+
+    They are probabilities, of logits in the order of the logits, or the model's own numbers if these are no more than
+    an order (`scores`). `progress(done, total)` is called after each batch.
+
+    Raises
+    ------
+    ChestfedError
+        If the program fails, or its outputs are not one finite number per image and declared name.
+    """
+    size = scorer.batch or batch_size
+    nothing = np.zeros((len(images.records), 0), np.float32)
+    batches = EvalBatches(images, nothing, size, channels_last=machine.channels_last, form=scorer.input)
+    results, done = [], 0
+    with torch.inference_mode():
+        for batch in batches:
+            count = len(batch.images)
+            given = batch.images.to(machine.device)
+            if scorer.batch is not None and count < scorer.batch:
+                given = torch.cat([given, given[:1].expand(scorer.batch - count, *given.shape[1:])])
+            results.append(_called(scorer, given, machine)[:count].cpu())
+            done += count
+            if progress is not None:
+                progress(done, len(images.records))
+    kept = [place for place, name in enumerate(scorer.outputs) if name != IGNORED]
+    values = torch.cat(results).numpy()[:, kept]
+    if not np.isfinite(values).all():
+        raise ChestfedError(f"{scorer.name}: gives a score that is no finite number")
+    if scorer.output == "logits":
+        return probabilities(values)
+    if scorer.output == "probabilities" and (values.min() < 0 or values.max() > 1):
+        raise ChestfedError(
+            f"{scorer.name}: gives {values.min():g} to {values.max():g}, which are no probabilities. If they are "
+            "logits, use --outputs logits; if only their order means something (percentages, margins), --outputs scores"
+        )
+    return values
+
+
+def _called(scorer: Scorer, given: Tensor, machine: Machine) -> Tensor:
+    """Outputs float64 `[n, len(scorer.outputs)]` of a batch."""
+    try:
+        with torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast):
+            values = scorer.call(given)
+    except Exception as error:
+        reason = last_line(error)
+        hint = next((f". {hint}" for pattern, hint in _HINTS if re.search(pattern, reason)), "")
+        raise ChestfedError(
+            f"{scorer.name}: fails on images of the shape {list(given.shape)}: {reason}{hint}"
+        ) from None
+    if not isinstance(values, Tensor):
+        raise ChestfedError(f"{scorer.name}: gives a {type(values).__name__}; let it return one tensor [n, outputs]")
+    if values.dim() != 2 or len(values) != len(given):
+        raise ChestfedError(
+            f"{scorer.name}: gives a tensor {list(values.shape)} for {len(given)} images; let it return [n, outputs]"
+        )
+    if values.shape[1] != len(scorer.outputs):
+        raise ChestfedError(
+            f"{scorer.name}: gives {values.shape[1]} outputs, where {len(scorer.outputs)} are declared "
+            f"({', '.join(scorer.outputs)}); correct --labels-order ('-' leaves an output out)"
+        )
+    return values.double()

@@ -1,0 +1,1 @@
+"""Label files as they are on disk: encodings, delimiters, workbooks."""

@@ -1,0 +1,329 @@
+"""A site's folder as a reader sees it: finds label files, reads them strictly, collects problems."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+
+from chestfed.core.errors import Problem
+from chestfed.sites.config import SiteConfig
+from chestfed.sites.label_files.encodings import WrongEncoding, as_utf8, is_utf16
+
+_LARGEST = 1 << 31  # bytes of a label file
+#: The kind of problem of a cell that is a formula.
+FORMULA = "formula cell"
+_NULLS = ["", "nan", "NaN"]
+#: How files begin that are no text -> what they are, and what to do.
+_NO_TEXT = {
+    b"PK\x03\x04": (
+        "is not text but a zip, as spreadsheets of LibreOffice (.ods) and archives are",
+        "save a spreadsheet as xlsx or csv; an archive must be unpacked first",
+    ),
+    b"\xd0\xcf\x11\xe0": (
+        "is not text but an old Excel file (.xls), or one with a password",
+        "save it as xlsx without a password, or as csv",
+    ),
+}
+
+
+@dataclass
+class Source:
+    """Where a reader reads from, and the problems found on the way.
+
+    `labels_file` replaces the site's label files; then files that belong to it (splits, metadata) are looked for
+    beside it, and no image is looked for. `progress(done, total)` counts headers where images are read for labels.
+    With `keep_going` a file in the wrong encoding is read as well as may be, to find its other problems. `remarks` are
+    what was made of a file that its cells alone do not say.
+    """
+
+    config: SiteConfig
+    root: Path
+    labels_file: Path | None = None
+    problems: list[Problem] = field(default_factory=list)
+    progress: Callable[[int, int], None] | None = None
+    keep_going: bool = False
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that label files are looked for in."""
+        return self.root if self.labels_file is None else self.labels_file.parent
+
+    @property
+    def has_images(self) -> bool:
+        """Whether folders of images may be listed."""
+        return self.labels_file is None
+
+    def problem(self, kind: str, file: str, message: str, row: int | None = None, advice: str = "") -> None:
+        """Note a problem; reading goes on to find the others."""
+        self.problems.append(Problem(kind, file, message, row, advice))
+
+    def name(self, path: Path) -> str:
+        """How messages call a file: relative to the site's root."""
+        return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else path.name
+
+    def find(self, role: str, *, required: bool = True) -> Path | None:
+        """The file of a role: the first pattern of `label_files` that matches; None, with a problem, if none does."""
+        patterns = self.config.label_files.get(role, [])
+        for pattern in patterns:
+            found = self._matches(pattern)
+            if len(found) > 1:
+                names = ", ".join(self.name(path) for path in found)
+                self.problem(
+                    "ambiguous label file",
+                    pattern,
+                    f"several files match: {names}",
+                    advice=f"name the one to use in label_files.{role} of the site's YAML",
+                )
+                return None
+            if found:
+                return found[0]
+        if required:
+            self.problem(
+                "missing file",
+                patterns[0] if patterns else role,
+                f"no {role} file in {self.folder}; looked for {', '.join(patterns) or 'nothing'} (also as .gz)",
+                advice="point the site's root at the folder that holds the release, "
+                f"or name the file in label_files.{role} of the site's YAML",
+            )
+        return None
+
+    def find_all(self, role: str) -> list[Path]:
+        """All files that match any pattern of a role, sorted by path; empty, with a problem, if none does."""
+        patterns = self.config.label_files.get(role, [])
+        found = sorted({path for pattern in patterns for path in self._matches(pattern)})
+        if not found:
+            self.problem(
+                "missing file",
+                patterns[0] if patterns else role,
+                f"no {role} files in {self.folder}; looked for {', '.join(patterns) or 'nothing'} (also as .gz)",
+                advice=f"point the site's root at the folder that holds them, or mend label_files.{role} of its YAML",
+            )
+        return found
+
+    def read(self, path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> pd.DataFrame | None:
+        """The named columns of a CSV as strings (blank is missing), and `row`, the line in the file.
+
+        Optional columns that the file lacks come out blank. None, with a problem, if the file cannot be used.
+        """
+        text = self.text(path)
+        if text is None:
+            return None
+        names = _header(text)
+        if not names:
+            self.problem("empty file", self.name(path), "has no header line", advice="download the file again")
+            return None
+        lacking = [column for column in required if column not in names]
+        # The names of the others are shown only if this is a header: it may be the first patient.
+        shown = len(lacking) < len(required)
+        others = f"; found: {', '.join(filter(None, names))}" if shown else f" among {len(names)}"
+        for column in lacking:
+            close = difflib.get_close_matches(column, names, n=1, cutoff=0.6)
+            hint = f" (the nearest is '{close[0]}')" if close else ""
+            self.problem(
+                "missing column",
+                self.name(path),
+                f"no column '{column}'{hint}{others}",
+                row=1,
+                advice="check that this is the release's own label file, unedited",
+            )
+        if lacking:
+            return None
+        return self._parse(path, text, names, required, optional)
+
+    def header(self, path: Path) -> list[str]:
+        """Column names of a CSV; empty if it cannot be read (`read` reports why)."""
+        text = self.text(path, report=False)
+        return [] if text is None else _header(text)
+
+    def lines(self, path: Path) -> list[str]:
+        """The lines of a text file, stripped; blank ones are empty strings."""
+        text = self.text(path)
+        return [] if text is None else [line.strip() for line in text.decode("utf-8").splitlines()]
+
+    def bad_rows(
+        self, path: Path, kind: str, bad: np.ndarray, rows: np.ndarray, tell: str | Callable[[int], str], advice: str
+    ) -> None:
+        """Note one problem per place where `bad`; `tell` is the message, or gives that of a place."""
+        for place in np.flatnonzero(bad).tolist():
+            text = tell if isinstance(tell, str) else tell(place)
+            self.problem(kind, self.name(path), text, row=int(rows[place]), advice=advice)
+
+    def _matches(self, pattern: str) -> list[Path]:
+        """Files that match; a plain file wins over its compressed twin."""
+        bare = pattern.removesuffix(".gz")
+        found = sorted({path for name in (bare, f"{bare}.gz") for path in self.folder.glob(name) if path.is_file()})
+        return [path for path in found if not (path.suffix == ".gz" and path.with_suffix("") in found)]
+
+    def text(self, path: Path, encoding: str | None = None, *, report: bool = True) -> bytes | None:
+        """A file's text as UTF-8 bytes without BOM, decompressed if it is gzip, whatever its name.
+
+        Without an encoding it is UTF-8 or Latin-1, as it comes; with one it is that and no other.
+        """
+        try:
+            return _decoded(path, encoding)
+        except WrongEncoding as error:
+            if report and self.keep_going and error.lines:
+                for line in error.lines:
+                    self.problem("wrong encoding", self.name(path), str(error), line, error.advice)
+            elif report:
+                self.problem("wrong encoding", self.name(path), str(error), advice=error.advice)
+            return error.text if self.keep_going else None
+        except _UnreadableError as error:
+            if report:
+                self.problem("unreadable file", self.name(path), str(error), advice=error.advice)
+            return None
+
+    def refuse_formulas(self, path: Path, frame: pd.DataFrame, columns: Sequence[str]) -> None:
+        """Note the cells of these columns that are formulas, and empty them: what they say is no second problem."""
+        rows = frame["row"].to_numpy()
+        advice = "paste the column as values and export the table again; formulas are not computed here"
+        for name in columns:
+            bad = frame[name].str.startswith("=").fillna(False).to_numpy(dtype=bool)
+            if bad.any():
+                self.bad_rows(path, FORMULA, bad, rows, a_formula(name), advice)
+                frame[name] = frame[name].mask(bad, None)
+
+    def _parse(
+        self, path: Path, text: bytes, names: list[str], required: Sequence[str], optional: Sequence[str]
+    ) -> pd.DataFrame | None:
+        kept = [column for column in dict.fromkeys([*required, *optional]) if column in names]
+        places = [names.index(column) for column in kept]
+        width = _width(text, names)
+        try:
+            table, ragged = csv_cells(text, width, places)
+        except pa.ArrowInvalid:  # its message may quote a row
+            said = "cannot be read as rows and cells"
+            self.problem("malformed CSV", self.name(path), said, advice="download the file again")
+            return None
+        for line in ragged:
+            self.problem(
+                "malformed row",
+                self.name(path),
+                f"{line.actual_columns} cells where the header has {width}",
+                row=line.number,
+                advice="mend or remove the row; a cut-off download ends like this",
+            )
+        frame = pd.DataFrame(
+            {column: table[f"c{place}"].to_pandas() for column, place in zip(kept, places, strict=True)}
+        )
+        frame["row"] = row_numbers(len(frame), [line.number for line in ragged])
+        frame = frame[frame[kept].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank lines
+        if frame.empty and not ragged:
+            self.problem("empty file", self.name(path), "has a header and no rows", advice="download the file again")
+        self.refuse_formulas(path, frame, kept)
+        for column in optional:
+            if column not in frame:
+                frame[column] = pd.Series(None, index=frame.index, dtype=object)
+        return frame
+
+
+def a_formula(column: str) -> str:
+    """What is wrong with a cell of the column that is a formula."""
+    return f"'{column}' is a formula, or the error of one"
+
+
+def csv_cells(
+    text: bytes, width: int, places: Sequence[int], delimiter: str = ","
+) -> tuple[pa.Table, list[pa.csv.InvalidRow]]:
+    """The columns at these places as strings, named `c0`, `c1`, ..., and the rows that have not `width` cells.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        If the text is no CSV.
+    """
+    ragged: list[pa.csv.InvalidRow] = []
+
+    def note(row: pa.csv.InvalidRow) -> str:
+        ragged.append(row)
+        return "skip"
+
+    table = pa.csv.read_csv(
+        io.BytesIO(text),
+        pa.csv.ReadOptions(
+            use_threads=False,
+            block_size=1 << 26,
+            column_names=[f"c{place}" for place in range(width)],
+            skip_rows_after_names=1,
+        ),
+        pa.csv.ParseOptions(
+            delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note
+        ),
+        pa.csv.ConvertOptions(
+            column_types={f"c{place}": pa.string() for place in range(width)},
+            strings_can_be_null=True,
+            null_values=_NULLS,
+            include_columns=[f"c{place}" for place in places],
+        ),
+    )
+    return table, ragged
+
+
+def row_numbers(count: int, skipped: Sequence[int] = ()) -> np.ndarray:
+    """Numbers int64 [count] of the rows kept: the header is row 1, `skipped` rows are left out."""
+    lines = np.arange(2, 2 + count + len(skipped))
+    return lines[~np.isin(lines, skipped)] if skipped else lines
+
+
+class _UnreadableError(Exception):
+    def __init__(self, message: str, advice: str) -> None:
+        super().__init__(message)
+        self.advice = advice
+
+
+def _decoded(path: Path, encoding: str | None = None) -> bytes:
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            with gzip.open(path) as file:
+                data = file.read(_LARGEST + 1)
+            if len(data) > _LARGEST:
+                raise _UnreadableError(f"comes to more than {_LARGEST:,} bytes", "check the file: no label file is so")
+    except FileNotFoundError:
+        raise _UnreadableError(f"no such file: {path}", "check the path") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _UnreadableError(f"is damaged or cut short: {error}", "download the file again") from None
+    except OSError as error:
+        raise _UnreadableError(f"cannot be read: {error.strerror}", "check the file and its permissions") from None
+    for beginning, (what, advice) in _NO_TEXT.items():
+        if data.startswith(beginning):
+            raise _UnreadableError(what, advice)
+    text = as_utf8(data, encoding) if is_utf16(data) or b"\x00" not in data else data
+    if b"\x00" in text:
+        raise _UnreadableError("is not text", "give the release's CSV; archives must be unpacked first")
+    return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _header(text: bytes) -> list[str]:
+    """Names of the columns. A name that contains commas, such as `A[b,c]`, stands for as many cells, quoted or not."""
+    line = text[: text.find(b"\n")] if b"\n" in text else text
+    try:
+        cells = next(csv.reader([line.decode("utf-8").rstrip("\r")]), [])
+    except csv.Error:  # a cell of more than 128 KiB
+        return []
+    return [piece.strip() for cell in cells for piece in cell.split(",")]
+
+
+def _width(text: bytes, names: list[str]) -> int:
+    """Cells per row: as in the header, unless one of the two has unnamed empty cells at its end."""
+    lines = csv.reader(io.StringIO(text[:1_000_000].decode("utf-8", errors="ignore")))
+    try:
+        next(lines, None)
+        first = next((cells for cells in lines if cells), names)
+    except csv.Error:  # a cell of more than 128 KiB
+        return len(names)
+    named = len(names) - next((place for place, name in enumerate(reversed(names)) if name), 0)
+    filled = len(first) - next((place for place, cell in enumerate(reversed(first)) if cell), 0)
+    return len(first) if named <= len(first) and filled <= len(names) else len(names)

@@ -1,0 +1,1 @@
+"""One reader per published data set."""

@@ -1,0 +1,1 @@
+"""The reader of a hospital's own table: 'reader: table'."""

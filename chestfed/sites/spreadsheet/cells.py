@@ -1,0 +1,316 @@
+"""The named columns of a spreadsheet as text: csv, tsv, parquet, xlsx and lists of JSON objects, read alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, first_cells, without_rows
+from chestfed.sites.label_files.source import Source, csv_cells, row_numbers
+from chestfed.sites.label_files.xlsx import Workbook, XlsxError, fill_down
+from chestfed.sites.rows import nearest
+from chestfed.sites.spreadsheet.files import FileFormat
+
+#: More rows than any table of radiographs has: a parquet file of a few bytes may claim any number.
+_MOST_ROWS: Final = 20_000_000
+
+
+@dataclass(frozen=True)
+class _Sheet:
+    """A file that is open: its header, and how to get columns by place as strings, with their row numbers."""
+
+    names: list[str]
+    columns: Callable[[list[int]], tuple[pa.Table, np.ndarray] | None]
+    delimiter: str | None = None
+    header: str = ""
+    row: int = 1
+
+
+def read_cells(source: Source, path: Path, table: FileFormat, columns: Sequence[str]) -> pd.DataFrame | None:
+    """The columns as strings without outer blanks (empty is missing), and `row`, the number of the row in the file.
+
+    Row 1 is the first of the file, and the header unless `header_row` names another; a format without a header counts
+    as if it had one. A cell of an xlsx that is merged with those below stands in all of these rows, which is noted
+    among `source.remarks`. None, with problems, if the file cannot be used.
+    """
+    sheet = _open(source, path, table)
+    wanted = list(dict.fromkeys(columns))
+    if sheet is None or not _has_columns(source, path, sheet, wanted):
+        return None
+    read = sheet.columns([sheet.names.index(name) for name in wanted])
+    if read is None:
+        return None
+    cells, rows = read
+    frame = pd.DataFrame({name: _stripped(cells.column(place)) for place, name in enumerate(wanted)})
+    frame["row"] = rows
+    frame = frame[frame[wanted].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank rows
+    if frame.empty and not source.problems:
+        source.problem("empty file", source.name(path), "has a header and no rows", advice="export the table again")
+    source.refuse_formulas(path, frame, wanted)
+    return frame
+
+
+def column_names(source: Source, path: Path, table: FileFormat) -> list[str] | None:
+    """The names in a file's header, some perhaps empty or twice; None, with problems, if it cannot be read."""
+    sheet = _open(source, path, table)
+    return None if sheet is None else sheet.names
+
+
+def _open(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
+    openers = {"csv": _open_csv, "parquet": _open_parquet, "xlsx": _open_xlsx, "json": _open_json}
+    return openers[_kind(path, table)](source, path, table)
+
+
+def _kind(path: Path, table: FileFormat) -> str:
+    if table.format is not None:
+        return "csv" if table.format in ("csv", "tsv", "csv.gz") else table.format
+    if path.name.lower().removesuffix(".gz").endswith((".json", ".jsonl")):
+        return "json"
+    return {".parquet": "parquet", ".pq": "parquet", ".xlsx": "xlsx", ".xlsm": "xlsx"}.get(path.suffix.lower(), "csv")
+
+
+def _has_columns(source: Source, path: Path, sheet: _Sheet, wanted: Sequence[str]) -> bool:
+    names = sheet.names
+    lacking = [name for name in wanted if name not in names]
+    twice = [name for name in wanted if names.count(name) > 1]
+    if lacking and sheet.delimiter is not None:
+        for other in DELIMITERS:
+            found = sum(cell.strip() in wanted for cell in first_cells(sheet.header, other))
+            if other != sheet.delimiter and found > len(wanted) - len(lacking):
+                text = f"the header is separated by {_shown(other)}, not by {_shown(sheet.delimiter)}"
+                advice = "set table.delimiter in the site's YAML"
+                source.problem("wrong delimiter", source.name(path), text, sheet.row, advice)
+                return False
+    # The names of the others are shown only if this is a header: it may be the first patient.
+    for name in lacking:
+        hint = nearest(name, names)
+        others = f"; found: {', '.join(filter(None, names))}" if len(lacking) < len(wanted) else ""
+        text = f"no column '{name}'{hint} among {len(names)}{others}"
+        advice = "mend the names in the site's YAML; the first row must be the header, or table.header_row say which is"
+        source.problem("missing column", source.name(path), text, sheet.row, advice)
+    for name in twice:
+        text = f"{names.count(name)} columns are called '{name}'"
+        advice = "rename all but one of them in the file"
+        source.problem("duplicate column", source.name(path), text, sheet.row, advice)
+    return not lacking and not twice
+
+
+def _stripped(cells: pa.ChunkedArray) -> pd.Series:
+    plain = pc.utf8_trim_whitespace(cells)
+    return pc.if_else(pc.equal(plain, ""), pa.scalar(None, pa.string()), plain).to_pandas().astype(object)
+
+
+def _open_csv(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
+    text = source.text(path, table.encoding)
+    if text is None:
+        return None
+    tabs = table.format == "tsv" or (
+        table.format is None and path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
+    )
+    separator, text = excel_separator(text)
+    delimiter = table.delimiter or separator or ("\t" if tabs else ",")
+    above = table.header_row - 1
+    text = without_rows(text, above, delimiter)
+    names = [name.strip() for name in first_cells(text[: 1 << 20].decode("utf-8", errors="ignore"), delimiter)]
+    if not any(names):
+        said = f"row {table.header_row} is no header" if above else "has no header line"
+        advice = "set table.header_row to the row that names the columns" if above else "export the table again"
+        source.problem("empty file", source.name(path), said, advice=advice)
+        return None
+    header = text.split(b"\n", 1)[0].decode("utf-8")
+
+    def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
+        try:
+            cells, ragged = csv_cells(text, len(names), places, delimiter)
+        except pa.ArrowInvalid:  # its message may quote a row
+            advice = "export the table again; a cell with a quotation mark must be quoted"
+            source.problem("malformed CSV", source.name(path), "cannot be read as rows and cells", advice=advice)
+            return None
+        for line in ragged:
+            _tell_ragged(source, path, line, line.number + above, len(names), delimiter)
+        return cells, row_numbers(cells.num_rows, [line.number for line in ragged]) + above
+
+    return _Sheet(names, columns, delimiter, header, table.header_row)
+
+
+def _shown(delimiter: str) -> str:
+    return "a tabulator" if delimiter == "\t" else f"'{delimiter}'"
+
+
+def _tell_ragged(source: Source, path: Path, line: Any, row: int, width: int, delimiter: str) -> None:
+    """A row with another number of cells than the header has; nothing of it is shown."""
+    text = f"{line.actual_columns} cells where the header has {width}"
+    for other in DELIMITERS:
+        if other != delimiter and len(first_cells(line.text, other)) == width > 1:
+            text = f"{text}; separated by {_shown(other)} it has them"
+            advice = "the file has rows with different delimiters: export it again in one piece"
+            source.problem("mixed delimiters", source.name(path), text, row, advice)
+            return
+    advice = "mend or remove the row; a cell that holds the delimiter must be quoted"
+    source.problem("malformed row", source.name(path), text, row, advice)
+
+
+def _open_parquet(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError):
+        source.problem("unreadable file", source.name(path), "is no parquet file", advice="export the table again")
+        return None
+    if file.metadata.num_rows > _MOST_ROWS:
+        text = f"says that it has {file.metadata.num_rows:,} rows, more than {_MOST_ROWS:,}"
+        source.problem("unreadable file", source.name(path), text, advice="check the file: no label file is so")
+        return None
+    names = [str(name) for name in file.schema_arrow.names]
+
+    def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
+        try:
+            cells = file.read(columns=[names[place] for place in places])
+        except (pa.ArrowException, OSError):
+            text = "is damaged or cut short"
+            source.problem("unreadable file", source.name(path), text, advice="export the table again")
+            return None
+        arrays = []
+        for place in places:
+            array = _as_text(cells[names[place]])
+            if array is None:
+                text = f"'{names[place]}' holds {cells[names[place]].type}, not text or numbers"
+                source.problem("malformed column", source.name(path), text, 1, "export the column as text")
+            else:
+                arrays.append(array)
+        if len(arrays) < len(places):
+            return None
+        return pa.table(dict(zip(map(str, range(len(arrays))), arrays, strict=True))), row_numbers(cells.num_rows)
+
+    return _Sheet(names, columns)
+
+
+def _as_text(array: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Strings; lists become JSON; None if the type has no plain text."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return _as_text(array.cast(kind.value_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        cells = [None if cell is None else json.dumps(cell, default=str) for cell in array.to_pylist()]
+        return pa.chunked_array([pa.array(cells, pa.string())])
+    if pa.types.is_floating(kind):
+        array = pc.if_else(pc.is_nan(array), pa.scalar(None, kind), array)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind):
+        return None
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowException:
+        return None
+
+
+def _open_xlsx(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
+    try:
+        with Workbook(path) as book:
+            name = table.sheet or next(iter(book.sheets), "")
+            if name not in book.sheets:
+                text = f"no sheet '{name}'{nearest(name, book.sheets)} among {len(book.sheets)}"
+                source.problem("missing sheet", source.name(path), text, advice="set table.sheet in the site's YAML")
+                return None
+            reached = (row for row in book.rows(name) if row[0] >= table.header_row)
+            number, header = next(reached, (table.header_row, {}))
+    except XlsxError as error:
+        _tell_no_xlsx(source, path, error)
+        return None
+    names = [header.get(place, "").strip() for place in range(max(header, default=-1) + 1)]
+    if number != table.header_row or not any(names):
+        text = f"row {table.header_row} of the sheet is no header"
+        advice = "put the names of the columns into row 1, or set table.header_row to the row that holds them"
+        source.problem("empty file", source.name(path), text, advice=advice)
+        return None
+
+    def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
+        try:
+            with Workbook(path) as book:
+                rows = [row for row in book.rows(name, set(places)) if row[0] > table.header_row]
+                filled = fill_down(rows, book.merged)
+        except XlsxError as error:
+            _tell_no_xlsx(source, path, error)
+            return None
+        source.remarks += [
+            f"{filled[place]:,} cells of '{names[place]}' are merged with one above, and take what it says"
+            for place in places
+            if place in filled
+        ]
+        cells = {str(at): pa.array([row.get(place) for _, row in rows], pa.string()) for at, place in enumerate(places)}
+        return pa.table(cells), np.array([number for number, _ in rows], dtype=np.int64)
+
+    return _Sheet(names, columns, row=table.header_row)
+
+
+def _tell_no_xlsx(source: Source, path: Path, error: XlsxError) -> None:
+    advice = "save it as xlsx without a password, or as CSV"
+    source.problem("unreadable file", source.name(path), str(error), advice=advice)
+
+
+def _open_json(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
+    """A list of objects, or an object on each line; their keys are the columns."""
+    text = source.text(path, "utf-8")
+    if text is None:
+        return None
+    objects = _json_objects(text)
+    if objects is None:
+        said, advice = "is no list of JSON objects, nor one object on each line", "give the file as it was released"
+        source.problem("malformed JSON", source.name(path), said, advice=advice)
+        return None
+    names = list(dict.fromkeys(name for row in objects for name in row))
+
+    def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
+        cells, bad = {}, False
+        for at, place in enumerate(places):
+            column = [_json_cell(row.get(names[place])) for row in objects]
+            strange = np.array([cell is _NO_CELL for cell in column], dtype=bool)
+            rows, told = row_numbers(len(objects)), f"'{names[place]}' is not text, a number or a list"
+            source.bad_rows(path, "malformed column", strange, rows, told, "take the column out of table.columns")
+            bad = bad or bool(strange.any())
+            cells[str(at)] = pa.array([None if cell is _NO_CELL else cell for cell in column], pa.string())
+        return None if bad else (pa.table(cells), row_numbers(len(objects)))
+
+    return _Sheet(names, columns)
+
+
+def _json_objects(text: bytes) -> list[dict[str, Any]] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except (ValueError, RecursionError):
+            return None
+    found = [found] if isinstance(found, dict) else found
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        return None
+    return found if all(_is_text(name) for row in found for name in row) else None
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be written to a file: JSON can hold halves of characters."""
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+#: Stands for what has no plain text.
+_NO_CELL: Final = object()
+
+
+def _json_cell(value: Any) -> Any:
+    """A cell as text; None if it is empty."""
+    if value is None or value != value:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return json.dumps(value)
+    return _NO_CELL if isinstance(value, dict) or not _is_text(str(value)) else str(value)

@@ -1,0 +1,302 @@
+"""The `table` block of a site's YAML: how a hospital's own spreadsheet, or its DICOM headers, are laid out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Annotated, Final, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from chestfed.core.config import StrictModel
+from chestfed.dicom.tags import refusal
+from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, canonical
+from chestfed.sites.spreadsheet.files import Column, FileFormat, Join, Texts, text_keys
+from chestfed.sites.vocabulary import Split, View
+
+Layout = Literal["onehot", "delimited", "list", "long", "readers", "dicom"]
+
+#: What a pattern over the path of the image may tell, as named groups.
+IN_PATH: Final = ("patient", "study", "view", "split")
+#: `{name}` or `{name[:2]}`, the first letters of it.
+FIELD: Final = re.compile(r"\{([^{}\[\]]+)(?:\[:(\d+)\])?\}")
+
+#: Among the terms of `unlabelled`: every term that is not known otherwise.
+REST: Final = "*"
+#: Which layouts read terms, and which read values.
+_TERMS: Final = ("delimited", "list", "long", "dicom")
+_VALUES: Final = ("onehot", "long", "readers")
+#: Key -> the layouts that it has a meaning in.
+_ONLY: Final[Mapping[str, tuple[str, ...]]] = {
+    "values": _VALUES,
+    "separator": ("delimited", "dicom"),
+    "no_finding": _TERMS,
+    "others": _TERMS,
+    "unlabelled": _TERMS,
+    "negations": _TERMS,
+    "uncertain_prefixes": _TERMS,
+    "uncertain_suffixes": _TERMS,
+}
+_COLUMNS_ONLY: Final[Mapping[str, tuple[str, ...]]] = {
+    "findings": ("delimited", "list", "dicom"),
+    "finding": ("long",),
+    "value": ("long",),
+    "reader": ("readers",),
+}
+
+
+class Columns(StrictModel):
+    """Which column holds what; with layout `dicom`, which DICOM element."""
+
+    image: Column | None = Field(None, description="file name or path of the image; not with layout dicom")
+    patient: Column | None = Field(
+        None,
+        description="patient; where patients are not told apart, the column of the image again. Needed, unless "
+        "'from_path' tells it",
+    )
+    study: Column | None = Field(None, description="study; default: the patient")
+    view: Column | None = Field(None, description="view; default: every image has the view of 'default_view'")
+    split: Column | None = Field(None, description="split; default: every image is in train")
+    sex: Column | None = Field(None, description="sex; default: missing")
+    age: Column | None = Field(
+        None,
+        description="age in years, perhaps with a word (63 Jahre, 3 months), or as DICOM writes it (063Y, 011M); "
+        "default: missing",
+    )
+    findings: Column | None = Field(None, description="all findings of the image (delimited, list, dicom)")
+    finding: Column | None = Field(None, description="one finding of the image (long)")
+    value: Column | None = Field(None, description="what is said of the finding (long); default: it is there")
+    reader: Column | None = Field(None, description="who says so (readers)")
+
+
+class Images(StrictModel):
+    """Where the image of a row is."""
+
+    path: str | None = Field(
+        None,
+        min_length=1,
+        description='path below a root, such as "{study}/{image}.dcm": in braces image, patient, study, or any column '
+        "of the file; {patient[:2]} are its first two letters. Default: the column of the image as it stands",
+    )
+    roots: list[str] = Field(
+        ["."], min_length=1, description="folders below the site's root; the first that holds the file counts"
+    )
+    recursive: bool = Field(
+        False,
+        description="the file lies in any folder below a root, such as one per patient; a name that several files "
+        "have is a problem",
+    )
+    header: Literal["SOPInstanceUID", "StudyInstanceUID", "AccessionNumber"] | None = Field(
+        None,
+        description="DICOM element that the column of the image holds in place of a file name; all images below the "
+        "roots that have it belong to the row",
+    )
+    elements: list[str] = Field(
+        [], description="further elements of these headers; 'columns' names them like columns of the file"
+    )
+    unmatched: Literal["report", "drop"] = Field(
+        "report", description="a row whose cell no header has is a problem, or is left out"
+    )
+    suffix: str = Field("", description="ending, such as .png, added where it is not there yet")
+    remove_prefix: str = Field(
+        "", description="beginning of the cell of the image that is removed, such as /archive/export/"
+    )
+
+    @model_validator(mode="after")
+    def _a_header_needs_no_path(self) -> Images:
+        named = ("path", "recursive", "suffix", "remove_prefix")
+        idle = [key for key in named if self.header is not None and key in self.model_fields_set]
+        mistakes = [f"'{key}' has no meaning beside 'header'" for key in idle]
+        alone = [key for key in ("elements", "unmatched") if self.header is None and key in self.model_fields_set]
+        mistakes += [f"'{key}' needs 'header'" for key in alone]
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
+        return self
+
+    @field_validator("path")
+    @classmethod
+    def _fields_are_closed(cls, value: str | None) -> str | None:
+        if value is not None and re.search(r"[{}]", FIELD.sub("", value)):
+            raise ValueError("write fields as {name} or {name[:2]}")
+        return value
+
+    @field_validator("roots")
+    @classmethod
+    def _roots_stay_inside(cls, value: list[str]) -> list[str]:
+        for name in value:
+            if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+                raise ValueError(f"'{name}' leaves the site's root: folders are relative to it, without '..'")
+        return value
+
+
+class Words(StrictModel):
+    """The file's words for views, splits, sexes and ages, beside those that are known; capitals do not matter."""
+
+    view: Annotated[dict[str, View], BeforeValidator(text_keys)] = Field({}, description="word -> view")
+    split: Annotated[dict[str, Split], BeforeValidator(text_keys)] = Field({}, description="word -> split")
+    sex: Annotated[dict[str, Literal["F", "M", "unknown"]], BeforeValidator(text_keys)] = Field(
+        {}, description="word -> F, M or unknown"
+    )
+    age: Annotated[dict[str, Annotated[float, Field(ge=0, le=120)]], BeforeValidator(text_keys)] = Field(
+        {}, description="word -> years, such as 85 or more: 85"
+    )
+
+
+class Values(StrictModel):
+    """What a cell may say of a finding; capitals do not matter, 1.0 and 1,0 are 1. An empty cell is blank by itself."""
+
+    positive: Texts = Field(["1", "true", "yes"], description="it is there")
+    negative: Texts = Field(["0", "false", "no"], description="it is not there")
+    uncertain: Texts = Field(["-1", "uncertain"], description="it may be there")
+    blank: Texts = Field([], description="nothing is said of it")
+
+    @model_validator(mode="after")
+    def _a_word_means_one_thing(self) -> Values:
+        seen: dict[str, str] = {}
+        for meaning in type(self).model_fields:
+            for word in getattr(self, meaning):
+                if seen.setdefault(canonical(word), meaning) != meaning:
+                    raise ValueError(f"'{word}' is both {seen[canonical(word)]} and {meaning}")
+        return self
+
+
+class TableFormat(FileFormat):
+    """A hospital's own table. What its labels mean (`labels`, `uncertain`, `blank`, `raters`) stands outside."""
+
+    layout: Layout = Field(
+        description="onehot: a column per finding; delimited: a cell of findings with a separator; list: a cell such "
+        "as ['edema', 'mass']; long: a row per image and finding; readers: a row per image and reader with a column "
+        "per finding, joined by 'raters'; dicom: no table, the images' headers are read"
+    )
+    join: list[Join] = Field([], description="files whose columns are joined to the rows, in this order")
+    columns: Columns = Field(description="which column holds what")
+    images: Images = Field(Images(), description="where the image of a row is")
+    from_path: str | None = Field(
+        None,
+        min_length=1,
+        description="a regular expression that is searched for in the image's path below a root; its groups "
+        r"(?P<patient>...), (?P<study>...), (?P<view>...), (?P<split>...) are columns, as in (?P<patient>patient\d+)/",
+    )
+    words: Words = Field(Words(), description="the file's words for views, splits, sexes and ages")
+    default_view: View = Field("unknown", description="the view where no column or an empty cell tells it")
+    default_split: Split = Field(
+        "train", description="the split where no column and no file tells it: test for a set that only evaluates"
+    )
+    missing: Texts = Field(
+        [], description="cells of patient, study, view, split, sex and age that are as good as empty, such as N/A"
+    )
+    values: Values = Field(Values(), description="what a cell says of a finding (onehot, long, readers)")
+    separator: str = Field("|", min_length=1, description="between findings (delimited, dicom)")
+    no_finding: Texts = Field(
+        [], description='terms that make every disease that is not named negative; "" is the empty cell'
+    )
+    others: Texts | Literal["any"] = Field(
+        [], description="terms that say nothing of the diseases; any: all terms that are not known otherwise"
+    )
+    unlabelled: Texts = Field(
+        [],
+        description="terms that say that the image was not labelled: what is not named beside them is missing, "
+        "whatever 'blank' says; \"*\": all terms that are not known otherwise",
+    )
+    negations: Texts = Field(
+        ["no", "without", "no evidence of", "negative for"], description='words before a term, as in "no edema"'
+    )
+    uncertain_prefixes: Texts = Field(
+        ["possible", "probable", "suspected", "questionable", "cannot exclude"],
+        description='words before a term, as in "possible edema"',
+    )
+    uncertain_suffixes: Texts = Field(["?", "(?)"], description='signs behind a term, as in "edema?"')
+
+    @field_validator("from_path")
+    @classmethod
+    def _pattern_tells_something(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            groups = re.compile(value).groupindex
+        except re.error as error:
+            raise ValueError(f"is no regular expression: {error}") from None
+        strange = [name for name in groups if name not in IN_PATH]
+        if strange or not groups:
+            found = f", not {', '.join(strange)}" if strange else ""
+            raise ValueError(f"needs named groups among {', '.join(IN_PATH)}{found}: (?P<patient>...)")
+        return value
+
+    @model_validator(mode="after")
+    def _keys_fit_the_layout(self) -> TableFormat:
+        mistakes = [*self._lacking(), *self._idle(), *self._strange_tags()]
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
+        return self
+
+    def _lacking(self) -> list[str]:
+        needed = {"delimited": "findings", "list": "findings", "dicom": "findings", "long": "finding"}
+        names = [needed.get(self.layout, ""), "reader" if self.layout == "readers" else ""]
+        names.append("" if self.layout == "dicom" or self.images.path is not None else "image")
+        mistakes = [
+            f"layout '{self.layout}' needs columns.{name}"
+            for name in names
+            if name and getattr(self.columns, name) is None
+        ]
+        if self.columns.patient is None and "patient" not in self.path_groups():
+            mistakes.append("columns.patient is needed, or from_path with a group (?P<patient>...)")
+        return mistakes
+
+    def _idle(self) -> list[str]:
+        """Keys that would be read over in silence."""
+        idle = [key for key, layouts in _ONLY.items() if key in self.model_fields_set and self.layout not in layouts]
+        for name, layouts in _COLUMNS_ONLY.items():
+            if getattr(self.columns, name) is not None and self.layout not in layouts:
+                idle.append(f"columns.{name}")
+        mistakes = [f"'{key}' has no meaning with layout '{self.layout}'" for key in idle]
+        if self.layout == "long" and self.columns.value is None and "values" in self.model_fields_set:
+            mistakes.append("'values' needs columns.value")
+        if REST in self.unlabelled and self.others == "any":
+            mistakes.append(f"unlabelled: '{REST}' and others: any exclude each other")
+        mistakes += self._told_twice()
+        if self.layout == "dicom":
+            keys = sorted(self.model_fields_set & {*FileFormat.model_fields, "images", "join"})
+            keys += ["columns.image"] if self.columns.image is not None else []
+            return [*mistakes, *(f"'{key}' has no meaning with layout 'dicom'" for key in keys)]
+        return [*mistakes, *self.idle_keys()]
+
+    def _told_twice(self) -> list[str]:
+        """What two keys tell."""
+        mistakes = []
+        for name in self.path_groups():
+            if getattr(self.columns, name) is not None:
+                mistakes.append(f"columns.{name} and the group '{name}' of from_path exclude each other")
+            if self.images.path is not None and name in [match[1] for match in FIELD.finditer(self.images.path)]:
+                mistakes.append(f"images.path needs {{{name}}}, which from_path takes from that path")
+        taken = [column for join in self.join for column in join.columns]
+        mistakes += [f"'{name}' is taken from two joined files" for name in taken if taken.count(name) > 1]
+        for place, join in enumerate(self.join):
+            later = [column for other in self.join[place:] for column in other.columns]
+            if join.key[0] in later:
+                mistakes.append(
+                    f"join: the key '{join.key[0]}' of the file '{join.file}' is not known before it is taken"
+                )
+        return list(dict.fromkeys(mistakes))
+
+    def _strange_tags(self) -> list[str]:
+        """DICOM elements that may not be read, or that nothing reads."""
+        columns, elements = self.columns.model_dump(exclude_none=True), self.images.elements
+        tags = {name: tag for name, tag in columns.items() if self.layout == "dicom" or tag in elements}
+        idle = [f"images.elements: no key of 'columns' names '{tag}'" for tag in elements if tag not in tags.values()]
+        return [*(why for name, tag in tags.items() if (why := refusal(name, tag)) is not None), *idle]
+
+    def path_groups(self) -> tuple[str, ...]:
+        """What `from_path` tells."""
+        return () if self.from_path is None else tuple(re.compile(self.from_path).groupindex)
+
+    def tells_split(self) -> bool:
+        """Whether each row says which split it belongs to."""
+        return self.columns.split is not None or "split" in self.path_groups()
+
+    def label_words(self) -> dict[str, np.int8]:
+        """Canonical cell -> raw finding."""
+        codes = {"positive": POSITIVE, "negative": NEGATIVE, "uncertain": UNCERTAIN, "blank": BLANK}
+        words = {canonical(word): code for meaning, code in codes.items() for word in getattr(self.values, meaning)}
+        return {"": BLANK, **words}

@@ -1,0 +1,163 @@
+"""A table made from the headers of a folder's DICOM files, for sites without a spreadsheet.
+
+Only the elements that the site's YAML names are read, and only those of `dicom_tags.ROLES` may be named; pixels are
+not. A row is the number of a file in the order of their paths, the first being 1: file names may hold patients' names,
+and stay out of messages, but for those of a check.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.errors import ImageError
+from chestfed.core.workers import spread
+from chestfed.dicom.file_kinds import DICOM, UNKNOWN, counted, kind_of, without_strangers
+from chestfed.dicom.files import refuse_bomb
+from chestfed.dicom.tags import quiet, read, reason
+from chestfed.sites.label_files.source import Source
+
+#: What messages call the rows of such a table.
+FILES: Final = "DICOM files"
+#: The kind of problem, in a check alone, of files that are no images.
+SET_ASIDE: Final = "files that are no images"
+_UNREADABLE: Final = "unreadable header"
+_SMALL_JOB: Final = 500  # fewer files than this are not worth the start of processes
+_BATCH: Final = 64
+_LARGEST: Final = 480_000_000  # bytes of a deflated file
+_REMOVE: Final = "remove the file or make it readable; rows number the files in the order of their paths"
+#: What to do about a file that cannot be read, by whether the message names it.
+_ADVICE: Final = {True: _REMOVE, False: f"`chestfed site check` names it: {_REMOVE}"}
+
+
+def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
+    """One row per DICOM file of `label_files.images`, as `read_elements` gives them.
+
+    None, with a problem, if there are none.
+    """
+    patterns = source.config.label_files["images"]
+    found = {path for pattern in patterns for path in source.root.glob(pattern) if path.is_file()}
+    names = sorted(path.relative_to(source.root).as_posix() for path in found)
+    frame, aside = read_elements(source, names, tags)
+    if frame.empty and not any(problem.kind == _UNREADABLE for problem in source.problems):
+        text = f"no images in {source.root}; looked for {', '.join(patterns)}"
+        text += f"; found: {counted(aside)}" if aside else ""
+        source.problem("missing file", patterns[0], text, advice="name the images in label_files.images")
+        return None
+    return frame
+
+
+def read_elements(source: Source, names: Sequence[str], tags: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """The elements of DICOM files (`names`, paths relative to the root), and the kinds of files that are no images.
+
+    One row per image: `image`, its path, the elements as strings (empty is missing), and `row`, its place among the
+    names. The values of an element with several are joined by backslashes. What cannot be read is a problem; it is
+    named in a check of the site only, whose report stays where the images are.
+    """
+    images = [name for name in names if _is_text(name)]
+    if len(images) < len(names):  # tables, reports and terminals hold text
+        text = f"{len(names) - len(images)} files or their folders have names that are not UTF-8"
+        advice = "rename them, for example with convmv; they are left out of the rows"
+        source.problem("unreadable file name", FILES, text, advice=advice)
+    wanted = list(dict.fromkeys(tags))
+    with _counting(source, len(images)) as count:
+        read = partial(_read_one, root=str(source.root), tags=wanted)
+        headers = []
+        for header in spread(read, images, small=_SMALL_JOB, chunk=_BATCH, what="reading headers", crashed=_crashed):
+            headers.append(header)
+            count(len(headers))
+    kinds = without_strangers(images, [header.kind for header in headers])
+    aside = [kind for kind in kinds if kind not in (DICOM, UNKNOWN)]
+    if aside and source.keep_going:
+        text = f"{len(aside):,} files are no DICOM images and are set aside: {counted(aside)}"
+        source.problem(SET_ASIDE, FILES, text, advice="nothing to do, unless you miss a film among them")
+    kept = []
+    for place, (image, kind, header) in enumerate(zip(images, kinds, headers, strict=True)):
+        if kind in (DICOM, UNKNOWN) and header.error:
+            text = f"{image}: {header.error}" if source.keep_going else header.error
+            source.problem(_UNREADABLE, FILES, text, place + 1, _ADVICE[source.keep_going])
+        elif kind in (DICOM, UNKNOWN):
+            kept.append(place)
+    frame = pd.DataFrame([headers[place].cells for place in kept], columns=wanted, dtype=object)
+    frame["image"] = pd.Series([images[place] for place in kept], dtype=object)
+    frame["row"] = np.array(kept, dtype=np.int64) + 1
+    return frame, aside
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What a file is, and its elements, or why they cannot be read."""
+
+    kind: str
+    cells: tuple[str | None, ...] = ()
+    error: str = ""
+
+
+def _is_text(name: str) -> bool:
+    """Whether a path can be written as UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _crashed(_: str) -> _Header:
+    return _Header(UNKNOWN, error="ends the process that reads it: damaged, or too large for this machine's memory")
+
+
+def _read_one(name: str, root: str, tags: list[str]) -> _Header:
+    """The elements of a file, or why it cannot be read; nothing of the header is in the reason."""
+    from pydicom.errors import InvalidDicomError
+
+    kind, path = kind_of(root, name), Path(root, name)
+    if kind not in (DICOM, UNKNOWN):
+        return _Header(kind)
+    try:
+        if path.stat().st_size == 0:
+            return _Header(kind, error="is empty (0 bytes)")
+        with quiet():
+            refuse_bomb(path, _LARGEST)
+            dataset = read(path, tags)
+            return _Header(kind, tuple(_text(dataset.get(tag)) for tag in tags))
+    except ImageError as error:
+        return _Header(kind, error=f"is a {error}")
+    except InvalidDicomError:
+        return _Header(kind, error="is no DICOM file")
+    except OSError as error:
+        return _Header(kind, error=f"cannot be read: {error.strerror or 'cut short'}")
+    except Exception as error:  # pydicom raises many kinds on damaged files
+        return _Header(kind, error=f"has a damaged header: {reason(error)}")
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    several = isinstance(value, list | tuple) or type(value).__name__ == "MultiValue"
+    text = "\\".join(map(str, value)) if several else str(value)  # type: ignore[call-overload]
+    return text.strip("\0 \t\r\n") or None
+
+
+@contextmanager
+def _counting(source: Source, total: int) -> Iterator[Callable[[int], None]]:
+    """Tells the source's `progress`; without one, a bar on a terminal."""
+    if source.progress is not None:
+        told = source.progress
+        yield lambda done: told(done, total)
+    elif total >= _SMALL_JOB and sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(f"headers of {source.config.site}", total=total)
+            yield lambda done: bar.update(task, completed=done)
+    else:
+        yield lambda _: None

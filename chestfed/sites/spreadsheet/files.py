@@ -1,0 +1,87 @@
+"""The files of a hospital's own table in its YAML: how each is written, and how a second one is joined."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from chestfed.core.config import StrictModel
+
+Format = Literal["csv", "tsv", "csv.gz", "parquet", "xlsx", "json"]
+
+
+def _text(value: object) -> object:
+    """A number or truth value as it is written in a cell."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _texts(value: object) -> object:
+    return [_text(item) for item in value] if isinstance(value, list) else value
+
+
+def text_keys(value: object) -> object:
+    """A mapping whose keys are as they are written in a cell."""
+    return {_text(key): word for key, word in value.items()} if isinstance(value, dict) else value
+
+
+Texts = Annotated[list[str], BeforeValidator(_texts)]
+Column = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
+
+
+class FileFormat(StrictModel):
+    """How a file with rows and columns is written."""
+
+    format: Format | None = Field(None, description="default: by the file's ending")
+    encoding: Literal["utf-8", "latin-1", "cp1252", "utf-16"] = Field(
+        "utf-8", description="of csv and tsv; utf-8 with a byte order mark or without, utf-16 with one"
+    )
+    delimiter: str | None = Field(
+        None, min_length=1, max_length=1, description="of csv and tsv; default: a comma, and in tsv a tabulator"
+    )
+    sheet: str | None = Field(None, min_length=1, description="of xlsx; default: the first")
+    header_row: int = Field(
+        1,
+        ge=1,
+        description="of csv, tsv and xlsx: the row that holds the names of the columns; those above, such as a title, "
+        "are not read",
+    )
+
+    def idle_keys(self) -> list[str]:
+        """Mistakes: keys that this format reads over."""
+        kind = self.format or ""
+        idle = sorted(self.model_fields_set & {"encoding", "delimiter"}) if kind in ("parquet", "xlsx", "json") else []
+        idle += ["header_row"] if kind in ("parquet", "json") and "header_row" in self.model_fields_set else []
+        idle += ["sheet"] if kind not in ("", "xlsx") and self.sheet is not None else []
+        return [f"'{key}' has no meaning with format '{kind}'" for key in idle]
+
+
+class Join(FileFormat):
+    """A second file, whose columns are joined to the rows of the table by a key."""
+
+    file: str = Field(min_length=1, description="the file's role in label_files")
+    key: Annotated[list[Column], Field(min_length=1, max_length=2)] = Field(
+        description="the column of the key in the table (or in an earlier joined file), and in this file; one if both "
+        "call it the same. Cells are compared as they stand"
+    )
+    columns: Texts = Field(
+        [],
+        description="the columns that are taken from this file, also where the table has one of that name; none: it "
+        "only says which rows are kept",
+    )
+    unmatched: Literal["report", "blank", "drop"] = Field(
+        "report", description="rows of the table whose key is not in the file: a problem, rows with blanks, left out"
+    )
+
+    @model_validator(mode="after")
+    def _keys_fit_the_format(self) -> Join:
+        mistakes = self.idle_keys()
+        if len(set(self.columns)) < len(self.columns):
+            mistakes.append("'columns' names a column twice")
+        if not self.columns and self.unmatched == "blank":
+            mistakes.append("without columns, 'unmatched: blank' joins nothing")
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
+        return self

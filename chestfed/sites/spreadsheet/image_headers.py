@@ -1,0 +1,121 @@
+"""A table that names its images by an element of their DICOM headers, as the exports of information systems do.
+
+A row by SOPInstanceUID has one image; one by StudyInstanceUID or AccessionNumber has all images of the study, which
+share what it says. Values of headers stay in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.spreadsheet.config import Images
+from chestfed.sites.spreadsheet.dicom_headers import read_elements
+from chestfed.sites.spreadsheet.image_paths import Folders, Placed, prefix_of
+from chestfed.sites.spreadsheet.rows import TableRows
+
+_PATIENT = "PatientID"
+#: Cells are compared with the headers' PatientIDs if at least this share of them is the PatientID of some image.
+_MOSTLY = 0.5
+
+
+def headers_below(source: Source, images: Images, folders: Folders) -> pd.DataFrame:
+    """One row per DICOM image below the roots: `image`, `header`, `elements`, and PatientID.
+
+    Headers that cannot be read are problems of the source.
+    """
+    prefixes = [prefix_of(root) for root in images.roots]
+    names = sorted({file for prefix in prefixes for file in folders.files(prefix)})
+    frame, _ = read_elements(source, names, [str(images.header), *images.elements, _PATIENT])
+    return frame
+
+
+def pairs_of(cells: pd.Series, headers: pd.DataFrame, element: str) -> tuple[np.ndarray, np.ndarray]:
+    """Places of rows and of images that belong together, both int `[pairs]`: a row stands as often as it has images."""
+    of_value = headers.groupby(element, sort=False).indices
+    none = np.array([], dtype=np.int64)
+    found = [of_value.get(cell, none) if isinstance(cell, str) else none for cell in cells]
+    rows = np.repeat(np.arange(len(found)), [len(places) for places in found])
+    return rows, np.concatenate([none, *found]).astype(np.int64)
+
+
+def of_other_patients(cells: pd.Series, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Rows, bool `[cells]`, of which an image has another PatientID in its header than the cell says.
+
+    `rows` and `places` are those of `pairs_of`. None are, if the cells are not mostly PatientIDs of headers: then the
+    table calls patients by other names. What is empty in the table or in a header is not compared.
+    """
+    other = np.zeros(len(cells), dtype=bool)
+    if _PATIENT not in headers or not len(rows):
+        return other
+    said = cells.to_numpy(dtype=object)[rows]
+    told = headers[_PATIENT].to_numpy(dtype=object)[places]
+    both = pd.notna(said) & pd.notna(told)
+    if both.any() and pd.Series(said[both]).isin(set(headers[_PATIENT].dropna())).mean() >= _MOSTLY:
+        other[rows[both & (said != told)]] = True
+    return other
+
+
+def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Placed]:
+    """A row per image, with the elements as columns, and where the images are.
+
+    A row without an image, a value that images of several patients have, and a row that says another patient than the
+    header of its image, is a problem.
+    """
+    images, column = file.table.images, file.table.columns.image
+    assert images.header is not None
+    assert column is not None
+    headers = headers_below(file.source, images, folders)
+    cells = file.frame[column]
+    rows, places = pairs_of(cells, headers, images.header)
+    number = np.bincount(rows, minlength=len(cells))
+    empty = cells.isna().to_numpy(dtype=bool)
+    file.bad("blank name", empty, "no image name", "fill the cell or remove the row")
+    if len(cells) and not len(rows):
+        text = f"no '{column}' is the {images.header} of an image below {', '.join(images.roots)}"
+        advice = "cells are compared as they stand: 7 is not 007; name another column or element in the YAML"
+        file.source.problem("nothing left", file.name, text, advice=advice)
+    elif images.unmatched == "report":
+        text = f"no image has this row's '{column}' as {images.header}"
+        advice = "add the images or remove the row, or set images.unmatched to drop in the site's YAML"
+        file.bad("unmatched row", (number == 0) & ~empty, text, advice)
+    _refuse_mixtures(file, headers, rows, places, number)
+    frame = file.frame.iloc[rows].reset_index(drop=True)
+    for element in images.elements:
+        frame[element] = headers[element].to_numpy(dtype=object)[places]
+    paths = pd.Series(headers["image"].to_numpy(dtype=object)[places], dtype=object)
+    strays = np.array([folders.strays(path) for path in paths], dtype=bool)
+    return frame, Placed(paths, _below(paths, images.roots), strays, np.zeros(len(paths), dtype=bool))
+
+
+def _refuse_mixtures(
+    file: TableRows, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray, number: np.ndarray
+) -> None:
+    """Numbers of several patients, UIDs of several files, and other patients' rows lead to labels of somebody else."""
+    element = file.table.images.header
+    patients = pd.Series(headers[_PATIENT].to_numpy(dtype=object)[places]).groupby(rows).nunique(dropna=False)
+    mixed = np.isin(np.arange(len(number)), patients.index[patients > 1])
+    advice = "name the images by another element, such as SOPInstanceUID; an empty PatientID counts as another patient"
+    file.bad("ambiguous image", mixed, f"images of several patients have this row's {element}", advice)
+    if element == "SOPInstanceUID":
+        text = "several files have this row's SOPInstanceUID"
+        file.bad("ambiguous image", (number > 1) & ~mixed, text, "remove the copies")
+    patient = file.table.columns.patient
+    if patient is not None and patient in file.frame:
+        other = of_other_patients(file.cells(patient), headers, rows, places) & ~mixed
+        text = f"'{patient}' is not the {_PATIENT} in the header of this row's image"
+        advice = (
+            "cells may have slipped to other rows: mend the table. If it numbers its patients in another way, "
+            f"take the patient from the headers ({_PATIENT} in images.elements and columns.patient)"
+        )
+        file.bad("another patient", other, text, advice)
+
+
+def _below(paths: pd.Series, roots: Sequence[str]) -> pd.Series:
+    """The paths relative to the innermost root that holds them."""
+    prefixes = sorted((prefix_of(root) for root in roots), key=len, reverse=True)
+    below = [path.removeprefix(next(prefix for prefix in prefixes if path.startswith(prefix))) for path in paths]
+    return pd.Series(below, dtype=object)

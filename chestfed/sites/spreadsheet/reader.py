@@ -1,0 +1,213 @@
+"""A hospital's own table: any spreadsheet that the `table` block of its YAML describes, or its DICOM headers.
+
+Nothing of a cell is shown in a message, for a cell may hold a name: only row, column, and words of the YAML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path, PurePath
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.sites.findings import SEXES, ages, translate
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.rows import join_rows, raw_rows
+from chestfed.sites.spreadsheet.config import TableFormat
+from chestfed.sites.spreadsheet.dicom_headers import FILES, read_headers
+from chestfed.sites.spreadsheet.image_headers import join_headers
+from chestfed.sites.spreadsheet.image_paths import Folders, image_names, in_roots, template_columns
+from chestfed.sites.spreadsheet.join import read_joined, told_by_path
+from chestfed.sites.spreadsheet.labels import label_columns, long, onehot, terms, votes
+from chestfed.sites.spreadsheet.rows import TableRows
+from chestfed.sites.vocabulary import SPLITS, VIEWS
+
+_SPLITS: Final = {
+    **{name: name for name in SPLITS},
+    "training": "train",
+    "validation": "valid",
+    "validate": "valid",
+    "val": "valid",
+    "dev": "valid",
+    "testing": "test",
+}
+_UNKNOWN_SEX: Final = "unknown"
+_SEXES: Final = {**SEXES, "u": _UNKNOWN_SEX, "unknown": _UNKNOWN_SEX, "o": _UNKNOWN_SEX, "other": _UNKNOWN_SEX}
+_SEVERAL_ROWS: Final = ("long", "readers")
+
+
+def read(source: Source) -> pd.DataFrame:
+    """Raw rows of the site's tables: one for all splits, or one for each."""
+    table = source.config.table
+    assert table is not None
+    if table.layout == "dicom":
+        return _read_images(source, table)
+    folders = Folders(source.root) if source.has_images else None
+    parts = [_read_table(source, table, path, split, folders) for split, path in _files(source)]
+    return join_rows([part for part in parts if part is not None], source)
+
+
+def _files(source: Source) -> list[tuple[str | None, Path]]:
+    """The split that a file stands for, if its role is one, and the file."""
+    table = source.config.table
+    joined = {join.file for join in table.join} if table is not None else set()
+    roles = [role for role in source.config.label_files if role not in joined]
+    if source.labels_file is not None:
+        name = source.labels_file.name
+        like = [role for role in roles if role != "table" and _is_called(name, source.config.label_files[role])]
+        return [(None if roles == ["table"] else like[0] if like else "train", source.labels_file)]
+    found = [(None if role == "table" else role, source.find(role)) for role in roles]
+    return [(split, path) for split, path in found if path is not None]
+
+
+def _is_called(name: str, patterns: Collection[str]) -> bool:
+    return any(PurePath(name.removesuffix(".gz")).match(PurePath(p.removesuffix(".gz")).name) for p in patterns)
+
+
+def _read_table(
+    source: Source, table: TableFormat, path: Path, split: str | None, folders: Folders | None
+) -> pd.DataFrame | None:
+    columns = table.columns
+    roles = {"image": columns.image, "patient": columns.patient, "study": columns.study}
+    wanted: list[str] = [name for name in columns.model_dump().values() if name is not None]
+    if not source.config.splits.official and columns.split is not None:
+        wanted.remove(columns.split)
+    wanted += template_columns(table.images, roles)
+    wanted += label_columns(source) if table.layout in ("onehot", "readers") else []
+    frame = read_joined(source, path, table, [name for name in wanted if name not in table.images.elements])
+    if frame is None:
+        return None
+    if table.images.header is None:
+        placed = in_roots(image_names(frame, table.images, roles), table.images, folders)
+    elif folders is None:
+        advice = "leave out --labels: which images a row has is told by their headers"
+        source.problem("missing file", "labels", "images.header needs the images", advice=advice)
+        return None
+    else:
+        frame, placed = join_headers(TableRows(source, source.name(path), table, frame), folders)
+    file = told_by_path(TableRows(source, source.name(path), table, frame), placed.below)
+    text, advice = "the image's path goes through a link out of the site's root", "put the images below the root"
+    file.bad("path outside the root", placed.strays, text, advice)
+    text = "several files below the roots are called like the image of this row"
+    advice = "write more of the path into the table, name fewer folders in table.images.roots, or move the copies away"
+    file.bad("ambiguous image", placed.ambiguous, text, advice)
+    raw = _described(file, placed.images, split)
+    if table.layout not in _SEVERAL_ROWS:
+        findings = onehot(file) if table.layout == "onehot" else terms(file)
+        return raw_rows(raw, findings, len(frame))
+    return _joined(file, pd.DataFrame(raw))
+
+
+def _read_images(source: Source, table: TableFormat) -> pd.DataFrame:
+    """Rows from the headers of images."""
+    if not source.has_images:
+        advice = "leave out --labels: the labels of this site are in its images"
+        source.problem("missing file", "labels", "layout 'dicom' has no label file", advice=advice)
+        return join_rows([], source)
+    frame = read_headers(source, list(table.columns.model_dump(exclude_none=True).values()))
+    if frame is None:
+        return join_rows([], source)
+    file = told_by_path(TableRows(source, FILES, table, frame), frame["image"])
+    folders = Folders(source.root)
+    strays = np.array([folders.strays(image) for image in frame["image"]], dtype=bool)
+    text, advice = "the file is behind a link out of the site's root", "put the images below the root"
+    file.bad("path outside the root", strays, text, advice)
+    return raw_rows(_described(file, frame["image"], None), terms(file), len(frame))
+
+
+def _described(file: TableRows, images: pd.Series, split: str | None) -> dict[str, object]:
+    """The raw columns besides the findings."""
+    columns, words = file.table.columns, file.table.words
+    assert columns.patient is not None  # from the configuration, or from the path
+    patients = file.cells(columns.patient)
+    studies = patients if columns.study is None else file.cells(columns.study).fillna(patients)
+    views = _worded(file, columns.view, "view", {**{view: view for view in VIEWS}, **words.view})
+    sexes = _worded(file, columns.sex, "sex", {**_SEXES, **words.sex})
+    return {
+        "image": images,
+        "patient": patients,
+        "study": studies,
+        "view": views.fillna(file.table.default_view),
+        "split": split if split is not None and file.source.config.splits.official else _splits(file),
+        "sex": sexes.where(sexes != _UNKNOWN_SEX, None),
+        "age": _ages(file),
+        "row": file.rows,
+        "file": file.name,
+    }
+
+
+def _worded(file: TableRows, column: str | None, what: str, words: Mapping[str, str]) -> pd.Series:
+    """The cells' translations; missing where empty; a word that is not known is a problem."""
+    if column is None:
+        return pd.Series(None, index=file.frame.index, dtype=object)
+    cells = file.cells(column)
+    found = translate(cells, {word.strip().lower(): meaning for word, meaning in words.items()}, lower=True)
+    advice = f"known: {', '.join(sorted(words))}; add the word to table.words.{what}, or to table.missing"
+    bad = (found.isna() & cells.notna()).to_numpy(dtype=bool)
+    file.bad(f"unknown {what}", bad, f"'{column}' is no known {what}", advice)
+    return found
+
+
+def _splits(file: TableRows) -> pd.Series | str:
+    column = file.table.columns.split
+    if not file.source.config.splits.official:
+        return "train"
+    if column is None:
+        return file.table.default_split
+    found = _worded(file, column, "split", {**_SPLITS, **file.table.words.split})
+    empty = file.cells(column).isna().to_numpy(dtype=bool)
+    advice = "fill the cell, or set splits.official: false to have every image in train"
+    file.bad("image without a split", empty, f"'{column}' is empty", advice)
+    return found
+
+
+def _ages(file: TableRows) -> np.ndarray:
+    column = file.table.columns.age
+    if column is None:
+        return np.full(len(file.frame), np.nan, dtype=np.float32)
+    cells = file.cells(column)
+    years = ages(cells)
+    words = {word.strip().lower(): str(told) for word, told in file.table.words.age.items()}
+    years = np.where(np.isnan(years), ages(translate(cells, words, lower=True)), years).astype(np.float32)
+    advice = (
+        "an age is years from 0 to 120, or as 063Y, 011M, 63 Jahre; mend it, or add its word to table.words.age or "
+        "table.missing"
+    )
+    bad = np.isnan(years) & cells.notna().to_numpy(dtype=bool)
+    file.bad("bad age", bad, f"'{column}' is no age from 0 to 120 years", advice)
+    return years
+
+
+def _joined(file: TableRows, raw: pd.DataFrame) -> pd.DataFrame:
+    """One row per image from several, whose metadata must agree."""
+    blank = raw["image"].isna().to_numpy(dtype=bool)
+    file.bad("blank name", blank, "no image name", "fill the cell or remove the row")
+    file = TableRows(file.source, file.name, file.table, file.frame[~blank].reset_index(drop=True))
+    raw = raw[~blank].reset_index(drop=True)
+    of_image, names = pd.factorize(raw["image"])
+    _, first = np.unique(of_image, return_index=True)
+    _refuse_contradictions(file, raw, of_image, first)
+    no_patient = raw["patient"].isna().to_numpy(dtype=bool, copy=True)
+    no_patient[first] = False  # those are reported with the other formats'
+    file.bad("blank name", no_patient, "no patient", "fill the cell or remove the row")
+    findings = (votes if file.table.layout == "readers" else long)(file, of_image, len(names))
+    filled = raw.groupby(of_image, sort=True).first().reset_index(drop=True)
+    filled["patient"], filled["row"] = raw["patient"].to_numpy()[first], raw["row"].to_numpy()[first]
+    return raw_rows({name: filled[name] for name in raw.columns}, findings, len(names))
+
+
+def _refuse_contradictions(file: TableRows, raw: pd.DataFrame, of_image: np.ndarray, first: np.ndarray) -> None:
+    columns = {"patient": file.table.columns.patient, **file.table.columns.model_dump(exclude={"image", "patient"})}
+    for name in ("patient", "study", "view", "split", "sex", "age"):
+        column = columns[name]
+        if column is None:
+            continue
+        cells = raw[name].astype(object)
+        given = cells.notna().to_numpy(dtype=bool)
+        known = pd.Series(cells[given].to_numpy(), index=of_image[given])
+        known = known[~known.index.duplicated()].reindex(range(len(first)))
+        bad = given & (cells.to_numpy() != known.to_numpy()[of_image])
+        advice = "all rows of an image tell the same of it; mend the row"
+        file.bad("contradictory rows", bad, f"'{column}' is not as in an earlier row of this image", advice)

@@ -1,9 +1,0 @@
-"""The card of a site: what `chestfed site check` found, as one page and as Markdown, beside other sites.
-
-`making.py` looks at the sites; `sections.py`, `wrong.py` and `beside.py` are what it says; `writing.py` writes it.
-"""
-
-from chestfed.study.card.making import SiteCard, make_card
-from chestfed.study.card.writing import write_card
-
-__all__ = ["SiteCard", "make_card", "write_card"]

@@ -1,0 +1,1 @@
+"""MLflow: the store, what is recorded in it, models out of it."""

@@ -1,0 +1,165 @@
+"""A trained model as MLflow's `pyfunc`: paths of image files in, probabilities per disease out.
+
+    model = mlflow.pyfunc.load_model("models:/NAME/1")
+    model.predict(["a.png", "b.dcm"])
+
+Files are decoded and preprocessed as in a study. The model folder holds the weights as safetensors and names this
+module as its loader; nothing in it is pickled, so loading one runs no code but chestfed's, which has to be installed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+import chestfed
+from chestfed.core.errors import ChestfedError, ImageError
+from chestfed.experiment.device import Machine
+from chestfed.images.decode import decode
+from chestfed.scoring.model_outputs import score_images
+from chestfed.scoring.scorers import Declared, Scorer, open_scorer
+
+#: Images that are decoded and scored at a time.
+BATCH = 32
+#: An invented path: an example of real data would name a patient.
+EXAMPLE = "radiographs/example.png"
+#: What the loaded model needs beside chestfed; chestfed itself comes from no package index.
+_NEEDED = (
+    *("torch", "monai", "numpy", "pandas", "safetensors", "pydantic", "mlflow", "pillow", "opencv-python-headless"),
+    *("pydicom", "pylibjpeg", "pylibjpeg-libjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle"),
+)
+
+
+class ImageModel:
+    """Scores image files.
+
+    Attributes
+    ----------
+    diseases
+        The columns of a prediction, in order.
+    """
+
+    def __init__(self, scorer: Scorer, machine: Machine) -> None:
+        self._scorer, self._machine = scorer, machine
+        self.diseases = scorer.diseases
+
+    def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> pd.DataFrame:
+        """Probabilities of image files.
+
+        Parameters
+        ----------
+        model_input
+            Paths of JPEG, PNG or DICOM files: a list, a series, or a frame with a column `path` (or one column).
+        params
+            `inverted`: the stored values are MONOCHROME1 though the format can't say so (as PadChest's PNG).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per path, in order, with the index of a frame or series that was given: a column per disease,
+            float64 in [0, 1], and `error`. A file that cannot be read has NaN, and under `error` its path and why; else
+            `error` is empty.
+
+        Raises
+        ------
+        ChestfedError
+            If the input is not paths.
+        """
+        paths = _paths(model_input)
+        inverted = bool((params or {}).get("inverted", False))
+        scores, errors = np.full((len(paths), len(self.diseases)), np.nan), [""] * len(paths)
+        for start in range(0, len(paths), BATCH):
+            rows, pixels = [], []
+            for row in range(start, min(start + BATCH, len(paths))):
+                try:
+                    pixels.append(self._scorer.preprocess.apply(decode(Path(paths.iloc[row]), inverted)))
+                    rows.append(row)
+                except ImageError as error:
+                    errors[row] = f"{paths.iloc[row]}: {error}"
+                except OSError as error:
+                    errors[row] = f"{paths.iloc[row]}: cannot be read ({error.strerror})"
+            if rows:
+                scores[rows] = score_images(self._scorer, _Decoded(pixels), BATCH, self._machine)
+        found = pd.DataFrame(scores, index=paths.index, columns=list(self.diseases))
+        return found.assign(error=errors)
+
+
+def save_image_model(folder: Path, weights: Path, diseases: Sequence[str], model: Any = None) -> None:
+    """Write `weights`, a `model.safetensors` of chestfed, as an MLflow model folder with signature and input example.
+
+    `model` is the `mlflow.models.Model` to fill, if there is one already.
+    """
+    import mlflow.pyfunc
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+
+    logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)  # it announces every check
+    probabilities = [ColSpec(DataType.double, disease) for disease in diseases]
+    signature = ModelSignature(
+        inputs=Schema([ColSpec(DataType.string)]),  # without a name: a list of paths fits as well
+        outputs=Schema([*probabilities, ColSpec(DataType.string, "error")]),
+        params=ParamSchema([ParamSpec("inverted", DataType.boolean, False)]),
+    )
+    mlflow.pyfunc.save_model(
+        path=str(folder),
+        loader_module=__name__,
+        data_path=str(weights),
+        mlflow_model=model,
+        signature=signature,
+        input_example=pd.DataFrame({"path": [EXAMPLE]}),
+        pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in _NEEDED],
+        metadata={"chestfed": chestfed.__version__, "needs": "chestfed, installed from its repository"},
+    )
+
+
+def load_image_model(weights: Path) -> ImageModel:
+    """Open a `model.safetensors`, on CUDA if there is one; torch's number of threads is left as it is.
+
+    Raises
+    ------
+    ChestfedError
+        If the file is damaged or not a model of chestfed.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    machine = Machine(device, torch.get_num_threads(), autocast=False, channels_last=True, loader_workers=0)
+    return ImageModel(open_scorer(str(weights), Declared(), machine), machine)
+
+
+def _load_pyfunc(data_path: str) -> ImageModel:
+    """What MLflow calls, with the file of weights."""
+    return load_image_model(Path(data_path))
+
+
+class _Decoded:
+    """Preprocessed pixels as the images that are scored."""
+
+    def __init__(self, pixels: Sequence[np.ndarray]) -> None:
+        self._pixels = pixels
+        self.records = np.arange(len(pixels))
+        self.digests = (b"",) * len(pixels)
+
+    def read(self, row: int) -> np.ndarray:
+        """Pixels uint8 `[size, size]`."""
+        return self._pixels[row]
+
+
+def _paths(given: Any) -> pd.Series:
+    """The paths of a list, series or frame."""
+    if isinstance(given, str | Path):
+        given = [given]
+    if isinstance(given, pd.DataFrame):
+        if "path" not in given and len(given.columns) != 1:
+            raise ChestfedError(f"give a column 'path'; the columns are {', '.join(map(str, given.columns))}")
+        given = given["path"] if "path" in given else given.iloc[:, 0]
+    paths = given if isinstance(given, pd.Series) else pd.Series(list(given), dtype=object)
+    wrong = [type(path).__name__ for path in paths if not isinstance(path, str | Path)]
+    if wrong:
+        raise ChestfedError(f"paths of image files are expected, one each; found {wrong[0]}")
+    return paths

@@ -1,0 +1,1 @@
+"""The two training stages, the K loop and its state on disk."""

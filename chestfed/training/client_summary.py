@@ -1,0 +1,96 @@
+"""What a report says of the sites: counts per disease, grey levels, and a few small pictures.
+
+Written once per run folder, before training, because nothing of it is in the results:
+
+    sites.json        counts, prevalences and grey-level histograms per client and of the test images
+    thumbnails.npz    a few images of each, 96 x 96; no patient or file names, but pictures all the same
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chestfed.core.checkpoint import write_atomically, write_json
+from chestfed.core.randomness import numpy_stream
+from chestfed.images.batches import Images
+from chestfed.training.clients import ClientData, StudyData, TestSet
+
+#: Images per client whose grey levels are counted, and that are kept as thumbnails.
+SAMPLED, SHOWN = 200, 4
+#: Bins of the grey levels 0 to 255, and pixels of a thumbnail's side.
+BINS, SIDE = 64, 96
+
+
+def write_site_cards(folder: Path, data: StudyData, seed: int) -> None:
+    """Write `thumbnails.npz` and then `sites.json`, unless they are there."""
+    if (folder / "sites.json").exists():
+        return
+    cards, thumbnails = [], {}
+    parts: list[ClientData | TestSet] = [*data.clients, data.test]
+    for number, part in enumerate(parts):
+        card, pictures = _card(part, data.diseases, seed)
+        cards.append(card)
+        thumbnails[str(number)] = pictures
+    write_atomically(folder / "thumbnails.npz", lambda temporary: _save(temporary, thumbnails))
+    write_json(folder / "sites.json", {**data.origin.keys(), "bins": BINS, "sites": cards})
+
+
+def _card(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> tuple[dict[str, Any], np.ndarray]:
+    client = isinstance(part, ClientData)
+    name = part.name if isinstance(part, ClientData) else "test images"
+    readable = np.flatnonzero(part.images.records >= 0)
+    labels = part.labels[readable]
+    counts = [(int((column == 1).sum()), int((column == 0).sum())) for column in labels.T]
+    if isinstance(part, ClientData):
+        rows, ratios = part.training_rows, part.positive_ratios()
+    else:
+        rows, ratios = len(readable), np.array([p / (p + n) if p + n else np.nan for p, n in counts])
+    sampled = numpy_stream(seed, "site card", name).permutation(readable)[:SAMPLED]
+    histogram, pictures = _look_at(part.images, sampled)
+    card = {
+        "name": name,
+        "role": "client" if client else "test",
+        "data": str(part.origin),
+        "images": len(readable),
+        "unreadable": len(part.labels) - len(readable),
+        "rows": rows,
+        "diseases": {
+            disease: {
+                "positives": positives,
+                "negatives": negatives,
+                "missing": len(readable) - positives - negatives,
+                "prevalence": None if np.isnan(ratio) else float(ratio),
+            }
+            for disease, (positives, negatives), ratio in zip(diseases, counts, ratios, strict=True)
+        },
+        "grey_levels": histogram.tolist(),
+        "grey_level_images": len(sampled),
+        "shown": [
+            [disease for disease, label in zip(diseases, part.labels[row], strict=True) if label == 1]
+            for row in sampled[:SHOWN]
+        ],
+    }
+    return card, pictures
+
+
+def _look_at(images: Images, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Counts of the grey levels int64 `[BINS]` over these rows, and thumbnails of the first uint8 `[m, SIDE, SIDE]`."""
+    from PIL import Image
+
+    histogram, pictures = np.zeros(BINS, np.int64), []
+    for number, row in enumerate(rows):
+        pixels = images.read(int(row))
+        histogram += np.bincount(pixels.ravel() // (256 // BINS), minlength=BINS)
+        if number < SHOWN:
+            small = Image.fromarray(pixels).resize((SIDE, SIDE), Image.Resampling.BOX)
+            pictures.append(np.asarray(small))
+    return histogram, np.stack(pictures) if pictures else np.zeros((0, SIDE, SIDE), np.uint8)
+
+
+def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    with path.open("wb") as file:  # given a name, NumPy would append a suffix to it
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]

@@ -1,0 +1,93 @@
+"""Stage 1: cross-entropy on the target site's training images, with Adam (source paper, section 6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chestfed.core.checkpoint import load_checkpoint, save_checkpoint
+from chestfed.core.errors import TrainingError
+from chestfed.engines.client import NetworkClient
+from chestfed.experiment.device import Machine
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.models import FlatModule, build_model
+from chestfed.objectives.cross_entropy import CrossEntropy
+from chestfed.training.clients import StudyData
+
+#: Steps between two checkpoints.
+CHECKPOINT_STEPS = 25
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """Weights `[d]` and buffers after stage 1, on the CPU, and the mean loss of each checkpoint interval."""
+
+    weights: Tensor
+    buffers: Tensor
+    losses: list[float]
+
+
+def pretrain(
+    pipeline: Pipeline, data: StudyData, machine: Machine, folder: Path, report: Callable[[int, float], None]
+) -> Pretrained:
+    """Run stage 1, or what is left of it.
+
+    `report(step, loss)` is called after every checkpoint with the number of finished steps.
+    """
+    state_file = folder / "state.safetensors"
+    settings = pipeline.pretrain
+    target = data.clients[0]
+    steps = settings.steps(target.training_rows)
+
+    network = FlatModule(build_model(pipeline.model, len(data.diseases), pipeline.seed), machine.device)
+    weights = torch.nn.Parameter(network.parameters())
+    adam = torch.optim.Adam([weights], lr=settings.lr, weight_decay=settings.weight_decay)
+    batches = target.train_batches(
+        settings.batch_size, pipeline.seed, f"pretrain {target.name}", pipeline.augment, machine
+    )
+    client = NetworkClient(
+        target.name, batches, network, CrossEntropy(), device=machine.device, autocast=machine.autocast
+    )
+    vector = weights.detach()  # one tensor object for the same storage, so that the network is bound to it once
+    done, losses, buffers = 0, [], network.buffers()
+    if state_file.exists():
+        tensors, values = load_checkpoint(state_file)
+        vector.copy_(tensors["weights"])
+        buffers = tensors["buffers"].to(machine.device)
+        done, losses = values["step"], values["losses"]
+        if done:
+            moments = {name: tensors[f"adam.{name}"] for name in ("step", "exp_avg", "exp_avg_sq")}
+            adam.load_state_dict({"state": {0: moments}, "param_groups": adam.state_dict()["param_groups"]})
+        report(done, losses[-1] if losses else float("nan"))
+
+    empty = torch.zeros(0, device=machine.device)
+    try:
+        while done < steps:
+            batches.seek(done)
+            until = min(done + CHECKPOINT_STEPS, steps)
+            with client.training(buffers):
+                for step in range(done, until):
+                    adam.param_groups[0]["lr"] = settings.lr_at(step, steps)
+                    weights.grad = client.gradients(vector, empty)[0]
+                    adam.step()
+            if not torch.isfinite(vector).all():
+                raise TrainingError(
+                    f"stage 1 diverged (NaN or infinite weights) before step {until}: lower pretrain.lr"
+                )
+            buffers, done = client.buffers(), until
+            losses.append(client.mean_loss())
+            _save(state_file, weights, buffers, adam, {"step": done, "losses": losses})
+            report(done, losses[-1])
+    finally:
+        batches.close()
+    return Pretrained(weights.detach().cpu(), buffers.cpu(), losses)
+
+
+def _save(path: Path, weights: Tensor, buffers: Tensor, adam: torch.optim.Adam, values: dict[str, Any]) -> None:
+    moments = {f"adam.{name}": tensor for name, tensor in adam.state_dict()["state"][0].items()}
+    save_checkpoint(path, {"weights": weights, "buffers": buffers, **moments}, values)

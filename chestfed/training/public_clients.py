@@ -1,0 +1,108 @@
+"""Clients and test set from a public image collection: one binary task, cut as the papers cut it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from chestfed.core.errors import Problem
+from chestfed.core.pseudonyms import PUBLISHED
+from chestfed.experiment.pipeline import CollectionEntry, Pipeline
+from chestfed.images.preprocess import Preprocess
+from chestfed.public_datasets import binary
+from chestfed.public_datasets.collection import Part, Pixels
+from chestfed.public_datasets.opening import open_collection
+from chestfed.training.clients import ClientData, StudyData, TestSet, digest_of, image_names, patient_names
+
+
+class CollectionImages:
+    """Some rows of a collection, resized at each read."""
+
+    def __init__(self, pixels: Pixels, rows: np.ndarray, preprocess: Preprocess) -> None:
+        self._pixels, self._rows, self._preprocess = pixels, rows, preprocess
+        self.records = np.arange(len(rows))
+        self.digests = tuple(pixels.digest(int(row)) for row in rows)
+
+    def read(self, row: int) -> np.ndarray:
+        """Pixels uint8 `[size, size]` or `[size, size, 3]`."""
+        return self._preprocess.apply(self._pixels.read(int(self._rows[row])))
+
+
+def load_collection(
+    pipeline: Pipeline, data_root: Path | None, progress: Callable[[str, int, int], None] | None = None
+) -> StudyData:
+    """Read the collection, make the task, cut the clients.
+
+    Raises
+    ------
+    ConfigError
+        If files are missing, or the construction is not possible with these classes.
+    SiteError
+        All unusable rows of a label file.
+    """
+    entry = pipeline.collection
+    assert entry is not None
+    root = None if data_root is None else data_root / (entry.root or entry.name)
+    tell = None if progress is None else (lambda done, total: progress(entry.name, done, total))
+    collection = open_collection(entry.name, root, tell)
+    count, seed = len(collection.class_names), pipeline.seed
+
+    train, test = collection.train, collection.test
+    labels = binary.halves(train.classes, count)
+    if test is None:
+        if train.patients is None:
+            held = binary.hold_out(train.classes, entry.test_fraction, seed)
+        else:
+            held = binary.hold_out_patients(labels, train.patients, entry.test_fraction, seed)
+        test_rows, rows = np.flatnonzero(held), np.flatnonzero(~held)
+        test = train
+    else:
+        test_rows, rows = np.arange(len(test.classes)), np.arange(len(train.classes))
+    if entry.imratio is not None:
+        rows = rows[binary.drop_positives(train.classes[rows], labels[rows], entry.imratio, seed)]
+
+    clients = []
+    for number, part in enumerate(_deal(entry, train, labels, rows, seed), start=1):
+        images = CollectionImages(train.pixels, part, pipeline.preprocess)
+        own = labels[part][:, None]
+        clients.append(ClientData(f"{entry.name}-{number}", images, own, np.ones(len(part), np.int64)))
+    test_images, test_patients = (
+        CollectionImages(test.pixels, test_rows, pipeline.preprocess),
+        _patients(test, test_rows),
+    )
+    test_set = TestSet(
+        test_images,
+        binary.halves(test.classes, count)[test_rows][:, None],
+        test_patients,
+        pipeline.tasks,
+        image_names(test_images.digests, PUBLISHED),  # anybody has these images
+        patient_names(entry.name, test_patients, PUBLISHED),
+        PUBLISHED.fingerprint,
+    )
+    digests = {
+        client.name: digest_of(PUBLISHED, client.images.digests, client.labels, client.repeats) for client in clients
+    }
+    digests["test set"] = digest_of(PUBLISHED, test_set.images.digests, test_set.labels, test_set.patients)
+    left_out: dict[str, list[Problem]] = {entry.name: list(collection.unreadable)} if collection.unreadable else {}
+    return StudyData(tuple(clients), test_set, pipeline.tasks, left_out, digests)
+
+
+def _deal(entry: CollectionEntry, train: Part, labels: np.ndarray, rows: np.ndarray, seed: int) -> list[np.ndarray]:
+    if entry.partition == "classes":
+        parts = binary.deal_classes(train.classes[rows], labels[rows], entry.clients)
+    elif entry.partition == "sorted":
+        parts = binary.deal_sorted(train.classes[rows], labels[rows], entry.clients)
+    elif train.patients is not None:
+        parts = binary.deal_patients(labels[rows], train.patients[rows], entry.clients, seed)
+    else:
+        parts = binary.deal_at_random(labels[rows], entry.clients, seed)
+    return [rows[part] for part in parts]
+
+
+def _patients(part: Part, rows: np.ndarray) -> np.ndarray:
+    """Running numbers; without patients every image is its own."""
+    if part.patients is None:
+        return np.arange(len(rows))
+    return np.unique(part.patients[rows], return_inverse=True)[1]

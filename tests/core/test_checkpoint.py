@@ -1,0 +1,82 @@
+"""Checkpoints: exact, atomic, and clear when damaged."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from chestfed.core.checkpoint import load_checkpoint, save_checkpoint, write_atomically, write_json
+from chestfed.core.errors import ChestfedError
+
+
+def test_every_bit_comes_back(tmp_path: Path) -> None:
+    tensors = {
+        "a": torch.tensor([0.1, -0.0, torch.nan, torch.inf]),
+        "b": torch.randn(3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).T,
+        "c": torch.zeros((), dtype=torch.int64),
+        "d": torch.zeros(0),
+    }
+    tensors["alias"] = tensors["a"]
+    save_checkpoint(tmp_path / "s", tensors, {"step": 3, "history": [{"auc": 0.1 + 0.2}]})
+    found, values = load_checkpoint(tmp_path / "s")
+    assert values == {"step": 3, "history": [{"auc": 0.1 + 0.2}]}
+    assert set(found) == set(tensors)
+    for name, tensor in tensors.items():
+        assert found[name].dtype == tensor.dtype
+        assert found[name].numpy().tobytes() == tensor.contiguous().numpy().tobytes()
+
+
+@pytest.mark.parametrize("keep", [0, 5, 60, -1])
+def test_a_truncated_checkpoint_is_named_with_what_to_do(tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "state.safetensors"
+    save_checkpoint(path, {"a": torch.ones(100)}, {"step": 1})
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ChestfedError, match=r"state\.safetensors: damaged checkpoint .* Delete it"):
+        load_checkpoint(path)
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_part(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    write_json(path, {"a": 1})
+
+    def full_disk(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ChestfedError, match="No space left on device"):
+        write_atomically(path, full_disk)
+    assert path.read_text() == '{\n  "a": 1\n}\n'
+    assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_json_refuses_nan(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "x.json", {"a": float("nan")})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
+def test_a_process_killed_while_writing_leaves_a_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    program = (
+        "import sys, torch; from pathlib import Path; from chestfed.core.checkpoint import save_checkpoint\n"
+        "step = 0\n"
+        "while True:\n"
+        "    save_checkpoint(Path(sys.argv[1]), {'a': torch.full((400_000,), float(step))}, {'step': step})\n"
+        "    step += 1; print(step, flush=True)\n"
+    )
+    for lines in (1, 3, 7):
+        process = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        for _ in range(lines):
+            assert process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        tensors, values = load_checkpoint(path)
+        assert torch.equal(tensors["a"], torch.full((400_000,), float(values["step"])))

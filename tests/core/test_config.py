@@ -1,0 +1,158 @@
+"""Strict YAML: every mistake is named with file, line and a suggestion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import Field
+
+from chestfed.core.config import StrictModel, expand_path, load_config
+from chestfed.core.errors import ConfigError
+
+
+class Section(StrictModel):
+    window: int = Field(8, ge=1)
+    lr: float = 0.1
+    names: list[str] = []
+
+
+class Entry(StrictModel):
+    config: str
+    clients: int = 1
+
+
+class Whole(StrictModel):
+    title: str
+    federated: Section = Section()
+    sites: list[Entry] = []
+
+
+def write(folder: Path, text: str, name: str = "p.yaml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_good_file_is_read_with_its_defaults(tmp_path: Path) -> None:
+    found = load_config(write(tmp_path, "title: x\nfederated: {lr: 1e-3}\n"), Whole)
+    assert found == Whole(title="x", federated=Section(window=8, lr=0.001))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "title: x\nfederated:\n  windw: 3\n",
+            "p.yaml:3: unknown key 'federated.windw'; did you mean 'window'?",
+        ),
+        ("title: x\nqqq: 3\n", "p.yaml:2: unknown key 'qqq'; known keys: federated, sites, title"),
+        (
+            "title: x\nsites:\n  - config: a\n    client: 2\n",
+            "p.yaml:4: unknown key 'sites.0.client'; did you mean 'clients'?",
+        ),
+        (
+            "title: x\nfederated:\n  window: eight\n",
+            "p.yaml:3: 'federated.window' should be a valid integer, found 'eight'",
+        ),
+        (
+            "title: x\nfederated:\n  window: '8'\n",
+            "p.yaml:3: 'federated.window' should be a valid integer, found '8'",
+        ),
+        (
+            "title: x\nfederated:\n  window: 0\n",
+            "p.yaml:3: 'federated.window' should be greater than or equal to 1, found 0",
+        ),
+        ("federated: {}\n", "'title' is missing"),
+        ("title: x\ntitle: y\n", "p.yaml:2: key 'title' stands twice"),
+        ("title: [\n", "not valid YAML"),
+        ("- a\n", "expected keys and values"),
+        ("title: x\nextends: nowhere.yaml\n", "p.yaml:2: no such file"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, text), Whole)
+    assert message in str(caught.value)
+
+
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, "titel: x\nfederated: {window: a, lr: b}\n"), Whole)
+    assert len(str(caught.value).splitlines()) == 4
+
+
+def test_words_such_as_no_and_on_stay_words_and_exponents_are_numbers(tmp_path: Path) -> None:
+    found = load_config(write(tmp_path, "title: no\nfederated: {names: [on, yes, 1e3x], lr: 1.0e-5}\n"), Whole)
+    assert found.title == "no"
+    assert found.federated.names == ["on", "yes", "1e3x"]
+    assert found.federated.lr == 1e-5
+
+
+def test_a_file_extends_another_and_mistakes_keep_their_own_file(tmp_path: Path) -> None:
+    write(tmp_path, "title: base\nfederated: {window: 4, lr: 0.5}\n", "base.yaml")
+    found = load_config(write(tmp_path, "extends: base.yaml\nfederated: {window: 2}\n"), Whole)
+    assert found == Whole(title="base", federated=Section(window=2, lr=0.5))
+    write(tmp_path, "title: base\nfederated:\n  windo: 4\n", "base.yaml")
+    with pytest.raises(ConfigError, match=r"base\.yaml:3: unknown key 'federated\.windo'"):
+        load_config(tmp_path / "p.yaml", Whole)
+
+
+def test_overrides_reach_into_sections_and_lists(tmp_path: Path) -> None:
+    path = write(tmp_path, "title: x\nsites: [{config: a}, {config: b}]\n")
+    found = load_config(path, Whole, ["sites.1.clients=4", "federated.lr=1e-2", "title=long name"])
+    assert found.sites[1] == Entry(config="b", clients=4)
+    assert found.federated.lr == 0.01
+    assert found.title == "long name"
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("federated.window=x", "--set federated.window: 'federated.window' should be a valid integer"),
+        ("federated.wndow=3", "did you mean 'window'"),
+        ("sites.7.clients=2", "not an index of a list of 1"),
+        ("title.a=2", "holds a value"),
+        ("title", "expected KEY=VALUE"),
+        ("title=[", "not valid YAML"),
+    ],
+)
+def test_a_bad_override_is_named(tmp_path: Path, assignment: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, "title: x\nsites: [{config: a}]\n"), Whole, [assignment])
+    assert message in str(caught.value)
+
+
+def test_paths_expand_variables_and_an_unset_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHERE", "/data")
+    monkeypatch.delenv("NOWHERE", raising=False)
+    assert expand_path("$WHERE/x", tmp_path) == Path("/data/x")
+    assert expand_path("x/y", tmp_path) == tmp_path / "x" / "y"
+    with pytest.raises(ConfigError, match="environment variable NOWHERE"):
+        expand_path("${NOWHERE}/x", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title: &a [*a]\n", "an alias (*) stands for itself"),
+        (
+            "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n"
+            + "".join(f"a{i + 1}: &a{i + 1} [{','.join([f'*a{i}'] * 10)}]\n" for i in range(6)),
+            "aliases",
+        ),
+        ("? [a]\n: b\n", "site.yaml:1: a key is one word or number"),
+        ("title: x\nsites: " + "9" * 6000 + "\n", "site.yaml:2: not valid YAML"),
+        ("title: !!timestamp x\n", "site.yaml:1: not valid YAML"),
+        ("extends: other.yaml\n", "a file cannot extend itself, nor one that extends it"),
+    ],
+    ids=["itself", "aliases of aliases", "key", "digits", "tag", "extends in a circle"],
+)
+def test_yaml_without_an_end_or_a_plain_reading_is_a_mistake_of_the_file(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "other.yaml").write_text("extends: site.yaml\n")
+    (tmp_path / "site.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "site.yaml", Whole)
+    assert message in str(caught.value)

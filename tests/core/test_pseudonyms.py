@@ -1,0 +1,198 @@
+"""Names that leave a hospital: who can make them, where the key is, and what happens with another one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import get_args
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from chestfed.commands.key import count_common, write_names
+from chestfed.core import pseudonyms as keys
+from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.pseudonyms import PUBLISHED, VARIABLE, Purpose, SiteKey, default_file, key_for, make_key, read_key
+from chestfed.results.significance import compare_with_first, read_run
+from tests.results.finished_runs import write_run
+from tests.sites.own_tables import config, onehot, save_rows
+
+posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+
+
+def test_a_name_is_keyed_blake2b_with_its_purpose_and_the_lengths_of_its_parts() -> None:
+    key = SiteKey(bytes(range(32)))
+    framed = (2).to_bytes(8, "big") + b"st" + (4).to_bytes(8, "big") + b"4711"
+    expected = hashlib.blake2b(framed, key=bytes(range(32)), person=b"patient", digest_size=16).hexdigest()
+    assert key.name("patient", "st", "4711") == key.name("patient", b"st", b"4711") == expected
+
+
+def test_names_differ_between_keys_purposes_and_ways_to_cut_the_parts() -> None:
+    key, other = SiteKey(bytes(32)), SiteKey(bytes([1, *bytes(31)]))
+    names = [key.name(purpose, "a", "bc") for purpose in get_args(Purpose)]
+    names += [other.name("patient", "a", "bc"), key.name("patient", "ab", "c"), key.name("patient", "abc")]
+    assert len(set(names)) == len(names)
+    assert all(len(purpose.encode()) <= 16 for purpose in get_args(Purpose))
+
+
+def test_a_key_shows_its_fingerprint_only() -> None:
+    key = SiteKey(b"secret of thirty-two bytes......")
+    for shown in (repr(key), str(key), f"{key}"):
+        assert "secret" not in shown
+        assert key.secret.hex() not in shown
+        assert key.fingerprint in shown
+    assert not key.name("image", b"").startswith(key.fingerprint)
+
+
+def test_what_is_synthetic_has_the_same_names_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "/nowhere")
+    assert key_for(synthetic=True) == PUBLISHED
+    assert PUBLISHED.name("image", b"\0" * 16) == "f7ec00b238484d39041af1f0a4216b5e"
+
+
+def test_the_variable_names_the_key_and_nothing_is_made_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "trial.key"
+    monkeypatch.setenv(VARIABLE, str(file))
+    with pytest.raises(ChestfedError, match=r"no such key file.*chestfed key --new"):
+        key_for(synthetic=False)
+    assert make_key(file)
+    assert key_for(synthetic=False) == read_key(file)
+    assert not make_key(file)
+
+
+@posix
+def test_without_a_variable_a_key_of_the_user_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    key = key_for(synthetic=False)
+    told = capsys.readouterr().err
+    assert str(default_file()) in told
+    assert key.secret.hex() not in told
+    assert default_file().is_relative_to(tmp_path)
+    assert stat.S_IMODE(default_file().stat().st_mode) == 0o600
+    assert key_for(synthetic=False) == key != PUBLISHED
+    assert capsys.readouterr().err == ""
+
+
+def test_processes_that_make_a_key_at_once_agree(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "key"
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: make_key(file), range(8)))
+    assert sum(made) == 1
+    assert re.fullmatch(r"[0-9a-f]{64}\n", file.read_text())
+    assert [name for name in os.listdir(file.parent) if not name.endswith(".lock")] == ["key"]  # noqa: PTH208
+
+
+@posix
+def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    make_key(tmp_path / "key")
+    (tmp_path / "key").chmod(0o644)
+    with pytest.raises(ChestfedError, match="chmod 600"):
+        read_key(tmp_path / "key")
+
+
+@pytest.mark.parametrize("content", [b"", b"00" * 31, b"zz" * 32, b"\xff" * 64, b"00" * 32 + b"\n11"])
+def test_a_damaged_key_is_refused_and_not_repeated(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(content)
+    file.chmod(0o600)
+    with pytest.raises(ChestfedError, match="64 hexadecimal digits") as caught:
+        read_key(file)
+    assert content.decode("latin-1").strip() == "" or content.decode("latin-1") not in str(caught.value)
+
+
+def test_a_key_cannot_be_made_where_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ChestfedError, match=VARIABLE):
+        make_key(tmp_path / "file" / "key")
+
+
+def test_the_command_shows_file_and_fingerprint_and_keeps_a_key_that_is_there(tmp_path: Path) -> None:
+    def chestfed(*words: str, key: Path | None = None) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "chestfed", "key", *words]
+        environment = {**os.environ, VARIABLE: str(key)} if key else None
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    file = tmp_path / "trial.key"
+    made = chestfed("--new", str(file))
+    shown = chestfed(key=file)
+    assert made.returncode == shown.returncode == 0
+    fingerprint = read_key(file).fingerprint
+    assert fingerprint in made.stdout
+    assert fingerprint in shown.stdout
+    again = chestfed("--new", str(file))
+    assert again.returncode == 1
+    assert "stays as it is" in again.stderr
+    assert read_key(file).fingerprint == fingerprint
+    for result in (made, shown, again):
+        assert file.read_text().strip() not in result.stdout + result.stderr
+
+
+def test_two_hospitals_with_one_key_can_count_the_patients_that_they_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = Console(width=200)
+    files = []
+    for name, first in (("anne", 0), ("john", 7)):
+        folder = tmp_path / name
+        rows = [onehot(number) for number in range(first, first + 10)]
+        (folder / "site").mkdir(parents=True)
+        config(folder, {"layout": "onehot"})
+        save_rows(folder / "site/labels.csv", rows)
+        write_names(console, folder / "site.yaml", folder, folder / "names.json")
+        files.append(folder / "names.json")
+    assert "p7" not in files[0].read_text()
+    count_common(console, files)
+    assert "3 patients in common; st-example has 10, st-example 10" in capsys.readouterr().out
+    make_key(tmp_path / "other")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "other"))
+    write_names(console, tmp_path / "john/site.yaml", tmp_path / "john", files[1])
+    with pytest.raises(ConfigError, match="same key file"):
+        count_common(console, files)
+    with pytest.raises(ConfigError, match="not a file of"):
+        count_common(console, [files[0], tmp_path / "john/site.yaml"])
+
+
+def keyed(run: Path, key: str) -> Path:
+    for file in run.glob("k*/predictions.parquet"):
+        frame = pd.read_parquet(file)
+        frame.attrs = {"key": key}
+        frame.to_parquet(file, index=False)
+    return run
+
+
+def test_predictions_with_names_of_different_keys_are_not_compared(tmp_path: Path) -> None:
+    one, two = (keyed(write_run(tmp_path / key, lr=lr), key) for key, lr in (("aa", 0.1), ("bb", 0.2)))
+    with pytest.raises(ConfigError, match=r"different keys \(aa and bb\).*\$CHESTFED_KEY_FILE"):
+        compare_with_first([read_run(one), read_run(two)], 20)
+    same = compare_with_first([read_run(one), read_run(keyed(two, "aa"))], 20)
+    assert same.units == 40
+
+
+def test_predictions_of_an_earlier_version_are_named_if_images_do_not_match(tmp_path: Path) -> None:
+    one, two = keyed(write_run(tmp_path / "one"), "aa"), write_run(tmp_path / "two", lr=0.2, images=4)
+    with pytest.raises(ConfigError, match="written by an earlier version"):
+        compare_with_first([read_run(one), read_run(two)], 20)
+
+
+def test_other_names_of_the_same_patients_give_the_same_intervals(tmp_path: Path) -> None:
+    one, two = write_run(tmp_path / "one"), write_run(tmp_path / "two", lr=0.2, seed=2)
+    plain = compare_with_first([read_run(one), read_run(two)], 50)
+    for file in (*one.glob("k*/predictions.parquet"), *two.glob("k*/predictions.parquet")):
+        frame = pd.read_parquet(file)
+        frame["patient"] = [keys.PUBLISHED.name("patient", str(number)) for number in frame["patient"]]
+        frame.to_parquet(file, index=False)
+    named = compare_with_first([read_run(one), read_run(two)], 50)
+    assert named.comparisons[0].mean == plain.comparisons[0].mean

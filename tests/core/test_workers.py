@@ -1,0 +1,119 @@
+"""Worker processes end with their parent, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chestfed.core.errors import ChestfedError
+from chestfed.core.workers import spread
+
+PARENT = """
+import multiprocessing, sys, time
+from concurrent.futures import ProcessPoolExecutor
+from chestfed.core.workers import start_worker
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(2, mp_context=context, initializer=start_worker)
+    futures = [pool.submit(time.sleep, 0.2) for _ in range(2)]
+    for future in futures:
+        future.result()
+    print(*pool._processes, flush=True)
+    time.sleep(600)
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+def test_workers_of_a_killed_parent_end(tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py")], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    workers = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(workers) == 2
+    assert all(map(is_running, workers))
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    deadline = time.monotonic() + 30
+    while any(map(is_running, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_running, workers))
+
+
+def test_the_pools_of_the_package_start_their_workers_so() -> None:
+    """A pool without the initializer would leave orphans."""
+    import chestfed
+
+    users = [
+        file
+        for file in Path(chestfed.__file__).parent.rglob("*.py")
+        if "ProcessPoolExecutor(" in file.read_text(encoding="utf-8")
+    ]
+    assert {file.name for file in users} == {"workers.py", "writing.py"}
+    for file in users:
+        assert file.read_text(encoding="utf-8").count("initializer=start_worker") == 1, file
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def double_or_end(number: int) -> int:
+    if number % 50 == 7:
+        os._exit(3)
+    return 2 * number
+
+
+def gone(number: int) -> int:
+    return -number
+
+
+def test_results_come_in_the_order_of_the_jobs_however_many_workers() -> None:
+    jobs = list(range(100))
+    assert list(spread(double, jobs, 2, small=1)) == list(spread(double, jobs, 1)) == [2 * job for job in jobs]
+
+
+def test_a_job_that_ends_its_process_is_told_and_the_others_are_done() -> None:
+    jobs = list(range(100))
+    expected = [-job if job % 50 == 7 else 2 * job for job in jobs]
+    assert list(spread(double_or_end, jobs, 2, small=1, crashed=gone)) == expected
+
+
+def test_without_a_result_for_crashes_the_end_of_a_worker_is_an_error() -> None:
+    with pytest.raises(ChestfedError, match="a worker process ended"):
+        list(spread(double_or_end, list(range(100)), 2, small=1))
+
+
+@pytest.mark.parametrize("work", [double, double_or_end])
+def test_a_script_without_the_guard_is_told_so_and_blames_no_job(tmp_path: Path, work: Callable[[int], int]) -> None:
+    script = (
+        "from tests.core.test_workers import double, double_or_end, gone\n"
+        "from chestfed.core.workers import spread\n"
+        f"print(list(spread({work.__name__}, list(range(100)), 2, small=1, crashed=gone)))\n"
+    )
+    (tmp_path / "script.py").write_text(script)
+    root = Path(__file__).parents[2]
+    result = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    assert result.returncode != 0
+    assert result.stdout == ""
+    assert "if __name__ == '__main__':" in result.stderr

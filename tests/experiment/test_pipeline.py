@@ -1,0 +1,325 @@
+"""The pipelines of the repository are valid, and hold the published figures."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from chestfed import algorithms
+from chestfed.cli import bundled
+from chestfed.core.diseases import DISEASES
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.catalogue import CATALOGUE, OBJECTIVES
+from chestfed.experiment.methods import algorithm_of_stage, returned_round
+from chestfed.experiment.pipeline import Pipeline, identity, load_pipeline
+from chestfed.experiment.stage_2 import AlgorithmName, Federated, ObjectiveName
+from chestfed.training.plan import bytes_per_client_round
+from chestfed.training.run import Identity
+
+PIPELINES = sorted(bundled("pipelines").rglob("*.yaml"))
+TABLE_3 = bundled("pipelines") / "table3_chestxray_ih.yaml"
+PUBLISHED = Path(__file__).parent / "published"
+
+
+@pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
+def test_every_pipeline_is_valid_and_its_sites_exist(path: Path) -> None:
+    pipeline = load_pipeline(path)
+    assert all((path.parent / entry.config).is_file() for entry in pipeline.sites)
+
+
+def published(name: str) -> list[dict[str, str]]:
+    with (PUBLISHED / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_figures_of_table_3_stand_in_its_pipeline() -> None:
+    pipeline = load_pipeline(bundled("pipelines") / "table3_chestxray_ih.yaml")
+    assert pipeline.published is not None
+    names = {"reference": "coda_plus", "CODA+": "coda_plus", "CODASCA": "codasca"}
+    rows = published("table3_chestxray_ih_k16.csv")
+    assert len(rows) == len(pipeline.published.auc) == 5
+    for row in rows:
+        ours = pipeline.published.auc[f"{names[row['method']]}, I={row['window']}"]
+        assert ours == {disease: float(row[disease]) for disease in DISEASES}
+    assert pipeline.k == [16]
+    assert {(s.clients, s.test_fraction, s.validation_fraction) for s in pipeline.sites} == {(4, 0.05, 0.3)}
+
+
+@pytest.mark.parametrize("data", ["cats_vs_dogs", "cifar10", "cifar100", "fashion_mnist", "melanoma", "stl10"])
+def test_the_figures_of_the_compositional_table_1_stand_in_its_pipelines(data: str) -> None:
+    pipeline = load_pipeline(bundled("pipelines") / "compositional" / f"table1_{data}.yaml")
+    assert pipeline.published is not None
+    assert pipeline.comparison is not None
+    assert pipeline.collection is not None
+    title = {"cats_vs_dogs": "CATvsDOG", "fashion_mnist": "FashionMNIST", "melanoma": "Melanoma"}.get(
+        data, data.upper()
+    )
+    rows = {row["method"]: row for row in published("compositional_table1.csv") if row["dataset"] == title}
+    methods = ["LocalSCGDAM", "CoDA", "LocalSGDAM", "LocalSGDM", "LocalSGDM_RL"]
+    for name, method in zip(pipeline.comparison.algorithms, methods, strict=True):
+        for window in pipeline.comparison.windows:
+            found = pipeline.published.auc[f"{name}, I={window}"]["mean"]
+            assert found == float(rows[method][f"auc_p{window}"])
+    assert pipeline.collection.clients == 4
+    assert pipeline.published.note == (
+        "the paper gives mean and variance across the 4 devices; ± here is the standard deviation over seeds"
+    )
+    assert pipeline.federated.batch_size == {"stl10": 8, "melanoma": 16}.get(data, 32)
+    assert pipeline.model.name == ("densenet121" if data == "melanoma" else "resnet20")
+    assert pipeline.collection.imratio == (None if data == "melanoma" else 0.1)
+
+
+def test_the_ring_is_one_command_for_all_that_is_compared_on_it() -> None:
+    pipeline = load_pipeline(bundled("pipelines") / "ring_chestxray14.yaml")
+    assert pipeline.comparison is not None
+    assert pipeline.comparison.algorithms == ["pdmm", "admm", "gossip", "centralised"]
+    runs = [pipeline.variant(name, 1, pipeline.comparison.algorithms) for name in pipeline.comparison.algorithms]
+    assert {(run.model.norm, run.federated.steps, run.federated.window) for run in runs} == {("group", 4000, 8)}
+    assert pipeline.published is None
+
+
+def test_figure_1_holds_the_published_windows() -> None:
+    for row in published("figure1_largest_window.csv"):
+        pipeline = load_pipeline(bundled("pipelines") / "figure1" / f"imagenet_ih_k{row['clients']}.yaml")
+        assert pipeline.published is not None
+        assert pipeline.comparison is not None
+        name = {"CODASCA": "codasca", "CODA+": "coda_plus"}[row["method"]]
+        assert pipeline.published.largest_window[name] == int(row["largest_window"])
+        assert pipeline.comparison.windows == [1, 32, 64, 128, 512, 1024]
+        assert pipeline.k == [int(row["clients"])]
+        assert pipeline.federated.steps == 20000
+
+
+@pytest.mark.parametrize("network", ["densenet121", "densenet161"])
+def test_the_papers_pipelines_hold_the_published_hyper_parameters(network: str) -> None:
+    pipeline = load_pipeline(bundled("pipelines") / f"source_addition_{network}.yaml")
+    assert pipeline.model.name == network
+    assert (pipeline.pretrain.lr, pipeline.pretrain.batch_size, pipeline.pretrain.epochs) == (1e-5, 32, 2)
+    settings = pipeline.federated
+    assert settings.algorithm == "codasca"
+    assert settings.window in (16, 32, 64, 128)
+    assert settings.local_lr in (0.1, 0.01)
+    assert (settings.prox, settings.stage_steps, settings.batch_size) == (1e-3, 1000, 32)
+    assert (pipeline.preprocess.size, pipeline.k) == (320, [1, 2, 3, 4, 5])
+    assert (pipeline.augment.rotation, pipeline.augment.shift, pipeline.augment.scale) == (15, 0.05, 0.05)
+    assert len(pipeline.sites) == 5
+
+
+def test_a_stage_is_a_whole_number_of_rounds() -> None:
+    pipeline = load_pipeline(bundled("pipelines") / "source_addition_densenet121.yaml")
+    for window, rounds in ((16, [63, 62, 63]), (32, [31, 32, 31]), (64, [16, 15, 16]), (128, [8, 8, 7])):
+        settings = pipeline.federated.model_copy(update={"window": window})
+        assert [stage.rounds for stage in settings.schedule] == rounds
+        assert (settings.rounds, settings.steps) == (sum(rounds), sum(rounds) * window)
+
+
+@hypothesis_settings(deadline=None)
+@given(
+    window=st.integers(1, 60),
+    stages=st.integers(1, 5),
+    steps=st.integers(60, 400),
+    algorithm=st.sampled_from(["codasca", "npa", "npa_large_batch", "pdmm"]),
+)
+def test_the_whole_is_not_off_by_more_than_half_a_window(window: int, stages: int, steps: int, algorithm: Any) -> None:
+    found = Federated(algorithm=algorithm, window=window, stages=stages, stage_steps=steps)
+    assert found.wanted_steps == stages * steps
+    assert abs(found.batches - found.wanted_steps) <= window / 2
+    if algorithm == "npa":
+        assert found.batches == found.wanted_steps
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted((bundled("pipelines") / "figure1").glob("*.yaml")), TABLE_3], ids=lambda p: p.stem
+)
+def test_every_window_of_a_comparison_is_evaluated_as_often(path: Path) -> None:
+    pipeline = load_pipeline(path)
+    assert pipeline.comparison is not None
+    for window in pipeline.comparison.windows:
+        run = pipeline.variant("codasca", 1, window=window)
+        assert abs(run.federated.steps - 20_000) <= window / 2
+        assert len(run.evaluated_rounds) == 20
+        assert run.evaluated_rounds[-1] == run.federated.rounds
+        reached = [number * window for number in run.evaluated_rounds]
+        assert all(abs(steps - 1000 * number) < 1024 for number, steps in enumerate(reached, start=1))
+
+
+def test_the_rounds_that_are_evaluated() -> None:
+    path = bundled("pipelines") / "digits_ih.yaml"  # two stages of 320 steps
+    for setting, algorithm, expected in (
+        ("every=15", "codasca", (15, 30, 40)),
+        ("every=15", "npa", (240, 480, 640)),
+        ("every=100", "codasca", (40,)),
+        ("every_steps=200", "codasca", (13, 25, 38, 40)),
+        ("every_steps=320", "pdmm", (20, 40)),
+        ("every_steps=200", "npa", (200, 400, 600, 640)),
+        ("every_steps=200", "npa_large_batch", (13, 25, 38, 40)),
+        ("every_steps=3", "codasca", tuple(range(1, 41))),
+    ):
+        pipeline = load_pipeline(path, [f"evaluation.{setting}"]).for_algorithm(algorithm)  # type: ignore[arg-type]
+        assert pipeline.evaluated_rounds == expected, (setting, algorithm)
+
+
+def test_stages_that_grow_keep_the_number_of_rounds_and_the_product_of_step_and_window() -> None:
+    """Theorems 1 and 2 of the source paper: step sizes fall as windows and stage lengths grow."""
+    growing = Federated(window=8, stage_steps=80, stages=4, local_lr=0.1, lr_decay=2, stage_growth=2, window_growth=2)
+    stages = growing.schedule
+    assert [stage.window for stage in stages] == [8, 16, 32, 64]
+    assert [stage.rounds for stage in stages] == [10] * 4
+    assert [stage.window * stage.lr_factor for stage in stages] == [8] * 4
+    assert growing.steps == 10 * (8 + 16 + 32 + 64)
+    p = torch.full((2,), 0.3)
+    rules = [algorithm_of_stage(growing, number, p, 9) for number in (0, 3)]
+    assert [(rule.window, rule.local_lr, rule.dual_lr) for rule in rules] == [(8, 0.1, 0.1), (64, 0.0125, 0.0125)]
+    root = growing.model_copy(update={"server_lr": "sqrt_k"})
+    assert algorithm_of_stage(root, 0, p, 9).server_lr == 3
+
+
+def test_the_returned_round_is_drawn_from_the_stage_and_the_seed() -> None:
+    settings = Federated(window=2, stage_steps=10, returned="random_round")
+    drawn = {returned_round(settings, seed, number) for seed in range(40) for number in range(3)}
+    assert drawn == {1, 2, 3, 4, 5}
+    assert returned_round(settings, 7, 1) == returned_round(settings, 7, 1)
+    assert returned_round(Federated(), 7, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"returned": "average"}, "codasca has no such average"),
+        ({"algorithm": "coda", "communication": "minimal"}, "coda has one form of messages"),
+        ({"algorithm": "scaffold", "objective": "auc"}, "objective: auc does not go with scaffold"),
+        ({"algorithm": "codasca", "objective": "cross_entropy"}, "cross_entropy does not go with codasca"),
+        ({"algorithm": "pdmm", "objective": "ratio_loss"}, "pdmm, which takes cross_entropy; ratio_loss goes with loc"),
+        ({"algorithm": "local_scgdam", "objective": "auc"}, "takes compositional_auc; auc goes with codasca"),
+    ],
+)
+def test_options_that_an_algorithm_has_not_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Federated(**settings)
+
+
+def test_npa_communicates_after_every_step_and_its_large_batch_holds_a_window_of_batches() -> None:
+    plain = Federated(window=4, stage_steps=10, stages=2, batch_size=8)
+    small = plain.model_copy(update={"algorithm": "npa"})
+    large = plain.model_copy(update={"algorithm": "npa_large_batch"})
+    assert [(s.window, s.rounds) for s in small.schedule] == [(1, 10)] * 2
+    assert [(s.window, s.rounds) for s in large.schedule] == [(1, 3), (1, 2)]
+    assert (small.images_per_step, large.images_per_step) == (8, 32)
+    assert large.rounds == plain.rounds  # as many communications as with the window, and as many images
+    assert large.steps * large.images_per_step == plain.steps * plain.images_per_step
+
+
+def test_without_a_server_the_stages_are_one() -> None:
+    settings = Federated(algorithm="admm", window=4, stage_steps=10, stages=2, lr_decay=3)
+    assert [(s.window, s.rounds, s.lr_factor) for s in settings.schedule] == [(4, 5, 1.0)]
+
+
+def test_the_catalogue_names_every_algorithm_and_objective_once_and_its_file() -> None:
+    assert [entry.name for entry in CATALOGUE] == list(get_args(AlgorithmName))
+    assert list(OBJECTIVES) == list(get_args(ObjectiveName))
+    folder = Path(algorithms.__file__).parent
+    for entry in CATALOGUE:
+        assert set(entry.objectives) <= set(OBJECTIVES)
+        assert all((folder / file).is_file() for file in entry.file.split(", "))
+
+
+def test_an_algorithms_own_keys_come_before_the_common_ones_and_after_the_command_line() -> None:
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    own = ["per_algorithm.fedprox.local_lr=0.5", "per_algorithm.fedprox.prox=0.2"]
+    pipeline = load_pipeline(path, own)
+    assert pipeline.for_algorithm().federated.local_lr == 4.0
+    settings = pipeline.for_algorithm("fedprox").federated
+    assert (settings.local_lr, settings.prox) == (0.5, 0.2)
+    settings = load_pipeline(path, [*own, "federated.local_lr=0.7"]).for_algorithm("fedprox").federated
+    assert (settings.local_lr, settings.prox) == (0.7, 0.2)
+
+
+def test_normalisation_suits_all_algorithms_of_a_comparison() -> None:
+    pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["model.norm=auto"])
+    assert pipeline.for_algorithm("codasca").model.norm == "batch"
+    assert pipeline.for_algorithm("pdmm").model.norm == "group"
+    assert pipeline.variant("codasca", 1, ["codasca", "pdmm"]).model.norm == "group"
+
+
+def test_more_clients_than_there_are_is_refused() -> None:
+    with pytest.raises(ConfigError, match="from 1 to 5"):
+        load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["k=[1,6]"])
+
+
+def test_a_slip_in_a_pipeline_is_named_with_file_line_and_suggestion(tmp_path: Path) -> None:
+    text = (bundled("pipelines") / "source_addition_samples.yaml").read_text(encoding="utf-8")
+    line = next(number for number, content in enumerate(text.splitlines(), start=1) if "  window:" in content)
+    (tmp_path / "slip.yaml").write_text(text.replace("  window:", "  widow:"), encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"slip\.yaml:{line}: unknown key 'federated\.widow'; did you mean 'window'"):
+        load_pipeline(tmp_path / "slip.yaml")
+
+
+def test_the_identity_leaves_out_where_things_are() -> None:
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    here, there = (
+        load_pipeline(path),
+        load_pipeline(path, ["data_root=/elsewhere", "sites.0.root=/x", "runtime.loader_workers=5"]),
+    )
+    assert identity(here) == identity(there)
+    assert identity(here) != identity(load_pipeline(path, ["federated.local_lr=0.01"]))
+
+
+def pipeline_on_a_graph(folder: Path, edges: str, topology: str = "graph.txt") -> Pipeline:
+    """One that lies in `folder` and names a graph there."""
+    (folder / "graph.txt").write_text(edges, encoding="utf-8")
+    base = bundled("pipelines") / "digits_ih.yaml"
+    text = f"extends: {os.path.relpath(base, folder)}\nfederated: {{algorithm: pdmm, topology: {topology}}}\n"
+    (folder / "ours.yaml").write_text(text, encoding="utf-8")
+    return load_pipeline(folder / "ours.yaml")
+
+
+def test_the_identity_holds_what_is_in_a_graphs_file_and_not_where_it_lies(tmp_path: Path) -> None:
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+    ring = pipeline_on_a_graph(tmp_path / "a", "0 1\n1 2\n2 3\n3 4\n4 0\n")
+    star = pipeline_on_a_graph(tmp_path / "a", "0 1\n0 2\n0 3\n0 4\n")
+    assert star.federated.topology == [[0, 1], [0, 2], [0, 3], [0, 4]]
+    digests = [Identity(identity(pipeline), {}, "", {}).digest for pipeline in (ring, star)]
+    assert digests[0] != digests[1]
+    elsewhere = pipeline_on_a_graph(tmp_path / "b", "# the same\n4,0\n0 3\n2 0\n0 1\n", str(tmp_path / "b/graph.txt"))
+    assert identity(elsewhere) == identity(star)
+    listed = load_pipeline(tmp_path / "b/ours.yaml", ["federated.topology=[[0,1],[0,2],[0,3],[0,4]]"])
+    assert identity(listed) == identity(star)
+    own = load_pipeline(tmp_path / "b/ours.yaml", ["per_algorithm.gossip={topology: graph.txt}"])
+    assert own.for_algorithm("gossip").federated.topology == star.federated.topology
+
+
+def test_a_graph_that_is_not_there_is_named_with_the_place_that_was_looked_at(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"ours\.yaml:2: 'federated\.topology': neither ring, .* can be read: .*rign"):
+        pipeline_on_a_graph(tmp_path, "0 1\n", "rign")
+
+
+def test_bytes_of_a_round_follow_the_formula() -> None:
+    """CODASCA sends v, alpha and both control variates: 2(d + 3J) numbers each way; CODA+ half of it."""
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    d, j = 1234, 5
+    assert bytes_per_client_round(load_pipeline(path), d, 0) == (8 * (d + 3 * j),) * 2
+    half = load_pipeline(path, ["federated.communication=minimal"])
+    assert bytes_per_client_round(half, d, 0) == (4 * (d + 3 * j),) * 2
+    plus = load_pipeline(path, ["federated.algorithm=coda_plus"])
+    assert bytes_per_client_round(plus, d, 10) == (4 * (d + 3 * j) + 40,) * 2
+    for algorithm, numbers in (("fedavg", d), ("fedprox", d), ("scaffold", 2 * d), ("local_sgdm", 2 * d)):
+        other = load_pipeline(path, [f"federated.algorithm={algorithm}"])
+        assert bytes_per_client_round(other, d, 0) == (4 * numbers,) * 2
+    for algorithm, primal, dual in (("local_sgdam", 2, 2), ("local_scgdam", 3, 2)):
+        other = load_pipeline(path, [f"federated.algorithm={algorithm}"])
+        assert bytes_per_client_round(other, d, 0) == (4 * (primal * (d + 2 * j) + dual * j),) * 2
+    ratio = load_pipeline(path, ["federated.algorithm=fedavg", "federated.objective=ratio_loss"])
+    assert bytes_per_client_round(ratio, d, 0) == (4 * d, 4 * (d + 2 * j))
+    assert bytes_per_client_round(load_pipeline(path, ["federated.algorithm=centralised"]), d, 0) == (0, 0)
+    for algorithm, rho, numbers in (("pdmm", 0, 2 * d), ("admm", 0.1, 4 * d), ("gossip", 0, 2 * d)):
+        ring = ["federated.stages=1", f"federated.algorithm={algorithm}", f"federated.rho={rho}"]
+        assert bytes_per_client_round(load_pipeline(path, ring), d, 0) == (4 * numbers,) * 2

@@ -1,0 +1,153 @@
+"""Networks as flat vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from chestfed.core.errors import ConfigError
+from chestfed.models import FlatModule, ModelConfig, build_model, reset_classifier
+
+SMALL = ModelConfig(init_features=8, growth_rate=8, blocks=[1, 1], norm="batch")
+
+
+def images(n: int = 2) -> torch.Tensor:
+    return torch.randn(n, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+
+
+def test_the_parameters_are_views_into_the_bound_vector() -> None:
+    network = FlatModule(build_model(SMALL, 5, 1))
+    vector = network.parameters()
+    assert vector.shape == (network.size,)
+    network.bind(vector)
+    vector.zero_()
+    assert all(not parameter.any() for parameter in network.module.parameters())
+    first = next(network.module.parameters())
+    first.data.fill_(2)
+    assert vector[: first.numel()].eq(2).all()
+
+
+def test_the_flat_gradient_is_the_modules_gradient() -> None:
+    model = build_model(SMALL, 5, 1)
+    model(images()).square().sum().backward()
+    expected = torch.cat([parameter.grad.reshape(-1) for parameter in model.parameters()])  # type: ignore[union-attr]
+    network = FlatModule(build_model(SMALL, 5, 1))
+    network.bind(network.parameters())
+    network.grad.zero_()
+    network.module(images()).square().sum().backward()
+    torch.testing.assert_close(network.grad, expected, rtol=0, atol=0)
+
+
+def test_buffers_come_back_and_integer_buffers_are_left_alone() -> None:
+    network = FlatModule(build_model(SMALL, 5, 1))
+    network.module(images())
+    stored = network.buffers()
+    network.module(images() * 3)
+    assert not torch.equal(network.buffers(), stored)
+    network.load_buffers(stored)
+    assert torch.equal(network.buffers(), stored)
+    assert FlatModule(build_model(ModelConfig(init_features=8, growth_rate=8, blocks=[1]), 5, 1)).buffers().numel() == 0
+
+
+def test_pooling_is_the_same_network_on_averaged_images() -> None:
+    plain, pooled = build_model(SMALL, 5, 1), build_model(SMALL.model_copy(update={"pool": 2}), 5, 1)
+    assert list(plain.state_dict()) == list(pooled.state_dict())
+    halved = images().unfold(2, 2, 2).unfold(3, 2, 2).mean(dim=(4, 5))
+    torch.testing.assert_close(pooled(images()), plain(halved))
+
+
+def test_a_published_architecture_has_running_statistics_unless_told_otherwise() -> None:
+    small = ModelConfig(init_features=8, growth_rate=8, blocks=[1, 1])
+    assert FlatModule(build_model(small, 5, 1)).buffers().numel() == 0
+    published = ModelConfig(name="densenet121")
+    assert FlatModule(build_model(published, 5, 1)).buffers().numel() > 80_000
+    grouped = FlatModule(build_model(published.model_copy(update={"norm": "group"}), 5, 1))
+    assert grouped.buffers().numel() == 0
+    assert grouped.size == FlatModule(build_model(published, 5, 1)).size
+
+
+def test_weights_depend_on_the_seed_only_and_no_global_generator_moves() -> None:
+    before = torch.random.get_rng_state()
+    first, again, other = (FlatModule(build_model(SMALL, 5, seed)).parameters() for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_discarding_the_classifier_changes_the_last_layer_only() -> None:
+    model = build_model(SMALL, 5, 1)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    reset_classifier(model, 3)
+    changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert changed == {"class_layers.out.weight", "class_layers.out.bias"}
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "features"), [("densenet121", 7_978_856, 1024), ("densenet161", 28_681_000, 2208)]
+)
+def test_the_published_networks_have_the_published_size(name: str, published: int, features: int) -> None:
+    """`published` is with a head of 1000 classes; ours has 5."""
+    network = FlatModule(build_model(ModelConfig(name=name), 5, 1))  # type: ignore[arg-type]
+    assert network.size == published - 1000 * (features + 1) + 5 * (features + 1)
+
+
+def torchvision_names(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    stored = {}
+    for name, tensor in model.state_dict().items():
+        for part in ("norm1", "conv1", "norm2", "conv2"):
+            name = name.replace(f".layers.{part}.", f".{part}.")
+        stored[name.replace("class_layers.out.", "classifier.")] = tensor
+    return stored
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_weights_under_torchvisions_names_are_loaded_and_a_head_of_another_size_is_left(
+    tmp_path: Path, suffix: str
+) -> None:
+    donor = build_model(SMALL, 14, seed=9)
+    path = tmp_path / f"weights{suffix}"
+    if suffix == ".pth":
+        torch.save(torchvision_names(donor), path)
+    else:
+        from safetensors.torch import save_file
+
+        save_file(torchvision_names(donor), path)
+    model = build_model(SMALL.model_copy(update={"initial_weights": str(path)}), 5, seed=1)
+    own, given = model.state_dict(), donor.state_dict()
+    for name in own:
+        if not name.startswith("class_layers.out"):
+            assert torch.equal(own[name], given[name]), name
+
+
+def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
+    torch.save({"layer.weight": torch.zeros(3)}, tmp_path / "w.pth")
+    with pytest.raises(ConfigError, match=r"w\.pth lacks .* is it a file for another network"):
+        build_model(SMALL.model_copy(update={"initial_weights": str(tmp_path / "w.pth")}), 5, 1)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        build_model(SMALL.model_copy(update={"initial_weights": str(tmp_path / "none.pth")}), 5, 1)
+
+
+def test_a_pickle_that_is_not_weights_is_refused(tmp_path: Path) -> None:
+    import pickle
+
+    (tmp_path / "w.pth").write_bytes(pickle.dumps({"a": Path()}))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        build_model(SMALL.model_copy(update={"initial_weights": str(tmp_path / "w.pth")}), 5, 1)
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(8, 4), (6, 2), (9, 1)])
+def test_group_norm_takes_as_many_groups_as_divide_all_channels(channels: int, groups: int) -> None:
+    config = ModelConfig(init_features=channels, growth_rate=channels if channels == 9 else 8, blocks=[1])
+    layers = [part for part in build_model(config, 5, 1).modules() if isinstance(part, torch.nn.GroupNorm)]
+    assert {layer.num_groups for layer in layers} == {groups}
+
+
+def test_a_call_with_given_parameters_equals_the_bound_module() -> None:
+    network = FlatModule(build_model(SMALL, 5, 1))
+    other = network.parameters() + 0.01
+    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    called = network.call(other, images)
+    network.bind(other)
+    torch.testing.assert_close(called, network.module(images), rtol=0, atol=0)

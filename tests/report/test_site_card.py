@@ -1,0 +1,415 @@
+"""The card of a site: what is on it, what must not be, and that it can be read by everybody."""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.stats import wasserstein_distance
+from typer.testing import CliRunner, Result
+
+from chestfed.cli import app, bundled
+from chestfed.core.diseases import DISEASES, TITLES
+from chestfed.core.errors import ChestfedError
+from chestfed.images.decode import decode
+from chestfed.images.preprocess import Preprocess
+from chestfed.report.site_card import SiteCard, make_card, write_card
+from chestfed.report.site_card.build import SHOWN, SIDE
+from chestfed.report.site_card.problems import row_ranges
+from chestfed.report.site_card.render import as_html, as_markdown
+from chestfed.report.site_card.sections import pooled_decades
+from chestfed.samples import write_hospitals
+from chestfed.sites import SiteConfig, load_site_config, open_site
+from tests.images.test_burned_in import chest, written
+from tests.inspection.planted import FILES, Hospital, dicom, row_of, save
+from tests.report.test_report import Page
+from tests.sites.own_tables import config as own_config
+from tests.sites.own_tables import onehot, save_rows
+
+ONEHOT: dict[str, Any] = {"layout": "onehot"}
+SITES = bundled("site_configs") / "synthetic"
+SECTIONS = [
+    "Is anything wrong?",
+    "Splits and labels",
+    "Patients and views",
+    "Image files",
+    "Text in the pictures",
+    "Beside the other sites",
+    "How it was made",
+    "Pictures",
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tiny hospitals, and a cache."""
+    folder = tmp_path_factory.mktemp("cards")
+    write_hospitals(folder, seed=1, size="tiny", workers=1)
+    return folder
+
+
+def load(name: str) -> SiteConfig:
+    return load_site_config(SITES / f"{name}.yaml")
+
+
+@pytest.fixture(scope="module")
+def card(data: Path) -> SiteCard:
+    others = [load("chexpert"), load("padchest")]
+    return make_card(load("vindr"), data, against=others, cache_root=data / "cache", workers=1)
+
+
+@pytest.fixture(scope="module")
+def html(card: SiteCard) -> str:
+    return as_html(card)
+
+
+@pytest.fixture(scope="module")
+def page(html: str) -> Page:
+    return Page(html)
+
+
+@pytest.fixture(scope="module")
+def markdown(card: SiteCard) -> str:
+    return as_markdown(card)
+
+
+def own_card(folder: Path, hospital: Hospital, *, pictures: bool | None = None, **keys: Any) -> SiteCard:
+    hospital.save()
+    site = own_config(folder, ONEHOT, **keys)
+    return make_card(site, folder, pictures=pictures, cache_root=folder / "cache", workers=1)
+
+
+def call(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, ["site", "card", *map(str, words)])
+
+
+def cell(page: Page, row: str) -> list[str]:
+    """The texts of the row with this heading."""
+    texts = [(tag, text) for tag, _, text in page.all("th", "td")]
+    start = next(place for place, (tag, text) in enumerate(texts) if tag == "th" and text == row)
+    return [text for _, text in itertools.takewhile(lambda one: one[0] == "td", texts[start + 1 :])]
+
+
+# ---- what is on it -----------------------------------------------------------------------------------------------
+
+
+def test_all_sections_are_on_the_page_and_in_the_markdown(page: Page, markdown: str) -> None:
+    assert [text for _, _, text in page.all("h2")] == SECTIONS
+    assert re.findall(r"^## (.*)$", markdown, re.MULTILINE) == SECTIONS[:-1]  # no pictures there
+    for text in ("vindr", "phantoms", "licence", "chestfed samples", "passed: 0 errors"):
+        assert text in markdown
+    captions = " ".join(text for _, _, text in page.all("caption"))
+    for part in ("Prevalence by disease", "Sexes", "Views", "Formats", "Sizes", "Bits", "transfer syntaxes", "Drift"):
+        assert part in captions, part
+        assert part in markdown, part
+
+
+def test_its_numbers_are_those_of_the_check(card: SiteCard, page: Page, markdown: str) -> None:
+    counts = card.report.counts
+    for disease in DISEASES:
+        found = [part.labels[disease] for part in counts.splits]
+        assert cell(page, TITLES[disease])[: len(found)] == [
+            f"{one.prevalence:.3f}n+ {one.positive}, n− {one.negative}" for one in found
+        ]
+        cells = " | ".join(f"{one.prevalence:.3f} (n+ {one.positive}, n− {one.negative})" for one in found)
+        assert f"| {TITLES[disease]} | {cells} |" in markdown
+    files = counts.files
+    assert files is not None
+    assert cell(page, "readable") == [f"{files.readable}"]
+    for values in (files.formats, files.sizes, files.bits, files.modes, files.transfer_syntaxes, counts.views):
+        for name, number in values.items():
+            assert cell(page, name)[0] == f"{number}"
+            assert f"| {number} |" in markdown
+    assert len(files.modes) > 1
+    assert len(files.transfer_syntaxes) > 1
+
+
+def test_the_drift_is_that_of_the_pixels_and_labels_computed_otherwise(
+    card: SiteCard, data: Path, page: Page, markdown: str
+) -> None:
+    tables = {name: open_site(load(name), data) for name in ("vindr", "chexpert", "padchest")}
+    levels, prevalence = {}, {}
+    for name, table in tables.items():
+        bins = []
+        for image, inverted in zip(table.frame["image"], table.frame["inverted"], strict=True):
+            bins.append(Preprocess().apply(decode(table.root / image, bool(inverted))).ravel() // 4)
+        levels[name] = np.unique(np.concatenate(bins), return_counts=True)
+        prevalence[name] = table.frame[list(DISEASES)].mean()
+    for other in card.others:
+        (a, weights), (b, other_weights) = levels["vindr"], levels[other.name]
+        of_levels = wasserstein_distance(a, b, weights, other_weights) / 64
+        of_labels = float((prevalence["vindr"] - prevalence[other.name]).abs().mean())
+        found = card.profile.drift_to(other)
+        assert found is not None
+        assert found.grey_levels == pytest.approx(of_levels, abs=1e-12)
+        assert found.prevalence == pytest.approx(of_labels, abs=1e-6)
+        assert found.score == pytest.approx(of_levels + of_labels, abs=1e-6)
+        assert found.score > 0.05
+        shown = [f"{value:.3f}" for value in (found.score, found.grey_levels, found.prevalence or 0)]
+        assert f"| {other.name} | {' | '.join(shown)} | 5 |" in markdown
+    drifts = [text for _, _, text in page.all("td")]
+    assert set(shown) <= set(drifts)
+
+
+def test_a_disease_that_only_one_site_labels_is_not_in_the_drift(tmp_path: Path, data: Path) -> None:
+    hospital = Hospital(tmp_path)
+    hospital.save()
+    labels = {"edema": ["Edema"]}
+    site = own_config(tmp_path, ONEHOT, diseases=["edema"], labels=labels, root=str(tmp_path / "site"))
+    card = make_card(site, data, against=[load("padchest")], cache_root=tmp_path / "cache", workers=1)
+    (other,) = card.others
+    found = card.profile.drift_to(other)
+    assert found is not None
+    assert card.profile.shared(other) == ["edema"]
+    own, theirs = card.profile.prevalence["edema"], other.prevalence["edema"]
+    assert own is not None
+    assert theirs is not None
+    assert found.prevalence == pytest.approx(abs(own - theirs))
+    assert found == card.profile.drift_to(other)
+    assert re.search(r"\| padchest \(synthetic\) \|.*\| 1 \|", as_markdown(card))
+
+
+def test_there_is_no_drift_to_a_site_without_pictures(tmp_path: Path) -> None:
+    hospital, other = Hospital(tmp_path), Hospital(tmp_path / "other")
+    for number in range(len(other.rows)):
+        other.image(number).unlink()
+    hospital.save()
+    other.save()
+    elsewhere = own_config(tmp_path / "other", ONEHOT, site="st-empty", root=str(tmp_path / "other/site"))
+    site = own_config(tmp_path, ONEHOT)
+    card = make_card(site, tmp_path, against=[elsewhere], cache_root=tmp_path / "cache", workers=1)
+    assert card.profile.drift_to(card.others[0]) is None
+    text = as_markdown(card)
+    assert "| st-empty | - (no readable pictures) | - | - | - |" in text
+    assert "st-empty has a mean" not in text
+    assert re.search(r"\| Cardiomegaly \| (0\.\d{3}) \| \1 \|$", text, re.MULTILINE)
+
+
+def test_pictures_with_text_are_counted_by_tag_overlay_and_detector_and_not_shown(tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    plain = {number: chest(number) for number in range(6)}
+    Image.fromarray(plain[0]).save(folder / "0.png")
+    Image.fromarray(written(plain[1], "DOE JANE 4711", (40, 520), 22)).save(folder / "1.png")
+    save(dicom(plain[2], BurnedInAnnotation="YES"), folder / "2.dcm")
+    overlaid = dicom(plain[3], BurnedInAnnotation="NO")
+    overlaid.add_new((0x6000, 0x0010), "US", 600)
+    save(overlaid, folder / "3.dcm")
+    save(dicom(plain[4]), folder / "4.dcm")
+    (folder / "5.png").write_bytes(b"")
+    suffixes = ("png", "png", "dcm", "dcm", "dcm", "png")
+    save_rows(folder / "labels.csv", [onehot(n, File=f"{n}.{suffix}") for n, suffix in enumerate(suffixes)])
+    site = own_config(tmp_path, ONEHOT)
+    card = make_card(site, tmp_path, pictures=True, cache_root=tmp_path / "cache", workers=1)
+    found = card.letters
+    assert found is not None
+    assert (found.looked_at, found.headers) == (5, 3)
+    assert (found.tag_yes, found.tag_no, found.tag_silent, found.overlays) == (1, 1, 1, 1)
+    assert (found.text, found.unknown, found.flagged) == (1, 0, 3)
+    text = as_markdown(card)
+    assert "| flagged, by any of tag, overlay and text | 3 |" in text
+    assert "| BurnedInAnnotation says YES | 1 |" in text
+    assert "| the header has overlays | 1 |" in text
+    assert "| the detector sees text | 1 |" in text
+    wanted = [small(decode(folder / name)) for name in ("0.png", "4.dcm")]
+    assert len(card.thumbnails) == 2
+    for one in card.thumbnails:
+        assert any(np.array_equal(one.pixels, pixels) for pixels in wanted)
+
+
+def small(grey: np.ndarray) -> np.ndarray:
+    square = Image.fromarray(Preprocess().apply(grey))
+    return np.asarray(square.resize((SIDE, SIDE), Image.Resampling.BOX))
+
+
+def test_a_site_that_fails_its_check_has_a_card_that_says_so(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    for number, name in ((0, "0 bytes"), (1, "truncated"), (3, "blank")):
+        FILES[name][0](hospital.image(number))
+    hospital.rows[12]["Edema"] = "perhaps"
+    for row in hospital.rows:
+        row["Consolidation"] = ""
+    card = own_card(tmp_path, hospital)
+    assert not card.report.passed
+    text = as_markdown(card)
+    assert "FAILED: 3 errors, 3 warnings" in text
+    assert f"| unreadable image | error | labels.csv: rows {row_of(0)}–{row_of(1)} | 2 |" in text
+    assert f"| bad label value | error | labels.csv: row {row_of(12)} | 1 |" in text
+    assert f"| blank picture | warning | labels.csv: row {row_of(3)} | 1 |" in text
+    assert "Consolidation has no label in 'train'" in text
+    assert "| unreadable | 2 |" in text
+    page = Page(as_html(card))
+    assert cell(page, "unreadable image") == ["error", f"labels.csv: rows {row_of(0)}–{row_of(1)}", "2"]
+
+
+def test_rows_are_told_as_runs_and_many_are_counted() -> None:
+    assert row_ranges([5]) == "row 5"
+    assert row_ranges([9, 2, 3, 4, 2]) == "rows 2–4, 9"
+    assert row_ranges(range(2, 100, 2)).endswith(" and 37 more")
+
+
+def test_ages_that_can_lead_to_a_person_are_one_group(tmp_path: Path) -> None:
+    assert pooled_decades({"30": 2, "50": 1, "90": 3, "100": 1}) == {"30–39": 2, "40–49": 0, "50–59": 1, "60–69": 0,
+        "70–79": 0, "80–89": 0, "90+": 4}  # fmt: skip
+    assert pooled_decades({"90": 3}) == {"90+": 3}
+    assert pooled_decades({}) == {}
+    hospital = Hospital(tmp_path)
+    hospital.rows[0]["Age"] = "103"
+    text = as_markdown(own_card(tmp_path, hospital))
+    assert "from 63 to 90 or more" in text
+    assert "90+ years 1" in text
+    assert "103" not in text
+
+
+# ---- what must not be on it --------------------------------------------------------------------------------------
+
+
+def test_the_page_is_small_and_needs_nothing_else(html: str, page: Page) -> None:
+    assert len(html.encode()) < 3_000_000
+    assert not re.search(r"https?:|file:", html)
+    assert not list(page.all("script", "iframe", "object", "video"))
+    for _, attributes, _ in page.all("img", "link", "a"):
+        address = attributes.get("src") or attributes.get("href") or ""
+        assert address.startswith(("data:", "#")), address
+    assert "url(" not in html
+    assert "@import" not in html
+    assert "default-src 'none'" in html
+
+
+def test_no_patient_image_or_folder_is_named_anywhere_in_either_file(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    for number, row in enumerate(hospital.rows):
+        old = hospital.image(number)
+        row["File"] = f"QXIMAGE{number:03d}{old.suffix}"
+        old.rename(hospital.image(number))
+        row["MRN"] = f"QXPATIENT{number // 2}"
+    for number, name in ((0, "0 bytes"), (1, "truncated"), (3, "blank"), (6, "wrong extension"), (7, "removed")):
+        FILES[name][0](hospital.image(number))
+    hospital.rows[12]["Edema"] = "QXCELL"
+    hospital.rows[20]["MRN"] = hospital.rows[14]["MRN"]
+    hospital.rows[21]["File"] = "../QXIMAGEout.png"
+    hospital.rows[16] |= {"File": hospital.rows[15]["File"]}
+    card = own_card(tmp_path, hospital, pictures=True)
+    assert len(card.report.errors) >= 5
+    assert len(card.thumbnails) == SHOWN
+    for file in write_card(card, tmp_path / "card.html"):
+        content = file.read_bytes()
+        plain = [content, *(base64.b64decode(code) for code in re.findall(rb";base64,([A-Za-z0-9+/=]+)", content))]
+        for part in plain:
+            for word in (b"QXIMAGE", b"QXPATIENT", b"QXCELL", b"Doe^", tmp_path.name.encode()):
+                assert word not in part, (file.name, word)
+    for picture in re.findall(r"data:image/png;base64,([^\"]*)", (tmp_path / "card.html").read_text()):
+        assert Image.open(io.BytesIO(base64.b64decode(picture))).info == {}
+
+
+def test_pictures_of_real_patients_are_shown_only_if_asked_for(tmp_path: Path, card: SiteCard, data: Path) -> None:
+    hospital = Hospital(tmp_path)
+    silent = own_card(tmp_path, hospital)
+    assert silent.thumbnails == ()
+    assert "image/png" not in as_html(silent)
+    assert "Pictures of real patients are left out" in as_html(silent)
+    assert len(own_card(tmp_path, hospital, pictures=True).thumbnails) == SHOWN
+    assert len(card.thumbnails) == SHOWN
+    bare = make_card(load("vindr"), data, pictures=False, cache_root=data / "cache", workers=1)
+    assert bare.thumbnails == ()
+    assert "image/png" not in as_html(bare)
+
+
+def test_words_of_the_yaml_are_no_markup(tmp_path: Path) -> None:
+    words = "<script>alert(1)</script> | [a](b)"
+    card = own_card(tmp_path, Hospital(tmp_path), title=words, licence=words)
+    page = Page(as_html(card))
+    assert not list(page.all("script"))
+    assert words in [text for _, _, text in page.all("dd")]
+    assert "<script" not in as_markdown(card)
+    assert r"\| \[a\](b)" in as_markdown(card)
+
+
+# ---- that it can be read by everybody ----------------------------------------------------------------------------
+
+
+def test_everything_of_a_synthetic_hospital_says_so(page: Page, markdown: str) -> None:
+    ((_, _, title),) = page.all("title")
+    assert title.startswith("SYNTHETIC")
+    assert all(text.startswith("SYNTHETIC") for _, _, text in page.all("caption"))
+    for _, attributes, _ in page.all("img"):
+        assert "synthetic phantom" in (attributes["alt"] or "").lower()
+    assert markdown.split("\n")[2].startswith("**SYNTHETIC")
+
+
+def test_the_page_can_be_read_without_seeing_it(page: Page) -> None:
+    ((_, attributes, _),) = page.all("html")
+    assert attributes["lang"] == "en"
+    assert len(list(page.all("main"))) == 1
+    levels = [int(tag[1]) for tag, _, _ in page.all("h1", "h2", "h3", "h4")]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    for _, attributes, _ in page.all("img"):
+        assert len(attributes["alt"] or "") > 20
+    heads = list(page.all("th"))
+    assert {attributes["scope"] for _, attributes, _ in heads} == {"col", "row"}
+    assert all(text for _, _, text in heads)
+    assert len(list(page.all("table"))) == len(list(page.all("caption"))) == len(list(page.all("thead")))
+    names = [str(attributes["id"]) for _, attributes, _ in page.elements if "id" in attributes]
+    assert len(names) == len(set(names))
+    for _, attributes, _ in page.elements:
+        assert attributes.get("aria-labelledby") in (None, *names)
+    targets = [attributes["href"] or "" for _, attributes, _ in page.all("a")]
+    assert {target[1:] for target in targets if target.startswith("#")} <= set(names)
+
+
+# ---- the command -------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_both_files_and_a_second_call_looks_at_nothing_again(
+    tmp_path: Path, data: Path, card: SiteCard, html: str, markdown: str
+) -> None:
+    words = [SITES / "vindr.yaml", "--data", data, "--against", SITES / "chexpert.yaml", "--against"]
+    result = call(*words, SITES / "padchest.yaml", "--out", tmp_path / "a.html", "--cache", data / "cache")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "a.html").read_text(encoding="utf-8") == html
+    assert (tmp_path / "a.md").read_text(encoding="utf-8") == markdown
+    steps: list[str] = []
+    others = [load("chexpert"), load("padchest")]
+    again = make_card(
+        load("vindr"),
+        data,
+        against=others,
+        cache_root=data / "cache",
+        progress=lambda what, done, total: steps.append(what),
+    )
+    assert steps == []
+    assert again.letters == card.letters
+
+
+def test_another_site_without_a_file_is_a_clear_error(tmp_path: Path, data: Path) -> None:
+    missing = tmp_path / "st_john.yaml"
+    result = call(SITES / "vindr.yaml", "--data", data, "--against", missing, "--out", tmp_path / "a.html")
+    assert result.exit_code == 2
+    told = " ".join(result.output.split())
+    assert told.startswith("error:")
+    assert str(missing) in told
+    assert not (tmp_path / "a.html").exists()
+
+
+def test_calls_that_cannot_be_followed_say_what_to_do(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CHESTFED_DATA", raising=False)
+    assert "--data" in call(SITES / "vindr.yaml").output
+    assert call(SITES / "vindr.yaml").exit_code == 2
+    result = call(SITES / "vindr.yaml", "--data", data, "--out", tmp_path / "a.md")
+    assert result.exit_code == 2
+    assert ".html" in result.output
+    with pytest.raises(ChestfedError, match="stands twice"):
+        make_card(load("vindr"), data, against=[load("vindr")], cache_root=tmp_path)
+    with pytest.raises(ChestfedError, match=r"nothing of site 'vindr' can be read.*site check"):
+        make_card(load("vindr"), tmp_path, cache_root=tmp_path)

@@ -1,0 +1,130 @@
+"""A comparison of algorithms on tiny synthetic hospitals."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from chestfed.experiment.catalogue import CATALOGUE
+from chestfed.results.compare import Comparison, largest_windows
+from chestfed.samples import write_hospitals
+from tests.training.test_run import command
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("comparing")
+    write_hospitals(folder / "synthetic_hospitals", size="tiny", workers=1)
+    return folder
+
+
+def compare(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command("runs", "--no-tracking", *options), cwd=home, capture_output=True, text=True, check=False
+    )
+
+
+def test_algorithms_share_stage_1_and_the_number_of_images(home: Path) -> None:
+    result = compare(home, "--algorithms", "codasca,coda,npa", "--seeds", "2")
+    assert result.returncode == 0, result.stderr
+    runs = home / "runs"
+    assert len(list(runs.glob("synthetic-pretrained-*"))) == 2  # one per seed
+    assert len(list(runs.glob("synthetic-source_addition_samples-*"))) == 6
+    (folder,) = runs.glob("synthetic-comparison-*")
+    for picture in ("curves.png", "curves.svg"):
+        assert (folder / picture).stat().st_size > 5_000
+    results = pd.read_csv(folder / "results.csv")
+    assert set(results["data"]) == {"synthetic"}
+    assert results.groupby(["algorithm", "seed"]).size().tolist() == [5] * 6
+    curves = pd.read_csv(folder / "curves.csv").groupby(["algorithm", "seed"]).last()
+    steps, clients, batch = 8, 2, 2  # 2 stages of 4 steps
+    large_batches = (2 - 1) * clients * 8 * batch  # CODA's, between the stages
+    images = curves["images"].unstack()
+    assert images.loc["codasca"].tolist() == images.loc["npa"].tolist() == [steps * clients * batch] * 2
+    assert images.loc["coda"].tolist() == [steps * clients * batch + large_batches] * 2
+    assert curves["gradients"].tolist() == [steps * clients] * 6
+    assert curves["round"].unstack().loc["npa"].tolist() == [steps] * 2
+    assert curves["round"].unstack().loc["codasca"].tolist() == [4] * 2
+    assert (curves["bytes"] == curves["bytes_up"] + curves["bytes_down"]).all()
+    again = compare(home, "--algorithms", "codasca,coda,npa", "--seeds", "2")
+    assert again.stdout.count("from the earlier run") == 6
+
+
+def test_every_algorithm_runs_in_the_study_by_changing_one_word(home: Path) -> None:
+    names = [entry.name for entry in CATALOGUE if entry.name not in ("codasca", "coda", "npa")]
+    result = compare(home, "--algorithms", ",".join(names))
+    assert result.returncode == 0, result.stderr
+    folder = next(
+        f for f in (home / "runs").glob("synthetic-comparison-*") if "gossip" in (f / "results.csv").read_text()
+    )
+    curves = pd.read_csv(folder / "curves.csv").groupby("algorithm").last()
+    assert set(curves.index) == set(names)
+    steps, clients, batch = 8, 2, 2  # 2 stages of 4 steps
+    assert (curves["images"].drop("local_scgdam").drop("local_sgdam") == steps * clients * batch).all()
+    starts = 2 * clients * batch  # one batch more per client and stage, to begin the averages with
+    assert curves["images"]["local_sgdam"] == steps * clients * batch + starts
+    assert curves["images"]["local_scgdam"] == 2 * (steps * clients * batch + starts)  # one for g and one for f
+    assert curves["gradients"]["local_scgdam"] == 3 * (steps + 2) * clients  # of g, of f, and back through g
+    assert curves["gradients"]["npa_large_batch"] == steps * clients / 2
+    sent = curves["bytes"]
+    assert sent["scaffold"] == sent["local_sgdm"] == 2 * sent["fedavg"] == 2 * sent["fedprox"]
+    assert sent["pdmm"] == sent["admm"] == sent["gossip"]  # rho = 0 there: y alone along every edge
+    assert sent["centralised"] == 0
+    assert curves["mean_auc"].between(0, 1).all()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["federated.algorithm=scaffold", "federated.objective=ratio_loss"],
+        ["federated.algorithm=centralised", "federated.objective=auc"],
+        ["federated.positive_ratio=client"],
+        ["federated.algorithm=local_scgdam", "federated.hvp=drop"],
+    ],
+)
+def test_other_objectives_run(home: Path, settings: list[str]) -> None:
+    options = [part for setting in [*settings, "k=[2]"] for part in ("--set", setting)]
+    result = compare(home, *options)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_method_without_a_server_refuses_running_statistics(home: Path) -> None:
+    result = compare(home, "--algorithms", "pdmm", "--set", "model.norm=batch")
+    assert result.returncode == 1
+    assert "set model.norm: group" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--algorithms", "codasca,codas"], "'codas' is none of codasca, .*did you mean 'coda"),
+        (["--algorithms", "coda,coda"], "name each algorithm once"),
+        (["--algorithms", "coda", "--set", "per_algorithm.coda.widow=3"], "unknown key|Extra inputs|widow"),
+    ],
+)
+def test_a_comparison_that_makes_no_sense_is_refused_before_anything_runs(
+    home: Path, options: list[str], message: str
+) -> None:
+    result = compare(home, *options)
+    assert result.returncode == 1
+    assert pd.Series([result.stderr]).str.contains(message, regex=True).all(), result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_largest_window_is_the_last_before_one_that_costs_auc() -> None:
+    rows = [
+        {"run": f"{name}, I={window}", "algorithm": name, "window": window, "seed": seed, "disease": "d", "auc": auc}
+        for name, curve in {
+            "codasca": {1: 0.900, 8: 0.902, 32: 0.896, 128: 0.80},
+            "coda_plus": {1: 0.90, 8: 0.85, 32: 0.90},  # what recovers after a loss does not count
+        }.items()
+        for window, auc in curve.items()
+        for seed in (1, 2)
+    ]
+    comparison = Comparison("t", False, pd.DataFrame(rows), pd.DataFrame(), None)
+    assert largest_windows(comparison) == {"codasca": 32, "coda_plus": 1}
+    one = Comparison("t", False, pd.DataFrame(rows).query("window == 1"), pd.DataFrame(), None)
+    assert largest_windows(one) == {}

@@ -1,0 +1,190 @@
+"""Finished models compared on the same images."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+from sklearn.metrics import roc_auc_score
+
+from chestfed.commands.compare import run_command
+from chestfed.core.errors import ConfigError
+from chestfed.evaluation.comparison import Run, compare, holm
+from chestfed.results.significance import compare_with_first, group_seeds, of_study, read_run, write
+from tests.results.finished_runs import NAMES, labels_and_patients, write_run
+
+
+def test_a_run_is_compared_at_its_largest_k_or_the_k_that_is_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a")
+    assert "K=2" in read_run(folder).name
+    assert "K=1" in read_run(folder, 1).name
+    assert "K=1" in read_run(folder / "k1").name
+    with pytest.raises(ConfigError, match="finished: K=1, K=2"):
+        read_run(folder, 3)
+
+
+def test_the_numbers_are_those_of_the_paired_comparison(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a")
+    found = compare_with_first([read_run(folder, 1), read_run(folder, 2)], 50)
+    labels, patients = labels_and_patients()
+    runs = []
+    for k in (1, 2):
+        frame = pd.read_parquet(folder / f"k{k}" / "predictions.parquet")
+        scores = frame[[f"score_{name}" for name in NAMES]].to_numpy(np.float64)
+        runs.append(Run([scores], labels.astype(np.float64), patients))
+    assert found.comparisons == (compare(*runs, NAMES, 50),)
+
+
+def test_every_k_is_compared_with_the_smallest_and_corrected_together(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", ks=(1, 2, 3))
+    found = of_study(folder, (1, 2, 3), 50)
+    assert found is not None
+    assert (found.reference, found.others) == ("K=1", ("K=2", "K=3"))
+    every = [one for comparison in found.comparisons for one in comparison.diseases]
+    assert [one.p_holm for one in every] == holm([one.p for one in every])
+    write(found, folder, "significance")
+    frame = pd.read_csv(folder / "significance.csv")
+    assert set(frame["data"]) == {"synthetic"}
+    assert frame["disease"].tolist() == [*NAMES, "mean"] * 2
+    assert frame["n"].tolist() == [39, 40, 40] * 2
+    means = frame[frame["disease"] == "mean"]
+    assert means["delong_p"].tolist() == [one.mean.delong_p for one in found.comparisons]
+    assert means["delong_p_holm"].tolist() == holm(means["delong_p"].tolist())
+    assert of_study(folder, (2,), 50) is None
+
+
+def test_other_images_are_refused_with_their_number(tmp_path: Path) -> None:
+    a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", images=7)
+    with pytest.raises(ConfigError, match="7 of 40 and 7 of 40 differ"):
+        compare_with_first([read_run(a), read_run(b)], 20)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("score_edema", np.nan, "score_edema is empty or infinite for 1 labelled images"),
+        ("label_edema", 2, "label_edema holds other values"),
+    ],
+)
+def test_predictions_without_a_score_or_with_another_label_are_refused(
+    column: str, value: float, message: str, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "a")
+    file = run / "k2" / "predictions.parquet"
+    frame = pd.read_parquet(file)
+    frame.loc[5, column] = value
+    frame.to_parquet(file, index=False)
+    with pytest.raises(ConfigError, match=message):
+        read_run(run)
+
+
+def test_a_mean_without_an_interval_says_why(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, seed=seed) for seed, name in ((1, "a"), (2, "b"))]
+    for run in runs:
+        file = run / "k2" / "predictions.parquet"
+        frame = pd.read_parquet(file)
+        frame.assign(label_edema=(frame.index == 7).astype(float)).to_parquet(file, index=False)
+    found = compare_with_first([read_run(run) for run in runs], 20)
+    write(found, tmp_path, "differences")
+    mean = pd.read_csv(tmp_path / "differences.csv").set_index("disease").loc["mean"]
+    assert not np.isnan(mean["difference"])
+    assert np.isnan(mean["low"])
+    assert mean["reason"] == "one patient with an image of a class, in a disease: no interval"
+
+
+def test_the_order_of_the_images_does_not_matter(tmp_path: Path) -> None:
+    a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", seed=2)
+    straight = compare_with_first([read_run(a), read_run(b)], 20)
+    file = b / "k2" / "predictions.parquet"
+    pd.read_parquet(file).sample(frac=1, random_state=0).to_parquet(file, index=False)
+    assert compare_with_first([read_run(a), read_run(b)], 20).comparisons == straight.comparisons
+
+
+def test_other_labels_are_refused(tmp_path: Path) -> None:
+    a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b")
+    file = b / "k2" / "predictions.parquet"
+    frame = pd.read_parquet(file)
+    frame.assign(label_edema=1 - frame["label_edema"]).to_parquet(file, index=False)
+    with pytest.raises(ConfigError, match="labels"):
+        compare_with_first([read_run(a), read_run(b)], 20)
+
+
+def test_seeds_of_the_same_settings_are_one_model(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (1, 2)]
+    runs += [write_run(tmp_path / f"b{seed}", seed=seed, lr=0.5) for seed in (3, 4, 5)]
+    grouped = group_seeds([read_run(run) for run in runs])
+    assert [len(one.frames) for one in grouped] == [2, 3]
+    found = compare_with_first(grouped, 20)
+    assert found.seeds == (2, 3)
+    assert "2 seeds" in found.reference
+
+
+def test_a_seed_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "a"))
+    with pytest.raises(ConfigError, match="seed 1: given twice"):
+        group_seeds([run, run])
+
+
+def test_seeds_with_other_labels_are_refused(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (1, 2)]
+    file = runs[1] / "k2" / "predictions.parquet"
+    frame = pd.read_parquet(file)
+    frame.assign(label_edema=1 - frame["label_edema"]).to_parquet(file, index=False)
+    with pytest.raises(ConfigError, match="labels differ"):
+        group_seeds([read_run(run) for run in runs])
+
+
+def test_the_spread_over_seeds_stands_apart_from_the_intervals(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (1, 2, 3)]
+    alone = write_run(tmp_path / "b", seed=4, lr=0.5)
+    console = Console(record=True, width=140, file=(tmp_path / "printed").open("w"))
+    run_command(console, [*runs, alone], 2, tmp_path / "out", group=True, resamples=20)
+    printed = console.export_text()
+    assert "Standard deviation of the AUC over the seeds" in printed
+    assert "one seed" in printed
+    aucs = []
+    for run in runs:
+        frame = pd.read_parquet(run / "k2" / "predictions.parquet").dropna()
+        aucs.append(roc_auc_score(frame["label_edema"], frame["score_edema"]))
+    found = pd.read_csv(tmp_path / "out" / "differences.csv").set_index("disease")
+    assert found.loc["edema", "seed_sd_reference"] == pytest.approx(np.std(aucs, ddof=1))
+    assert found["seed_sd_reference"].notna().all()
+    assert found["seed_sd_model"].isna().all()
+
+
+def test_the_command_prints_and_writes_the_differences(tmp_path: Path) -> None:
+    a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", seed=2)
+    console = Console(record=True, width=140, file=(tmp_path / "printed").open("w"))
+    run_command(console, [a, b], None, tmp_path / "out", group=False, resamples=20)
+    assert "SYNTHETIC" in console.export_text()
+    found = json.loads((tmp_path / "out" / "differences.json").read_text())
+    assert found["synthetic"] is True
+    assert (found["protocol"], found["n"]) == ("frontal-image", 40)
+    assert (tmp_path / "out" / "differences.csv").exists()
+    with pytest.raises(ConfigError, match="two models"):
+        run_command(console, [a], None, None, group=False, resamples=20)
+
+
+def test_files_of_an_earlier_version_name_images_otherwise_and_the_error_says_so(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    for name, prefix, about in (("old", "a", {"key": "k"}), ("new", "b", {"key": "k", "named_by": "picture"})):
+        columns = {
+            "image": [f"{prefix}{n}" for n in range(20)],
+            "patient": list(range(20)),
+            "score_edema": rng.random(20),
+            "label_edema": np.arange(20) % 2,
+        }
+        frame = pd.DataFrame(columns)
+        frame.attrs = about
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+    old, new = read_run(tmp_path / "old.parquet"), read_run(tmp_path / "new.parquet")
+    with pytest.raises(ConfigError, match=r"not about the same images.*old\.parquet: written by an earlier version"):
+        compare_with_first([old, new], 10)
+    with pytest.raises(ConfigError) as error:
+        compare_with_first([new, replace(new, frames=(new.frames[0].assign(image=old.frames[0]["image"]),))], 10)
+    assert "earlier version" not in str(error.value)

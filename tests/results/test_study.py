@@ -1,0 +1,143 @@
+"""`chestfed.Study` on finished run folders."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+import chestfed
+from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.results.significance import of_study, write
+from tests.results.finished_runs import write_run
+
+mpl.use("Agg")
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> chestfed.Study:
+    return chestfed.Study.load(write_run(tmp_path / "run"))
+
+
+def test_the_table_and_its_numbers(study: chestfed.Study) -> None:
+    assert study.ks == (1, 2)
+    assert study.diseases == ("edema", "atelectasis")
+    assert len(study.table()) == 6
+    assert study.table()["positives"].dtype == "Int64"  # whole also beside the mean, which has none
+    frame = study.predictions(2).dropna()
+    assert study.auc(2, "edema") == pytest.approx(roc_auc_score(frame["label_edema"], frame["score_edema"]))
+    assert study.auc(1) == study.table().query("k == 1 and disease == 'mean'")["auc"].item()
+    assert "SYNTHETIC" in repr(study)
+    with pytest.raises(ConfigError, match="no AUC of K=7"):
+        study.auc(7, "edema")
+
+
+def test_the_wide_table_has_a_row_per_k_and_a_column_per_disease(study: chestfed.Study) -> None:
+    wide = study.table(wide=True)
+    assert list(wide.columns) == ["edema", "atelectasis", "mean"]
+    assert list(wide.index) == [1, 2]
+    assert wide.loc[2, "edema"] == study.auc(2, "edema")
+
+
+def test_an_interval_is_that_of_the_table(study: chestfed.Study) -> None:
+    row = study.table().query("k == 2 and disease == 'mean'").iloc[0]
+    assert study.interval(2) == (row["low"], row["high"])
+
+
+def test_a_folder_with_one_study_is_that_study_and_of_several_the_names_are_said(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "one")
+    assert chestfed.Study.load(tmp_path / "runs").folder.name == "one"
+    write_run(tmp_path / "runs" / "two", seed=2)
+    with pytest.raises(ConfigError, match="2 studies; open one of them: one, two"):
+        chestfed.Study.load(tmp_path / "runs")
+
+
+def test_two_studies_are_compared_as_chestfed_compare_does(study: chestfed.Study, tmp_path: Path) -> None:
+    other = chestfed.Study.load(write_run(tmp_path / "other", seed=2, lr=0.5))
+    found = study.compare(other, k=1, resamples=20).set_index("disease")
+    assert found.loc["edema", "difference"] == pytest.approx(other.auc(1, "edema") - study.auc(1, "edema"))
+    assert list(found.index) == ["edema", "atelectasis", "mean"]
+    with pytest.raises(ConfigError, match="not about the same images"):
+        study.compare(chestfed.Study.load(write_run(tmp_path / "others", images=5)), resamples=20)
+
+
+def test_the_rounds_have_a_column_per_disease(study: chestfed.Study) -> None:
+    rounds = study.rounds(1)
+    assert rounds["round"].tolist() == [1, 2]
+    assert rounds["auc_edema"].isna().tolist() == [True, False]
+
+
+def test_the_plots_are_axes_that_say_synthetic_and_how_many(study: chestfed.Study) -> None:
+    roc = study.plot_roc("edema")
+    assert len(roc.get_lines()) == 3  # two K and the diagonal
+    assert "SYNTHETIC" in roc.get_title()
+    frame = study.predictions(1)
+    assert f"{int((frame['label_edema'] == 1).sum())}+" in roc.get_title()
+    assert len(study.plot_roc("edema", k=1).get_lines()) == 2
+    assert len(study.plot_rounds().get_lines()) == 2
+    for plot in (study.plot_roc, study.plot_precision_recall, study.plot_calibration, study.plot_auc):
+        with pytest.raises(ConfigError, match="no disease 'hernia'"):
+            plot("hernia")
+
+
+def test_precision_recall_and_calibration_draw_what_scikit_learn_and_the_bins_say(study: chestfed.Study) -> None:
+    frame = study.predictions(2).dropna(subset=["label_edema"])
+    axes = study.plot_precision_recall("edema", k=2)
+    average = average_precision_score(frame["label_edema"], frame["score_edema"])
+    assert f"{average:.3f}" in axes.get_legend().get_texts()[0].get_text()
+    (curve,) = (line for line in study.plot_calibration("edema", k=2, bins=4).get_lines() if line.get_label() == "K=2")
+    lowest = frame.nsmallest(len(frame) // 4 + 1, "score_edema")
+    assert curve.get_xdata()[0] == pytest.approx(lowest["score_edema"].mean(), abs=0.02)
+    assert len(curve.get_xdata()) == 4
+
+
+def test_a_k_has_the_same_colour_alone_as_among_all(study: chestfed.Study) -> None:
+    (alone,) = (line for line in study.plot_roc("edema", k=2).get_lines() if line.get_label().startswith("K=2"))
+    (among,) = (line for line in study.plot_roc("edema").get_lines() if line.get_label().startswith("K=2"))
+    assert alone.get_color() == among.get_color()
+    assert alone.get_color() != study.plot_roc("edema").get_lines()[1].get_color()
+
+
+def test_the_differences_and_the_aucs_are_drawn_with_their_intervals(study: chestfed.Study) -> None:
+    found = of_study(study.folder, study.ks, 20)
+    assert found is not None
+    write(found, study.folder, "significance")
+    axes = study.plot_differences()
+    drawn = [line.get_xdata()[0] for line in axes.get_lines()[1:]]
+    assert drawn == pytest.approx(study.significance()["difference"].tolist())
+    assert [label.get_text() for label in axes.get_yticklabels()][-1] == "mean"
+    with pytest.raises(ConfigError, match=r"K=1 is not in significance\.csv"):
+        study.plot_differences(k=1)
+    points = [line.get_ydata()[0] for line in study.plot_auc().get_lines()]
+    assert points == [study.auc(1), study.auc(2)]
+
+
+def test_significance_is_read_where_it_was_written(study: chestfed.Study) -> None:
+    with pytest.raises(ChestfedError, match=r"no significance\.csv"):
+        study.significance()
+    found = of_study(study.folder, study.ks, 20)
+    assert found is not None
+    write(found, study.folder, "significance")
+    assert isinstance(study.significance(), pd.DataFrame)
+
+
+def test_damaged_predictions_are_named(study: chestfed.Study) -> None:
+    (study.folder / "k2" / "predictions.parquet").write_bytes(b"cut off")
+    with pytest.raises(ConfigError, match=r"k2.predictions\.parquet: cannot be read"):
+        study.predictions(2)
+
+
+def test_another_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not the run folder"):
+        chestfed.Study.load(tmp_path)
+
+
+def test_importing_chestfed_imports_neither_pandas_nor_torch() -> None:
+    program = "import sys, chestfed; print([n for n in ('pandas', 'torch', 'numpy') if n in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -1,0 +1,444 @@
+"""`chestfed evaluate`: models and programs on a tiny synthetic hospital."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+
+from chestfed.cli import bundled
+from chestfed.commands.evaluate import run_command
+from chestfed.core.checkpoint import save_checkpoint
+from chestfed.core.diseases import DISEASES
+from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.evaluation.auc import auc_per_disease
+from chestfed.evaluation.protocols import PROTOCOLS, Protocol
+from chestfed.evaluation.summary import as_json, summarise
+from chestfed.experiment.device import Machine
+from chestfed.models import ModelConfig, build_model
+from chestfed.samples import write_hospitals
+from chestfed.scoring.evaluate import Evaluation, evaluate_model, render, write
+from chestfed.scoring.scorers import Declared, Scorer, open_scorer
+from chestfed.sites import SiteTable, load_site_config, open_site
+
+MACHINE = Machine(torch.device("cpu"), 1, False, False, 0)
+SIZE = 64
+SMALL = ModelConfig(blocks=[1])
+ORDER = Declared(diseases=DISEASES, size=SIZE)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the hospitals."""
+    folder = tmp_path_factory.mktemp("evaluating")
+    write_hospitals(folder / "data", size="tiny", workers=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(home: Path) -> SiteTable:
+    """The first hospital, all views."""
+    config = load_site_config(bundled("site_configs") / "synthetic" / "chexpert.yaml", ["views=all"])
+    return open_site(config, home / "data")
+
+
+def tiny(outputs: int = 5) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3 * (SIZE // 8) ** 2, outputs)).eval()
+
+
+def exported(path: Path, module: nn.Module, batch: int | None = None, extra: dict[str, str] | None = None) -> Path:
+    example = (torch.randn(batch or 2, 3, SIZE, SIZE),)
+    shapes = None if batch else ({0: torch.export.Dim("n")},)
+    torch.export.save(torch.export.export(module, example, dynamic_shapes=shapes), path, extra_files=extra)
+    return path
+
+
+def score(scorer: Scorer, site: SiteTable, home: Path, protocol: Protocol = "frontal-image") -> Evaluation:
+    return evaluate_model(scorer, site, "valid", protocol, home / "cache", MACHINE, resamples=20)
+
+
+def scores_of(evaluation: Evaluation) -> np.ndarray:
+    return evaluation.predictions[[f"score_{name}" for name in evaluation.scorer.diseases]].to_numpy()
+
+
+def write_chestfed_model(path: Path) -> nn.Module:
+    module = build_model(SMALL, 5, seed=3).eval()
+    values = {
+        "model": SMALL.model_dump(mode="json"),
+        "diseases": list(DISEASES),
+        "preprocess": {"size": SIZE, "fit": "stretch"},
+        "output": "logits [n, diseases]",
+        "synthetic": True,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_checkpoint(path, module.state_dict(), values)
+    return module
+
+
+def test_torchscript_torch_export_and_weights_of_one_network_score_alike(
+    home: Path, site: SiteTable, tmp_path: Path
+) -> None:
+    module = write_chestfed_model(tmp_path / "k1" / "model.safetensors")
+    example = torch.randn(2, 3, SIZE, SIZE)
+    torch.jit.save(torch.jit.trace(module, example), str(tmp_path / "m.pt"))
+    exported(tmp_path / "m.pt2", module)
+    exported(tmp_path / "three.pt2", module, batch=3)
+    torch.save({"state_dict": module.state_dict()}, tmp_path / "m.pth")
+    (tmp_path / "m.yaml").write_text(
+        f"model: {{name: small, blocks: [1]}}\ndiseases: [{', '.join(DISEASES)}]\npreprocess: {{size: {SIZE}}}\n"
+    )
+    own = score(open_scorer(str(tmp_path / "k1"), Declared(), MACHINE), site, home)
+    assert "small DenseNet" in own.scorer.kind
+    for name, declared in (
+        ("m.pt", ORDER),
+        ("m.pt2", Declared(diseases=DISEASES)),
+        ("three.pt2", Declared(diseases=DISEASES)),
+        ("m.pth", Declared(config=tmp_path / "m.yaml")),
+    ):
+        other = score(open_scorer(str(tmp_path / name), declared, MACHINE), site, home)
+        np.testing.assert_allclose(scores_of(other), scores_of(own), rtol=1e-4, atol=1e-6, err_msg=name)
+        assert other.predictions["image"].tolist() == own.predictions["image"].tolist()
+
+
+def test_onnx_scores_as_the_network_does(home: Path, site: SiteTable, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    module = tiny()
+    weight, bias = (part.detach().numpy() for part in (module[2].weight, module[2].bias))
+    helper, numbers = onnx.helper, onnx.numpy_helper
+    graph = helper.make_graph(
+        [
+            helper.make_node("AveragePool", ["x"], ["p"], kernel_shape=[8, 8], strides=[8, 8]),
+            helper.make_node("Flatten", ["p"], ["f"]),
+            helper.make_node("Gemm", ["f", "w", "b"], ["y"], transB=1),
+        ],
+        "tiny",
+        [helper.make_tensor_value_info("x", 1, ["n", 3, SIZE, SIZE])],
+        [helper.make_tensor_value_info("y", 1, ["n", 5])],
+        [numbers.from_array(weight, "w"), numbers.from_array(bias, "b")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    helper.set_model_props(model, {"diseases": json.dumps(DISEASES)})
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    exported(tmp_path / "m.pt2", module)
+    theirs = score(open_scorer(str(tmp_path / "m.onnx"), Declared(), MACHINE), site, home)
+    ours = score(open_scorer(str(tmp_path / "m.pt2"), ORDER, MACHINE), site, home)
+    np.testing.assert_allclose(scores_of(theirs), scores_of(ours), rtol=1e-4)
+
+
+def test_onnx_without_onnxruntime_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+    (tmp_path / "m.onnx").write_bytes(b"x")
+    with pytest.raises(ConfigError, match=r"chestfed\[onnx\]"):
+        open_scorer(str(tmp_path / "m.onnx"), ORDER, MACHINE)
+
+
+class Hostile:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = str(target)
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (self.target,)
+
+
+def rewritten(source: Path, target: Path, replace: dict[str, bytes]) -> Path:
+    """A copy of a torch archive with other contents in some files."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as new:
+        for entry in old.infolist():
+            new.writestr(entry, replace.get(entry.filename.partition("/")[2], old.read(entry)))
+    return target
+
+
+@pytest.mark.parametrize("name", ["m.pt", "m.pth", "m.bin", "m.pt2"])
+def test_a_pickle_that_would_run_code_is_refused_whatever_its_name(name: str, tmp_path: Path) -> None:
+    torch.save({"weight": Hostile(tmp_path / "harm")}, tmp_path / name)
+    with pytest.raises(ConfigError):
+        open_scorer(str(tmp_path / name), ORDER, MACHINE)
+    assert not (tmp_path / "harm").exists()
+
+
+def test_a_program_of_torch_export_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    good = exported(tmp_path / "good.pt2", tiny())
+    harm = tmp_path / "harm"
+    torch.save(((Hostile(harm),), {}), tmp_path / "inputs")
+    with zipfile.ZipFile(good) as archive:
+        model = archive.read("good/models/model.json").decode()
+        weights = archive.read("good/data/weights/model_weights_config.json").decode()
+    call = f"__import__('os').mkdir('{harm}')"
+    attacks = {
+        "data/sample_inputs/model.pt": (tmp_path / "inputs").read_bytes(),
+        "data/weights/model_weights_config.json": weights.replace('"use_pickle": false', '"use_pickle": true').encode(),
+        "models/model.json": model.replace("torch.ops.aten.flatten.using_ints", "torch.os.mkdir").encode(),
+    }
+    models = [
+        model.replace("torch.ops.aten.flatten.using_ints", "_operator.methodcaller"),
+        model.replace("torch.ops.aten.flatten.using_ints", "torch.ops.aten.from_file.default"),
+        re.sub(r"Symbol\('s\d+', positive=True, integer=True\)", call, model),
+        model.replace("builtins.tuple", "collections.OrderedDict"),
+        # names that are written into the source of a function
+        re.sub(r'"forward_arg_names": \["\w+"\]', json.dumps({"forward_arg_names": [f"x={call}"]})[1:-1], model),
+        model.replace('"input"', json.dumps(f"x={call}")),
+        model.replace('"2.weight"', json.dumps(f'2.w"+str({call})+"')),
+    ]
+    assert all(one != model for one in models)
+    everything = [*attacks.items(), *(("models/model.json", one.encode()) for one in models)]
+    for number, (name, content) in enumerate(everything):
+        bad = rewritten(good, tmp_path / f"bad{number}.pt2", {name: content})
+        with pytest.raises(ConfigError, match="refused"):
+            open_scorer(str(bad), ORDER, MACHINE)
+        assert not harm.exists()
+    guarded = rewritten(
+        good,
+        tmp_path / "guarded.pt2",
+        {"models/model.json": model.replace('"guards_code": []', f'"guards_code": ["{call}"]').encode()},
+    )
+    scorer = open_scorer(str(guarded), ORDER, MACHINE)
+    assert scorer.call(torch.zeros(2, 3, SIZE, SIZE)).shape == (2, 5)
+    assert not harm.exists()
+
+
+class Writes(nn.Module):
+    """Writes a file when it is called."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = str(path)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        torch.save(images, self.path)
+        return images.mean((2, 3))
+
+
+class WritesWhenLoaded(nn.Module):
+    """Writes a file when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = str(path)
+        self.training = False
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return images.mean((2, 3))
+
+    @torch.jit.export
+    def __getstate__(self) -> tuple[str, bool]:
+        return (self.path, self.training)
+
+    @torch.jit.export
+    def __setstate__(self, state: tuple[str, bool]) -> None:
+        self.path = state[0]
+        self.training = state[1]
+        torch.ops.aten.save(torch.zeros(1), state[0])
+
+
+@pytest.mark.parametrize("kind", [Writes, WritesWhenLoaded])
+def test_a_torchscript_program_that_could_write_files_is_refused_before_it_is_loaded(
+    kind: type[nn.Module], tmp_path: Path
+) -> None:
+    torch.jit.script(kind(tmp_path / "harm")).save(tmp_path / "bad.pt")
+    with zipfile.ZipFile(tmp_path / "bad.pt") as archive:
+        ((name, source),) = [
+            (name, archive.read(name))
+            for name in archive.namelist()
+            if name.endswith(".py") and b"torch.save(" in archive.read(name)
+        ]
+    hidden = rewritten(
+        tmp_path / "bad.pt",
+        tmp_path / "hidden.pt",
+        {name.partition("/")[2]: source.replace(b"torch.save(", b'getattr(torch, "sa" "ve")(')},
+    )
+    for bad in (tmp_path / "bad.pt", hidden):
+        with pytest.raises(ConfigError, match="refused"):
+            open_scorer(str(bad), ORDER, MACHINE)
+    assert not (tmp_path / "harm").exists()
+
+
+def test_the_order_of_labels_is_declared_or_carried_and_may_not_contradict(
+    home: Path, site: SiteTable, tmp_path: Path
+) -> None:
+    plain = str(exported(tmp_path / "plain.pt2", tiny()))
+    with pytest.raises(ConfigError, match="--labels-order"):
+        open_scorer(plain, Declared(), MACHINE)
+    with pytest.raises(ConfigError, match="did you mean 'edema'"):
+        open_scorer(plain, Declared(diseases=("Edema", *DISEASES[:4])), MACHINE)
+    with pytest.raises(ConfigError, match="twice"):
+        open_scorer(plain, Declared(diseases=("edema",) * 5), MACHINE)
+    with pytest.raises(ChestfedError, match="5 outputs, where 4 are declared"):
+        score(open_scorer(plain, Declared(diseases=DISEASES[:4]), MACHINE), site, home)
+    carrying = str(exported(tmp_path / "own.pt2", tiny(), extra={"diseases.json": json.dumps(DISEASES)}))
+    assert open_scorer(carrying, Declared(), MACHINE).diseases == DISEASES
+    with pytest.raises(ConfigError, match="by its own account"):
+        open_scorer(carrying, Declared(diseases=DISEASES[::-1]), MACHINE)
+    some = open_scorer(carrying, Declared(diseases=("-", "edema", "-", "-", "-")), MACHINE)
+    everything = score(open_scorer(carrying, Declared(), MACHINE), site, home)
+    np.testing.assert_array_equal(scores_of(score(some, site, home))[:, 0], scores_of(everything)[:, 1])
+
+
+def test_weights_need_a_description_that_fits(tmp_path: Path) -> None:
+    torch.save(build_model(SMALL, 5, 1).state_dict(), tmp_path / "m.pth")
+    with pytest.raises(ConfigError, match="--model-config"):
+        open_scorer(str(tmp_path / "m.pth"), ORDER, MACHINE)
+    (tmp_path / "m.yaml").write_text("model: {name: small, blocks: [1]}\n")
+    declared = Declared(diseases=DISEASES[:4], config=tmp_path / "m.yaml")
+    with pytest.raises(ConfigError, match="another number of diseases"):
+        open_scorer(str(tmp_path / "m.pth"), declared, MACHINE)
+
+
+def test_studies_are_scored_as_pandas_would_from_the_images(home: Path, site: SiteTable, tmp_path: Path) -> None:
+    scorer = open_scorer(str(exported(tmp_path / "m.pt2", tiny())), ORDER, MACHINE)
+    images = score(scorer, site, home, "all-image")
+    frame = site.select(split="valid").frame.reset_index(drop=True)
+    by_study = images.predictions.drop(columns="image").groupby([frame["patient"], frame["study"]], sort=False)
+    for protocol, how in (("study-max", "max"), ("study-mean", "mean")):
+        found = score(scorer, site, home, protocol)  # type: ignore[arg-type]
+        columns = [f"score_{name}" for name in DISEASES]
+        np.testing.assert_allclose(found.predictions[columns], by_study[columns].agg(how), rtol=1e-6)
+        labels = by_study[[f"label_{name}" for name in DISEASES]].max().to_numpy()
+        expected = auc_per_disease(scores_of(found), labels, DISEASES)
+        assert [one.auc for one in found.summary.diseases] == expected
+        assert found.summary.units == by_study.ngroups
+        assert found.predictions["image"].is_unique
+
+
+def test_a_disease_of_one_class_or_without_labels_is_null_with_its_reason(
+    home: Path, site: SiteTable, tmp_path: Path
+) -> None:
+    negative = site.with_frame(site.frame.assign(edema=np.float32(0)))
+    declared = Declared(diseases=("edema", "hernia", "cardiomegaly", "-", "-"), size=SIZE)
+    found = score(open_scorer(str(exported(tmp_path / "m.pt2", tiny())), declared, MACHINE), negative, home)
+    edema, hernia, cardiomegaly = found.summary.diseases
+    assert (edema.auc.auc, edema.reason) == (None, "no positive image")
+    assert (hernia.auc.auc, hernia.reason) == (None, "not labelled at site 'chexpert'")
+    assert found.summary.means["auc"].diseases == 1
+    assert found.summary.means["auc"].value == cardiomegaly.auc.auc
+    assert found.summary.means["brier"].diseases == 2  # edema has one class, hernia no label
+    console = Console(record=True, width=200, file=(tmp_path / "printed").open("w"))
+    console.print(render(found))
+    assert "Brier and ECE need no second class: their means are over 2 of 3" in console.export_text()
+
+
+def test_what_is_written_says_synthetic_everywhere_and_names_nobody(home: Path, tmp_path: Path) -> None:
+    write_chestfed_model(tmp_path / "k1" / "model.safetensors")
+    console = Console(record=True, width=140, file=(tmp_path / "printed").open("w"))
+    run_command(
+        console,
+        str(tmp_path / "k1"),
+        bundled("site_configs") / "synthetic" / "chexpert.yaml",
+        home / "data",
+        "valid",
+        "frontal-image",
+        tmp_path / "out",
+        home / "cache",
+        [],
+        labels_order=None,
+        k=None,
+        model_config=None,
+        input_size=None,
+        outputs=None,
+        delong=True,
+        resamples=20,
+        batch_size=8,
+        device="cpu",
+        skip_unreadable=False,
+        tracking_uri=None,
+    )
+    printed = console.export_text()
+    assert "SYNTHETIC" in printed
+    assert "DeLong" in printed
+    names = {"evaluation.json", "metrics.csv", "subgroups.csv", "reliability.csv", "predictions.parquet"}
+    assert {file.name for file in (tmp_path / "out").iterdir()} == names
+    about = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert (about["synthetic"], about["data"], about["model"]["trained_on"]) == (True, "synthetic", "synthetic")
+    assert about["unit"] == "image"
+    for name in ("metrics", "subgroups", "reliability"):
+        assert set(pd.read_csv(tmp_path / "out" / f"{name}.csv")["data"]) == {"synthetic"}
+    predictions = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
+    assert predictions.attrs["synthetic"] is True
+    assert predictions["image"].str.fullmatch("[0-9a-f]{32}").all()
+    personal = re.compile(rb"patient\d{5}|view\d_frontal")
+    assert not any(personal.search(file.read_bytes()) for file in (tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_number_can_be_computed_again_from_the_predictions(
+    protocol: Protocol, home: Path, site: SiteTable, tmp_path: Path
+) -> None:
+    found = score(open_scorer(str(exported(tmp_path / "m.pt2", tiny())), ORDER, MACHINE), site, home, protocol)
+    write(found, tmp_path / "out")
+    frame = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
+    again = summarise(
+        frame[[f"score_{name}" for name in DISEASES]].to_numpy(),
+        frame[[f"label_{name}" for name in DISEASES]].to_numpy(),
+        frame["patient"].to_numpy(),
+        DISEASES,
+        protocol,
+        resamples=20,
+        columns={name: frame[f"group_{name}"] for name in found.summary.subgroups},
+    )
+    first, second = as_json(found.summary), as_json(again)
+    for value in (first, second):  # text does not keep the order of the bands
+        for groups in value["subgroups"].values():
+            groups.sort(key=lambda group: group["value"])
+    assert first["subgroups"]
+    assert second == first
+    assert set(frame["group_age"].dropna()) <= {"<40", "40-59", "60-79", ">=80"}
+
+
+def test_a_model_is_found_by_its_mlflow_run(tmp_path: Path) -> None:
+    from chestfed.tracking.store import Tracker, local_store
+
+    write_chestfed_model(tmp_path / "model.safetensors")
+    uri = local_store(tmp_path)
+    tracker = Tracker(uri, tmp_path / "artifacts", pytest.fail)
+    parent = tracker.start_run("study", {})
+    child = tracker.start_run("K=1", {"k": "1"}, parent=parent)
+    tracker.log_file(child, tmp_path / "model.safetensors")
+    for run in (parent, child):
+        assert open_scorer(f"runs:/{run}", Declared(tracking_uri=uri), MACHINE).diseases == DISEASES
+    with pytest.raises(ChestfedError, match="K=2"):
+        open_scorer(f"runs:/{parent}", Declared(k=2, tracking_uri=uri), MACHINE)
+    with pytest.raises(ChestfedError, match="MLflow cannot give"):
+        open_scorer("runs:/nothing", Declared(tracking_uri=uri), MACHINE)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        {"model": {"name": "no such"}},
+        {"model": 3},
+        {"diseases": "edema"},
+        {"diseases": []},
+        {"preprocess": {"size": 10**9}},
+        {"preprocess": {"colour": "red"}},
+    ],
+    ids=str,
+)
+def test_a_model_whose_description_was_altered_is_refused(tmp_path: Path, harm: dict[str, object]) -> None:
+    values = {"model": {"name": "densenet121"}, "diseases": list(DISEASES), **harm}
+    save_checkpoint(tmp_path / "model.safetensors", {"weight": torch.zeros(1)}, values)
+    with pytest.raises(ConfigError, match="its description is damaged"):
+        open_scorer(str(tmp_path / "model.safetensors"), Declared(), MACHINE)
+
+
+def test_a_split_whose_views_a_protocol_leaves_out_says_which_protocol_takes_them(
+    home: Path, site: SiteTable, tmp_path: Path
+) -> None:
+    write_chestfed_model(tmp_path / "m.safetensors")
+    unknown = site.with_frame(site.frame.assign(view="unknown"))
+    scorer = open_scorer(str(tmp_path / "m.safetensors"), Declared(), MACHINE)
+    with pytest.raises(
+        ConfigError, match=r"for their views \(unknown \d+\): if they are frontal, take protocol all-image"
+    ):
+        score(scorer, unknown, home)

@@ -1,0 +1,100 @@
+"""`chestfed evaluate --split held-out`: the patients that a study held out itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from chestfed.cli import bundled
+from chestfed.core.errors import ConfigError
+from chestfed.samples import write_hospitals
+from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
+from chestfed.sites import SiteTable, load_site_config, open_site
+
+SITE = bundled("site_configs") / "synthetic" / "mimic_cxr.yaml"
+
+PIPELINE = f"""
+title: One hospital, cut by patient
+sites:
+  - config: {SITE}
+    clients: 2
+    test_fraction: 0.4
+preprocess: {{size: 32}}
+model: {{name: small, blocks: [1], init_features: 4, growth_rate: 4}}
+pretrain: {{epochs: 1, batch_size: 8, lr: 1.0e-2}}
+federated: {{algorithm: codasca, window: 1, local_lr: 0.1, batch_size: 8, stages: 1, stage_steps: 1}}
+evaluation: {{split: test, protocol: frontal-image, resamples: 20}}
+k: [2]
+seed: 3
+"""
+
+
+def chestfed(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "chestfed", *arguments]
+    return subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the hospitals, and a study that held patients of one of them out."""
+    folder = tmp_path_factory.mktemp("holding_out")
+    write_hospitals(folder / "data", size="tiny", workers=1)
+    (folder / "cut.yaml").write_text(PIPELINE)
+    result = chestfed(folder, "study", "cut.yaml", "--data", "data", "--no-tracking")
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(home: Path) -> Path:
+    (folder,) = (home / "runs").glob("synthetic-cut-*")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(home: Path) -> SiteTable:
+    return open_site(load_site_config(SITE), home / "data")
+
+
+def test_the_command_scores_the_very_images_of_the_study_and_finds_its_aucs(home: Path, run: Path) -> None:
+    options = ["--on", str(SITE), "--data", "data", "--split", "held-out", "--out", "found", "--resamples", "20"]
+    result = chestfed(home, "evaluate", str(run), *options)
+    assert result.returncode == 0, result.stderr
+    found = pd.read_parquet(home / "found" / "predictions.parquet")
+    expected = pd.read_parquet(run / "k2" / "predictions.parquet")
+    assert sorted(found["image"]) == sorted(expected["image"])
+    both = found.merge(expected, on="image", suffixes=("", "_study")).drop_duplicates("image")
+    np.testing.assert_allclose(both["score_edema"], both["score_edema_study"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("part", ["", "k2", "k2/model.safetensors"])
+def test_nobody_of_them_is_among_the_other_patients(part: str, run: Path, site: SiteTable) -> None:
+    held = held_out_patients(str(run / part), site)
+    assert set(held.frame["split"]) == {"test"}
+    everybody = set(site.select(split="train").frame["patient"])
+    assert 0.2 < held.frame["patient"].nunique() / len(everybody) < 0.6
+
+
+def test_images_that_are_not_of_the_studys_test_are_refused(run: Path) -> None:
+    predictions = pd.read_parquet(run / "k2" / "predictions.parquet")
+    known, key = list(predictions["image"]), predictions.attrs["key"]
+    views = pd.Series(["pa"] * len(known))
+    check_held_out(str(run), known, views, key)
+    with pytest.raises(ConfigError, match=f"1 of {len(known)} images are not among the test images"):
+        check_held_out(str(run), ["0" * 32, *known[1:]], views, key)
+    check_held_out(str(run), ["0" * 32, *known[1:]], pd.Series(["lateral", *views[1:]]), key)
+    with pytest.raises(ConfigError, match="named its images with another key"):
+        check_held_out(str(run), known, views, "0" * 16)
+
+
+def test_a_model_without_a_study_or_of_another_site_is_refused(run: Path, home: Path, tmp_path: Path) -> None:
+    vindr = open_site(load_site_config(SITE.parent / "vindr.yaml"), home / "data")
+    with pytest.raises(ConfigError, match="held no patients of site 'vindr' out"):
+        held_out_patients(str(run), vindr)
+    with pytest.raises(ConfigError, match="needs a run folder of a study"):
+        held_out_patients(str(tmp_path / "model.onnx"), vindr)

@@ -1,0 +1,110 @@
+"""Finding and reading label files, whatever state they are in."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from chestfed.sites.label_files.source import Source
+from tests.sites.small_sites import config_of, write_files
+
+TEXT = "name,value\nmünchen,1\n"
+
+
+def source_of(folder: Path, content: bytes | None, name: str = "train.csv") -> Source:
+    write_files(folder, {} if content is None else {name: content})
+    return Source(config_of("chexpert"), folder / "site")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        TEXT.encode(),
+        TEXT.encode("utf-8-sig"),
+        TEXT.encode("latin-1"),
+        gzip.compress(TEXT.encode()),
+        TEXT.replace("\n", "\r\n").encode(),
+        TEXT.replace("\n", "\r").encode(),
+        TEXT.replace("name,", ' name ,"other, one",').replace("n,1", "n,,,1").encode(),
+        TEXT.replace("\n", "\r\n").encode("utf-16"),
+        b"\xfe\xff" + TEXT.encode("utf-16-be"),
+    ],
+    ids=["UTF-8", "BOM", "Latin-1", "gzip", "CRLF", "CR", "spaces and commas in the header", "UTF-16", "big UTF-16"],
+)
+def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> None:
+    source = source_of(tmp_path, content)
+    frame = source.read(source.root / "train.csv", ["name", "value"])
+    assert frame is not None
+    assert frame.to_dict("records") == [{"name": "münchen", "value": "1", "row": 2}]
+    assert source.problems == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "has no header line"),
+        (b"name,value\n", "has a header and no rows"),
+        (TEXT.encode("utf-16")[:-1], "is UTF-16, but damaged or cut short"),
+        ("\0".encode("utf-16") * 9, "is not text"),
+        (b"name,value\nm\x81nchen,1\n", "is neither UTF-8 nor Latin-1 (line 2)"),
+        (b"PK\x03\x04\x00\x00", "is not text but a zip"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel file"),
+        (gzip.compress(TEXT.encode() * 99)[:-12], "is damaged or cut short"),
+        (b"\x1f\x8b nonsense", "is damaged or cut short"),
+        (b'name,value\n"open,1\n', "1 cells where the header has 2"),
+    ],
+    ids=[
+        *("empty", "header only", "cut UTF-16", "zeros", "no encoding", "zip", "xls", "cut gzip", "no gzip"),
+        "open quote",
+    ],
+)
+def test_what_cannot_be_read_is_one_problem(tmp_path: Path, content: bytes, message: str) -> None:
+    source = source_of(tmp_path, content)
+    source.read(source.root / "train.csv", ["name", "value"])
+    (problem,) = source.problems
+    assert problem.file == "train.csv"
+    assert message in problem.message
+    assert problem.advice
+
+
+def test_every_ragged_row_is_named_and_the_others_keep_their_lines(tmp_path: Path) -> None:
+    source = source_of(tmp_path, b"name,value\na,1\nb\n\nc,3,4\nd,5\n")
+    frame = source.read(source.root / "train.csv", ["name"])
+    assert frame is not None
+    assert list(zip(frame["name"], frame["row"], strict=True)) == [("a", 2), ("d", 6)]
+    assert [problem.row for problem in source.problems] == [3, 5]
+
+
+def test_a_cell_may_hold_line_breaks(tmp_path: Path) -> None:
+    source = source_of(tmp_path, b'name,report,value\na,"one\ntwo",1\nb,"three",2\n')
+    frame = source.read(source.root / "train.csv", ["name", "value"])
+    assert frame is not None
+    assert frame["value"].tolist() == ["1", "2"]
+
+
+def test_a_plain_file_wins_over_its_packed_twin(tmp_path: Path) -> None:
+    source = source_of(tmp_path, TEXT.encode())
+    write_files(tmp_path, {"train.csv.gz": gzip.compress(TEXT.encode())})
+    assert source.find("train") == source.root / "train.csv"
+
+
+def test_an_optional_file_that_is_not_there_is_no_problem(tmp_path: Path) -> None:
+    source = source_of(tmp_path, None)
+    assert source.find("valid", required=False) is None
+    assert source.problems == []
+    assert source.find("train") is None
+    assert "looked for train.csv, CheXpert-v1.0*/train.csv" in source.problems[0].message
+
+
+def test_a_label_file_given_by_name_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    source = source_of(tmp_path, None)
+    assert source.read(tmp_path / "mine.csv", ["name"]) is None
+    assert "no such file" in source.problems[0].message
+
+
+def test_a_header_with_an_endless_cell_is_a_problem(tmp_path: Path) -> None:
+    source = source_of(tmp_path, b'"' + b"a" * 200_000 + b'",value\nx,1\n')
+    assert source.read(source.root / "train.csv", ["value"]) is None
+    assert [problem.kind for problem in source.problems] == ["empty file"]

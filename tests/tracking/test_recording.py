@@ -1,0 +1,508 @@
+"""What MLflow holds of a study: the same as its run folder, models that score image files, and nobody's name."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+from rich.console import Console
+from safetensors.torch import load_file
+
+from chestfed.cli import bundled
+from chestfed.commands.evaluate import run_command
+from chestfed.core.errors import ChestfedError
+from chestfed.evaluation.protocols import views_of
+from chestfed.experiment.device import prepare_machine
+from chestfed.experiment.pipeline import Runtime
+from chestfed.report.page import write_report
+from chestfed.samples import write_hospitals
+from chestfed.scoring.scorers import Declared, open_scorer
+from chestfed.sites import load_site_config, open_site
+from chestfed.sites.table import SiteTable
+from chestfed.tracking.recording import StudyRecord
+from chestfed.tracking.store import Tracker, local_store
+from tests.training.test_run import command
+
+NAME = "chestfed-synthetic-K{}-source_addition_samples"
+SITES = ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr")
+
+
+def study(home: Path, out: str, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(out, *more), cwd=home, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with hospitals and a tracked study of them in `runs`."""
+    folder = tmp_path_factory.mktemp("recording")
+    write_hospitals(folder / "synthetic_hospitals", size="tiny", workers=1)
+    result = study(folder, "runs")
+    assert result.returncode == 0, result.stderr
+    assert "MLflow tracking stopped" not in result.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_folder(home: Path) -> Path:
+    (folder,) = (home / "runs").glob("synthetic-source_addition_samples-*")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(home: Path) -> str:
+    return local_store(home / "runs")
+
+
+@pytest.fixture(scope="module")
+def client(store: str) -> MlflowClient:
+    return MlflowClient(store, store)
+
+
+@pytest.fixture(scope="module")
+def parent(client: MlflowClient) -> Any:
+    (found,) = [run for run in runs_of(client) if run.data.tags["kind"] == "study"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def children(client: MlflowClient) -> list[Any]:
+    return sorted((run for run in runs_of(client) if run.data.tags["kind"] == "K"), key=lambda run: run.data.tags["k"])
+
+
+@pytest.fixture
+def global_store(store: str) -> Iterator[None]:
+    """What a user of `mlflow.pyfunc` sets."""
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(store)
+    yield
+    mlflow.set_tracking_uri(before)
+
+
+def runs_of(client: MlflowClient) -> list[Any]:
+    experiment = client.get_experiment_by_name("chestfed")
+    assert experiment is not None
+    return list(client.search_runs([experiment.experiment_id]))
+
+
+def site_table(home: Path, site: str) -> SiteTable:
+    return open_site(
+        load_site_config(bundled("site_configs") / "synthetic" / f"{site}.yaml"), home / "synthetic_hospitals"
+    )
+
+
+def scored_images(home: Path) -> list[str]:
+    chosen = site_table(home, "chexpert").select(split="valid", views=views_of("frontal-image"))
+    return [str(chosen.root / image) for image in chosen.frame["image"]]
+
+
+def rows_of(run_folder: Path) -> dict[int, dict[str, Any]]:
+    return {row["k"]: row for row in json.loads((run_folder / "table.json").read_text())["rows"]}
+
+
+def values(client: MlflowClient, run: Any, key: str) -> list[tuple[int, float]]:
+    return [(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, key)]
+
+
+def logged_table(client: MlflowClient, run: Any, file: str, folder: Path) -> pd.DataFrame:
+    path = client.download_artifacts(run.info.run_id, file, str(folder))
+    logged = json.loads(run.data.tags["mlflow.loggedArtifacts"])
+    assert {"path": file, "type": "table"} in logged
+    return pd.read_json(path, orient="split")
+
+
+def test_a_study_is_one_run_with_a_child_per_k_named_for_reading(parent: Any, children: list[Any]) -> None:
+    assert parent.info.run_name == "synthetic codasca I=2 seed 1: source_addition_samples"
+    names = [child.info.run_name for child in children]
+    assert names == ["synthetic K=1: chexpert", "synthetic K=2: + chestxray8"]
+    assert {run.info.status for run in (parent, *children)} == {"FINISHED"}
+    assert {run.data.tags["synthetic"] for run in (parent, *children)} == {"true"}
+    assert {child.data.tags["mlflow.parentRunId"] for child in children} == {parent.info.run_id}
+    assert [child.data.params["k"] for child in children] == ["1", "2"]
+    assert "dataset.chexpert" in parent.data.params
+    assert "version.torch" in parent.data.params
+
+
+def test_the_auc_of_the_study_has_k_as_its_step(
+    client: MlflowClient, parent: Any, children: list[Any], run_folder: Path
+) -> None:
+    rows = rows_of(run_folder)
+    assert values(client, parent, "auc/mean") == [(k, row["mean_auc"]) for k, row in rows.items()]
+    edema = [(k, row["diseases"]["edema"]["auc"]) for k, row in rows.items()]
+    assert values(client, parent, "auc_per_disease/edema") == edema
+    for (k, row), child in zip(rows.items(), children, strict=True):
+        assert values(client, child, "auc/mean") == [(k, row["mean_auc"])]
+
+
+def test_every_round_is_there_with_the_auc_first(client: MlflowClient, children: list[Any], run_folder: Path) -> None:
+    lines = (run_folder / "k2" / "rounds.jsonl").read_text().splitlines()
+    rounds = [json.loads(line) for line in lines]
+    for key, name in (("round/auc_mean", "mean_auc"), ("round/loss", "loss"), ("cost/bytes_up", "bytes_up")):
+        assert sorted(values(client, children[1], key)) == [(entry["round"], entry[name]) for entry in rounds]
+    assert next(iter(children[1].data.metrics)) == "round/auc_mean"  # what the comparison page draws first
+
+
+def test_the_k_table_is_a_table_of_the_page(
+    client: MlflowClient, parent: Any, run_folder: Path, tmp_path: Path
+) -> None:
+    table = logged_table(client, parent, "auc_by_k.json", tmp_path)
+    rows = rows_of(run_folder)
+    assert list(table["K"]) == list(rows)
+    assert list(table["mean"]) == pytest.approx([row["mean_auc"] for row in rows.values()], abs=6e-5)
+    edema = [row["diseases"]["edema"] for row in rows.values()]
+    assert list(table["Edema"]) == pytest.approx([one["auc"] for one in edema], abs=6e-5)
+    assert list(table["Edema 95%"]) == ["[{:.3f}, {:.3f}]".format(*one["interval"]) for one in edema]
+    assert list(table["Edema n"]) == [f"{one['positives']}+ / {one['negatives']}-" for one in edema]
+    assert set(table["data"]) == {"synthetic"}
+
+
+def test_the_significance_table_is_there(client: MlflowClient, parent: Any, run_folder: Path, tmp_path: Path) -> None:
+    table = logged_table(client, parent, "significance.json", tmp_path)
+    expected = pd.read_csv(run_folder / "significance.csv").set_index("disease")
+    mean = table[table["disease"] == "mean"].iloc[0]
+    assert (mean["model"], mean["less"]) == ("K=2", "K=1")
+    assert mean["difference"] == pytest.approx(expected.loc["mean", "difference"], abs=6e-5)
+    assert len(table) == len(expected)
+
+
+def test_every_child_has_a_table_per_disease(
+    client: MlflowClient, children: list[Any], run_folder: Path, tmp_path: Path
+) -> None:
+    for child, row in zip(children, rows_of(run_folder).values(), strict=True):
+        table = logged_table(client, child, "auc_per_disease.json", tmp_path / child.info.run_id)
+        assert list(table["disease"])[-1] == "mean"
+        found = list(row["diseases"].values())
+        assert list(table["AUC"])[:-1] == pytest.approx([one["auc"] for one in found], abs=6e-5)
+        assert list(table["positive"])[:-1] == [one["positives"] for one in found]
+        assert list(table["negative"])[:-1] == [one["negatives"] for one in found]
+
+
+def test_figures_are_pngs(client: MlflowClient, parent: Any, children: list[Any], tmp_path: Path) -> None:
+    curves = {"figures/roc.png", "figures/precision_recall.png", "figures/auc_per_round.png"}
+    for run, names in ((parent, {*curves, "figures/auc_by_k.png"}), *((child, curves) for child in children)):
+        found = client.list_artifacts(run.info.run_id, "figures")
+        assert {file.path for file in found} == names
+        for file in found:
+            path = Path(client.download_artifacts(run.info.run_id, file.path, str(tmp_path)))
+            assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_description_has_the_k_table(parent: Any, children: list[Any], run_folder: Path) -> None:
+    note = parent.data.tags["mlflow.note.content"]
+    assert note.startswith("**SYNTHETIC**")
+    for k, row in rows_of(run_folder).items():
+        assert f"| {k} | {row['clients'][-1]} | {row['mean_auc']:.3f} [" in note
+    for child in children:
+        assert "**SYNTHETIC**" in child.data.tags["mlflow.note.content"]
+
+
+def test_the_experiment_opens_with_the_columns_that_matter(client: MlflowClient) -> None:
+    tags = client.get_experiment_by_name("chestfed").tags
+    view = json.loads(tags["mlflow.sharedViewState.chestfed"])
+    assert "metrics.`auc/mean`" in json.loads(view["state"])["selectedColumns"]
+
+
+@pytest.mark.usefixtures("global_store")
+def test_the_registered_model_scores_files_as_the_study_did(home: Path, run_folder: Path) -> None:
+    model = mlflow.pyfunc.load_model(f"models:/{NAME.format(2)}/1")
+    paths = scored_images(home)
+    found = model.predict(pd.DataFrame({"path": paths}))
+    kept = pd.read_parquet(run_folder / "k2" / "predictions.parquet")
+    expected = kept[[name for name in kept.columns if name.startswith("score_")]]
+    assert [f"score_{name}" for name in found.columns[:-1]] == list(expected.columns)
+    assert found.iloc[:, :-1].to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-5)
+    assert set(found["error"]) == {""}
+
+
+@pytest.mark.usefixtures("global_store")
+def test_the_registered_model_reads_jpeg_png_and_dicom_and_names_what_it_cannot_read(
+    home: Path, tmp_path: Path
+) -> None:
+    model = mlflow.pyfunc.load_model(f"models:/{NAME.format(1)}/latest")
+    tables = [site_table(home, site) for site in ("mimic_cxr", "padchest", "vindr")]
+    paths = [str(table.root / table.frame["image"].iloc[0]) for table in tables]
+    assert {Path(path).suffix for path in paths} == {".jpg", ".png", ".dicom"}
+    (tmp_path / "text.png").write_text("no picture")
+    damaged, missing = str(tmp_path / "text.png"), str(tmp_path / "missing.png")
+    found = model.predict([paths[0], damaged, paths[1], missing, paths[2]])
+    scores = found.iloc[:, :-1].to_numpy()
+    assert np.isfinite(scores).all(axis=1).tolist() == [True, False, True, False, True]
+    assert ((scores >= 0) & (scores <= 1))[[0, 2, 4]].all()
+    assert np.isnan(scores[[1, 3]]).all()
+    assert found["error"].iloc[1].startswith(f"{damaged}: not a JPEG, PNG or DICOM file")
+    assert found["error"].iloc[3].startswith(f"{missing}: ")
+    inverted = model.predict([paths[1]], params={"inverted": True})
+    assert inverted.iloc[0, 0] != found.iloc[2, 0]
+
+
+def test_the_model_has_a_signature_an_invented_example_and_no_pickle(client: MlflowClient, tmp_path: Path) -> None:
+    place = client.get_model_version_download_uri(NAME.format(2), "1")
+    folder = Path(mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=str(tmp_path)))
+    files = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    assert "data/model.safetensors" in files
+    assert {Path(file).suffix for file in files} == {"", ".json", ".safetensors", ".txt", ".yaml"}
+    about = mlflow.models.Model.load(str(folder))
+    assert about.signature.outputs.input_names()[-1] == "error"
+    assert len(about.signature.outputs.inputs) == 6
+    assert about.load_input_example(str(folder))["path"].tolist() == ["radiographs/example.png"]
+    assert "chestfed" not in (folder / "requirements.txt").read_text()  # nobody's package of that name is installed
+
+
+def test_versions_say_synthetic_and_how_they_scored(client: MlflowClient, run_folder: Path) -> None:
+    version = client.get_model_version(NAME.format(2), "1")
+    assert version.tags["synthetic"] == "true"
+    assert version.tags["auc_mean"] == f"{rows_of(run_folder)[2]['mean_auc']:.4f}"
+    assert "SYNTHETIC" in client.get_registered_model(NAME.format(2)).description
+
+
+def test_a_model_is_found_by_name_alias_id_and_run(
+    store: str, client: MlflowClient, parent: Any, children: list[Any], run_folder: Path
+) -> None:
+    machine, name = prepare_machine(Runtime(device="cpu", threads=1)), NAME.format(2)
+    client.set_registered_model_alias(name, "best", "1")
+    (output,) = children[1].outputs.model_outputs
+    expected = open_scorer(str(run_folder / "k2"), Declared(), machine).digest
+    for reference in (
+        *(f"models:/{name}/1", f"models:/{name}/latest", f"models:/{name}@best", f"models:/{output.model_id}"),
+        *(f"runs:/{parent.info.run_id}", f"runs:/{children[1].info.run_id}"),
+    ):
+        assert open_scorer(reference, Declared(tracking_uri=store), machine).digest == expected, reference
+    assert mlflow.get_tracking_uri() != store
+    with pytest.raises(ChestfedError, match="MLflow cannot give this model"):
+        open_scorer(f"models:/{name}/9", Declared(tracking_uri=store), machine)
+
+
+@pytest.mark.parametrize("by", ["name", "run"])
+def test_evaluate_takes_a_registered_model_and_finds_the_studys_auc(
+    by: str, home: Path, store: str, parent: Any, run_folder: Path, tmp_path: Path
+) -> None:
+    run_command(
+        Console(file=(tmp_path / "printed").open("w")),
+        f"models:/{NAME.format(2)}/1" if by == "name" else f"runs:/{parent.info.run_id}",
+        bundled("site_configs") / "synthetic" / "chexpert.yaml",
+        home / "synthetic_hospitals",
+        "valid",
+        "frontal-image",
+        tmp_path / "out",
+        home / "cache",
+        [],
+        labels_order=None,
+        k=None,
+        model_config=None,
+        input_size=None,
+        outputs=None,
+        delong=False,
+        resamples=20,
+        batch_size=8,
+        device="cpu",
+        skip_unreadable=False,
+        tracking_uri=store,
+    )
+    found = pd.read_csv(tmp_path / "out" / "metrics.csv")
+    auc = {row["disease"]: row["value"] for _, row in found[found["metric"] == "auc"].iterrows()}
+    expected = rows_of(run_folder)[2]
+    assert auc["mean"] == pytest.approx(expected["mean_auc"], abs=1e-9)
+    assert auc["edema"] == pytest.approx(expected["diseases"]["edema"]["auc"], abs=1e-9)
+
+
+def test_lineage_names_sites_roles_digests_and_counts(parent: Any, children: list[Any], run_folder: Path) -> None:
+    inputs = json.loads((run_folder / "study.json").read_text())["inputs"]
+    cards = {card["name"]: card for card in json.loads((run_folder / "sites.json").read_text())["sites"]}
+    for run, names in ((parent, SITES), (children[0], SITES[:1]), (children[1], SITES[:2])):
+        found = {entry.dataset.name: entry for entry in run.inputs.dataset_inputs}
+        assert set(found) == {*names, "test set"}
+        for name, entry in found.items():
+            tags = {tag.key: tag.value for tag in entry.tags}
+            assert tags["chestfed.role"] == ("test" if name == "test set" else "client")
+            assert tags["mlflow.data.context"] == ("testing" if name == "test set" else "training")
+            assert tags["data"] == "synthetic"
+            profile = json.loads(entry.dataset.profile)
+            assert profile["digest"] == inputs[name]
+            assert inputs[name].startswith(entry.dataset.digest)
+            card = cards["test images" if name == "test set" else name]
+            assert profile["images"] == card["images"]
+            assert profile["edema"]["positive"] == card["diseases"]["edema"]["positives"]
+            assert "/" not in entry.dataset.source
+
+
+def test_nothing_in_the_store_names_a_patient_or_an_image(home: Path) -> None:
+    names = set()
+    for site in SITES:
+        frame = site_table(home, site).frame
+        for column in ("image", "patient", "study"):
+            parts = {part for value in frame[column].astype(str) for part in (value, *Path(value).parts)}
+            names |= {part for part in parts if len(part) >= 7 and re.search(r"\d{3}", part)}
+    assert len(names) > 100
+    searched = 0
+    with sqlite3.connect(home / "runs" / "mlflow.db") as database:
+        dump = "\n".join(database.iterdump())
+    for file in (home / "runs" / "mlflow-artifacts").rglob("*"):
+        if file.is_file() and file.suffix in ("", ".json", ".jsonl", ".csv", ".yaml", ".txt"):
+            dump += file.read_text(encoding="utf-8")
+            searched += 1
+    assert searched > 20
+    assert [name for name in names if name in dump] == []
+
+
+def test_the_same_command_again_records_nothing_twice(home: Path, client: MlflowClient) -> None:
+    def state() -> list[Any]:
+        runs = sorted((run.info.run_id, run.info.end_time) for run in runs_of(client))
+        return [*runs, *sorted((found.name, found.version) for found in client.search_model_versions())]
+
+    before = state()
+    result = study(home, "runs")
+    assert result.returncode == 0, result.stderr
+    assert state() == before
+
+
+def test_a_study_finished_without_mlflow_is_recorded_from_its_folder(home: Path, client: MlflowClient) -> None:
+    shutil.copytree(home / "runs", home / "later")
+    (home / "later" / "mlflow.db").unlink()
+    shutil.rmtree(home / "later" / "mlflow-artifacts")
+    result = study(home, "later")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("from the earlier run") == 2
+    later = MlflowClient(*[local_store(home / "later")] * 2)
+    for before, after in zip(sorted_by_name(client), sorted_by_name(later), strict=True):
+        assert after.info.run_name == before.info.run_name
+        assert after.info.status == "FINISHED"
+        # The loss of stage 1 is in no run folder.
+        assert after.data.metrics == {k: v for k, v in before.data.metrics.items() if k != "pretraining/loss"}
+        assert after.data.tags["mlflow.note.content"] == before.data.tags["mlflow.note.content"]
+    assert {found.name for found in later.search_model_versions()} == {NAME.format(1), NAME.format(2)}
+
+
+def test_a_study_that_goes_on_logs_the_rounds_that_are_missing_and_no_others(home: Path, tmp_path: Path) -> None:
+    """An earlier start that was killed had sent the last rounds first, and one batch of stage 1."""
+    tracker = Tracker(local_store(tmp_path), tmp_path / "artifacts", pytest.fail)
+    (run,) = [path.parent for path in (home / "runs").glob("*/study.json")]
+    history = [json.loads(line) for line in (run / "k2" / "rounds.jsonl").read_text().splitlines()]
+    assert len(history) >= 2
+    child, parent = tracker.start_run("K=2", {}), tracker.start_run("study", {})
+    tracker.log_series(child, [(history[-1]["round"], {"round/loss": history[-1]["loss"]})])
+    tracker.log_metrics(parent, {"pretraining/loss": 0.5}, step=2)
+    record = StudyRecord(tracker, None)  # type: ignore[arg-type]
+    record._go_on(child, parent)
+    record.pretraining(2, 0.5)
+    record.pretraining(3, 0.4)
+    for end in range(1, len(history) + 1):  # as they come in, the first of them again
+        record.rounds_done(history[:end])
+    record._flush()
+    client = MlflowClient(*[local_store(tmp_path)] * 2)
+    steps = sorted(point.step for point in client.get_metric_history(child, "round/loss"))
+    assert steps == [entry["round"] for entry in history]
+    assert [point.step for point in client.get_metric_history(parent, "pretraining/loss")] == [2, 3]
+
+
+def test_a_finished_model_does_not_tell_how_often_its_study_was_stopped(run_folder: Path) -> None:
+    tensors = load_file(run_folder / "k2" / "model.safetensors")
+    counters = [tensor for name, tensor in tensors.items() if name.endswith("num_batches_tracked")]
+    assert counters
+    assert all(int(tensor) == 0 for tensor in counters)
+
+
+def sorted_by_name(client: MlflowClient) -> list[Any]:
+    return sorted(runs_of(client), key=lambda run: run.info.run_name)
+
+
+def chromium() -> str:
+    """The browser's path; without one, or without playwright, the test is skipped."""
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'")
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+    found = os.environ.get("CHESTFED_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        pytest.skip("no Chromium found: install it (CONTRIBUTING.md), or name it in CHESTFED_CHROMIUM")
+    return found
+
+
+@pytest.fixture
+def page() -> Iterator[Any]:
+    """An empty page in headless Chromium."""
+    path = chromium()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1600, "height": 1000})
+        tab.set_default_timeout(60_000)
+        yield tab
+        browser.close()
+
+
+@pytest.fixture
+def address(home: Path) -> Iterator[str]:
+    """What `chestfed ui` prints, once its page answers; it is ended with all its processes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = [sys.executable, "-m", "chestfed", "ui", "--out", "runs", "--port", str(port)]
+    with (home / "ui.log").open("w+", encoding="utf-8") as log:
+        server = subprocess.Popen(options, cwd=home, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            wait_for_answer(f"http://127.0.0.1:{port}/health", server)
+            (found,) = re.findall(r"http://\S+/#/\S+", (home / "ui.log").read_text(encoding="utf-8"))
+            yield found
+        finally:
+            server.terminate()  # not SIGKILL: the server is a group of its own, which the command ends
+            server.wait(30)
+
+
+def wait_for_answer(address: str, server: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(address, timeout=10):
+                return
+        except OSError:
+            if server.poll() is not None:
+                break
+            time.sleep(0.2)  # a server has no other sign of being ready
+    pytest.fail("the MLflow page does not answer")
+
+
+@pytest.mark.browser
+def test_a_browser_shows_the_k_table_of_the_report(page: Any, run_folder: Path, tmp_path: Path) -> None:
+    write_report(run_folder, tmp_path / "report.html")
+    page.goto((tmp_path / "report.html").as_uri())
+    table = page.get_by_role("table").filter(has=page.get_by_text("AUC at the first hospital"))
+    for k, row in rows_of(run_folder).items():
+        line = table.get_by_role("row").filter(has_text=f"K={k}")
+        assert row["clients"][-1] in line.first.inner_text()
+        assert f"{row['mean_auc']:.3f}" in line.first.inner_text()
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(os.name == "nt", reason="process groups are POSIX")
+def test_a_browser_shows_the_runs_and_the_k_table_in_mlflow(
+    page: Any, address: str, parent: Any, run_folder: Path
+) -> None:
+    page.goto(address)
+    page.get_by_text(parent.info.run_name).first.wait_for()
+    page.get_by_role("columnheader", name="auc/mean").first.wait_for()  # of the saved view
+    start, experiment = address.partition("/#/")[0], parent.info.experiment_id
+    run = f"{start}/#/experiments/{experiment}/runs/{parent.info.run_id}"
+
+    page.goto(run)
+    rows = rows_of(run_folder)
+    last = rows[2]
+    shown = page.get_by_role("row").filter(has_text=f"{last['mean_auc']:.3f} [")  # in the description
+    assert "chestxray8" in shown.first.inner_text()
+
+    page.goto(f"{run}/artifacts/auc_by_k.json")
+    for row in rows.values():
+        page.get_by_role("row").filter(has_text=str(round(row["mean_auc"], 4))).first.wait_for()
+    page.get_by_text("Edema", exact=True).first.wait_for()

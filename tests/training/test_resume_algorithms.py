@@ -1,0 +1,211 @@
+"""Every algorithm in the study: interrupted and continued it takes the same steps; it sends what the formula says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from chestfed.algorithms.coda import Coda
+from chestfed.algorithms.variables import Point
+from chestfed.cli import bundled
+from chestfed.core.checkpoint import load_checkpoint
+from chestfed.engines.in_process import Federation, InProcessEngine
+from chestfed.experiment.catalogue import BY_NAME, CATALOGUE
+from chestfed.experiment.device import prepare_machine
+from chestfed.experiment.methods import returned_round
+from chestfed.experiment.pipeline import Pipeline, load_pipeline
+from chestfed.experiment.stage_2 import PEER_ALGORITHMS
+from chestfed.training import federated
+from chestfed.training.federated import History, Trained, train_federated
+from chestfed.training.plan import bytes_per_client_round
+from chestfed.training.pretrain import pretrain
+from chestfed.training.public_clients import load_collection
+
+SETTINGS = [
+    "collection.clients=3",
+    "model.blocks=[1]",
+    "federated.window=2",
+    "federated.batch_size=4",
+    "federated.stages=2",
+    "federated.stage_steps=4",
+    "federated.auxiliary=2",
+    "evaluation.every=1000",
+    "runtime.threads=1",
+    "comparison=null",
+]
+NAMES = [entry.name for entry in CATALOGUE]
+
+
+class Interrupted(Exception):
+    pass
+
+
+def pipeline_of(algorithm: str, *more: str) -> Pipeline:
+    settings = [*SETTINGS, f"federated.algorithm={algorithm}", *more]
+    return load_pipeline(bundled("pipelines") / "digits_ih.yaml", settings).for_algorithm()
+
+
+def train(pipeline: Pipeline, folder: Path, stop_after: int | None = None) -> Trained:
+    machine = prepare_machine(pipeline.runtime)
+    data = load_collection(pipeline, None)
+    for stage in ("stage1", "stage2"):
+        (folder / stage).mkdir(parents=True, exist_ok=True)
+    start = pretrain(pipeline, data, machine, folder / "stage1", lambda step, loss: None)
+
+    def report(history: History) -> None:
+        if stop_after is not None and len(history) == stop_after:
+            raise Interrupted
+
+    return train_federated(pipeline, data, machine, 3, start, folder / "stage2", report)
+
+
+@pytest.mark.parametrize("algorithm", NAMES)
+def test_interrupted_after_any_round_it_ends_in_the_same_bits(
+    algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(federated, "SECONDS_BETWEEN_SAVES", 0.0)
+    pipeline = pipeline_of(algorithm)
+    whole = train(pipeline, tmp_path / "whole")
+    rounds = pipeline.federated.rounds
+    for stop_after in {1, rounds // 2, rounds // 2 + 1}:
+        folder = tmp_path / f"stopped-{stop_after}"
+        with pytest.raises(Interrupted):
+            train(pipeline, folder, stop_after)
+        again = train(pipeline, folder)
+        assert torch.equal(again.point.primal, whole.point.primal)
+        assert torch.equal(again.point.dual, whole.point.dual)
+        assert again.history == whole.history
+        assert (again.scores == whole.scores).all()
+
+
+@pytest.mark.parametrize(("seconds", "saved"), [(0.0, [1, 2, 3, 4, 5, 6]), (3600.0, [3, 6])])
+def test_within_a_stage_the_state_is_saved_now_and_then_and_always_at_its_end(
+    seconds: float, saved: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(federated, "SECONDS_BETWEEN_SAVES", seconds)
+    found: list[int] = []
+    original = federated.save_checkpoint
+
+    def save(path: Path, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
+        found.append(len(values["history"]))
+        original(path, tensors, values)
+
+    monkeypatch.setattr(federated, "save_checkpoint", save)
+    pipeline = pipeline_of("codasca", "federated.stage_steps=6")
+    whole = train(pipeline, tmp_path / "whole")
+    assert found == saved
+    for stop_after in (2, 4):  # what was not saved is done again
+        folder = tmp_path / f"stopped-{stop_after}"
+        with pytest.raises(Interrupted):
+            train(pipeline, folder, stop_after)
+        again = train(pipeline, folder)
+        assert torch.equal(again.point.primal, whole.point.primal)
+        assert again.history == whole.history
+
+
+def test_the_clients_common_reference_point_is_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(federated, "SECONDS_BETWEEN_SAVES", 0.0)
+    pipeline = pipeline_of("codasca", "federated.stage_steps=6")
+    for stop_after in (1, 2):  # within a stage, also after it was loaded from there
+        with pytest.raises(Interrupted):
+            train(pipeline, tmp_path / "run", stop_after)
+        tensors, values = load_checkpoint(tmp_path / "run" / "stage2" / "state.safetensors")
+    assert sum("reference" in name or name.startswith("kept.primal") for name in tensors) == 1
+    assert set(values["same"]) >= {"client.1.reference", "client.2.reference"}
+
+
+def numbers_sent(algorithm: str, d: int, j: int) -> int:
+    """What `sends` of the catalogue comes to: the first formula behind a colon, such as 2(d + 3J) or 3d + 8J."""
+    if algorithm == "centralised":
+        return 0
+    formula = re.search(r": ([\dd(][\ddJ+() ]*)", BY_NAME[algorithm].sends)
+    assert formula is not None
+    return int(eval(re.sub(r"(?<=\d)(?=[dJ(])", "*", formula[1]), {"d": d, "J": j}))
+
+
+PAIRS = [(entry.name, objective) for entry in CATALOGUE for objective in entry.objectives]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "objective", "norm"),
+    [(*pair, "group") for pair in PAIRS]
+    + [(name, BY_NAME[name].objectives[0], "batch") for name in NAMES if name not in PEER_ALGORITHMS],
+)
+def test_the_bytes_recorded_are_those_of_the_catalogues_formula(
+    algorithm: str, objective: str, norm: str, tmp_path: Path
+) -> None:
+    own = [f"model.norm={norm}", f"federated.objective={objective}", "federated.returned=last", "federated.rho=0"]
+    pipeline = pipeline_of(algorithm, *own)
+    trained = train(pipeline, tmp_path / "run")
+    buffers = trained.buffers.numel()
+    assert (buffers > 0) == (norm == "batch")
+    up, down = bytes_per_client_round(pipeline, trained.network.size, buffers)
+    sent = numbers_sent(algorithm, trained.network.size, 1)
+    if algorithm in PEER_ALGORITHMS:
+        sent *= 2  # on the ring every node has two edges
+    if algorithm != "centralised":
+        assert up == 4 * (sent + buffers)
+        assert down == 4 * (sent + buffers + (2 if objective == "ratio_loss" else 0))
+    first_stage = pipeline.federated.schedule[0].rounds
+    for entry in trained.history:
+        if algorithm == "coda" and entry["round"] == first_stage:
+            continue  # between two stages it sends alpha once more, and v goes down for it
+        assert entry["bytes_up"] == 3 * up
+        assert entry["bytes_down"] == 3 * down
+
+
+def test_centralised_training_sees_as_many_images_and_sends_nothing(tmp_path: Path) -> None:
+    pipeline = pipeline_of("centralised", "federated.objective=auc")
+    trained = train(pipeline, tmp_path / "run")
+    assert trained.history[-1]["images"] == 2 * 3 * 4  # window, clients whose images were moved, batch
+    assert all(entry["bytes_up"] == entry["bytes_down"] == 0 for entry in trained.history)
+    assert all(entry["drift"] == 0 for entry in trained.history)
+
+
+@pytest.mark.parametrize("returned", ["last", "average", "random_round"])
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_coda_starts_a_stage_at_the_best_alpha_for_the_point_that_is_returned(
+    returned: str, norm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With seed 1 the first round of the first stage is drawn, and not the last."""
+    pipeline = pipeline_of("coda", f"federated.returned={returned}", f"model.norm={norm}", "federated.window=1")
+    drawn = returned_round(pipeline.federated, pipeline.seed, 0)
+    assert drawn is None or drawn < pipeline.federated.schedule[0].rounds
+    begun: list[Point] = []
+    points: list[Point] = []
+    estimated: list[tuple[Point, Point, list[torch.Tensor]]] = []
+
+    def start_stage(self: InProcessEngine, point: Point, buffers: torch.Tensor) -> Federation:
+        begun.append(point)
+        return original_start(self, point, buffers)
+
+    def restart(self: Coda, point: Point, duals: list[torch.Tensor], weights: list[float]) -> Point:
+        found = original_restart(self, point, duals, weights)
+        estimated.append((point, found, duals))
+        return found
+
+    def current(self: InProcessEngine, federation: Federation) -> Point:
+        points.append(original_current(self, federation))
+        return points[-1]
+
+    original_start, original_restart = InProcessEngine.start_stage, Coda.restart
+    original_current = InProcessEngine.current
+    monkeypatch.setattr(InProcessEngine, "start_stage", start_stage)
+    monkeypatch.setattr(InProcessEngine, "current", current)
+    monkeypatch.setattr(Coda, "restart", restart)
+    train(pipeline, tmp_path / "run")
+    ((at, found, duals),) = estimated  # once, for there are two stages
+    rounds = pipeline.federated.schedule[0].rounds
+    of_first_stage = points[:rounds]
+    if returned == "average":
+        assert not any(torch.equal(at.primal, point.primal) for point in of_first_stage)
+    else:
+        assert torch.equal(at.primal, of_first_stage[(drawn or rounds) - 1].primal)
+    assert torch.equal(begun[1].primal, at.primal)
+    torch.testing.assert_close(begun[1].dual, torch.stack(duals).mean(dim=0))
+    assert torch.equal(begun[1].dual, found.dual)
+    assert not torch.equal(begun[1].dual, at.dual)

@@ -1,0 +1,205 @@
+"""A whole study on tiny synthetic hospitals: tables, resuming, and what it leaves on disk."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chestfed.samples import write_hospitals
+
+SETTINGS = [
+    "samples.size=tiny",
+    "k=[1,2]",
+    "model.blocks=[1]",
+    "pretrain.epochs=0.5",
+    "pretrain.batch_size=4",
+    "federated.batch_size=2",
+    "federated.window=2",
+    "federated.stage_steps=4",
+    "evaluation.resamples=20",
+    "evaluation.every=1",
+    "runtime.threads=1",
+    "preprocess.size=64",
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the hospitals, to run commands in."""
+    folder = tmp_path_factory.mktemp("home")
+    write_hospitals(folder / "synthetic_hospitals", size="tiny", workers=1)
+    return folder
+
+
+def command(out: str, *more: str) -> list[str]:
+    settings = [part for setting in SETTINGS for part in ("--set", setting)]
+    return [sys.executable, "-m", "chestfed", "study", "--out", out, *settings, *more]
+
+
+def run(home: Path, out: str, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(out, *more), cwd=home, capture_output=True, text=True, check=False)
+
+
+def folder_of(home: Path, out: str) -> Path:
+    (folder,) = (home / out).glob("synthetic-source_addition_samples-*")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(home: Path) -> Path:
+    """The run folder of an uninterrupted study."""
+    result = run(home, "whole", "--no-tracking")
+    assert result.returncode == 0, result.stderr
+    assert "SYNTHETIC hospitals" in result.stdout
+    return folder_of(home, "whole")
+
+
+def test_the_tables_and_the_parts_of_every_k_are_written(finished: Path) -> None:
+    rows = list(csv.DictReader((finished / "table.csv").open(encoding="utf-8")))
+    assert [(row["k"], row["disease"]) for row in rows][:2] == [("1", "cardiomegaly"), ("1", "edema")]
+    assert {row["data"] for row in rows} == {"synthetic"}
+    assert len(rows) == 12
+    study = json.loads((finished / "study.json").read_text())
+    assert study["synthetic"] is True
+    assert set(study["inputs"]) == {"chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr", "test set"}
+    assert finished.name.endswith(study["digest"])
+    history = [json.loads(line) for line in (finished / "k2" / "rounds.jsonl").read_text().splitlines()]
+    assert [(entry["stage"], entry["round"]) for entry in history] == [(1, 1), (1, 2), (2, 3), (2, 4)]
+    assert all(entry["gradients"] == 4 and entry["images"] == 8 for entry in history)
+
+
+def test_every_k_is_compared_with_the_smallest(finished: Path) -> None:
+    rows = list(csv.DictReader((finished / "significance.csv").open(encoding="utf-8")))
+    assert {(row["reference"], row["model"], row["data"]) for row in rows} == {("K=1", "K=2", "synthetic")}
+    aucs = {(r["k"], r["disease"]): r["auc"] for r in csv.DictReader((finished / "table.csv").open(encoding="utf-8"))}
+    for row in rows:
+        expected = float(aucs["2", row["disease"]]) - float(aucs["1", row["disease"]])
+        assert float(row["difference"]) == pytest.approx(expected)
+    found = json.loads((finished / "significance.json").read_text())
+    assert found["synthetic"] is True
+
+
+def test_nothing_that_is_written_names_a_patient_or_an_image(finished: Path, home: Path) -> None:
+    names = re.compile(rb"patient\d{5}|\d{8}_\d{3}\.png|p1\d{7}|view\d_frontal")
+    files = [*finished.rglob("*"), *(home / "cache").rglob("*")]
+    assert len(files) > 20
+    for file in files:
+        if file.is_file() and file.name != "pixels.u8":
+            assert not names.search(file.read_bytes()), file
+
+
+def test_the_same_command_finds_the_finished_study(home: Path, finished: Path) -> None:
+    before = (finished / "table.csv").read_bytes()
+    result = run(home, "whole", "--no-tracking")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("from the earlier run") == 2
+    assert (finished / "table.csv").read_bytes() == before
+    assert folder_of(home, "whole") == finished
+
+
+#: Runs the command line, and kills itself at the n-th file that is put in place: in the middle of writing it, or after.
+KILLER = """
+import os, signal, sys
+import chestfed.core.checkpoint as checkpoint
+import chestfed.training.federated as federated
+from chestfed.cli import main
+federated.SECONDS_BETWEEN_SAVES = float(sys.argv.pop(1))
+count, moment = int(sys.argv.pop(1)), sys.argv.pop(1)
+original = checkpoint.write_atomically
+def write_atomically(path, write):
+    global count
+    count -= 1
+    if count == 0 and moment == "middle":
+        original(path, lambda temporary: (write(temporary), os.kill(os.getpid(), signal.SIGKILL)))
+    original(path, write)
+    if count == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+checkpoint.write_atomically = write_atomically
+main()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
+def test_killed_at_any_moment_it_ends_in_bit_identical_tables(home: Path, finished: Path) -> None:
+    options = command("killed", "--no-tracking")[3:]
+    for seconds, count, moment in (
+        (0, 2, "middle"),
+        (0, 2, "after"),
+        (60, 3, "middle"),
+        (0, 3, "middle"),
+        (60, 4, "after"),
+        (0, 5, "middle"),
+    ):
+        program = [sys.executable, "-c", KILLER, str(seconds), str(count), moment, *options]
+        killed = subprocess.run(program, cwd=home, capture_output=True, text=True, check=False)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    result = run(home, "killed", "--no-tracking")
+    assert result.returncode == 0, result.stderr
+    again = folder_of(home, "killed")
+    for name in (
+        "table.csv",
+        "table.json",
+        "significance.csv",
+        "k1/result.json",
+        "k2/result.json",
+        "k2/rounds.jsonl",
+        "k2/model.safetensors",
+    ):
+        assert (again / name).read_bytes() == (finished / name).read_bytes(), name
+
+
+def test_a_dry_run_without_sample_hospitals_draws_them_elsewhere_and_removes_them(tmp_path: Path) -> None:
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "here").mkdir()
+    result = subprocess.run(
+        command("nowhere", "--dry-run"),
+        cwd=tmp_path / "here",
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "What would run" in result.stdout
+    assert not list((tmp_path / "here").iterdir())
+    assert not list((tmp_path / "temporary").glob("chestfed-*"))
+
+
+def test_a_dry_run_says_what_would_run_and_writes_nothing(home: Path) -> None:
+    before = sorted(str(path) for path in home.rglob("*"))
+    result = run(home, "nowhere", "--dry-run")
+    assert result.returncode == 0, result.stderr
+    assert "stage 2, K=2" in result.stdout
+    assert "Nothing was written" in result.stdout
+    assert sorted(str(path) for path in home.rglob("*")) == before
+
+
+def test_a_tracking_server_that_is_not_there_does_not_stop_the_study(home: Path, finished: Path) -> None:
+    result = run(home, "untracked", "--tracking-uri", "http://127.0.0.1:9")
+    assert result.returncode == 0, result.stderr
+    assert "MLflow tracking stopped" in result.stdout
+    assert (folder_of(home, "untracked") / "table.csv").read_bytes() == (finished / "table.csv").read_bytes()
+
+
+def test_a_second_process_in_the_same_run_folder_is_refused(home: Path, finished: Path) -> None:
+    from filelock import FileLock
+
+    with FileLock(finished / ".lock"):
+        result = run(home, "whole", "--no-tracking")
+    assert result.returncode == 1
+    assert "another process is running this study" in result.stderr
+
+
+def test_a_mistake_is_one_message_without_a_traceback(home: Path) -> None:
+    result = run(home, "x", "--set", "federated.widow=3")
+    assert result.returncode == 1
+    assert "did you mean 'window'" in result.stderr
+    assert "Traceback" not in result.stderr
