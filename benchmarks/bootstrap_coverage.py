@@ -47,7 +47,7 @@ from chestfed.evaluation.metrics import (
     specificity_at_sensitivity,
 )
 from chestfed.evaluation.resampled_metrics import resampled_metrics, share_interval
-from chestfed.training.run import software_versions
+from chestfed.training.identity import software_versions
 
 NAMES = tuple(f"disease {j}" for j in range(1, 6))
 VARIANTS = ("single", "clustered")

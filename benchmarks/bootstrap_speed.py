@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation.intervals.bootstrap import jointly_resampled_aucs, resampled_aucs
 from chestfed.evaluation.summary import summarise
-from chestfed.training.run import software_versions
+from chestfed.training.identity import software_versions
 
 DISEASES = 5
 

@@ -37,7 +37,7 @@ from chestfed.core.errors import ImageError
 from chestfed.images.burned_in import burned_in
 from chestfed.images.decode import decode
 from chestfed.samples import write_hospitals
-from chestfed.training.run import software_versions
+from chestfed.training.identity import software_versions
 
 #: w: printed words (AP, PORTABLE, UPRIGHT); m: a marker only. In the order of the drawn pictures' names.
 LABELS = (

@@ -22,7 +22,7 @@ import pandas as pd
 from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.evaluation.comparison import Run, compare
 from chestfed.evaluation.intervals.interval import Interval
-from chestfed.training.run import software_versions
+from chestfed.training.identity import software_versions
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-import chestfed
+from chestfed._version import __version__
 from chestfed.cli_site import site_app
 from chestfed.commands.console import open_console
 from chestfed.core.errors import ChestfedError
@@ -46,7 +46,7 @@ def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
-        print(f"chestfed {chestfed.__version__}")
+        print(f"chestfed {__version__}")
         raise typer.Exit
 
 
@@ -366,7 +366,7 @@ def _numbers(text: str | None) -> list[int]:
 
 def bundled(folder: str) -> Path:
     """`pipelines` or `site_configs`: in the repository, or in the installed package."""
-    package = Path(chestfed.__file__).parent
+    package = Path(__file__).parent
     for candidate in (package.parent / folder, package / "bundled" / folder):
         if candidate.is_dir():
             return candidate

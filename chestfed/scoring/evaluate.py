@@ -1,7 +1,7 @@
 """Score one model on one site under one protocol, and write everything that is said of it.
 
-Images, studies and patients are named by keyed hashes (`core/pseudonyms.py`): of the picture before preprocessing, of the
-pictures, and of the site's name for the patient.
+Images, studies and patients are named by keyed hashes (`core/pseudonyms.py`): of the picture before preprocessing, of
+the pictures, and of the site's name for the patient.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorers import Scorer
 from chestfed.sites.table import SiteTable
 from chestfed.training.clients import NAMED_BY, image_names, left_out_views, patient_names
-from chestfed.training.run import software_versions
+from chestfed.training.identity import software_versions
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-import chestfed
+from chestfed._version import __version__
 from chestfed.core.errors import ChestfedError, ImageError
 from chestfed.experiment.device import Machine
 from chestfed.images.decode import decode
@@ -115,7 +115,7 @@ def save_image_model(folder: Path, weights: Path, diseases: Sequence[str], model
         signature=signature,
         input_example=pd.DataFrame({"path": [EXAMPLE]}),
         pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in _NEEDED],
-        metadata={"chestfed": chestfed.__version__, "needs": "chestfed, installed from its repository"},
+        metadata={"chestfed": __version__, "needs": "chestfed, installed from its repository"},
     )
 
 

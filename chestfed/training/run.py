@@ -15,53 +15,37 @@ sites (pixels, labels), and the code. The same command therefore finds its own u
 
 from __future__ import annotations
 
-import hashlib
 import json
-import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-import chestfed
 from chestfed.core.checkpoint import read_json, save_checkpoint, write_atomically, write_json, write_text
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.auc import DiseaseAuc
 from chestfed.evaluation.intervals.bootstrap import Interval
 from chestfed.experiment.device import Machine
-from chestfed.experiment.pipeline import Pipeline, identity
+from chestfed.experiment.pipeline import Pipeline
 from chestfed.results import table as tables
 from chestfed.results.significance import Significance, of_study
 from chestfed.results.significance import write as write_significance
 from chestfed.results.timing import SECONDS, RoundTimes
+from chestfed.tracking import recording
 from chestfed.tracking.recording import StudyRecord
-from chestfed.tracking.store import MODEL_FILE, Tracker, recording
+from chestfed.tracking.store import MODEL_FILE, Tracker
 from chestfed.training.client_summary import write_site_cards
 from chestfed.training.clients import NAMED_BY, StudyData
 from chestfed.training.federated import History, Trained, train_federated
+from chestfed.training.identity import Identity, identify, software_versions, stage_1_identity
 from chestfed.training.pretrain import Pretrained, pretrain
 from chestfed.training.test_scores import evaluate
-
-#: Packages whose versions can change a result; recorded with every run.
-PACKAGES = (
-    "torch",
-    "monai",
-    "numpy",
-    "pandas",
-    "pydicom",
-    "pillow",
-    "albumentations",
-    "opencv-python-headless",
-    "scikit-learn",
-    "mlflow",
-)
 
 
 class Reporter(Protocol):
@@ -81,46 +65,12 @@ class Reporter(Protocol):
 
 
 @dataclass(frozen=True)
-class Identity:
-    """What determines a study's result, and the digest that names it."""
-
-    configuration: dict[str, Any]
-    inputs: dict[str, str]
-    code: str
-    machine: dict[str, Any]
-
-    @property
-    def digest(self) -> str:
-        """12 hexadecimal digits."""
-        text = json.dumps([self.configuration, self.inputs, self.code, self.machine], sort_keys=True)
-        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-
-
-@dataclass(frozen=True)
 class StudyResult:
     """A finished study: its folder, its table, and its other K against the smallest if there are any."""
 
     folder: Path
     table: tables.StudyTable
     significance: Significance | None = None
-
-
-def identify(pipeline: Pipeline, data: StudyData, machine: Machine) -> Identity:
-    """The identity of a study on these data and this kind of device."""
-    device = {
-        "device": machine.device.type,
-        "threads": machine.threads if machine.device.type == "cpu" else 0,
-    }
-    return Identity(identity(pipeline), data.digests, code_digest(), device)
-
-
-def code_digest() -> str:
-    """Digest of the package's source."""
-    root = Path(chestfed.__file__).parent
-    digest = hashlib.blake2b(digest_size=8)
-    for file in sorted(root.rglob("*.py")):
-        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
 
 
 def run_study(
@@ -190,22 +140,10 @@ def _stage_1(
         reporter.pretraining(step, steps, loss)
         record.pretraining(step, loss)
 
-    folder = out / f"{data.origin.prefix}pretrained-{_stage_1_identity(this, data).digest}"
+    folder = out / f"{data.origin.prefix}pretrained-{stage_1_identity(this, data).digest}"
     folder.mkdir(exist_ok=True)
     with FileLock(folder / ".lock"):  # another study that needs the same weights is waited for
         return pretrain(pipeline, data, machine, folder, report)
-
-
-def _stage_1_identity(this: Identity, data: StudyData) -> Identity:
-    """What determines stage 1: a part of the study's identity."""
-    parts = ("model", "preprocess", "augment", "pretrain", "runtime", "seed")
-    target = data.clients[0].name
-    return Identity(
-        {part: this.configuration[part] for part in parts},
-        {target: this.inputs[target]},
-        this.code,
-        this.machine,
-    )
 
 
 def _stage_2(
@@ -314,17 +252,6 @@ def _write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: Stud
         "versions": software_versions(),
     }
     write_json(folder / "study.json", value)
-
-
-def software_versions() -> dict[str, str]:
-    """Versions of chestfed, Python and the packages that can change a result."""
-    versions = {"chestfed": chestfed.__version__, "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "not installed under this name"
-    return versions
 
 
 def _write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: StudyData) -> None:

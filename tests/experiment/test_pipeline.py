@@ -21,8 +21,8 @@ from chestfed.experiment.catalogue import CATALOGUE, OBJECTIVES
 from chestfed.experiment.methods import algorithm_of_stage, returned_round
 from chestfed.experiment.pipeline import Pipeline, identity, load_pipeline
 from chestfed.experiment.stage_2 import AlgorithmName, Federated, ObjectiveName
+from chestfed.training.identity import Identity
 from chestfed.training.plan import bytes_per_client_round
-from chestfed.training.run import Identity
 
 PIPELINES = sorted(bundled("pipelines").rglob("*.yaml"))
 TABLE_3 = bundled("pipelines") / "table3_chestxray_ih.yaml"

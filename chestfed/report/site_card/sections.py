@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import chestfed
+from chestfed._version import __version__
 from chestfed.core.diseases import TITLES
 from chestfed.inspection.counts import FileCounts, SplitCounts
 from chestfed.inspection.problems import NEAR_REPEATED, PATIENTS_SHARE_PICTURE, REPEATED, SPLITS_SHARE_PICTURE
@@ -207,7 +207,7 @@ def _text(card: SiteCard) -> Section:
 def _again(card: SiteCard) -> Section:
     others = "".join(f" --against {other.name}.yaml" for other in card.others)
     words = (
-        f"chestfed {chestfed.__version__}:",
+        f"chestfed {__version__}:",
         f"`chestfed site card {card.config.site}.yaml --data DIR{others}`",
         "with the sites' YAMLs wherever they are, and the folder of their files for DIR.",
     )
