@@ -172,12 +172,13 @@ class Catalogue(Generic[Declared]):
 class Choice:
     """Marks a configuration field that holds one part of a catalogue, by name or as a mapping with its options."""
 
-    def __init__(self, catalogue: Catalogue[Any]) -> None:
+    def __init__(self, catalogue: Catalogue[Any], *, optional: bool = False) -> None:
         self.catalogue = catalogue
+        self._optional = optional
 
-    def validate(self, value: Any) -> Options:
-        """The part's options, checked by the part's own model."""
-        if isinstance(value, Options):
+    def validate(self, value: Any) -> Options | None:
+        """The part's options, checked by the part's own model; None where nothing is chosen and need not be."""
+        if isinstance(value, Options) or (value is None and self._optional):
             return value
         given = {"name": value} if isinstance(value, str) else value
         if not isinstance(given, dict) or not isinstance(given.get("name"), str):
@@ -203,7 +204,10 @@ class Choice:
         return core_schema.no_info_plain_validator_function(
             self.validate,
             serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda value, info: value.model_dump(mode=info.mode), info_arg=True
+                lambda value, info: (
+                    None if value is None else value.model_dump(mode=info.mode, exclude_unset=info.exclude_unset)
+                ),
+                info_arg=True,
             ),
         )
 
@@ -214,7 +218,8 @@ class Choice:
             part = declared.options.model_json_schema()
             part["properties"]["name"] = {"const": name}
             objects.append({**part, "title": name, "required": ["name"]})
-        return {"anyOf": [{"type": "string", "examples": self.catalogue.names}, *objects]}
+        nothing = [{"type": "null"}] if self._optional else []
+        return {"anyOf": [{"type": "string", "examples": self.catalogue.names}, *objects, *nothing]}
 
 
 @contextmanager
