@@ -17,6 +17,7 @@ from chestfed.algorithms import ALGORITHMS
 from chestfed.core.config import StrictModel
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
+from chestfed.core.plugins import Catalogue
 from chestfed.evaluation.protocols import ImageProtocol
 from chestfed.experiment.stage_2 import SERVER_KEYS, Federated, name_of, section_for
 from chestfed.images.augment import Augment
@@ -406,6 +407,9 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
 def plugin_digests(pipeline: Pipeline) -> dict[str, str]:
     """The parts of a pipeline that are not built in, and what identifies the code of each."""
     settings = pipeline.federated
-    named = [(ALGORITHMS, settings.algorithm.name), (OBJECTIVES, name_of(settings.objective))]
+    named: list[tuple[Catalogue[Any], str]] = [
+        (ALGORITHMS, settings.algorithm.name),
+        (OBJECTIVES, name_of(settings.objective)),
+    ]
     digests = {name: catalogue.digest(name) for catalogue, name in named}
     return {name: digest for name, digest in digests.items() if digest is not None}

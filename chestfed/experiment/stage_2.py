@@ -36,7 +36,7 @@ class Federated(StrictModel):
     """
 
     algorithm: Annotated[Options, Choice(ALGORITHMS)] = Field(
-        default="codasca",  # type: ignore[assignment]
+        default="codasca",
         validate_default=True,
         description="a name, or a mapping of `name` and the algorithm's own options",
     )

@@ -20,9 +20,10 @@ from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, Quad
 
 #: Step size with which the quadratics are solved; at most so many stages of so many rounds; the error that counts as
 #: solved, after two looks in a row.
-STEP, STAGES, ROUNDS, TOLERANCE, LOOK_EVERY = 0.1, 8, 300, 1e-6, 25
+STEP, STAGES, ROUNDS, TOLERANCE, LOOK_EVERY = 0.1, 8, 500, 1e-6, 25
 
-Engine = InProcessEngine | PeerEngine
+#: `InProcessEngine` or `PeerEngine`; their states are different types.
+Engine = Any
 
 
 def check_algorithm(algorithm: AlgorithmSpec | str, **options: Any) -> list[str]:
@@ -170,8 +171,8 @@ def _resumes(spec: AlgorithmSpec, options: Options) -> str | None:
     saved = {name: tensor.clone() for name, tensor in engine.tensors(state).items()}
     straight, _ = engine.run_round(state)
     other = _engine(spec, options)
-    resumed, _ = other.run_round(other.restored(saved, _start(spec, other)))  # type: ignore[arg-type]
-    here, there = engine.tensors(straight), other.tensors(resumed)  # type: ignore[arg-type]
+    resumed, _ = other.run_round(other.restored(saved, _start(spec, other)))
+    here, there = engine.tensors(straight), other.tensors(resumed)
     unequal = [name for name in here if not torch.equal(here[name], there[name])]
     return f"differs after a resume: {', '.join(unequal)}" if unequal else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +48,7 @@ class Team:
         number = min(stage, len(settings.schedule) - 1)
         rule = rule_of_stage(settings, number, self.positive_ratio, len(self.clients), self.graph)
         if self.graph is not None:
-            exchange = getattr(settings.algorithm, "exchange", "synchronous")
+            exchange: Any = getattr(settings.algorithm, "exchange", "synchronous")
             return PeerEngine(rule, self.clients, self.graph, exchange, self.seed)
         sends = not settings.spec.pooled
         return InProcessEngine(rule, self.clients, self.weights, monitor=self.monitor, sends=sends)
