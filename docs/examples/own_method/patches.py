@@ -1,6 +1,5 @@
 """A small vision transformer: 16 x 16 patches, two layers."""
 
-import torch
 from pydantic import Field
 from torch import nn
 
