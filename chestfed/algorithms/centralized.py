@@ -6,6 +6,8 @@ does with a single client.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pydantic import Field
 
 from chestfed.algorithms.coda_plus import CodaPlus
@@ -47,18 +49,12 @@ CENTRALIZED = AlgorithmSpec(
     pooled=True,
 )
 
-CENTRALIZED_AUC = AlgorithmSpec(
+CENTRALIZED_AUC = replace(
+    CENTRALIZED,
     name="centralized_auc",
     title="centralized, AUC loss",
-    family="reference",
-    paper="-",
-    where="one place that holds all images",
     takes=("min-max",),
     objective="auc",
-    sends="0",
-    sent="nothing: the images were moved",
-    exact="any window",
     options=MinMax,
     build=build_min_max,
-    pooled=True,
 )

@@ -9,14 +9,14 @@ averages: J numbers up, besides the v that goes down for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import Field
 from torch import Tensor
 
 from chestfed.algorithms import coda_plus
 from chestfed.algorithms.coda_plus import CodaPlus
-from chestfed.algorithms.declaration import AlgorithmSpec, Setting
+from chestfed.algorithms.declaration import Setting
 from chestfed.algorithms.variables import Point, weighted_mean
 
 
@@ -47,17 +47,13 @@ def build(options: Options, setting: Setting) -> Coda:
     return Coda(**vars(plus), dual_batches=options.dual_batches)
 
 
-CODA = AlgorithmSpec(
+CODA = replace(
+    coda_plus.CODA_PLUS,
     name="coda",
     title="CODA",
-    family="min-max AUC",
     paper="Guo et al., ICML 2020",
-    where="Algorithms 1, 2",
-    takes=("min-max",),
-    objective="auc",
-    sends="d + 3J",
     sent="v and alpha; the best alpha between two stages: J",
-    exact="window 1",
+    where="Algorithms 1, 2",
     options=Options,
     build=build,
     rule=Coda,

@@ -10,7 +10,7 @@ Algorithm 2 prints the dual average as the mean of alpha at t; the mean over the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -138,49 +138,34 @@ CODA_PLUS = AlgorithmSpec(
     rule=CodaPlus,
 )
 
-NPA = AlgorithmSpec(
+NPA = replace(
+    CODA_PLUS,
     name="npa",
     title="NPA, small batch",
-    family="min-max AUC",
-    paper="Yuan et al., ICML 2021",
     where="section 6; Algorithm 2 with I = 1",
-    takes=("min-max",),
-    objective="auc",
-    sends="d + 3J",
     sent="v and alpha after every step",
     exact="any window",
-    options=Options,
-    build=build,
+    rule=None,
     pace="every step",
 )
 
-NPA_LARGE_BATCH = AlgorithmSpec(
+NPA_LARGE_BATCH = replace(
+    NPA,
     name="npa_large_batch",
     title="NPA, large batch",
-    family="min-max AUC",
-    paper="Yuan et al., ICML 2021",
-    where="section 6; Algorithm 2 with I = 1",
-    takes=("min-max",),
-    objective="auc",
-    sends="d + 3J",
     sent="v and alpha after every step on `window` batches at once",
-    exact="any window",
-    options=Options,
-    build=build,
     pace="large batch",
 )
 
-LOCAL_SGDA = AlgorithmSpec(
+LOCAL_SGDA = replace(
+    CODA_PLUS,
     name="local_sgda",
     title="CoDA as Zhang et al. run it",
     family="compositional",
     paper="Zhang et al., NeurIPS 2023",
     where="baseline: local SGDA",
-    takes=("min-max",),
-    objective="auc",
-    sends="d + 3J",
     sent="x and y",
-    exact="window 1",
     options=MinMaxOptions,
     build=build_sgda,
+    rule=None,
 )

@@ -9,13 +9,13 @@ likewise c_alpha. Clients compute it themselves; nobody sends it. Equal to `coda
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from chestfed.algorithms import codasca
-from chestfed.algorithms.declaration import AlgorithmSpec, Setting
+from chestfed.algorithms.declaration import Setting
 from chestfed.algorithms.variables import Gradients, Point
 
 
@@ -87,18 +87,13 @@ def build(options: codasca.Options, setting: Setting) -> CodascaMinimal:
     return CodascaMinimal(codasca.build(options, setting))
 
 
-CODASCA_MINIMAL = AlgorithmSpec(
+CODASCA_MINIMAL = replace(
+    codasca.CODASCA,
     name="codasca_minimal",
     title="CODASCA, half the bytes",
-    family="min-max AUC",
-    paper="Yuan et al., ICML 2021",
     where="as CODASCA; the control variates are derived, not sent",
-    takes=("min-max",),
-    objective="auc",
     sends="d + 3J",
     sent="v and alpha",
-    exact="any window",
-    options=codasca.Options,
     build=build,
     rule=CodascaMinimal,
     note="CODASCA's iterates up to rounding",

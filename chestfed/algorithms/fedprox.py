@@ -8,7 +8,7 @@ server's point of the round, not of the stage as in CODA+.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import Field
 
@@ -91,16 +91,13 @@ FEDPROX = AlgorithmSpec(
     rule=FedProx,
 )
 
-FEDAVG = AlgorithmSpec(
+FEDAVG = replace(
+    FEDPROX,
     name="fedavg",
     title="FedAvg",
-    family="minimization",
     paper="McMahan et al., AISTATS 2017",
     where="Algorithm 1",
-    takes=("minimization", "server-weighted"),
-    objective="cross_entropy",
-    sends="d",
-    sent="w",
-    exact="window 1",
+    options=plugins.Options,
     build=build_fedavg,
+    rule=None,
 )

@@ -7,7 +7,7 @@ Optimization", ICML 2019; a baseline of Zhang et al., NeurIPS 2023. A minimisati
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from pydantic import Field
@@ -100,17 +100,14 @@ LOCAL_SGDM = AlgorithmSpec(
     rule=LocalSgdm,
 )
 
-LOCAL_SGDM_RATIO = AlgorithmSpec(
+LOCAL_SGDM_RATIO = replace(
+    LOCAL_SGDM,
     name="local_sgdm_ratio",
     title="LocalSGDM with the Ratio Loss",
-    family="minimization",
     paper="Wang et al., AAAI 2021; Zhang et al., NeurIPS 2023",
     where="weights alpha + beta R",
     takes=("server-weighted",),
     objective="ratio_loss",
-    sends="2d",
     sent="w and the momentum; down also 2J ratios",
-    exact="window 1",
-    options=Options,
-    build=build,
+    rule=None,
 )
