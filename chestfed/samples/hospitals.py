@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Final
+from importlib import resources
+from typing import Any, Final
 
 import numpy as np
+import yaml
 
 from chestfed.core.diseases import DISEASES
 from chestfed.core.randomness import numpy_stream
@@ -54,194 +56,20 @@ class Hospital:
     look: Look
 
 
-def _by_disease(*values: float) -> dict[str, float]:
-    return dict(zip(DISEASES, values, strict=True))
+def _read() -> tuple[Hospital, ...]:
+    """The hospitals of hospitals.yaml; a list there is a tuple here."""
+
+    def plain(section: dict[str, Any]) -> dict[str, Any]:
+        return {key: tuple(value) if isinstance(value, list) else value for key, value in section.items()}
+
+    text = resources.files("chestfed.samples").joinpath("hospitals.yaml").read_text(encoding="utf-8")
+    return tuple(
+        Hospital(**{**entry, "mix": CaseMix(**entry["mix"]), "look": Look(**plain(entry["look"]))})
+        for entry in yaml.safe_load(text)
+    )
 
 
-#: Prevalences are Table 2's; for CheXpert, whose row there counts the positives of two diseases twice, the single ones.
-HOSPITALS: Final = (
-    Hospital(
-        "chexpert",
-        "synthetic-chexpert",
-        train=160,
-        valid=VALID_FRONTAL,
-        test=0,
-        studies=1.2,
-        lateral=0.11,
-        counts_lateral=False,
-        mix=CaseMix(
-            _by_disease(0.122, 0.322, 0.068, 0.312, 0.403),
-            mean_age=61,
-            female=0.41,
-            portable=0.72,
-            sick_portable=0.06,
-            noise=0.05,
-            subtle=0.12,
-            doubted_positives={"edema": 0.19, "atelectasis": 0.5},
-            doubted_negatives={"cardiomegaly": 0.035, "consolidation": 0.12, "pleural_effusion": 0.05},
-        ),
-        look=Look(
-            shape=(320, 390),
-            field=(36.5, 1.5),
-            scatter=(0.5, 0.1),
-            noise=0.035,
-            blur=0.05,
-            black=(0.16, 0.03),
-            white=(0.88, 0.03),
-            gamma=(1.0, 0.08),
-            edges=0.2,
-            tilt=0.02,
-            collimated=0.15,
-            marker="letter",
-            portable_word="PORTABLE",
-            portable_share=0.4,
-        ),
-    ),
-    Hospital(
-        "chestxray8",
-        "synthetic-chestxray8",
-        train=560,
-        valid=0,
-        test=60,
-        studies=1.6,
-        lateral=0.0,
-        counts_lateral=True,
-        mix=CaseMix(
-            _by_disease(0.025, 0.021, 0.042, 0.103, 0.119),
-            mean_age=47,
-            female=0.44,
-            portable=0.33,
-            sick_portable=0.12,
-            noise=0.08,
-            subtle=0.05,
-            doubted_positives={},
-            doubted_negatives={},
-        ),
-        look=Look(
-            shape=(352, 352),
-            field=(38.5, 2.0),
-            scatter=(0.9, 0.15),
-            noise=0.055,
-            blur=0.09,
-            black=(0.12, 0.04),
-            white=(0.92, 0.03),
-            gamma=(0.86, 0.1),
-            edges=0.0,
-            tilt=0.03,
-            collimated=0.35,
-            marker="box",
-            portable_word="AP",
-        ),
-    ),
-    Hospital(
-        "padchest",
-        "synthetic-padchest",
-        train=480,
-        valid=0,
-        test=0,
-        studies=1.3,
-        lateral=0.07,
-        counts_lateral=False,
-        mix=CaseMix(
-            _by_disease(0.089, 0.012, 0.015, 0.056, 0.064),
-            mean_age=59,
-            female=0.5,
-            portable=0.12,
-            sick_portable=0.1,
-            noise=0.06,
-            subtle=0.1,
-            doubted_positives={},
-            doubted_negatives={},
-        ),
-        look=Look(
-            shape=(368, 344),
-            field=(39.5, 1.5),
-            scatter=(0.6, 0.1),
-            noise=0.03,
-            blur=0.05,
-            black=(0.26, 0.03),
-            white=(0.80, 0.03),
-            gamma=(1.2, 0.07),
-            edges=0.1,
-            tilt=0.015,
-            collimated=0.1,
-            marker="dot",
-            portable_word="",
-        ),
-    ),
-    Hospital(
-        "mimic-cxr",
-        "synthetic-mimic-cxr",
-        train=640,
-        valid=20,
-        test=40,
-        studies=1.5,
-        lateral=0.1,
-        counts_lateral=True,
-        mix=CaseMix(
-            _by_disease(0.196, 0.179, 0.047, 0.246, 0.237),
-            mean_age=62,
-            female=0.48,
-            portable=0.35,
-            sick_portable=0.3,  # a confounder: here the word in the corner says "ill"
-            noise=0.06,
-            subtle=0.12,
-            doubted_positives={"edema": 0.3, "atelectasis": 0.18},
-            doubted_negatives={"cardiomegaly": 0.03, "consolidation": 0.02, "pleural_effusion": 0.025},
-        ),
-        look=Look(
-            shape=(400, 328),
-            field=(41.0, 1.5),
-            scatter=(0.7, 0.12),
-            noise=0.04,
-            blur=0.06,
-            black=(0.14, 0.03),
-            white=(0.86, 0.04),
-            gamma=(0.92, 0.08),
-            edges=0.55,
-            tilt=0.03,
-            collimated=0.3,
-            marker="disc",
-            portable_word="PORTABLE AP",
-        ),
-    ),
-    Hospital(
-        "vindr",
-        "synthetic-vindr",
-        train=400,
-        valid=0,
-        test=60,
-        studies=1.0,
-        lateral=0.0,
-        counts_lateral=True,
-        mix=CaseMix(
-            _by_disease(0.153, 0.0, 0.024, 0.012, 0.069),
-            mean_age=45,
-            female=0.46,
-            portable=0.0,
-            sick_portable=0.0,
-            noise=0.05,
-            subtle=0.05,
-            doubted_positives={},
-            doubted_negatives={},
-        ),
-        look=Look(
-            shape=(380, 336),
-            field=(38.0, 1.5),
-            scatter=(0.4, 0.08),
-            noise=0.025,
-            blur=0.04,
-            black=(0.10, 0.03),
-            white=(0.84, 0.03),
-            gamma=(1.15, 0.08),
-            edges=0.35,
-            tilt=0.015,
-            collimated=0.2,
-            marker="letter",
-            portable_word="",
-        ),
-    ),
-)
+HOSPITALS: Final = _read()
 
 
 def films_of(hospital: Hospital, seed: int, size: Size) -> list[Film]:
