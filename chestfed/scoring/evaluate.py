@@ -29,12 +29,9 @@ from chestfed.evaluation.summary import (
     SHARE,
     Method,
     Summary,
-    as_json,
-    metrics_csv,
-    reliability_csv,
-    subgroups_csv,
     summarise,
 )
+from chestfed.evaluation.summary_files import as_json, metrics_csv, reliability_csv, subgroups_csv
 from chestfed.experiment.device import Machine
 from chestfed.images.cache import fill_cache
 from chestfed.scoring.model_outputs import score_images

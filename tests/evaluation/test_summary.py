@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
-from chestfed.evaluation.summary import Summary, as_json, metrics_csv, reliability_csv, subgroups_csv, summarise
+from chestfed.evaluation.summary import Summary, summarise
+from chestfed.evaluation.summary_files import as_json, metrics_csv, reliability_csv, subgroups_csv
 
 NAMES = ("edema", "hernia")
 

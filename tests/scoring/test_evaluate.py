@@ -22,7 +22,8 @@ from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.evaluation.auc import auc_per_disease
 from chestfed.evaluation.protocols import PROTOCOLS, Protocol
-from chestfed.evaluation.summary import as_json, summarise
+from chestfed.evaluation.summary import summarise
+from chestfed.evaluation.summary_files import as_json
 from chestfed.experiment.device import Machine
 from chestfed.models import ModelConfig, build_model
 from chestfed.samples import write_hospitals

@@ -17,7 +17,8 @@ from chestfed.cli import bundled
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.evaluation.auc import auc_per_disease
-from chestfed.evaluation.summary import as_json, summarise
+from chestfed.evaluation.summary import summarise
+from chestfed.evaluation.summary_files import as_json
 from chestfed.experiment.device import Machine
 from chestfed.results.significance import compare_with_first, read_run
 from chestfed.samples import write_hospitals
