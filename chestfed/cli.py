@@ -11,9 +11,8 @@ import typer
 from chestfed._version import __version__
 from chestfed.cli_site import site_app
 from chestfed.commands.console import open_console
+from chestfed.commands.study import study
 from chestfed.core.errors import ChestfedError
-
-DEFAULT_PIPELINE = "source_addition_samples.yaml"
 
 app = typer.Typer(
     name="chestfed",
@@ -50,83 +49,7 @@ def _root(
         raise typer.Exit
 
 
-@app.command()
-def study(
-    pipeline: Annotated[
-        Path | None,
-        typer.Argument(help=f"Pipeline YAML. Default: pipelines/{DEFAULT_PIPELINE}.", show_default=False),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder that holds the sites' folders; before data_root and $CHESTFED_DATA."),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for runs, tables and the MLflow store.")] = Path("runs"),
-    cache: Annotated[Path, typer.Option(help="Folder for decoded images.")] = Path("cache"),
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. --set federated.window=8. Repeatable."),
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Say what would run (images, steps, bytes, time); write nothing."),
-    ] = False,
-    skip_unreadable: Annotated[
-        bool, typer.Option("--skip-unreadable", help="Leave unreadable images out, and count them.")
-    ] = False,
-    tracking_uri: Annotated[
-        str | None, typer.Option(help="MLflow tracking URI. Default: a sqlite store in the output folder.")
-    ] = None,
-    tracking: Annotated[bool, typer.Option(help="Record the study in MLflow.")] = True,
-    algorithms: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,C",
-            help="Compare algorithms on the same data, weights and number of steps, with the largest K.",
-            show_default=False,
-        ),
-    ] = None,
-    windows: Annotated[
-        str | None,
-        typer.Option(metavar="I,J", help="Compare windows (local steps per round), e.g. 1,32,128.", show_default=False),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(min=1, help="Compare over this many seeds, counted up from `seed`.", show_default=False),
-    ] = None,
-    add_site: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="SITE.yaml",
-            help="Add this hospital behind the pipeline's, so that K=1 to 5 becomes K=1 to 6. Repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
-    """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
-
-    Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline.
-    Stopped at any moment, the same command goes on where it was. The tables are printed, and written to the run
-    folder as CSV and JSON. With --algorithms, --windows or --seeds, or with a pipeline that lists them, it is a
-    comparison instead: a table, and plots of the mean AUC against rounds, bytes and images.
-    """
-    from chestfed.commands.study import run_command
-
-    run_command(
-        open_console(),
-        pipeline or bundled("pipelines") / DEFAULT_PIPELINE,
-        data,
-        out,
-        cache,
-        set_ or [],
-        dry_run=dry_run,
-        skip_unreadable=skip_unreadable,
-        tracking_uri=tracking_uri,
-        tracking=tracking,
-        algorithms=[name.strip() for name in algorithms.split(",")] if algorithms else [],
-        windows=_numbers(windows),
-        seeds=seeds,
-        added=add_site or [],
-    )
+app.command()(study)
 
 
 @app.command()
@@ -355,22 +278,6 @@ def ui(
     from chestfed.commands.ui import run_command
 
     run_command(open_console(), out, port)
-
-
-def _numbers(text: str | None) -> list[int]:
-    numbers = [part.strip() for part in text.split(",")] if text else []
-    if not all(part.isdigit() and int(part) > 0 for part in numbers):
-        raise ChestfedError(f"--windows: '{text}' is not a list of numbers of local steps, such as 1,32,128")
-    return [int(part) for part in numbers]
-
-
-def bundled(folder: str) -> Path:
-    """`pipelines` or `site_configs`: in the repository, or in the installed package."""
-    package = Path(__file__).parent
-    for candidate in (package.parent / folder, package / "bundled" / folder):
-        if candidate.is_dir():
-            return candidate
-    raise ChestfedError(f"the folder '{folder}' is not with this installation; give the file's path")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from chestfed.commands.progress import Bars
-from chestfed.commands.study import hospitals_to_look_at, write_samples
+from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.core.checkpoint import write_json
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine, prepare_machine

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from chestfed.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chestfed.commands.progress import Bars
+    from chestfed.experiment.pipeline import Pipeline
 
 
 def run_command(console: Console, out: Path, seed: int, size: str) -> None:
@@ -46,3 +54,30 @@ def extra_command(console: Console, out: Path, extra: str, seed: int, size: str)
     console.print(
         f"next: chestfed site new {name} --images {written.pictures}{labels}", highlight=False, soft_wrap=True
     )
+
+
+def write_samples(console: Console, folder: Path, seed: int, size: str, bars: Bars) -> None:
+    """Write the synthetic hospitals unless they exist."""
+    from chestfed.samples import is_complete, write_hospitals
+
+    if is_complete(folder, seed=seed, size=size):
+        return
+    console.print(f"writing five SYNTHETIC hospitals (phantoms, no patients) to {folder}", highlight=False)
+    write_hospitals(folder, seed=seed, size=size, progress=bars.drawing)
+
+
+@contextmanager
+def hospitals_to_look_at(console: Console, pipeline: Pipeline, data_root: Path) -> Iterator[Path]:
+    """The data root or, if its synthetic hospitals do not exist yet, a temporary folder that holds them."""
+    from chestfed.commands.progress import Bars
+    from chestfed.samples import is_complete
+
+    wanted = pipeline.samples
+    if wanted is None or is_complete(data_root, seed=wanted.seed, size=wanted.size):
+        yield data_root
+        return
+    with TemporaryDirectory(prefix="chestfed-") as folder:
+        with Bars(console) as bars:
+            write_samples(console, Path(folder), wanted.seed, wanted.size, bars)
+        console.print("(temporary; removed after the dry run)")
+        yield Path(folder)

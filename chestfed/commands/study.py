@@ -4,30 +4,121 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import cast, get_args
+from typing import TYPE_CHECKING, Annotated, cast
 
-from rich.console import Console
+import typer
 
-from chestfed.commands.progress import Bars
-from chestfed.core.errors import ConfigError
-from chestfed.experiment.device import prepare_machine
-from chestfed.experiment.pipeline import Pipeline, load_pipeline
-from chestfed.experiment.preflight import check_runs
-from chestfed.experiment.stage_2 import AlgorithmName
-from chestfed.public_datasets.opening import COLLECTIONS
-from chestfed.results import compare
-from chestfed.results.significance import render as render_significance
-from chestfed.results.table import render as render_table
-from chestfed.tracking.store import Tracker, local_store
-from chestfed.training.clients import SiteTables, StudyData, load_images, open_tables, resolve_data_root
-from chestfed.training.plan import Contents, contents_of_data, contents_of_tables, plan_study, whole_rounds
-from chestfed.training.plan import render as render_plan
-from chestfed.training.public_clients import load_collection
-from chestfed.training.run import run_study
+from chestfed.commands.console import open_console
+from chestfed.commands.options import Cache, SkipUnreadable
+from chestfed.core.bundled import bundled
+from chestfed.core.errors import ChestfedError, ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from chestfed.commands.progress import Bars
+    from chestfed.experiment.pipeline import Pipeline
+    from chestfed.experiment.stage_2 import AlgorithmName
+    from chestfed.training.clients import SiteTables, StudyData
+    from chestfed.training.plan import Contents
+
+DEFAULT_PIPELINE = "source_addition_samples.yaml"
+
+_COMPARE = "Compare algorithms, windows or seeds"
+
+
+def study(
+    pipeline: Annotated[
+        Path | None,
+        typer.Argument(help=f"Pipeline YAML. Default: pipelines/{DEFAULT_PIPELINE}.", show_default=False),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder that holds the sites' folders; takes precedence over data_root and $CHESTFED_DATA."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for runs, tables and the MLflow store.")] = Path("runs"),
+    cache: Cache = Path("cache"),
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. --set federated.window=8. Repeatable."),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show what would run (images, steps, bytes, time); write nothing."),
+    ] = False,
+    skip_unreadable: SkipUnreadable = False,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="MLflow tracking URI. Default: a SQLite store in the output folder.")
+    ] = None,
+    tracking: Annotated[bool, typer.Option(help="Record the study in MLflow.")] = True,
+    algorithms: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,C",
+            help="Compare algorithms on the same data, weights and number of steps, with the largest K.",
+            show_default=False,
+            rich_help_panel=_COMPARE,
+        ),
+    ] = None,
+    windows: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I,J",
+            help="Compare windows (local steps per round), e.g. 1,32,128.",
+            show_default=False,
+            rich_help_panel=_COMPARE,
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Compare over this many seeds, counting up from `seed`.",
+            show_default=False,
+            rich_help_panel=_COMPARE,
+        ),
+    ] = None,
+    add_site: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="SITE.yaml",
+            help="Append this hospital to the pipeline's sites, so that K=1 to 5 becomes K=1 to 6. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
+
+    Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline.
+    Interrupted at any point, the same command resumes. The tables are printed, and written to the run folder as CSV
+    and JSON. With --algorithms, --windows or --seeds, or with a pipeline that lists them, it runs a comparison
+    instead: a table, and plots of the mean AUC against rounds, bytes and images.
+    """
+    run_command(
+        open_console(),
+        pipeline or bundled("pipelines") / DEFAULT_PIPELINE,
+        data,
+        out,
+        cache,
+        set_ or [],
+        dry_run=dry_run,
+        skip_unreadable=skip_unreadable,
+        tracking_uri=tracking_uri,
+        tracking=tracking,
+        algorithms=[name.strip() for name in algorithms.split(",")] if algorithms else [],
+        windows=_numbers(windows),
+        seeds=seeds,
+        added=add_site or [],
+    )
+
+
+def _numbers(text: str | None) -> list[int]:
+    numbers = [part.strip() for part in text.split(",")] if text else []
+    if not all(part.isdigit() and int(part) > 0 for part in numbers):
+        raise ChestfedError(f"--windows: '{text}' is not a list of numbers of local steps, such as 1,32,128")
+    return [int(part) for part in numbers]
 
 
 def run_command(
@@ -48,6 +139,19 @@ def run_command(
     added: Sequence[Path] = (),
 ) -> None:
     """Plan or run a study, or one per algorithm, window and seed, and print its table."""
+    from chestfed.commands.progress import Bars
+    from chestfed.commands.samples import write_samples
+    from chestfed.experiment.device import prepare_machine
+    from chestfed.experiment.pipeline import load_pipeline
+    from chestfed.experiment.preflight import check_runs
+    from chestfed.results import compare
+    from chestfed.results.significance import render as render_significance
+    from chestfed.results.table import render as render_table
+    from chestfed.tracking.store import Tracker, local_store
+    from chestfed.training.plan import plan_study
+    from chestfed.training.plan import render as render_plan
+    from chestfed.training.run import run_study
+
     pipeline = load_pipeline(pipeline_file, overrides, added)
     if pipeline.held_out is not None:
         from chestfed.commands.held_out import run_held_out
@@ -125,6 +229,9 @@ def run_command(
 
 def _data_root(pipeline: Pipeline, data: Path | None) -> Path | None:
     """Where the files are; None for a collection that has none."""
+    from chestfed.public_datasets.opening import COLLECTIONS
+    from chestfed.training.clients import resolve_data_root
+
     entry = pipeline.collection
     if entry is not None and not COLLECTIONS[entry.name].needs_root:
         return None
@@ -141,6 +248,9 @@ def _load(
     *,
     skip_unreadable: bool,
 ) -> StudyData:
+    from chestfed.training.clients import load_images, open_tables
+    from chestfed.training.public_clients import load_collection
+
     if pipeline.collection is not None or data_root is None:
         return load_collection(pipeline, data_root, bars.decoding)
     tables = open_tables(pipeline, pipeline_file, data_root)
@@ -149,6 +259,11 @@ def _load(
 
 
 def _contents(console: Console, pipeline: Pipeline, pipeline_file: Path, data_root: Path | None) -> Contents:
+    from chestfed.commands.samples import hospitals_to_look_at
+    from chestfed.training.clients import open_tables
+    from chestfed.training.plan import contents_of_data, contents_of_tables
+    from chestfed.training.public_clients import load_collection
+
     if pipeline.collection is not None or data_root is None:
         return contents_of_data(load_collection(pipeline, data_root))
     with hospitals_to_look_at(console, pipeline, data_root) as root:
@@ -171,6 +286,10 @@ def _say_if_mixed(console: Console, tables: SiteTables) -> None:
 
 def _variants(pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[int], seeds: int) -> list[Pipeline]:
     """One variant per algorithm, window and seed, the seeds of an algorithm together."""
+    from typing import get_args
+
+    from chestfed.experiment.stage_2 import AlgorithmName
+
     known = get_args(AlgorithmName)
     chosen: list[AlgorithmName] = []
     for name in algorithms or [pipeline.federated.algorithm]:
@@ -178,7 +297,7 @@ def _variants(pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[i
             close = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean '{close[0]}'?" if close else ""
             raise ConfigError(f"--algorithms: '{name}' is none of {', '.join(known)}{hint}")
-        chosen.append(cast(AlgorithmName, name))
+        chosen.append(cast("AlgorithmName", name))
     if len(set(chosen)) < len(chosen):
         raise ConfigError("--algorithms: name each algorithm once")
     try:
@@ -193,32 +312,8 @@ def _variants(pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[i
 
 
 def _name(variant: Pipeline) -> str:
+    from chestfed.training.plan import whole_rounds
+
     settings = variant.federated
     name = f"{settings.algorithm}, window {settings.window}, seed {variant.seed}, K={variant.k[-1]}"
     return name + whole_rounds(settings)
-
-
-def write_samples(console: Console, folder: Path, seed: int, size: str, bars: Bars) -> None:
-    """Write the synthetic hospitals unless they are there."""
-    from chestfed.samples import is_complete, write_hospitals
-
-    if is_complete(folder, seed=seed, size=size):
-        return
-    console.print(f"writing five SYNTHETIC hospitals (phantoms, no patients) to {folder}", highlight=False)
-    write_hospitals(folder, seed=seed, size=size, progress=bars.drawing)
-
-
-@contextmanager
-def hospitals_to_look_at(console: Console, pipeline: Pipeline, data_root: Path) -> Iterator[Path]:
-    """The data root; or, if synthetic hospitals are still to be written there, a temporary folder that has them."""
-    from chestfed.samples import is_complete
-
-    wanted = pipeline.samples
-    if wanted is None or is_complete(data_root, seed=wanted.seed, size=wanted.size):
-        yield data_root
-        return
-    with TemporaryDirectory(prefix="chestfed-") as folder:
-        with Bars(console) as bars:
-            write_samples(console, Path(folder), wanted.seed, wanted.size, bars)
-        console.print("(they are removed again: a dry run leaves nothing behind)")
-        yield Path(folder)

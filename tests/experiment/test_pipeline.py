@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from chestfed import algorithms
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.catalogue import CATALOGUE, OBJECTIVES

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.catalogue import CATALOGUE
 from chestfed.experiment.pipeline import Pipeline, load_pipeline

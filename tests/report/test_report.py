@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
 from chestfed.experiment.pipeline import load_pipeline

@@ -15,7 +15,8 @@ from PIL import Image
 from scipy.stats import wasserstein_distance
 from typer.testing import CliRunner, Result
 
-from chestfed.cli import app, bundled
+from chestfed.cli import app
+from chestfed.core.bundled import bundled
 from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.core.errors import ChestfedError
 from chestfed.images.decode import decode

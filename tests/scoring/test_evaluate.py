@@ -15,8 +15,8 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from chestfed.cli import bundled
 from chestfed.commands.evaluate import run_command
+from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import save_checkpoint
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError, ConfigError

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.samples import write_hospitals
 from chestfed.scoring.held_out_patients import check_held_out, held_out_patients

@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.evaluation.auc import auc_per_disease

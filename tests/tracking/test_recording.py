@@ -24,8 +24,8 @@ from mlflow import MlflowClient
 from rich.console import Console
 from safetensors.torch import load_file
 
-from chestfed.cli import bundled
 from chestfed.commands.evaluate import run_command
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ChestfedError
 from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.device import prepare_machine

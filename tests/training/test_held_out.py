@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import prepare_machine

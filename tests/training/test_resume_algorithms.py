@@ -11,7 +11,7 @@ import torch
 
 from chestfed.algorithms.coda import Coda
 from chestfed.algorithms.variables import Point
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.engines.in_process import Federation, InProcessEngine
 from chestfed.experiment.catalogue import BY_NAME, CATALOGUE
