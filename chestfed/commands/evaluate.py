@@ -19,8 +19,7 @@ from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
 from chestfed.scoring.scorers import Declared, Output, open_scorer
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.config import SPLITS
-from chestfed.tracking.models import local_model
-from chestfed.tracking.store import local_store
+from chestfed.tracking.store import local_model, local_store
 
 #: The test images of the model's own study, where it held patients out itself.
 HELD_OUT = "held-out"

@@ -13,8 +13,7 @@ from typing import Final
 from rich.console import Console
 
 from chestfed.core.errors import ChestfedError
-from chestfed.tracking.experiment_page import page_of
-from chestfed.tracking.store import experiment_id, local_store
+from chestfed.tracking.store import local_store, page_of
 
 #: How long a server may take to end.
 _SECONDS: Final = 10
@@ -23,8 +22,8 @@ _SECONDS: Final = 10
 def run_command(console: Console, out: Path, port: int) -> None:
     """Serve the MLflow page of an output folder on this machine until it is stopped."""
     if not (out / "mlflow.db").exists():
-        raise ChestfedError(f"{out} holds no MLflow store yet: run `chestfed study` first, or give its --out folder")
-    address = f"http://127.0.0.1:{port}{page_of(experiment_id(local_store(out)))}"
+        raise ChestfedError(f"{out} has no MLflow store: run `chestfed study` first, or give its --out folder")
+    address = f"http://127.0.0.1:{port}{page_of(local_store(out))}"
     console.print(
         f"MLflow on {address}\n(it takes some seconds to start; Ctrl-C stops it)", highlight=False, soft_wrap=True
     )
