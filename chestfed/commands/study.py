@@ -19,7 +19,9 @@ from chestfed.experiment.pipeline import Pipeline, load_pipeline
 from chestfed.experiment.preflight import check_runs
 from chestfed.experiment.stage_2 import AlgorithmName
 from chestfed.public_datasets.opening import COLLECTIONS
+from chestfed.report.run_figures import comparison_curves
 from chestfed.results import compare
+from chestfed.results.run_folder import RunFolder
 from chestfed.results.significance import render as render_significance
 from chestfed.results.table import render as render_table
 from chestfed.tracking.store import Tracker, local_store
@@ -102,13 +104,10 @@ def run_command(
                 console.print(f"{number}/{len(variants)}: {_name(variant)}", highlight=False)
             studies.append(run_study(variant, pipeline_file.stem, study_data, machine, out, tracker, bars))
     if comparing:
-        runs = []
-        for variant, study in zip(variants, studies, strict=True):
-            settings = variant.federated
-            label = compare.label_of(settings.algorithm, settings.window, windows)
-            runs.append(compare.Run(label, settings.algorithm, settings.window, variant.seed, study))
-        comparison = compare.collect(runs, pipeline.title, pipeline.published)
-        folder = compare.write(comparison, runs, out)
+        runs = [RunFolder(study.folder) for study in studies]
+        comparison = compare.collect(runs, pipeline.title, pipeline.published, by_window=bool(windows))
+        folder = compare.write(comparison, out)
+        comparison_curves(comparison).save(folder)
         console.print(compare.render(comparison))
         console.print(f"written to {folder}: results.csv, curves.csv, curves.png", highlight=False, soft_wrap=True)
     else:

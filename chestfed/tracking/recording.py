@@ -17,11 +17,12 @@ import numpy as np
 
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.experiment.pipeline import Pipeline
+from chestfed.results.run_folder import MODEL_FILE, RunFolder
 from chestfed.results.significance import Significance
 from chestfed.results.table import Row, StudyTable
 from chestfed.tracking import tables as recorded_tables
 from chestfed.tracking.lineage import datasets, short_digest
-from chestfed.tracking.store import MODEL_FILE, Tracker
+from chestfed.tracking.store import Tracker
 from chestfed.training.clients import StudyData
 
 #: Per round; what is summed over the clients stands under "cost".
@@ -169,7 +170,7 @@ class StudyRecord:
         folder = study.folder / f"k{row.k}"
         self._flush()
         tracker.log_table(run, lambda: recorded_tables.of_k(row), "auc_per_disease.json")
-        tracker.log_made(run, lambda to: _figures_of_k(folder, row, table, to), "figures")
+        tracker.log_made(run, lambda to: _figures_of_k(study.folder, row.k, to), "figures")
         about = self._log_model(row, table, folder)
         seconds = read_json(folder / "time.json").get("seconds")
         tracker.log_metrics(run, _test_aucs(row), step=row.k, about=about)
@@ -253,17 +254,15 @@ class StudyRecord:
 
 
 def _figures_of_study(folder: Path, to: Path) -> None:
-    from chestfed.report.overview import save_study
-    from chestfed.results.run_folder import read_run_folder
+    from chestfed.report.run_figures import save_study
 
-    save_study(read_run_folder(folder), to)
+    save_study(RunFolder(folder), to)
 
 
-def _figures_of_k(folder: Path, row: Row, table: StudyTable, to: Path) -> None:
-    from chestfed.report.overview import save_one_k
-    from chestfed.results.run_folder import read_one_k
+def _figures_of_k(folder: Path, k: int, to: Path) -> None:
+    from chestfed.report.run_figures import save_one_k
 
-    save_one_k(read_one_k(folder, row, table), to)
+    save_one_k(RunFolder(folder), k, to)
 
 
 def _test_aucs(row: Row) -> dict[str, float | None]:

@@ -23,9 +23,9 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.models import FlatModule, build_model
-from chestfed.results.table import Row, make_row
+from chestfed.results.run_folder import MODEL_FILE, finished_row
+from chestfed.results.table import Row, make_row, row_to_plain
 from chestfed.sites.table import SiteTable
-from chestfed.tracking.store import MODEL_FILE
 from chestfed.training.clients import (
     ClientData,
     StudyData,
@@ -38,7 +38,7 @@ from chestfed.training.clients import (
     test_of,
     training_and_test,
 )
-from chestfed.training.run import finished_row, row_to_plain, write_predictions
+from chestfed.training.run import write_predictions
 from chestfed.training.test_scores import evaluate, score
 
 

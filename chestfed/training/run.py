@@ -26,20 +26,19 @@ from typing import Any, Protocol
 import numpy as np
 from filelock import FileLock, Timeout
 
-from chestfed.core.checkpoint import read_json, save_checkpoint, write_atomically, write_json, write_text
+from chestfed.core.checkpoint import save_checkpoint, write_atomically, write_json, write_text
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.auc import DiseaseAuc
-from chestfed.evaluation.intervals.bootstrap import Interval
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.results import table as tables
+from chestfed.results.run_folder import MODEL_FILE, finished_row
 from chestfed.results.significance import Significance, of_study
 from chestfed.results.significance import write as write_significance
 from chestfed.results.timing import SECONDS, RoundTimes
 from chestfed.tracking import recording
 from chestfed.tracking.recording import StudyRecord
-from chestfed.tracking.store import MODEL_FILE, Tracker
+from chestfed.tracking.store import Tracker
 from chestfed.training.client_summary import write_site_cards
 from chestfed.training.clients import NAMED_BY, StudyData
 from chestfed.training.federated import History, Trained, train_federated
@@ -185,7 +184,7 @@ def _stage_2(
     rounds = "".join(json.dumps(entry) + "\n" for entry in trained.history)
     write_text(own / "rounds.jsonl", rounds)
     write_json(own / "time.json", {"seconds": time.monotonic() - started, "resumed": resumed, "on": machine.name})
-    write_json(own / "result.json", row_to_plain(row))  # last: its presence says that this K is finished
+    write_json(own / "result.json", tables.row_to_plain(row))  # last: its presence says that this K is finished
     return row
 
 
@@ -284,31 +283,6 @@ def write_predictions(path: Path, scores: np.ndarray, data: StudyData) -> None:
     frame = pd.DataFrame(columns)
     frame.attrs = {"key": test.key, "named_by": NAMED_BY}
     write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
-
-
-def row_to_plain(row: tables.Row) -> dict[str, Any]:
-    """A result as plain data, the inverse of `finished_row`."""
-    return {
-        "k": row.k,
-        "clients": list(row.clients),
-        "diseases": [vars(result) for result in row.diseases],
-        "intervals": [None if part is None else [part.low, part.high] for part in row.intervals],
-        "mean_interval": None if row.mean_interval is None else [row.mean_interval.low, row.mean_interval.high],
-    }
-
-
-def finished_row(folder: Path) -> tables.Row | None:
-    """The result that `result.json` in a folder holds; None if there is none yet."""
-    plain = read_json(folder / "result.json")
-    if not plain:
-        return None
-    return tables.Row(
-        plain["k"],
-        tuple(plain["clients"]),
-        tuple(DiseaseAuc(**result) for result in plain["diseases"]),
-        tuple(None if part is None else Interval(*part) for part in plain["intervals"]),
-        None if plain["mean_interval"] is None else Interval(*plain["mean_interval"]),
-    )
 
 
 @contextmanager
