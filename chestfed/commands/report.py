@@ -10,8 +10,9 @@ from rich.console import Console
 def run_command(console: Console, run: Path, out: Path | None, *, figures: bool, pictures: bool) -> None:
     """Write the page of a finished study, and say where it is."""
     from chestfed.report.page import write_report
+    from chestfed.results.run_folder import RunFolder
 
-    page = out or run / "report.html"
+    page = out or RunFolder.open(run).path / "report.html"
     folder = page.parent / f"{page.stem}-figures" if figures else None
     report = write_report(run, page, folder, pictures=pictures)
     size = page.stat().st_size / 1e6

@@ -15,7 +15,9 @@ from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.pipeline import Pipeline, load_pipeline
 from chestfed.experiment.preflight import check_runs
 from chestfed.public_datasets.opening import COLLECTIONS
+from chestfed.report.run_figures import comparison_curves
 from chestfed.results import compare, held_out_table
+from chestfed.results.run_folder import RunFolder
 from chestfed.results.significance import render as render_significance
 from chestfed.results.table import render as render_table
 from chestfed.tracking.recording import MlflowRecord
@@ -79,7 +81,7 @@ def run_command(
         table, folder = _show_held_out(console, pipeline, studies_data, studies, out)
         reporters.tell(lambda reporter: reporter.held_out_done(pipeline_file.stem, table, folder))
     elif is_comparison(algorithms, windows, seeds):
-        _show_comparison(console, pipeline, variants, studies, windows, out)
+        _show_comparison(console, pipeline, studies, windows, out)
     else:
         _show_study(console, *studies)
     if record in reporters and tracking_uri is None:
@@ -166,20 +168,12 @@ def _show_study(console: Console, study: StudyResult) -> None:
 
 
 def _show_comparison(
-    console: Console,
-    pipeline: Pipeline,
-    variants: Sequence[Variant],
-    studies: Sequence[StudyResult],
-    windows: Sequence[int],
-    out: Path,
+    console: Console, pipeline: Pipeline, studies: Sequence[StudyResult], windows: Sequence[int], out: Path
 ) -> None:
-    runs = []
-    for variant, study in zip(variants, studies, strict=True):
-        settings = variant.pipeline.federated
-        label = compare.label_of(settings.algorithm, settings.window, windows)
-        runs.append(compare.Run(label, settings.algorithm, settings.window, variant.pipeline.seed, study))
-    comparison = compare.collect(runs, pipeline.title, pipeline.published)
-    folder = compare.write(comparison, runs, out)
+    runs = [RunFolder(study.folder) for study in studies]
+    comparison = compare.collect(runs, pipeline.title, pipeline.published, by_window=bool(windows))
+    folder = compare.write(comparison, out)
+    comparison_curves(comparison).save(folder)
     console.print(compare.render(comparison))
     console.print(f"written to {folder}: results.csv, curves.csv, curves.png", highlight=False, soft_wrap=True)
 
