@@ -201,7 +201,9 @@ def run_command(
         return
     wanted = pipeline.comparison
     if wanted is not None:
-        algorithms, windows, seeds = algorithms or wanted.algorithms, windows or wanted.windows, seeds or wanted.seeds
+        chosen = any(text.startswith("federated.algorithm=") for text in overrides)
+        listed = [pipeline.federated.algorithm] if chosen else wanted.algorithms
+        algorithms, windows, seeds = algorithms or listed, windows or wanted.windows, seeds or wanted.seeds
     comparing = bool(algorithms or windows or (seeds or 1) > 1)
     variants = _variants(pipeline, algorithms, windows, seeds or 1) if comparing else [pipeline.for_algorithm()]
     check_runs(variants)
@@ -322,7 +324,7 @@ def _variants(pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[i
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean '{close[0]}'?" if close else ""
-            raise ConfigError(f"--algorithms: '{name}' is none of {', '.join(known)}{hint}")
+            raise ConfigError(f"--algorithms: '{name}' is not one of {', '.join(known)}{hint}")
         chosen.append(cast("AlgorithmName", name))
     if len(set(chosen)) < len(chosen):
         raise ConfigError("--algorithms: name each algorithm once")

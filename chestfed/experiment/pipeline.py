@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from chestfed.core.config import Document, StrictModel, checked, expand_path
+from chestfed.core.config import Document, StrictModel, checked, expand_path, refuse_other_kind
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
 from chestfed.engines.topology import NAMED_GRAPHS, read_edges
@@ -329,6 +329,7 @@ def load_pipeline(path: Path, overrides: Sequence[str] = (), added: Sequence[Pat
     `chestfed.core.config.load_config` for the errors.
     """
     document = Document(path)
+    refuse_other_kind(document, "pipeline")
     if added:
         _append_sites(document, added)
     for override in overrides:
