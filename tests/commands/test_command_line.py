@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from chestfed.cli import app
 from chestfed.commands.evaluate import evaluate
 from chestfed.commands.samples import samples
+from chestfed.commands.site.new import site_new
 from chestfed.core.bundled import bundled
 from chestfed.evaluation.protocols import PROTOCOLS
 
@@ -117,6 +118,8 @@ def test_exit_codes_tell_usage_errors_from_errors_in_files(tmp_path: Path, chest
         ["study", "--algorithm", "coda", "--algorithms", "coda,npa"],
         ["study", "--seed", "1", "--set", "seed=2"],
         ["samples", "--size", "huge"],
+        ["site", "new", "x", "--images", tmp_path, "--layout", "wide"],
+        ["site", "new", "x", "--images", tmp_path, "--uncertain", "maybe"],
         ["key", "--new", tmp_path / "key", "--names", site],
     ):
         called = chestfed(*words)

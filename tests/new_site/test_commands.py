@@ -209,8 +209,6 @@ def test_a_yaml_that_is_there_is_not_replaced(home: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--layout", "wide"], "--layout wide: choose one of"),
-        (["--uncertain", "maybe"], "--uncertain maybe: choose one of"),
         (["--label", "cardiomegaly"], "expected DISEASE=NAME"),
         (["--label", "cardiomgaly=x"], "did you mean 'cardiomegaly'"),
         (["--value", "2=perhaps"], "expected CELL=MEANING"),
