@@ -201,9 +201,7 @@ def run_command(
         return
     wanted = pipeline.comparison
     if wanted is not None:
-        chosen = any(text.startswith("federated.algorithm=") for text in overrides)
-        listed = [pipeline.federated.algorithm] if chosen else wanted.algorithms
-        algorithms, windows, seeds = algorithms or listed, windows or wanted.windows, seeds or wanted.seeds
+        algorithms, windows, seeds = algorithms or wanted.algorithms, windows or wanted.windows, seeds or wanted.seeds
     comparing = bool(algorithms or windows or (seeds or 1) > 1)
     variants = _variants(pipeline, algorithms, windows, seeds or 1) if comparing else [pipeline.for_algorithm()]
     check_runs(variants)

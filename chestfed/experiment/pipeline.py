@@ -336,6 +336,7 @@ def load_pipeline(path: Path, overrides: Sequence[str] = (), added: Sequence[Pat
         document.override(override)
     if added and not any(override.partition("=")[0] == "k" for override in overrides):
         _extend_k(document, len(added))
+    _narrow_comparison(document, overrides)
     _read_graphs(document)
     pipeline = checked(document, Pipeline)
     for override in overrides:  # said on the command line, a key holds for every algorithm
@@ -362,6 +363,17 @@ def _read_graphs(document: Document) -> None:
                 section["topology"] = read_edges(expand_path(topology, document.path.parent))
             except ConfigError as error:
                 raise ConfigError(f"{document.place(where)}: '{'.'.join(where)}': {error}") from None
+
+
+def _narrow_comparison(document: Document, overrides: Sequence[str]) -> None:
+    """An algorithm or a window from the command line is the only one that the pipeline's comparison runs."""
+    comparison, federated = document.data.get("comparison"), document.data.get("federated")
+    if not isinstance(comparison, dict) or not isinstance(federated, dict):
+        return
+    said = {override.partition("=")[0] for override in overrides}
+    for key, listed in (("algorithm", "algorithms"), ("window", "windows")):
+        if f"federated.{key}" in said and f"comparison.{listed}" not in said:
+            comparison[listed] = [federated[key]]
 
 
 def _append_sites(document: Document, added: Sequence[Path]) -> None:

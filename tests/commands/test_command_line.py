@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, NoReturn, get_args, get_type_hints
 
 import pytest
 import typer
@@ -19,6 +19,7 @@ from chestfed.commands.evaluate import evaluate
 from chestfed.commands.samples import samples
 from chestfed.commands.site.new import site_new
 from chestfed.core.bundled import bundled
+from chestfed.core.errors import ConfigError
 from chestfed.evaluation.protocols import PROTOCOLS
 
 HEAVY = ["torch", "monai", "mlflow", "pandas", "numpy", "sklearn", "cv2", "pydicom", "matplotlib", "yaml", "jinja2"]
@@ -105,6 +106,31 @@ def test_the_choices_are_those_of_the_modules_that_the_help_does_not_load() -> N
         "size": set(SIZES),
     }.items():
         assert choices(shown[option]) == expected, option
+
+
+def test_plain_options_of_study_are_overrides_and_a_comparison_runs_only_what_they_name(
+    monkeypatch: pytest.MonkeyPatch, chestfed: Callable[..., Any]
+) -> None:
+    from chestfed.experiment import pipeline as experiment
+
+    loaded = []
+
+    def load_only(path: Path, overrides: Sequence[str] = (), added: Sequence[Path] = ()) -> NoReturn:
+        loaded.append((list(overrides), load_pipeline(path, overrides, added)))
+        raise ConfigError("loaded")
+
+    load_pipeline = experiment.load_pipeline
+    monkeypatch.setattr(experiment, "load_pipeline", load_only)
+    plain = ["--algorithm", "npa", "--k", "2,3", "--seed", 7, "--device", "cpu", "--set", "federated.window=3"]
+    chestfed("study", bundled("pipelines") / "digits_ih.yaml", *plain)
+    ((overrides, pipeline),) = loaded
+    sugar = ["federated.algorithm=npa", "k=[2,3]", "seed=7", "runtime.device=cpu"]
+    assert overrides == ["federated.window=3", *sugar]
+    assert (pipeline.k, pipeline.seed, pipeline.runtime.device) == ([2, 3], 7, "cpu")
+    assert pipeline.comparison is not None
+    assert (pipeline.comparison.algorithms, pipeline.comparison.windows) == (["npa"], [3])
+    for algorithm, keys in pipeline.per_algorithm.items():
+        assert "window" not in keys, algorithm
 
 
 def test_exit_codes_tell_usage_errors_from_errors_in_files(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
