@@ -63,12 +63,16 @@ site.command("check")(site_check)
 site.command("card")(site_card)
 site.command("stats")(site_stats)
 
-for _command in (study, algorithms, samples):
-    app.command(rich_help_panel="Run a study")(_command)
-for _command in (evaluate, compare, report, ui):
-    app.command(rich_help_panel="Models and results")(_command)
-app.add_typer(site, rich_help_panel="Hospitals")
-app.command(rich_help_panel="Hospitals")(key)
+_STUDIES, _RESULTS, _HOSPITALS = "Run a study", "Models and results", "Hospitals"
+app.command(rich_help_panel=_STUDIES)(study)
+app.command(rich_help_panel=_STUDIES)(algorithms)
+app.command(rich_help_panel=_STUDIES)(samples)
+app.command(rich_help_panel=_RESULTS)(evaluate)
+app.command(rich_help_panel=_RESULTS)(compare)
+app.command(rich_help_panel=_RESULTS)(report)
+app.command(rich_help_panel=_RESULTS)(ui)
+app.add_typer(site, rich_help_panel=_HOSPITALS)
+app.command(rich_help_panel=_HOSPITALS)(key)
 
 
 def _print_version(wanted: bool) -> None:
