@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -37,3 +39,27 @@ def tiny_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert "MLflow tracking stopped" not in result.stdout
     assert "chestfed report runs/synthetic-source_addition_samples-" in result.stdout
     return folder
+
+
+class Called(NamedTuple):
+    """What a command did: its exit code, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def chestfed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Called]:
+    """The command line in this process, with a shell's exit codes and messages: `chestfed("site", "check", ...)`."""
+    from chestfed.cli import main
+
+    def call(*words: object) -> Called:
+        monkeypatch.setattr(sys, "argv", ["chestfed", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return Called(int(ended.value.code or 0), captured.out, captured.err)
+
+    return call

@@ -5,59 +5,88 @@ from __future__ import annotations
 import difflib
 from importlib import util
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.table import Table
+import typer
 
+from chestfed.commands.console import open_console, say
 from chestfed.core.errors import ConfigError
-from chestfed.experiment.catalogue import BY_NAME, CATALOGUE, OBJECTIVES, Entry
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from chestfed.experiment.catalogue import Entry
 
 
-def run_command(console: Console, name: str | None) -> None:
-    """List all algorithms, or describe one."""
+def known_algorithms() -> list[str]:
+    """Names of the algorithms, for tab completion."""
+    from chestfed.experiment.catalogue import BY_NAME
+
+    return list(BY_NAME)
+
+
+def algorithms(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Describe this one in detail.", autocompletion=known_algorithms, show_default=False),
+    ] = None,
+) -> None:
+    """List the algorithms: paper, equations, what is sent, and which objectives they take.
+
+    Example:
+
+        chestfed algorithms scaffold
+    """
+    from chestfed.experiment.catalogue import BY_NAME
+
     if name is None:
-        _print_all(console)
+        _print_all(open_console())
         return
     if name not in BY_NAME:
         close = difflib.get_close_matches(name, BY_NAME, 1)
         hint = f"; did you mean '{close[0]}'?" if close else ""
-        raise ConfigError(f"'{name}' is none of {', '.join(BY_NAME)}{hint}")
-    _print_one(console, BY_NAME[name])
+        raise ConfigError(f"'{name}' is not one of {', '.join(BY_NAME)}{hint}")
+    _print_one(open_console(), BY_NAME[name])
 
 
 def _print_all(console: Console) -> None:
+    from rich.table import Table
+
+    from chestfed.experiment.catalogue import CATALOGUE, OBJECTIVES
+
     table = Table(title="Algorithms: `federated.algorithm` in a pipeline, or --algorithms a,b,c", title_justify="left")
-    for column in ("name", "paper", "equations, algorithm", "a client sends per round", "objectives", "unlike clients"):
+    columns = ("name", "paper", "equations, algorithm", "a client sends per round", "objectives", "non-IID clients")
+    for column in columns:
         table.add_column(column, overflow="fold")
     family = None
     for entry in CATALOGUE:
         if entry.family != family:
             table.add_section()
-            table.add_row(f"[bold]{entry.family}[/bold]")
+            table.add_row(entry.family, style="bold")
             family = entry.family
         objectives = ", ".join(entry.objectives)
         table.add_row(entry.name, entry.paper, entry.where, entry.sends, objectives, entry.optimum)
     console.print(table)
-    console.print("d weights, J diseases. Unlike clients: where it ends with a constant step. Objectives:")
+    say(console, "d weights, J diseases. Non-IID clients: where it converges with a constant step size. Objectives:")
     for name, text in OBJECTIVES.items():
-        console.print(f"  {name}: {text}", highlight=False)
-    console.print("Run the sample study with another one:  chestfed study --set federated.algorithm=scaffold")
-    console.print("One algorithm in detail:  chestfed algorithms scaffold")
+        console.print(f"  {name}: {text}")
+    say(console, "To run the sample study with another one:  chestfed study --algorithm scaffold")
+    say(console, "One algorithm in detail:  chestfed algorithms scaffold")
 
 
 def _print_one(console: Console, entry: Entry) -> None:
     facts = {
         "paper": entry.paper,
-        "there": entry.where,
+        "where": entry.where,
         "a client sends per round": f"{entry.sends} numbers (d weights, J diseases)",
         "objectives": ", ".join(entry.objectives),
-        "unlike clients, constant step": f"it ends at {entry.optimum}" if entry.optimum[:3] == "the" else entry.optimum,
+        "non-IID clients, constant step size": ("ends at " if entry.optimum[:3] == "the" else "") + entry.optimum,
     }
-    console.print(f"{entry.name}: {entry.title} ({entry.family})\n", style="bold", highlight=False)
+    console.print(f"{entry.name}: {entry.title} ({entry.family})\n", style="bold")
     for name, value in facts.items():
-        console.print(f"{name}: {value}", highlight=False, markup=False)
+        console.print(f"{name}: {value}")
     for file in entry.file.split(", "):
-        console.print(f"\nchestfed/algorithms/{file}:\n{_docstring(file)}", highlight=False, markup=False)
+        console.print(f"\nchestfed/algorithms/{file}:\n{_docstring(file)}")
 
 
 def _docstring(file: str) -> str:

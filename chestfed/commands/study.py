@@ -2,110 +2,136 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from chestfed.commands import options
+from chestfed.commands.algorithms import known_algorithms
 from chestfed.commands.console import open_console
-from chestfed.commands.options import Cache, SkipUnreadable
 from chestfed.core.bundled import bundled
-from chestfed.core.errors import ChestfedError
 
 DEFAULT_PIPELINE = "source_addition_samples.yaml"
 
-_COMPARE = "Compare algorithms, windows or seeds"
+_key = partial(options.optional, rich_help_panel="Change the experiment")
+_compared = partial(options.optional, rich_help_panel="Compare algorithms, windows or seeds (one run for each)")
+
+File = Annotated[
+    Path | None, typer.Argument(help=f"Pipeline YAML. Default: pipelines/{DEFAULT_PIPELINE}.", show_default=False)
+]
+Data = Annotated[
+    Path | None,
+    options.optional(help="Folder that contains the sites' folders. Default: data_root, else $CHESTFED_DATA."),
+]
+Out = Annotated[Path, typer.Option(help="Folder for runs, tables and the MLflow store.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would run (images, steps, bytes, time); write nothing.")
+]
+Tracking = Annotated[bool, typer.Option(help="Record the study in MLflow.")]
+Algorithm = Annotated[
+    str | None,
+    _key(
+        metavar="NAME",
+        autocompletion=known_algorithms,
+        help="Same as --set federated.algorithm=NAME; `chestfed algorithms` lists them.",
+    ),
+]
+Ks = Annotated[
+    str | None, _key(metavar="K,K", help="Numbers of clients to train with, e.g. 1,5. Same as --set 'k=[1,5]'.")
+]
+Seed = Annotated[int | None, _key(min=0, help="Seed of everything except the samples. Same as --set seed=N.")]
+Device = Annotated[str | None, _key(help="auto, cpu, cuda or cuda:N. Same as --set runtime.device=DEVICE.")]
+AddSite = Annotated[
+    list[Path] | None,
+    _key(
+        metavar="SITE.yaml",
+        help="Append this hospital to the pipeline's sites, so that K=1 to 5 becomes K=1 to 6. Repeatable.",
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    _key(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set any key of the pipeline, e.g. --set federated.window=8 --set pretrain.epochs=1 --set 'k=[1,5]'. It "
+        "holds for every algorithm. The keys: docs/study.md. Repeatable.",
+    ),
+]
+Algorithms = Annotated[
+    str | None,
+    _compared(metavar="A,B,C", help="Algorithms on the same data, weights and number of steps, with the largest K."),
+]
+Windows = Annotated[str | None, _compared(metavar="I,J", help="Windows (local steps per round), e.g. 1,32,128.")]
+Seeds = Annotated[int | None, _compared(min=1, metavar="N", help="This many seeds, counting up from `seed`.")]
 
 
 def study(
-    pipeline: Annotated[
-        Path | None,
-        typer.Argument(help=f"Pipeline YAML. Default: pipelines/{DEFAULT_PIPELINE}.", show_default=False),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder that holds the sites' folders; takes precedence over data_root and $CHESTFED_DATA."),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for runs, tables and the MLflow store.")] = Path("runs"),
-    cache: Cache = Path("cache"),
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. --set federated.window=8. Repeatable."),
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Show what would run (images, steps, bytes, time); write nothing."),
-    ] = False,
-    skip_unreadable: SkipUnreadable = False,
-    tracking_uri: Annotated[
-        str | None, typer.Option(help="MLflow tracking URI. Default: a SQLite store in the output folder.")
-    ] = None,
-    tracking: Annotated[bool, typer.Option(help="Record the study in MLflow.")] = True,
-    algorithms: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,C",
-            help="Compare algorithms on the same data, weights and number of steps, with the largest K.",
-            show_default=False,
-            rich_help_panel=_COMPARE,
-        ),
-    ] = None,
-    windows: Annotated[
-        str | None,
-        typer.Option(
-            metavar="I,J",
-            help="Compare windows (local steps per round), e.g. 1,32,128.",
-            show_default=False,
-            rich_help_panel=_COMPARE,
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Compare over this many seeds, counting up from `seed`.",
-            show_default=False,
-            rich_help_panel=_COMPARE,
-        ),
-    ] = None,
-    add_site: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="SITE.yaml",
-            help="Append this hospital to the pipeline's sites, so that K=1 to 5 becomes K=1 to 6. Repeatable.",
-            show_default=False,
-        ),
-    ] = None,
+    pipeline: File = None,
+    data: Data = None,
+    out: Out = Path("runs"),
+    cache: options.Cache = Path("cache"),
+    dry_run: DryRun = False,
+    skip_unreadable: options.SkipUnreadable = False,
+    tracking: Tracking = True,
+    tracking_uri: options.TrackingUri = None,
+    algorithm: Algorithm = None,
+    k: Ks = None,
+    seed: Seed = None,
+    device: Device = None,
+    add_site: AddSite = None,
+    set_: Set = None,
+    algorithms: Algorithms = None,
+    windows: Windows = None,
+    seeds: Seeds = None,
 ) -> None:
     """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
 
-    Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline.
-    Interrupted at any point, the same command resumes. The tables are printed, and written to the run folder as CSV
-    and JSON. With --algorithms, --windows or --seeds, or with a pipeline that lists them, it runs a comparison
-    instead: a table, and plots of the mean AUC against rounds, bytes and images.
+    Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline. The
+    tables are printed, and written to the run folder as CSV and JSON. With --algorithms, --windows or --seeds, or with
+    a pipeline that lists them, it runs a comparison instead: a table, and plots of the mean AUC against rounds, bytes
+    and images. Interrupted at any point, the same command resumes.
+
+    Example:
+
+        chestfed study --algorithms codasca,scaffold --seeds 3 --dry-run
     """
+    if algorithm is not None and algorithms is not None:
+        raise typer.BadParameter("--algorithm chooses one, --algorithms compares several: use one of them")
     from chestfed.commands.study_run import run_command
 
+    keys = {"federated.algorithm": algorithm, "k": k and f"[{k}]", "seed": seed, "runtime.device": device}
     run_command(
         open_console(),
         pipeline or bundled("pipelines") / DEFAULT_PIPELINE,
         data,
         out,
         cache,
-        set_ or [],
+        _overrides(set_ or [], keys),
         dry_run=dry_run,
         skip_unreadable=skip_unreadable,
         tracking_uri=tracking_uri,
         tracking=tracking,
-        algorithms=[name.strip() for name in algorithms.split(",")] if algorithms else [],
+        algorithms=[name.strip() for name in (algorithms or "").split(",") if name.strip()],
         windows=_numbers(windows),
         seeds=seeds,
         added=add_site or [],
     )
 
 
+def _overrides(assignments: Sequence[str], keys: Mapping[str, object]) -> list[str]:
+    """The assignments of --set, and those that options of their own stand for."""
+    given = {key: value for key, value in keys.items() if value is not None}
+    twice = [key for text in assignments if (key := text.partition("=")[0]) in given]
+    if twice:
+        raise typer.BadParameter(f"--set {twice[0]} and the option for the same key: use one of them")
+    return [*assignments, *(f"{key}={value}" for key, value in given.items())]
+
+
 def _numbers(text: str | None) -> list[int]:
     numbers = [part.strip() for part in text.split(",")] if text else []
     if not all(part.isdigit() and int(part) > 0 for part in numbers):
-        raise ChestfedError(f"--windows: '{text}' is not a list of numbers of local steps, such as 1,32,128")
+        raise typer.BadParameter(f"'{text}' is not a list of numbers of local steps, such as 1,32,128 (--windows)")
     return [int(part) for part in numbers]

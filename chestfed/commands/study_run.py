@@ -8,12 +8,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from chestfed.commands.console import say
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.pipeline import Pipeline, load_pipeline
 from chestfed.experiment.preflight import check_runs
+from chestfed.experiment.variants import Variant, is_comparison, variants_of
 from chestfed.public_datasets.opening import COLLECTIONS
 from chestfed.report.run_figures import comparison_curves
 from chestfed.results import compare, held_out_table
@@ -23,13 +25,19 @@ from chestfed.results.table import render as render_table
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import local_store
 from chestfed.training.clients import StudyData, load_images
-from chestfed.training.plan import Contents, contents_of_data, contents_of_tables, plan_study, time_steps
-from chestfed.training.plan_table import render, render_held_out
+from chestfed.training.plan import (
+    Contents,
+    contents_of_data,
+    contents_of_tables,
+    plan_study,
+    render,
+    render_held_out,
+    time_steps,
+)
 from chestfed.training.public_clients import load_collection
 from chestfed.training.reporting import Reporters
 from chestfed.training.run import StudyResult, run_study
 from chestfed.training.study_tables import StudyTables, open_sites, resolve_data_root, study_tables
-from chestfed.training.variants import Variant, is_comparison, variants_of
 
 
 def run_command(
@@ -61,20 +69,20 @@ def run_command(
         _show_plan(console, pipeline, variants, _contents(console, pipeline, variants, pipeline_file, root), machine)
         return
     started = time.monotonic()
-    console.print(f"{pipeline.title}\n{pipeline_file} on {machine.name}", highlight=False)
+    say(console, f"{pipeline.title}\n{pipeline_file} on {machine.name}")
     with Bars(console) as bars:
         if pipeline.samples is not None and root is not None:
             write_samples(console, root, pipeline.samples.seed, pipeline.samples.size, bars)
         studies_data = _load(console, pipeline, variants, pipeline_file, root, cache, bars, skip=skip_unreadable)
         for site, problems in studies_data[0].quarantined.items():
-            console.print(f"{site}: {len(problems)} unreadable images left out", style="yellow")
+            say(console, f"{site}: {len(problems)} unreadable images left out", "yellow")
         out.mkdir(parents=True, exist_ok=True)
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
-        reporters = Reporters([bars, record] if tracking else [bars], lambda text: console.print(text, style="yellow"))
+        reporters = Reporters([bars, record] if tracking else [bars], lambda text: say(console, text, "yellow"))
         studies = []
         for number, (variant, its) in enumerate(zip(variants, studies_data, strict=True), start=1):
             if len(variants) > 1:
-                console.print(f"{number}/{len(variants)}: {variant.label}", highlight=False)
+                say(console, f"{number}/{len(variants)}: {variant.label}")
             name = pipeline_file.stem + variant.suffix
             studies.append(run_study(variant.pipeline, name, its, machine, out, reporters))
     if pipeline.held_out is not None:
@@ -85,7 +93,7 @@ def run_command(
     else:
         _show_study(console, *studies)
     if record in reporters and tracking_uri is None:
-        console.print(f"see it in MLflow: chestfed ui --out {out}", highlight=False, soft_wrap=True)
+        say(console, f"see it in MLflow: chestfed ui --out {out}")
     console.print(f"took {time.monotonic() - started:.0f} s")
 
 
@@ -122,12 +130,11 @@ def _tables(
     sites = open_sites(pipeline, pipeline_file, root)
     real = [site.name for site in sites if not site.whole.synthetic]
     if real and len(real) < len(sites):  # what comes out is data of patients, though it means nothing
-        console.print(
+        text = (
             f"note: {', '.join(real)} is not synthetic, other sites are: the results say PARTLY SYNTHETIC. "
-            "The models have seen real patients: keep them as you keep other data of patients.",
-            style="yellow",
-            soft_wrap=True,
+            "The models have seen real patients: keep them as you keep other data of patients."
         )
+        say(console, text, "yellow")
     return [study_tables(variant.pipeline, sites) for variant in variants]
 
 
@@ -156,15 +163,15 @@ def _show_plan(
     console.print(render(plans[0], machine))
     if len(variants) > 1:
         names = "; ".join(variant.label for variant in variants)
-        console.print(f"That is the first of {len(variants)} runs: {names}.", highlight=False)
+        say(console, f"That is the first of {len(variants)} runs: {names}.")
 
 
 def _show_study(console: Console, study: StudyResult) -> None:
     console.print(render_table(study.table))
     if study.significance is not None:
         console.print(render_significance(study.significance, "Does it help?"))
-    console.print(f"written to {study.folder}/table.csv and table.json", highlight=False, soft_wrap=True)
-    console.print(f"as a page, with figures: chestfed report {study.folder}", highlight=False, soft_wrap=True)
+    say(console, f"written to {study.folder}/table.csv and table.json")
+    say(console, f"as a page, with figures: chestfed report {study.folder}")
 
 
 def _show_comparison(
@@ -175,7 +182,7 @@ def _show_comparison(
     folder = compare.write(comparison, out)
     comparison_curves(comparison).save(folder)
     console.print(compare.render(comparison))
-    console.print(f"written to {folder}: results.csv, curves.csv, curves.png", highlight=False, soft_wrap=True)
+    say(console, f"written to {folder}: results.csv, curves.csv, curves.png")
 
 
 def _show_held_out(
@@ -192,8 +199,8 @@ def _show_held_out(
     table = held_out_table.HeldOutTable(pipeline.title, pipeline.model.title, protocol, origin, tuple(folds))
     folder = held_out_table.write(table, out)
     console.print(held_out_table.render(table))
-    console.print(f"written to {folder}: held_out.csv, held_out.json", highlight=False, soft_wrap=True)
+    say(console, f"written to {folder}: held_out.csv, held_out.json")
     for study, fold in zip(studies, folds, strict=True):
         page = f"chestfed report {study.folder}"
-        console.print(f"{fold.site} as a page, with figures: {page}", highlight=False, soft_wrap=True)
+        say(console, f"{fold.site} as a page, with figures: {page}")
     return table, folder

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from chestfed.core.config import Document, StrictModel, checked, expand_path
+from chestfed.core.config import Document, StrictModel, checked, expand_path, refuse_other_kind
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
 from chestfed.engines.topology import NAMED_GRAPHS, read_edges
@@ -329,12 +329,14 @@ def load_pipeline(path: Path, overrides: Sequence[str] = (), added: Sequence[Pat
     `chestfed.core.config.load_config` for the errors.
     """
     document = Document(path)
+    refuse_other_kind(document, "pipeline")
     if added:
         _append_sites(document, added)
     for override in overrides:
         document.override(override)
     if added and not any(override.partition("=")[0] == "k" for override in overrides):
         _extend_k(document, len(added))
+    _narrow_comparison(document, overrides)
     _read_graphs(document)
     pipeline = checked(document, Pipeline)
     for override in overrides:  # said on the command line, a key holds for every algorithm
@@ -361,6 +363,17 @@ def _read_graphs(document: Document) -> None:
                 section["topology"] = read_edges(expand_path(topology, document.path.parent))
             except ConfigError as error:
                 raise ConfigError(f"{document.place(where)}: '{'.'.join(where)}': {error}") from None
+
+
+def _narrow_comparison(document: Document, overrides: Sequence[str]) -> None:
+    """An algorithm or a window from the command line is the only one that the pipeline's comparison runs."""
+    comparison, federated = document.data.get("comparison"), document.data.get("federated")
+    if not isinstance(comparison, dict) or not isinstance(federated, dict):
+        return
+    said = {override.partition("=")[0] for override in overrides}
+    for key, listed in (("algorithm", "algorithms"), ("window", "windows")):
+        if f"federated.{key}" in said and f"comparison.{listed}" not in said:
+            comparison[listed] = [federated[key]]
 
 
 def _append_sites(document: Document, added: Sequence[Path]) -> None:

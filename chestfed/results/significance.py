@@ -79,7 +79,7 @@ def compare_with_first(runs: Sequence[Predictions], resamples: int) -> Significa
         If the images, their labels or patients differ, or no disease is common.
     """
     if len(runs) < 2:
-        raise ConfigError("a comparison needs at least two models; with --group, of different settings")
+        raise ConfigError("a comparison needs at least two models; with --group-seeds, of different settings")
     reference = runs[0]
     diseases = [one for one in reference.diseases if all(one in run.diseases for run in runs)]
     if not diseases:

@@ -181,7 +181,7 @@ def _chestfed_model(path: Path, name: str, digest: str, declared: Declared, mach
     if declared.config is not None:
         raise ConfigError(f"{path}: describes itself; leave --model-config out")
     if declared.output == "probabilities":
-        raise ConfigError(f"{path}: gives logits; leave --outputs out")
+        raise ConfigError(f"{path}: gives logits; leave --output-type out")
     if declared.size not in (None, preprocess.size):
         raise ConfigError(f"{path}: was trained on images of {preprocess.size} pixels; leave --input-size out")
     return Scorer(
@@ -341,22 +341,22 @@ def _outputs(
     order = said or (tuple(carried) if carried else None)
     if order is None:
         raise ConfigError(
-            f"{path}: does not say what its outputs are. Name them in their order: --labels-order "
+            f"{path}: does not say what its outputs are. Name them in their order: --output-names "
             "cardiomegaly,edema,... ('-' for one to leave out)"
         )
     for name in order if carried is None or said else ():
         if name not in TITLES and name != IGNORED and name not in (carried or ()):
             close = difflib.get_close_matches(name.lower().replace(" ", "_"), TITLES, n=1, cutoff=0.5)
             hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(TITLES)}"
-            raise ConfigError(f"--labels-order: unknown disease '{name}'; {hint} ('-' leaves an output out)")
+            raise ConfigError(f"--output-names: unknown disease '{name}'; {hint} ('-' leaves an output out)")
     named = [name for name in order if name != IGNORED]
     if not named or len(set(named)) < len(named):
-        raise ConfigError(f"--labels-order: {', '.join(order)}: names a disease twice, or none")
+        raise ConfigError(f"--output-names: {', '.join(order)}: names a disease twice, or none")
     if carried and said:
         agree = len(carried) == len(said) and all(b in (a, IGNORED) for a, b in zip(carried, said, strict=True))
         if not agree:
             raise ConfigError(
-                f"{path}: its outputs are, by its own account, {', '.join(carried)}; --labels-order says "
+                f"{path}: its outputs are, by its own account, {', '.join(carried)}; --output-names says "
                 f"{', '.join(said)}. Leave it out, or correct it"
             )
     return tuple(order)

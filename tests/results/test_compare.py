@@ -101,7 +101,7 @@ def test_a_method_without_a_server_refuses_running_statistics(home: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--algorithms", "codasca,codas"], "'codas' is none of codasca, .*did you mean 'coda"),
+        (["--algorithms", "codasca,codas"], "'codas' is not one of codasca, .*did you mean 'coda"),
         (["--algorithms", "coda,coda"], "name each algorithm once"),
         (["--algorithms", "coda", "--set", "per_algorithm.coda.widow=3"], "unknown key|Extra inputs|widow"),
     ],

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,8 @@ import pandas as pd
 import pytest
 from chestfed.tracking.models import local_model
 from mlflow import MlflowClient
-from rich.console import Console
 from safetensors.torch import load_file
 
-from chestfed.commands.evaluate import run_command
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ChestfedError
 from chestfed.evaluation.protocols import views_of
@@ -286,30 +284,15 @@ def test_a_model_is_found_by_name_alias_id_and_run(
 
 @pytest.mark.parametrize("by", ["name", "run"])
 def test_evaluate_takes_a_registered_model_and_finds_the_studys_auc(
-    by: str, home: Path, store: str, parent: Any, run_folder: Path, tmp_path: Path
+    by: str, home: Path, store: str, parent: Any, run_folder: Path, tmp_path: Path, chestfed: Callable[..., Any]
 ) -> None:
-    run_command(
-        Console(file=(tmp_path / "printed").open("w")),
-        f"models:/{NAME.format(2)}/1" if by == "name" else f"runs:/{parent.info.run_id}",
-        bundled("site_configs") / "synthetic" / "chexpert.yaml",
-        home / "synthetic_hospitals",
-        "valid",
-        "frontal-image",
-        tmp_path / "out",
-        home / "cache",
-        [],
-        labels_order=None,
-        k=None,
-        model_config=None,
-        input_size=None,
-        outputs=None,
-        delong=False,
-        resamples=20,
-        batch_size=8,
-        device="cpu",
-        skip_unreadable=False,
-        tracking_uri=store,
+    model = f"models:/{NAME.format(2)}/1" if by == "name" else f"runs:/{parent.info.run_id}"
+    site = bundled("site_configs") / "synthetic" / "chexpert.yaml"
+    called = chestfed(
+        *("evaluate", model, "--tracking-uri", store, "--site", site, "--data", home / "synthetic_hospitals"),
+        *("--cache", home / "cache", "--out", tmp_path / "out", "--resamples", 20, "--device", "cpu"),
     )
+    assert called.code == 0, called.err
     found = pd.read_csv(tmp_path / "out" / "metrics.csv")
     auc = {row["disease"]: row["value"] for _, row in found[found["metric"] == "auc"].iterrows()}
     expected = rows_of(run_folder)[2]
