@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.diseases import TITLES
@@ -24,7 +25,7 @@ from chestfed.results.held_out_table import HeldOutTable, metrics
 from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
 from chestfed.results.significance import Significance
 from chestfed.results.significance import frame as differences
-from chestfed.results.table import Row, StudyTable, auc_grid, frame
+from chestfed.results.table import Row, StudyTable, auc_grid, frame, typed
 from chestfed.tracking.store import DataSet, Store
 from chestfed.training.identity import software_versions
 from chestfed.training.reporting import History, Reporter, StudyRun
@@ -125,7 +126,8 @@ class MlflowRecord(Reporter):
             self.round_done(row.k, [json.loads(line) for line in lines], len(lines))
         self._flush()
         store, run, alone = self._store, self._child, replace(table, rows=(row,))
-        store.log_table(run, frame(alone).round(_DIGITS), "auc_per_disease.json")
+        aucs = typed(pd.DataFrame(row.records())).round(_DIGITS).assign(data=str(table.origin))
+        store.log_table(run, aucs, "auc_per_disease.json")
         about = self._log_model(alone, folder)
         seconds = read_json(folder / TIME).get("seconds")
         store.log_metrics(run, [(row.k, {**_test_aucs(row), "cost/seconds": seconds})], about)
@@ -141,8 +143,9 @@ class MlflowRecord(Reporter):
             return
         study, store, run = self._study, self._store, self._parent
         results = frame(table)
-        by_k = results.pivot(index="k", columns="disease", values="auc")[list(results["disease"].unique())]
-        store.log_table(run, by_k.round(_DIGITS).reset_index().rename(columns={"k": "K", **TITLES}), "auc_by_k.json")
+        by_k = results.pivot(index=["data", "k", "added"], columns="disease", values="auc").round(_DIGITS)
+        by_k = by_k[list(results["disease"].unique())].reset_index().rename(columns={"k": "K", **TITLES})
+        store.log_table(run, by_k, "auc_by_k.json")
         if significance is not None:
             store.log_table(run, differences(significance).round(_DIGITS), "significance.json")
         with TemporaryDirectory(prefix="chestfed-") as made:
