@@ -128,7 +128,7 @@ def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:
         "data": run.origin.description,
         "model": table.model,
         "algorithm": f"{run.algorithm}, {run.window} local steps per round",
-        "test images": f"{table.images:,} of {table.patients:,} patients ({table.protocol})",
+        "test images": f"{table.images:,} images of {table.patients:,} patients ({table.protocol})",
         "K": ", ".join(map(str, run.ks_configured)),
         "seed": str(run.seed),
         "intervals": INTERVAL,

@@ -257,13 +257,12 @@ class RunFolder:
 
     def time(self, k: int | None = None) -> dict[str, Any]:
         """Seconds of training, and whether that was only its last part; empty in folders of earlier versions."""
-        file = self.folder(k) / TIME
-        return _json(file) if file.is_file() else {}
+        return _json(self.folder(k) / TIME, optional=True) or {}
 
     @cached_property
     def sites(self) -> dict[str, Any] | None:
         """Counts, prevalences and gray levels of the sites; None in folders of earlier versions."""
-        return _json(self.path / SITES) if (self.path / SITES).is_file() else None
+        return _json(self.path / SITES, optional=True)
 
     @cached_property
     def thumbnails(self) -> dict[str, np.ndarray]:
@@ -280,8 +279,7 @@ class RunFolder:
     @cached_property
     def significance(self) -> dict[str, Any] | None:
         """The stored comparisons of the other K with the smallest; None if there are none."""
-        file = self.path / SIGNIFICANCE
-        return _json(file) if file.is_file() else None
+        return _json(self.path / SIGNIFICANCE, optional=True)
 
     def check_finished(self) -> None:
         """Make sure that all K are done, on the same test images.
@@ -371,7 +369,9 @@ def _lines(file: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _json(file: Path) -> dict[str, Any]:
+def _json(file: Path, *, optional: bool = False) -> Any:
+    if optional and not file.is_file():
+        return None
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

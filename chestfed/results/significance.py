@@ -231,7 +231,7 @@ def render(found: Significance, title: str = "Paired comparison") -> RenderableT
     protocol = f"{found.protocol}: " if found.protocol else ""
     caption = (
         f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC, {INTERVAL}. p: of the same t, "
-        "after Holm's correction over all diseases and rows, the means among themselves. They hold for these trained "
+        "after Holm's correction over all diseases and rows, the means among themselves. Valid for these trained "
         "models; another training seed gives others."
     )
     shown = rich_table(difference_grid(found, digits=2), f"{mark}{title}: model minus {found.reference}", caption)
