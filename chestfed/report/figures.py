@@ -229,7 +229,7 @@ def calibration(ax: Axes, curves: Sequence[Curve], bins: int) -> list[DiseaseRel
 
 def rounds(
     ax: Axes,
-    lines: Sequence[tuple[int, str, Sequence[float], Sequence[float]]],
+    lines: Sequence[tuple[int, str, Any, Any]],
     ylabel: str,
     stage_ends: Sequence[int] = (),
     *,

@@ -151,7 +151,7 @@ def per_round(run: RunFolder) -> list[Picture]:
 def _one_per_round(run: RunFolder, name: str, title: str, unit: str, nothing: str) -> Picture:
     logarithmic = name.endswith("drift")
     with Drawing(run.origin, f"{name.replace('_', '-')}-per-round", title) as drawing:
-        lines = []
+        lines: list[tuple[int, str, Any, Any]] = []
         for place, k in enumerate(run.ks):
             x = np.array([entry["round"] for entry in run.rounds(k)])
             y = np.array([_quantity(entry, name) for entry in run.rounds(k)], float)
@@ -267,7 +267,7 @@ def save_one_k(run: RunFolder, k: int, folder: Path) -> None:
 def auc_by_k(run: RunFolder) -> Picture:
     """AUC of each disease by K, and the mean with its 95% interval."""
     found = run.frame()
-    where = "at the first hospital" if run.tests_first_hospital else "on the test images"
+    where = "at the first hospital" if run.settings.tests_first_hospital else "on the test images"
     with Drawing(run.origin, "auc_by_k", f"AUC {where} by K", _WIDE) as drawing:
         for number, disease in enumerate(run.diseases):
             rows, style = found[found["disease"] == disease], line_style(number, marked=True)

@@ -23,7 +23,7 @@ def site_cards(run: RunFolder, histograms: Sequence[Picture], *, pictures: bool)
             {
                 "name": card["name"],
                 "tag": (Origin.read(card) or Origin.REAL).tag,
-                "counts": _counts(card, place, target_first=run.adds_hospitals),
+                "counts": _counts(card, place, target_first=run.settings.adds_hospitals),
                 "table": _label_table(card, place),
                 "histogram": histogram,
                 "thumbnails": _thumbnails(run, card, place) if shown else [],

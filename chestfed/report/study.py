@@ -182,8 +182,8 @@ class Study:
         k = self.ks[-1] if k is None else k
         rows = found[found["model"] == f"K={k}"]
         if rows.empty:
-            names = ", ".join(found["model"].unique())
-            raise ConfigError(f"{self.folder}: K={k} is not in significance.json; there are {names}")
+            known = ", ".join(found["model"].unique())
+            raise ConfigError(f"{self.folder}: K={k} is not in significance.json; there are {known}")
         ax = ax or figures.new_axes((5.5, 0.4 * len(rows) + 1.2))
         names = [
             "mean" if row["disease"] == "mean" else f"{title_of(row['disease'])}, {_counts(row)}"
@@ -228,7 +228,7 @@ class Study:
 
     def _titled(self, ax: Axes, title: str) -> Axes:
         mark = f"{self.origin.tag} hospitals\n" if self.origin.any_synthetic else ""
-        ax.set_title(f"{mark}{title}, {self._run.protocol}")
+        ax.set_title(f"{mark}{title}, {self._run.settings.protocol}")
         return ax
 
 

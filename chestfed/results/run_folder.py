@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +28,7 @@ import pandas as pd
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labelled import Column, labelled_columns
+from chestfed.results.settings import Settings
 from chestfed.results.table import PublishedRow, Row, StudyTable, frame, row_from_plain
 from chestfed.results.timing import SECONDS, read_round_times
 
@@ -68,7 +69,8 @@ class RunFolder:
         if not (folder / STUDY).is_file():
             raise ConfigError(_not_a_run_folder(folder, inside))
         run = cls(folder)
-        run.about  # noqa: B018 - a damaged study.json is named here
+        with _expected(folder / STUDY):  # what is damaged is named before anything is made of it
+            run.title, run.settings  # noqa: B018
         return run
 
     # ---- what was to be run -------------------------------------------------------------------------------------
@@ -76,10 +78,7 @@ class RunFolder:
     @cached_property
     def about(self) -> dict[str, Any]:
         """All of `study.json`."""
-        about = _json(self.path / STUDY)
-        with _expected(self.path / STUDY):
-            about["title"], about["configuration"]["k"]
-        return about
+        return _json(self.path / STUDY)
 
     @property
     def title(self) -> str:
@@ -101,58 +100,11 @@ class RunFolder:
         """The resolved pipeline as plain data."""
         return self.about["configuration"]
 
-    @property
-    def algorithm(self) -> str:
-        """Name of the federated algorithm."""
-        return _name(self.configuration["federated"]["algorithm"])
-
-    @property
-    def objective(self) -> str:
-        """Name of the objective."""
-        return _name(self.configuration["federated"]["objective"])
-
-    @property
-    def window(self) -> int:
-        """Local steps per round."""
-        federated = self.configuration["federated"]
-        own = federated["algorithm"] if isinstance(federated["algorithm"], Mapping) else {}
-        return int(own.get("window", federated.get("window", 1)))
-
-    @property
-    def seed(self) -> int:
-        """Of all random numbers."""
-        return int(self.configuration["seed"])
-
-    @property
-    def resamples(self) -> int:
-        """Of the intervals and comparisons; 0: none were wanted."""
-        return int(self.configuration["evaluation"]["resamples"])
-
-    @property
-    def protocol(self) -> str:
-        """Which images are scored."""
-        return self.configuration["evaluation"]["protocol"] if self.sites_configured else "test images"
-
-    @property
-    def sites_configured(self) -> list[dict[str, Any]]:
-        """The pipeline's sites; none for a public collection."""
-        return self.configuration.get("sites") or []
-
-    @property
-    def adds_hospitals(self) -> bool:
-        """Whether each K adds a hospital; else clients are parts of a hospital, or of a public collection."""
-        sites = self.sites_configured
-        return len(sites) > 1 and all(site["clients"] == 1 for site in sites)
-
-    @property
-    def tests_first_hospital(self) -> bool:
-        """Whether all test images are of the first hospital."""
-        return self.adds_hospitals and sum(site["test_fraction"] is not None for site in self.sites_configured) < 2
-
-    @property
-    def ks_configured(self) -> tuple[int, ...]:
-        """The K that were to be run."""
-        return tuple(self.configuration["k"])
+    @cached_property
+    def settings(self) -> Settings:
+        """What is said of the configuration."""
+        with _expected(self.path / STUDY):
+            return Settings.of(self.configuration)
 
     @property
     def pipeline_name(self) -> str:
@@ -289,14 +241,14 @@ class RunFolder:
         ChestfedError
             If not; with what to do.
         """
-        missing = ", ".join(f"K={k}" for k in self.ks_configured if k not in self.ks)
+        missing = ", ".join(f"K={k}" for k in self.settings.ks if k not in self.ks)
         if missing or not (self.path / TABLE).is_file():
             raise ChestfedError(
                 f"{self.path}: this study is not finished: {missing or 'its table'} is missing. Run the same "
                 "`chestfed study` command to resume it; make the report then."
             )
         labels = [f"label_{disease}" for disease in self.diseases]
-        first, *others = self.ks_configured
+        first, *others = self.settings.ks
         for k in others:
             if not all(
                 self.predictions(k)[name].equals(self.predictions(first)[name]) for name in ("patient", *labels)
@@ -346,11 +298,6 @@ def read_predictions(file: Path) -> pd.DataFrame:
         if missing := int((~np.isfinite(score[known])).sum()):
             raise ConfigError(f"{file}: score_{name} is empty or infinite for {missing} labeled images")
     return frame
-
-
-def _name(configured: Any) -> str:
-    """Of a part of the configuration that is a name, or a section with one."""
-    return str(configured["name"] if isinstance(configured, Mapping) else configured)
 
 
 def _row(file: Path) -> Row:

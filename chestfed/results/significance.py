@@ -214,7 +214,7 @@ def difference_grid(found: Significance, caption: str = "", digits: int = 3, add
     first = found.comparisons[0].diseases
     lines = []
     for place, (name, one) in enumerate(zip(found.others, found.comparisons, strict=True)):
-        parts = (*one.diseases, one.mean)
+        parts: list[DiseaseDifference | MeanDifference] = [*one.diseases, one.mean]
         cells = [difference_cell(part.difference, part.interval, part.p_holm, digits) for part in parts]
         lines.append(Line(name, (*map(Cell, added[place : place + 1]), *cells)))
     heads = [Cell("K"), Cell("added")] if added else [Cell("model")]
