@@ -17,9 +17,9 @@ from chestfed.report.figures import Picture
 from chestfed.report.html import fill, text_of
 from chestfed.report.run_figures import gray_levels, page_figures
 from chestfed.report.sites_section import drift_table, site_cards
-from chestfed.results.grid import Cell, Grid, Line, p_value, signed_pair
+from chestfed.results.grid import Cell, Grid, Line
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.significance import Significance, difference_grid, of_study, stored
+from chestfed.results.significance import Significance, difference_grid, of_study, stored, verdict
 from chestfed.results.table import (
     INTERVAL,
     StudyTable,
@@ -79,7 +79,7 @@ def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
         orientation=orientation_grid() if run.origin is Origin.SYNTHETIC else None,
         differences=None if compared is None else _difference_table(table, compared),
         computed_now=computed_now,
-        verdict=verdict(compared),
+        verdict="" if compared is None else verdict(compared),
         added="hospitals" if run.settings.adds_hospitals else "clients",
         resamples=run.settings.resamples if compared is None else compared.comparisons[0].resamples,
         calibration=_calibration_table(run, table),
@@ -92,28 +92,6 @@ def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
     )
     every = [*(picture for group in groups.values() for picture in group), *histograms]
     return Report(html, tuple(every))
-
-
-def verdict(compared: Significance | None) -> str:
-    """The largest K against the smallest in two sentences; empty without a comparison."""
-    mean = None if compared is None else compared.comparisons[-1].mean
-    if compared is None or mean is None or mean.difference is None:
-        return ""
-    first, last = compared.reference, compared.others[-1]
-    direction = "higher" if mean.difference > 0 else "lower"
-    about = [] if mean.interval is None else [f"95% interval {signed_pair(mean.interval)}"]
-    about += [] if mean.p_holm is None else [f"corrected p {p_value(mean.p_holm)}"]
-    brackets = f" ({'; '.join(about)})" if about else ""
-    every = [(d.difference, d.p_holm) for found in compared.comparisons for d in found.diseases]
-    tested = [(difference, p) for difference, p in every if difference is not None and p is not None]
-    clear = [difference for difference, p in tested if p < 0.05]
-    higher = sum(difference > 0 for difference in clear)
-    which = f"{len(clear)} ({higher} higher, {len(clear) - higher} lower)" if clear else "none"
-    return (
-        f"With {last} the mean AUC is {abs(mean.difference):.3f} {direction} than with {first}"
-        f"{brackets}. Of {len(tested)} comparisons of single diseases, {which} "
-        f"{'has' if len(clear) <= 1 else 'have'} a corrected p below 0.05."
-    )
 
 
 def _compared(run: RunFolder) -> tuple[Significance | None, bool]:
