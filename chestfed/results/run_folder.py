@@ -139,8 +139,7 @@ class RunFolder:
 
     def row(self, k: int | None = None) -> Row:
         """AUCs and intervals of a K, from its `result.json`."""
-        file = self.folder(k) / RESULT
-        return self._once(file, _row)
+        return self._once(self.folder(k) / RESULT, _row)
 
     def table(self, ks: Sequence[int] | None = None) -> StudyTable:
         """The rows of the finished K, or of these, and what they are over (`table.json`)."""
@@ -174,16 +173,19 @@ class RunFolder:
         return self._once(self.folder(k) / PREDICTIONS, read_predictions)
 
     def columns(self, k: int | None = None) -> list[Column]:
-        """The labelled test images of each disease.
+        """The labeled test images of each disease.
 
         Raises
         ------
         ChestfedError
             If they are not those that the AUCs of this K were computed on.
         """
-        row, found = self.row(k), self.predictions(k)
+        folder = self.folder(k)
+        return self._once(folder, lambda _: self._columns(k))
+
+    def _columns(self, k: int | None) -> list[Column]:
+        row, found, file = self.row(k), self.predictions(k), self.folder(k) / PREDICTIONS
         names = [one.disease for one in row.diseases]
-        file = self.folder(k) / PREDICTIONS
         with _expected(file):
             scores, labels = (found[[f"{part}_{n}" for n in names]].to_numpy(np.float64) for part in ("score", "label"))
         columns = list(labelled_columns(scores, labels, names))
@@ -258,10 +260,10 @@ class RunFolder:
                     "run the same study again."
                 )
 
-    def _once(self, file: Path, read: Callable[[Path], Any]) -> Any:
-        if file not in self._kept:
-            self._kept[file] = read(file)
-        return self._kept[file]
+    def _once(self, place: Path, read: Callable[[Path], Any]) -> Any:
+        if place not in self._kept:
+            self._kept[place] = read(place)
+        return self._kept[place]
 
 
 def finished_row(folder: Path) -> Row | None:
