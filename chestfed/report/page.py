@@ -182,7 +182,7 @@ def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
         "inputs": _plain_table(
             "inputs", "Digests of the data: pixels, labels and counts", "part", "digest", about["inputs"]
         ),
-        "code": about["code"],
+        "results_version": about.get("results_version", "unknown: made by an earlier version"),
         "digest": about["digest"],
         "machine": about["machine"],
         "pipeline": run.pipeline_name,

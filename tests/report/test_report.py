@@ -19,7 +19,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation import comparison
 from chestfed.evaluation.intervals import bootstrap
-from chestfed.experiment.pipeline import load_pipeline
+from chestfed.experiment.loading import load_pipeline
 from chestfed.report import figures, run_figures
 from chestfed.report.drift import drift, histogram_distance
 from chestfed.report.page import make_report, write_report
