@@ -28,7 +28,8 @@ from chestfed.results.significance import frame as differences
 from chestfed.results.table import Row, StudyTable, auc_grid, frame, typed
 from chestfed.tracking.store import DataSet, Store
 from chestfed.training.identity import software_versions
-from chestfed.training.reporting import History, Reporter, StudyRun
+from chestfed.training.reporting import Reporter, StudyRun
+from chestfed.training.state import History
 
 #: Per round; what is summed over the clients is under "cost".
 _COST = ("images", "gradients", "bytes_up", "bytes_down")
@@ -65,14 +66,15 @@ class MlflowRecord(Reporter):
         if self._whole:
             return
         settings, this = study.pipeline.federated, study.identity
-        label = f"{settings.algorithm} I={settings.window} seed {study.pipeline.seed}"
+        label = f"{settings.spec.name} I={settings.window} seed {study.pipeline.seed}"
         tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
         self._parent = self._store.start_run(f"{_mark(study)}{label}: {study.name}", tags, known)
         _remember(study.folder, self._parent)
         self._pretrained = set(self._store.steps(self._parent, "pretraining/loss"))
         digests = {f"dataset.{name.replace(' ', '_')}": digest for name, digest in this.inputs.items()}
         versions = {f"version.{package}": version for package, version in software_versions().items()}
-        self._store.log_params(self._parent, {**_flat(this.configuration), **digests, **versions, "code": this.code})
+        versions["results_version"] = str(this.results_version)
+        self._store.log_params(self._parent, {**_flat(this.configuration), **digests, **versions})
         self._store.log_datasets(self._parent, _data_sets(study, len(study.clients)))
 
     def pretraining(self, step: int, steps: int, loss: float) -> None:
@@ -214,7 +216,7 @@ class MlflowRecord(Reporter):
             **study.origin.tags(),
             "kind": kind,
             "pipeline": study.name,
-            "algorithm": study.pipeline.federated.algorithm,
+            "algorithm": study.pipeline.federated.spec.name,
             "seed": str(study.pipeline.seed),
             "digest": study.identity.digest,
             "mlflow.source.name": "chestfed study",

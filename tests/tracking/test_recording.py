@@ -394,7 +394,7 @@ def started_in(folder: Path) -> StudyRun:
     """The study of a run folder, as its reporters hear of it."""
     about = json.loads((folder / "study.json").read_text())
     pipeline = Pipeline.model_validate(about["configuration"])
-    this = Identity(identity(pipeline), about["inputs"], about["code"], about["machine"])
+    this = Identity(identity(pipeline), about["inputs"], about["machine"])
     return StudyRun(folder, "source_addition_samples", pipeline, this, Origin.SYNTHETIC, SITES, None)
 
 
