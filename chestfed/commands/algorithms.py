@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import inspect
 import sys
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.table import Table
+import typer
 
-from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
-from chestfed.algorithms.declaration import Exact
-from chestfed.objectives import OBJECTIVES
+from chestfed.commands.console import open_console, say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from chestfed.algorithms import AlgorithmSpec
+    from chestfed.algorithms.declaration import Exact
 
 FAMILIES = ("min-max AUC", "compositional", "minimization", "decentralized", "reference")
 
@@ -22,22 +26,47 @@ WHERE: dict[Exact, str] = {
 }
 
 
-def run_command(console: Console, name: str | None) -> None:
-    """List all algorithms, or describe one."""
+def known_algorithms() -> list[str]:
+    """Names of the algorithms, for tab completion."""
+    from chestfed.algorithms import ALGORITHMS
+
+    return list(ALGORITHMS.names)
+
+
+def algorithms(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Describe this one in detail, with its options.", autocompletion=known_algorithms, show_default=False
+        ),
+    ] = None,
+) -> None:
+    """List the algorithms: paper, equations, what is sent, and which objectives they take.
+
+    Example:
+
+        chestfed algorithms scaffold
+    """
+    from chestfed.algorithms import ALGORITHMS
+
     if name is None:
-        _print_all(console)
+        _print_all(open_console())
     else:
-        _print_one(console, name, ALGORITHMS.find(name))
+        _print_one(open_console(), name, ALGORITHMS.find(name))
 
 
 def listed() -> list[tuple[str, AlgorithmSpec]]:
     """All built-in and installed algorithms with their names, family by family."""
+    from chestfed.algorithms import ALGORITHMS
+
     found = [(name, ALGORITHMS.find(name)) for name in ALGORITHMS.names]
     return sorted(found, key=lambda entry: FAMILIES.index(entry[1].family))
 
 
 def row_of(spec: AlgorithmSpec) -> dict[str, str]:
     """What a table says of an algorithm, by column."""
+    from chestfed.objectives import OBJECTIVES
+
     objectives = [name for name, objective in OBJECTIVES.built_in.items() if objective.kind in spec.takes]
     return {
         "paper": spec.paper,
@@ -49,6 +78,10 @@ def row_of(spec: AlgorithmSpec) -> dict[str, str]:
 
 
 def _print_all(console: Console) -> None:
+    from rich.table import Table
+
+    from chestfed.objectives import OBJECTIVES
+
     table = Table(title="Algorithms: `federated.algorithm` in a pipeline, or --algorithms a,b,c", title_justify="left")
     family = None
     for name, spec in listed():
@@ -58,26 +91,26 @@ def _print_all(console: Console) -> None:
                 table.add_column(column, overflow="fold")
         if spec.family != family:
             table.add_section()
-            table.add_row(f"[bold]{spec.family}[/bold]")
+            table.add_row(spec.family, style="bold")
             family = spec.family
         table.add_row(name, *row.values())
     console.print(table)
-    console.print("d weights, J diseases. Non-IID clients: where it ends with a constant step. Objectives:")
+    say(console, "d weights, J diseases. Non-IID clients: where it converges with a constant step size. Objectives:")
     for name in OBJECTIVES.names:
         objective = OBJECTIVES.find(name)
-        console.print(f"  {name}: {objective.text} ({objective.kind})", highlight=False)
-    console.print("Run the sample study with another one:  chestfed study --set federated.algorithm=scaffold")
-    console.print("One algorithm in detail, with its options:  chestfed algorithms scaffold")
-    console.print("Your own:  --set federated.algorithm=package.module:Name  (docs/own_algorithm.md)")
+        console.print(f"  {name}: {objective.text} ({objective.kind})")
+    say(console, "To run the sample study with another one:  chestfed study --algorithm scaffold")
+    say(console, "One algorithm in detail, with its options:  chestfed algorithms scaffold")
+    say(console, "Your own:  chestfed study --algorithm package.module:Name  (docs/own_algorithm.md)")
 
 
 def _print_one(console: Console, name: str, spec: AlgorithmSpec) -> None:
-    console.print(f"{name}: {spec.title} ({spec.family})\n", style="bold", highlight=False)
+    console.print(f"{name}: {spec.title} ({spec.family})\n", style="bold")
     for column, value in row_of(spec).items():
-        console.print(f"{column}: {value}", highlight=False, markup=False)
+        console.print(f"{column}: {value}")
     fields = {key: field for key, field in spec.options.model_fields.items() if key != "name"}
     console.print("\noptions, in `federated.algorithm` beside `name`:" if fields else "\nno options of its own")
     for key, field in fields.items():
-        console.print(f"  {key} = {field.default}: {field.description}", highlight=False, markup=False)
+        console.print(f"  {key} = {field.default}: {field.description}")
     module = sys.modules[getattr(spec.build, "func", spec.build).__module__]
-    console.print(f"\n{module.__name__}:\n{inspect.getdoc(module)}", highlight=False, markup=False)
+    console.print(f"\n{module.__name__}:\n{inspect.getdoc(module)}")

@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import typer
 
-from chestfed.results import significance
+from chestfed.commands import options
+from chestfed.commands.console import open_console, say
 
 
-def run_command(
-    console: Console, runs: Sequence[Path], k: int | None, out: Path | None, *, group: bool, resamples: int
+def compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Run folders of studies, kN folders, folders of evaluations, predictions.parquet files. The first is "
+            "the reference.",
+            show_default=False,
+        ),
+    ],
+    k: options.K = None,
+    group_seeds: Annotated[
+        bool, typer.Option("--group-seeds", help="Treat runs that differ only in their seed as one model.")
+    ] = False,
+    resamples: options.Resamples = 2000,
+    out: Annotated[Path | None, options.optional(help="Folder for the results. Default: one in runs/paired.")] = None,
 ) -> None:
-    """Compare the stored predictions of the runs with those of the first, print and write."""
-    found = [significance.read_run(path, k) for path in runs]
-    if group:
-        found = significance.group_seeds(found)
+    """Compare models on the same test images, each with the first one.
+
+    Prints the differences in AUC with paired intervals, and p values corrected by Holm's method.
+
+    Example:
+
+        chestfed compare runs/chestxray8_patients-0123456789ab runs/evaluations/chestxray8-test-frontal-image-ab01
+    """
+    from chestfed.results import predictions, significance
+
+    console, found = open_console(), [predictions.read_run(path, k) for path in runs]
+    if group_seeds:
+        found = predictions.group_seeds(found)
     compared = significance.compare_with_first(found, resamples)
     folder = out or significance.paired_folder(compared, Path("runs") / "paired")
     folder.mkdir(parents=True, exist_ok=True)
     significance.write(compared, folder, "differences")
     console.print(significance.render(compared))
-    console.print(f"written to {folder}: differences.csv, differences.json", highlight=False, soft_wrap=True)
+    say(console, f"written to {folder}: differences.csv, differences.json")

@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def open_console(**settings: Any) -> Console:
-    """A console of rich; a file or a pipe gets a width that does not cut tables."""
+def open_console(*, stderr: bool = False) -> Console:
+    """A rich console that prints text as it is: brackets and colons in names mean nothing.
+
+    A file or a pipe gets a width that does not cut tables.
+    """
     from rich.console import Console
 
-    console = Console(**settings)
-    return console if console.is_terminal else Console(width=140, **settings)
+    console = Console(stderr=stderr, emoji=False, markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = 140
+    return console
+
+
+def say(console: Console, text: str, style: str | None = None) -> None:
+    """Print text whose lines are not broken, so that a path in it can be copied."""
+    console.print(text, style=style, emoji=False, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_error(error: Exception) -> None:
+    """Print an error that the user can fix: its message on stderr, without a traceback."""
+    say(open_console(stderr=True), f"error: {error}", "red")
+
+
+@contextmanager
+def as_usage_error() -> Iterator[None]:
+    """Turn a `ConfigError` into exit code 2, for commands whose exit code 1 means something else."""
+    try:
+        yield
+    except ConfigError as error:
+        print_error(error)
+        raise typer.Exit(2) from None

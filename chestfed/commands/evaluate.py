@@ -2,102 +2,153 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import cast, get_args
+from typing import Annotated, Literal
 
-from rich.console import Console
+import typer
 
-from chestfed.commands.progress import Bars
+from chestfed.commands import options
+from chestfed.commands.console import open_console, say
 from chestfed.core.errors import ConfigError
-from chestfed.experiment.device import prepare_machine
-from chestfed.experiment.pipeline import Runtime
-from chestfed.scoring import evaluate
-from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
-from chestfed.scoring.scorers import Declared, Output, open_scorer
-from chestfed.sites import load_site_config, open_site
-from chestfed.sites.config import SPLITS
-from chestfed.tracking.store import local_store
 
-#: The test images of the model's own study, where it held patients out itself.
-HELD_OUT = "held-out"
+RUNS = Path("runs")
+
+_foreign = partial(options.optional, rich_help_panel="Models from elsewhere")
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="Run folder of a study, one of its kN folders, a model file (.safetensors, .pth, .pt, .pt2, .onnx), or an "
+        "MLflow URI (runs:/ID, models:/NAME/VERSION).",
+        show_default=False,
+    ),
+]
+Site = Annotated[Path, typer.Option("--site", metavar="SITE.yaml", help="YAML of the site.", show_default=False)]
+Split = Annotated[
+    Literal["train", "valid", "test", "held-out"],
+    typer.Option(help="Which images; held-out: those of the patients that the model's own study held out."),
+]
+Protocol = Annotated[
+    Literal["frontal-image", "all-image", "study-max", "study-mean"],
+    typer.Option(help="Score frontal images, all images, or studies (maximum or mean over a study's images)."),
+]
+Out = Annotated[Path | None, options.optional(help="Folder for the results. Default: one in runs/evaluations.")]
+OutputNames = Annotated[
+    str | None, _foreign(metavar="A,B,C", help="What the model's outputs are, in order; '-' skips one.")
+]
+OutputType = Annotated[
+    Literal["logits", "probabilities", "scores"] | None,
+    _foreign(help="What the outputs mean; scores: only their order counts, no calibration. Default: logits."),
+]
+ModelConfig = Annotated[
+    Path | None,
+    _foreign(
+        exists=True,
+        dir_okay=False,
+        metavar="MODEL.yaml",
+        help="Describes a model: model, diseases, preprocess, input, output.",
+    ),
+]
+InputSize = Annotated[
+    int | None, _foreign(min=1, help="Side of the input images. Default: what the model file says, or 320.")
+]
+DeLong = Annotated[bool, typer.Option("--delong", help="DeLong intervals in place of the bootstrap.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Images per forward pass.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Set = Annotated[
+    list[str] | None,
+    options.optional(
+        "--set", metavar="KEY=VALUE", help="Set a key of the site's YAML, e.g. --set views=all. Repeatable."
+    ),
+]
 
 
-def run_command(
-    console: Console,
-    model: str,
-    site: Path,
-    data: Path | None,
-    split: str,
-    protocol: str,
-    out: Path | None,
-    cache: Path,
-    overrides: Sequence[str],
-    *,
-    labels_order: str | None,
-    k: int | None,
-    model_config: Path | None,
-    input_size: int | None,
-    outputs: str | None,
-    delong: bool,
-    resamples: int,
-    batch_size: int,
-    device: str,
-    skip_unreadable: bool,
-    tracking_uri: str | None,
+def evaluate(
+    model: Model,
+    site: Site,
+    data: options.Data = None,
+    split: Split = "valid",
+    protocol: Protocol = "frontal-image",
+    out: Out = None,
+    cache: options.Cache = Path("cache"),
+    k: options.K = None,
+    output_names: OutputNames = None,
+    output_type: OutputType = None,
+    model_config: ModelConfig = None,
+    input_size: InputSize = None,
+    delong: DeLong = False,
+    resamples: options.Resamples = 2000,
+    batch_size: BatchSize = 64,
+    device: Device = "auto",
+    skip_unreadable: options.SkipUnreadable = False,
+    tracking_uri: options.TrackingUri = None,
+    set_: Set = None,
 ) -> None:
-    """Open the model and the site, score, print and write."""
+    r"""Score a model on a site: AUC with intervals, operating points, calibration, subgroups.
+
+    The model is a run of `chestfed study`, or your own: a file in ONNX or torch.export format, or weights with a
+    YAML that describes the network. The results go to a folder as JSON, CSV and Parquet.
+
+    Example:
+
+        chestfed evaluate model.onnx --site site_configs/chexpert.yaml --data /data/hospitals \
+            --output-names cardiomegaly,edema,consolidation,atelectasis,pleural_effusion
+    """
     started = time.monotonic()
-    _one_of("--split", split, (*SPLITS, HELD_OUT))
-    chosen = evaluate.protocol_named(protocol)
-    if outputs is not None:
-        _one_of("--outputs", outputs, get_args(Output))
-    config = load_site_config(site, overrides)
-    if data is None and not config.has_place:
-        raise ConfigError("where are the site's files? Give the folder that holds its root with --data DIR")
-    runs = Path("runs")
-    if tracking_uri is None and (runs / "mlflow.db").is_file():
-        tracking_uri = local_store(runs)
-    declared = Declared(
-        k,
-        tuple(name.strip() for name in labels_order.split(",")) if labels_order else None,
-        model_config,
-        input_size,
-        cast(Output | None, outputs),
-        tracking_uri,
-    )
-    machine = prepare_machine(Runtime(device=device))
-    scorer = open_scorer(model, declared, machine)
-    table = open_site(config, data if data is not None else Path())
-    held_out = split == HELD_OUT
-    if held_out:
-        table, split = held_out_patients(model, table), "test"
+    _check_exists(model)
+    from chestfed.commands.progress import Bars
+    from chestfed.experiment.device import prepare_machine
+    from chestfed.experiment.pipeline import Runtime
+    from chestfed.scoring.evaluate import evaluate_model, render, write
+    from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
+    from chestfed.scoring.scorers import Declared, open_scorer
+    from chestfed.sites import load_site_config, open_site
+    from chestfed.tracking.store import local_model
+
+    console, names = open_console(), output_names.split(",") if output_names else None
+    order = tuple(name.strip() for name in names) if names else None
+    declared = Declared(k, order, model_config, input_size, output_type)
+    config = load_site_config(site, set_ or [])
+    root, machine = options.data_root(data, [config]), prepare_machine(Runtime(device=device))
+    with local_model(model, tracking_uri or _local_store(), k) as path:
+        scorer = open_scorer(path, declared, machine, name=None if path == model else model)
+    table = open_site(config, root)
+    if split == "held-out":
+        table = held_out_patients(model, table)
     with Bars(console) as bars:
-        done = evaluate.evaluate_model(
+        done = evaluate_model(
             scorer,
             table,
-            split,
-            chosen,
+            "test" if split == "held-out" else split,
+            protocol,
             cache,
             machine,
             method="delong" if delong else "bootstrap",
             resamples=resamples,
             batch_size=batch_size,
             skip_unreadable=skip_unreadable,
-            check=partial(check_held_out, model) if held_out else None,
-            progress=lambda finished, total: bars.decoding(table.name, finished, total),
+            check=partial(check_held_out, model) if split == "held-out" else None,
+            progress=partial(bars.decoding, table.name),
             scored=bars.scoring,
         )
-    folder = out or runs / "evaluations" / done.name
-    evaluate.write(done, folder)
-    console.print(evaluate.render(done))
+    folder = out or RUNS / "evaluations" / done.name
+    write(done, folder)
+    console.print(render(done))
     files = "evaluation.json, metrics.csv, subgroups.csv, reliability.csv, predictions.parquet"
-    console.print(f"written to {folder}: {files}", highlight=False, soft_wrap=True)
-    console.print(f"took {time.monotonic() - started:.0f} s")
+    say(console, f"written to {folder}: {files}\ntook {time.monotonic() - started:.0f} s")
 
 
-def _one_of(option: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ConfigError(f"{option}: '{value}' is none of {', '.join(known)}")
+def _check_exists(model: str) -> None:
+    """A mistyped path is found before PyTorch is loaded and the site is opened."""
+    if not re.match(r"\w\w+:/", model) and not Path(model).exists():
+        raise ConfigError(f"{model}: no such file or folder; MODEL is a run folder, a model file or an MLflow URI")
+
+
+def _local_store() -> str | None:
+    """The MLflow store beside the runs, if it exists."""
+    from chestfed.tracking.store import local_store
+
+    return local_store(RUNS) if (RUNS / "mlflow.db").is_file() else None

@@ -5,31 +5,83 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
+import typer
 
+from chestfed.commands import options
+from chestfed.commands.console import open_console, say
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.pseudonyms import VARIABLE, default_file, key_for, make_key, read_key
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def run_command(console: Console, new: Path | None) -> None:
+_shared = partial(typer.Option, rich_help_panel="Patients that two hospitals share")
+
+New = Annotated[Path | None, options.optional(metavar="FILE", help="Make a new key in this file.")]
+Names = Annotated[
+    Path | None,
+    _shared(
+        metavar="SITE.yaml", help="Write the pseudonyms of this site's patients under the key.", show_default=False
+    ),
+]
+Out = Annotated[Path, _shared(help="With --names: the file to write.")]
+Common = Annotated[
+    list[Path] | None,
+    _shared(metavar="FILE", help="Count the patients in both of two such files; give it twice.", show_default=False),
+]
+
+
+def key(
+    new: New = None,
+    names: Names = None,
+    data: options.Data = None,
+    out: Out = Path("names.json"),
+    common: Common = None,
+) -> None:
+    """Show which key makes the pseudonyms of patients and images in files that leave the site, or make a new key.
+
+    The key itself is never shown.
+
+    Example:
+
+        chestfed key --new ~/trial.key
+        CHESTFED_KEY_FILE=~/trial.key chestfed evaluate ...
+
+    To count shared patients, at both hospitals with the same key, then at one of them:
+
+        chestfed key --names st_anne.yaml --data data --out anne.json
+        chestfed key --common anne.json --common john.json
+    """
+    if sum(option is not None for option in (new, names, common or None)) > 1:
+        raise typer.BadParameter("use only one of --new, --names and --common")
+    if names is not None:
+        write_names(open_console(), names, data or Path(), out)
+    elif common:
+        count_common(open_console(), common)
+    else:
+        _show_or_make(open_console(), new)
+
+
+def _show_or_make(console: Console, new: Path | None) -> None:
     """Print the file and the fingerprint of the key in use, or make a new key in `new`."""
     given = os.environ.get(VARIABLE)
     if new is not None:
         file = new.expanduser()
         if not make_key(file):
-            raise ChestfedError(f"{file}: is there already, and stays as it is: names of a lost key cannot be matched")
-        console.print(f"made a new key: {file}", highlight=False, soft_wrap=True)
+            raise ChestfedError(f"{file}: exists, and is kept: pseudonyms made with a lost key cannot be matched")
+        say(console, f"made a new key: {file}")
     else:
         file = Path(given).expanduser() if given else default_file()
         if not given and not file.exists():
-            console.print(f"no key yet; the first result about real patients makes one: {file}", soft_wrap=True)
+            say(console, f"no key yet; the first result about real patients makes one: {file}")
             return
-    console.print(f"file         {file}\nfingerprint  {read_key(file).fingerprint}", highlight=False, soft_wrap=True)
+    say(console, f"file         {file}\nfingerprint  {read_key(file).fingerprint}")
     if new is not None:
-        console.print(f"to use it, set {VARIABLE}={file}", highlight=False, soft_wrap=True)
+        say(console, f"to use it, set {VARIABLE}={file}")
 
 
 def write_names(console: Console, site: Path, data: Path, out: Path) -> None:
@@ -41,7 +93,7 @@ def write_names(console: Console, site: Path, data: Path, out: Path) -> None:
     key = key_for(synthetic=table.synthetic)
     names = sorted({key.name("shared patient", str(patient).strip()) for patient in table.frame["patient"]})
     write_json(out, {"site": table.name, "key": key.fingerprint, "patients": names})
-    console.print(f"{len(names)} patients, names by key {key.fingerprint}: {out}", highlight=False, soft_wrap=True)
+    say(console, f"{len(names)} patients, names by key {key.fingerprint}: {out}")
 
 
 def count_common(console: Console, files: Sequence[Path]) -> None:
@@ -50,7 +102,7 @@ def count_common(console: Console, files: Sequence[Path]) -> None:
     Raises
     ------
     ConfigError
-        If a file is none, or their keys differ.
+        If a file is not such a file, or their keys differ.
     """
     if len(files) != 2:
         raise ConfigError("--common compares two files: give it twice")
@@ -62,7 +114,7 @@ def count_common(console: Console, files: Sequence[Path]) -> None:
         )
     common = len(set(one["patients"]) & set(two["patients"]))
     sizes = f"{one['site']} has {len(one['patients'])}, {two['site']} {len(two['patients'])}"
-    console.print(f"{common} patients in common; {sizes}", highlight=False, soft_wrap=True)
+    say(console, f"{common} patients in common; {sizes}")
 
 
 def _read_names(file: Path) -> dict[str, Any]:

@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import typer
+
+from chestfed.commands import options
+from chestfed.commands.console import open_console, say
 
 
-def run_command(console: Console, run: Path, out: Path | None, *, figures: bool, pictures: bool) -> None:
-    """Write the page of a finished study, and say where it is."""
+def report(
+    run: Annotated[
+        Path,
+        typer.Argument(help="Run folder of a finished study, as `chestfed study` prints it.", show_default=False),
+    ],
+    out: Annotated[Path | None, options.optional(help="The page. Default: report.html in the run folder.")] = None,
+    figures: Annotated[
+        bool,
+        typer.Option("--figures", help="Also write every figure as PNG and SVG, to PAGE-figures/."),
+    ] = False,
+    pictures: Annotated[
+        bool,
+        typer.Option(
+            "--pictures",
+            help="Show a few small images per site, even of real patients. Check the license of the data set first.",
+        ),
+    ] = False,
+) -> None:
+    """Write one HTML page about a finished study, to read, print or send. It needs no network and no other file.
+
+    AUC per K with intervals; K=1 against the larger K, paired, with corrected p values; ROC, precision-recall and
+    calibration curves; AUC, bytes and client drift per round; a card per site; configuration, versions and digests.
+
+    Example:
+
+        chestfed report runs/synthetic-source_addition_samples-0123456789ab --figures
+    """
     from chestfed.report.page import write_report
+    from chestfed.results.run_folder import RunFolder
 
-    page = out or run / "report.html"
+    page = out or RunFolder.open(run).path / "report.html"
     folder = page.parent / f"{page.stem}-figures" if figures else None
-    report = write_report(run, page, folder, pictures=pictures)
-    size = page.stat().st_size / 1e6
-    console.print(f"written to {page} ({size:.1f} MB); open it in a browser", highlight=False, soft_wrap=True)
+    written = write_report(run, page, folder, pictures=pictures)
+    console = open_console()
+    say(console, f"written to {page} ({page.stat().st_size / 1e6:.1f} MB); open it in a browser")
     if folder is not None:
-        console.print(f"{len(report.pictures)} figures, as PNG and SVG, in {folder}", highlight=False, soft_wrap=True)
+        say(console, f"{len(written.pictures)} figures, as PNG and SVG, in {folder}")

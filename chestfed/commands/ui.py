@@ -8,26 +8,33 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from rich.console import Console
+import typer
 
+from chestfed.commands.console import open_console, say
 from chestfed.core.errors import ChestfedError
-from chestfed.tracking.experiment_page import page_of
-from chestfed.tracking.store import experiment_id, local_store
 
 #: How long a server may take to end.
 _SECONDS: Final = 10
 
 
-def run_command(console: Console, out: Path, port: int) -> None:
-    """Serve the MLflow page of an output folder on this machine until it is stopped."""
+def ui(
+    out: Annotated[Path, typer.Option(help="The output folder of the studies.")] = Path("runs"),
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000,
+) -> None:
+    """Open the MLflow page of the studies in an output folder, on this machine, until Ctrl-C.
+
+    Example:
+
+        chestfed ui --out runs --port 5001
+    """
     if not (out / "mlflow.db").exists():
-        raise ChestfedError(f"{out} holds no MLflow store yet: run `chestfed study` first, or give its --out folder")
-    address = f"http://127.0.0.1:{port}{page_of(experiment_id(local_store(out)))}"
-    console.print(
-        f"MLflow on {address}\n(it takes some seconds to start; Ctrl-C stops it)", highlight=False, soft_wrap=True
-    )
+        raise ChestfedError(f"{out} has no MLflow store yet: run `chestfed study` first, or give its --out folder")
+    from chestfed.tracking.store import local_store, page_of
+
+    address = f"http://127.0.0.1:{port}{page_of(local_store(out))}"
+    say(open_console(), f"MLflow on {address}\n(it takes some seconds to start; Ctrl-C stops it)")
     artifacts = (out / "mlflow-artifacts").resolve().as_uri()
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", local_store(out)]
     command += ["--default-artifact-root", artifacts, "--host", "127.0.0.1", "--port", str(port)]

@@ -187,8 +187,29 @@ def _long_form(value: Any, beside: Any) -> Any:
     return {"name": value} if isinstance(value, str) and isinstance(beside, dict) else value
 
 
-def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] = ()) -> Model:
-    """Read a YAML file as `model`.
+#: Top-level keys by which a file of another kind is recognized.
+_TELLTALE = {
+    "site": {"site", "reader", "root"},
+    "pipeline": {"sites", "collection", "federated", "pretrain", "k"},
+}
+
+
+def refuse_other_kind(document: Document, kind: str) -> None:
+    """Say in one line that a pipeline was given for a site, or the other way round.
+
+    Raises
+    ------
+    ConfigError
+        If it was.
+    """
+    found = {name: sorted(keys & document.data.keys()) for name, keys in _TELLTALE.items()}
+    for other, keys in found.items():
+        if keys and not found[kind]:
+            raise ConfigError(f"{document.path}: this YAML describes a {other}, not a {kind}: it has {', '.join(keys)}")
+
+
+def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] = (), kind: str | None = None) -> Model:
+    """Read a YAML file as `model`; a file of another `kind`, `site` or `pipeline`, is refused by name.
 
     Raises
     ------
@@ -196,6 +217,8 @@ def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] =
         One message with all mistakes, each with file, line, key and, for an unknown key, a suggestion.
     """
     document = Document(Path(path))
+    if kind is not None:
+        refuse_other_kind(document, kind)
     for assignment in overrides:
         document.override(assignment)
     return checked(document, model)

@@ -11,7 +11,7 @@ from typing import Any
 
 from chestfed.algorithms import ALGORITHMS
 from chestfed.algorithms.topology import NAMED_GRAPHS, read_edges
-from chestfed.core.config import Document, checked, expand_path
+from chestfed.core.config import Document, checked, expand_path, refuse_other_kind
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.pipeline import Pipeline, clients_of
 from chestfed.experiment.stage_2 import SERVER_KEYS, name_of
@@ -25,15 +25,29 @@ def load_pipeline(path: Path, overrides: Sequence[str] = (), added: Sequence[Pat
     `chestfed.core.config.load_config` for the errors.
     """
     document = Document(path)
+    refuse_other_kind(document, "pipeline")
     if added:
         _append_sites(document, added)
     for override in overrides:
         document.override(override)
     if added and not any(override.partition("=")[0] == "k" for override in overrides):
         _extend_k(document, len(added))
+    _narrow_comparison(document, overrides)
     _let_overrides_win(document, overrides)
     _read_graphs(document)
     return checked(document, Pipeline)
+
+
+def _narrow_comparison(document: Document, overrides: Sequence[str]) -> None:
+    """An algorithm or a window from the command line is the only one that the pipeline's comparison runs."""
+    comparison, federated = document.data.get("comparison"), document.data.get("federated")
+    if not isinstance(comparison, dict) or not isinstance(federated, dict):
+        return
+    said = {override.partition("=")[0] for override in overrides}
+    if said & {"federated.algorithm", "federated.algorithm.name"} and "comparison.algorithms" not in said:
+        comparison["algorithms"] = [name_of(federated["algorithm"])]
+    if "federated.window" in said and "comparison.windows" not in said:
+        comparison["windows"] = [federated["window"]]
 
 
 def _let_overrides_win(document: Document, overrides: Sequence[str]) -> None:

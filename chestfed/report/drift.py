@@ -1,8 +1,8 @@
-"""How far sites are apart: in grey levels, and in how frequent the diseases are.
+"""How far sites are apart: in gray levels, and in how frequent the diseases are.
 
 Both parts are Wasserstein-1 distances in [0, 1], and the score is their sum, in [0, 2]:
 
-* grey levels: sum over the bins of |F(bin) - G(bin)| / bins, with F and G the cumulative histograms;
+* gray levels: sum over the bins of |F(bin) - G(bin)| / bins, with F and G the cumulative histograms;
 * prevalence: mean over the diseases that both sites label of |p - q|, which is the distance of two Bernoulli
   distributions.
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,24 +21,22 @@ import numpy as np
 class Drift:
     """Distance of two sites; `prevalence` is None if they label no disease in common, and counts as 0."""
 
-    grey_levels: float
+    gray_levels: float
     prevalence: float | None
 
     @property
     def score(self) -> float:
         """Sum of the parts."""
-        return self.grey_levels + (self.prevalence or 0.0)
+        return self.gray_levels + (self.prevalence or 0.0)
 
 
-def drift(a: Mapping[str, Any], b: Mapping[str, Any]) -> Drift:
-    """Distance of two cards of `sites.json`."""
-    pairs = [
-        (found["prevalence"], b["diseases"][disease]["prevalence"])
-        for disease, found in a["diseases"].items()
-        if found["prevalence"] is not None and b["diseases"][disease]["prevalence"] is not None
-    ]
-    prevalence = float(np.mean([abs(p - q) for p, q in pairs])) if pairs else None
-    return Drift(histogram_distance(a["grey_levels"], b["grey_levels"]), prevalence)
+def drift(
+    a: Sequence[int], b: Sequence[int], of_a: Mapping[str, float | None], of_b: Mapping[str, float | None]
+) -> Drift:
+    """Distance of two sites with gray-level histograms a and b, and prevalences by disease, None without labels."""
+    pairs = [(p, of_b.get(disease)) for disease, p in of_a.items()]
+    distances = [abs(p - q) for p, q in pairs if p is not None and q is not None]
+    return Drift(histogram_distance(a, b), float(np.mean(distances)) if distances else None)
 
 
 def histogram_distance(a: Sequence[int], b: Sequence[int]) -> float:

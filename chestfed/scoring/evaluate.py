@@ -37,8 +37,9 @@ from chestfed.images.cache import fill_cache
 from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorers import Scorer
 from chestfed.sites.table import SiteTable
-from chestfed.training.clients import NAMED_BY, image_names, left_out_views, patient_names
+from chestfed.training.clients import NAMED_BY, image_names, patient_names
 from chestfed.training.identity import software_versions
+from chestfed.training.study_tables import left_out_views
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -351,7 +352,7 @@ def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, lef
     if scorer.output == "logits" and (scores.min() < _SATURATED or scores.max() > 1 - _SATURATED):
         notes.append(
             "Some outputs are so large that, as logits, they mean probabilities of 0 or 1. Their order, and so the "
-            "AUC, is kept. If they are no logits (percentages, margins), say so with --outputs scores."
+            "AUC, is kept. If they are not logits (percentages, margins), say so with --output-type scores."
         )
     # Logits within [0, 1] come out within [0.5, 0.7311].
     if (
@@ -360,8 +361,8 @@ def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, lef
         and 0.5 <= scores.min() <= scores.max() < 0.7311
     ):
         notes.append(
-            "All outputs lie between 0 and 1. If they are probabilities already, say so with --outputs probabilities: "
-            "the AUC stays, calibration and thresholds change."
+            "All outputs lie between 0 and 1. If they are probabilities already, use --output-type probabilities: the "
+            "AUC stays, calibration and thresholds change."
         )
     return tuple(notes)
 

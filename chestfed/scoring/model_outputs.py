@@ -68,8 +68,9 @@ def score_images(
         return probabilities(values)
     if scorer.output == "probabilities" and (values.min() < 0 or values.max() > 1):
         raise ChestfedError(
-            f"{scorer.name}: gives {values.min():g} to {values.max():g}, which are no probabilities. If they are "
-            "logits, use --outputs logits; if only their order means something (percentages, margins), --outputs scores"
+            f"{scorer.name}: gives {values.min():g} to {values.max():g}, which are not probabilities. If they are "
+            "logits, use --output-type logits; if only their order means something (percentages, margins), "
+            "--output-type scores"
         )
     return values
 
@@ -94,6 +95,6 @@ def _called(scorer: Scorer, given: Tensor, machine: Machine) -> Tensor:
     if values.shape[1] != len(scorer.outputs):
         raise ChestfedError(
             f"{scorer.name}: gives {values.shape[1]} outputs, where {len(scorer.outputs)} are declared "
-            f"({', '.join(scorer.outputs)}); correct --labels-order ('-' leaves an output out)"
+            f"({', '.join(scorer.outputs)}); correct --output-names ('-' leaves an output out)"
         )
     return values.double()

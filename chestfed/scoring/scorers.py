@@ -19,7 +19,6 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -36,11 +35,9 @@ from chestfed.experiment.device import Machine
 from chestfed.images.network_input import IMAGENET, NetworkInput
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import ModelConfig, build_model, load_trained, read_weights
-from chestfed.results.significance import folder_of_k
+from chestfed.results.run_folder import MODEL_FILE, RunFolder
 from chestfed.scoring.exported import load_exported
 from chestfed.scoring.torchscript import refuse_outside_calls
-from chestfed.tracking.models import fetch_model
-from chestfed.tracking.store import MODEL_FILE
 
 #: What a model's outputs are; `scores` promise an order and nothing else.
 Output = Literal["logits", "probabilities", "scores"]
@@ -70,7 +67,6 @@ class Declared:
     config: Path | None = None
     size: int | None = None
     output: Output | None = None
-    tracking_uri: str | None = None
 
 
 @dataclass(frozen=True)
@@ -108,25 +104,21 @@ class Scorer:
         return tuple(name for name in self.outputs if name != IGNORED)
 
 
-def open_scorer(reference: str, declared: Declared, machine: Machine) -> Scorer:
-    """Open a run folder (its largest K), a `kN` folder, a file, or an MLflow URI.
+def open_scorer(reference: str, declared: Declared, machine: Machine, name: str | None = None) -> Scorer:
+    """Open a run folder (its largest K), a `kN` folder or a file, which results call `name` (default: where it is).
 
     Raises
     ------
     ChestfedError
         If it is not there, not finished, could run Python code, or its outputs' order is unknown or contradicts.
     """
-    if re.match(r"(runs|models|mlflow-artifacts):/", reference):
-        with TemporaryDirectory(prefix="chestfed-") as folder:
-            found = fetch_model(reference, declared.tracking_uri, Path(folder), declared.k)
-            return _open(_only_model(found, reference), reference, declared, machine)
     path = Path(reference)
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder; MODEL is a run folder, a file or an MLflow URI")
-    file = _only_model(path, reference, declared.k)
+    file = _only_model(path, name or reference, declared.k)
     # A run folder has several models: the name says which.
-    name = str(file.parent) if (path / "study.json").is_file() else reference
-    return _open(file, name, declared, machine)
+    place = str(file.parent) if (path / "study.json").is_file() else reference
+    return _open(file, name or place, declared, machine)
 
 
 def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
@@ -134,7 +126,7 @@ def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
     if path.is_file():
         return path
     if (path / "study.json").is_file():
-        return folder_of_k(path, k) / MODEL_FILE
+        return RunFolder(path).folder(k) / MODEL_FILE
     if (path / MODEL_FILE).is_file():
         return path / MODEL_FILE
     for suffix in (".pt2", ".onnx", ".safetensors", ".pt", ".pth"):
@@ -189,7 +181,7 @@ def _chestfed_model(path: Path, name: str, digest: str, declared: Declared, mach
     if declared.config is not None:
         raise ConfigError(f"{path}: describes itself; leave --model-config out")
     if declared.output == "probabilities":
-        raise ConfigError(f"{path}: gives logits; leave --outputs out")
+        raise ConfigError(f"{path}: gives logits; leave --output-type out")
     if declared.size not in (None, preprocess.size):
         raise ConfigError(f"{path}: was trained on images of {preprocess.size} pixels; leave --input-size out")
     return Scorer(
@@ -349,22 +341,22 @@ def _outputs(
     order = said or (tuple(carried) if carried else None)
     if order is None:
         raise ConfigError(
-            f"{path}: does not say what its outputs are. Name them in their order: --labels-order "
+            f"{path}: does not say what its outputs are. Name them in their order: --output-names "
             "cardiomegaly,edema,... ('-' for one to leave out)"
         )
     for name in order if carried is None or said else ():
         if name not in TITLES and name != IGNORED and name not in (carried or ()):
             close = difflib.get_close_matches(name.lower().replace(" ", "_"), TITLES, n=1, cutoff=0.5)
             hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(TITLES)}"
-            raise ConfigError(f"--labels-order: unknown disease '{name}'; {hint} ('-' leaves an output out)")
+            raise ConfigError(f"--output-names: unknown disease '{name}'; {hint} ('-' leaves an output out)")
     named = [name for name in order if name != IGNORED]
     if not named or len(set(named)) < len(named):
-        raise ConfigError(f"--labels-order: {', '.join(order)}: names a disease twice, or none")
+        raise ConfigError(f"--output-names: {', '.join(order)}: names a disease twice, or none")
     if carried and said:
         agree = len(carried) == len(said) and all(b in (a, IGNORED) for a, b in zip(carried, said, strict=True))
         if not agree:
             raise ConfigError(
-                f"{path}: its outputs are, by its own account, {', '.join(carried)}; --labels-order says "
+                f"{path}: its outputs are, by its own account, {', '.join(carried)}; --output-names says "
                 f"{', '.join(said)}. Leave it out, or correct it"
             )
     return tuple(order)

@@ -250,7 +250,7 @@ def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteCon
     ConfigError
         One message with all mistakes, each with file, line and key.
     """
-    config = load_config(path, SiteConfig, overrides)
+    config = load_config(path, SiteConfig, overrides, "site")
     if config.splits.file is None:
         return config
     file = expand_path(config.splits.file, Path(path).parent)

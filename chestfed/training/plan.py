@@ -13,11 +13,13 @@ from chestfed.core.diseases import TITLES
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.stage_2 import Federated
-from chestfed.training.clients import SiteTables, StudyData
+from chestfed.experiment.variants import whole_rounds
+from chestfed.training.clients import StudyData
+from chestfed.training.study_tables import StudyTables
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
     from torch import Tensor
 
 #: Images decoded per site, and training steps timed, to estimate the time.
@@ -57,22 +59,45 @@ class Contents:
 
 
 @dataclass(frozen=True)
-class StudyPlan:
-    """The whole plan; times in seconds, as measured on this machine a moment ago.
+class Timings:
+    """Of a network on this machine, measured a moment ago: seconds per step, and per image that is scored."""
 
-    `bytes_per_client_round` is (up, down).
-    """
-
-    contents: Contents
     parameters: int
+    buffers: int
+    pretrain_step: float
+    federated_step: float
+    scored_image: float
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """One study; times in seconds. `bytes_per_client_round` is (up, down)."""
+
+    label: str
+    pipeline: Pipeline
+    contents: Contents
+    timings: Timings
     pretrain_steps: int
-    rounds: int
     bytes_per_client_round: tuple[int, int]
-    step_seconds: tuple[float, float]
-    evaluation_seconds: float
+
+    @property
+    def stage_1_seconds(self) -> float:
+        """Estimated."""
+        return self.pretrain_steps * self.timings.pretrain_step
+
+    def stage_2_seconds(self, k: int) -> float:
+        """Estimated, evaluations included."""
+        evaluated = len(self.pipeline.evaluated_rounds) * self.contents.test.images
+        steps = self.pipeline.federated.steps * k
+        return steps * self.timings.federated_step + evaluated * self.timings.scored_image
+
+    @property
+    def training_seconds(self) -> float:
+        """Both stages, of every K."""
+        return self.stage_1_seconds + sum(map(self.stage_2_seconds, self.pipeline.k))
 
 
-def contents_of_tables(tables: SiteTables) -> Contents:
+def contents_of_tables(tables: StudyTables) -> Contents:
     """Of hospitals: labels only are read, and a few images to see how long decoding takes."""
     parts = [ClientPlan.of(name, table.labels(), table.frame["repeats"].to_numpy()) for name, table in tables.clients]
     tests = [ClientPlan.of("test set", table.labels(), table.frame["repeats"].to_numpy()) for table in tables.tests]
@@ -80,14 +105,26 @@ def contents_of_tables(tables: SiteTables) -> Contents:
 
 
 def contents_of_data(data: StudyData) -> Contents:
-    """Of data that are there already."""
+    """Of data that are loaded already."""
     parts = [ClientPlan.of(client.name, client.labels, client.repeats) for client in data.clients]
     test = ClientPlan.of("test set", data.test.labels, np.ones(len(data.test.labels), np.int64))
     return Contents(tuple(parts), test, data.origin, 0.0)
 
 
-def plan_study(pipeline: Pipeline, contents: Contents, machine: Machine) -> StudyPlan:
-    """Count, and time a few training steps to estimate the rest."""
+def plan_study(label: str, pipeline: Pipeline, contents: Contents, timings: Timings) -> StudyPlan:
+    """Count what this study would do."""
+    return StudyPlan(
+        label,
+        pipeline,
+        contents,
+        timings,
+        pipeline.pretrain.steps(contents.clients[0].rows),
+        bytes_per_client_round(pipeline, timings.parameters, timings.buffers),
+    )
+
+
+def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
+    """Run a few training steps on images without content."""
     import torch
 
     from chestfed.models import FlatModule, build_model
@@ -113,18 +150,13 @@ def plan_study(pipeline: Pipeline, contents: Contents, machine: Machine) -> Stud
 
         return _fastest(step)
 
-    evaluation = seconds_per_step(pipeline.evaluation.batch_size, training=False)
-    return StudyPlan(
-        contents=contents,
-        parameters=network.size,
-        pretrain_steps=pipeline.pretrain.steps(contents.clients[0].rows),
-        rounds=pipeline.federated.rounds,
-        bytes_per_client_round=bytes_per_client_round(pipeline, network.size, network.buffers().numel()),
-        step_seconds=(
-            seconds_per_step(pipeline.pretrain.batch_size, training=True),
-            seconds_per_step(pipeline.federated.images_per_step, training=True),
-        ),
-        evaluation_seconds=evaluation * contents.test.images / pipeline.evaluation.batch_size,
+    scored = pipeline.evaluation.batch_size
+    return Timings(
+        network.size,
+        network.buffers().numel(),
+        seconds_per_step(pipeline.pretrain.batch_size, training=True),
+        seconds_per_step(pipeline.federated.images_per_step, training=True),
+        seconds_per_step(scored, training=False) / scored,
     )
 
 
@@ -174,82 +206,6 @@ class _NoComposition:
         return q
 
 
-def render(plan: StudyPlan, pipeline: Pipeline, machine: Machine) -> RenderableType:
-    """The plan for a terminal."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    contents = plan.contents
-    mark = contents.origin.short_mark
-    counts = Table(title=f"{mark}{pipeline.title}", title_justify="left", caption_justify="left")
-    counts.caption = "positives/negatives per disease, repeated training rows counted; the rest is missing"
-    counts.add_column("client")
-    for name in ("images", "rows", *(TITLES.get(task, task) for task in pipeline.tasks)):
-        counts.add_column(name, justify="right")
-    for part in (*contents.clients, contents.test):
-        cells = [f"{p}/{n}" for p, n in zip(part.positives, part.negatives, strict=True)]
-        counts.add_row(part.name, f"{part.images:,}", f"{part.rows:,}", *cells)
-
-    settings = pipeline.federated
-    up, down = plan.bytes_per_client_round
-    work = Table(title="What would run", title_justify="left")
-    for name in (
-        "part",
-        "clients",
-        "steps per client",
-        "images",
-        "rounds",
-        "sent up",
-        "sent down",
-        "time, about",
-    ):
-        work.add_column(name, justify="left" if name == "part" else "right")
-    stage_1 = plan.pretrain_steps * plan.step_seconds[0]
-    work.add_row(
-        "decode what is not cached",
-        "",
-        "",
-        f"{contents.images:,}",
-        "",
-        "",
-        "",
-        duration(contents.decode_seconds),
-    )
-    images_1 = plan.pretrain_steps * pipeline.pretrain.batch_size
-    work.add_row("stage 1", "1", f"{plan.pretrain_steps:,}", f"{images_1:,}", "", "", "", duration(stage_1))
-    total = contents.decode_seconds + stage_1
-    evaluations = len(pipeline.evaluated_rounds) * plan.evaluation_seconds
-    for k in pipeline.k:
-        steps = settings.steps
-        seconds = steps * k * plan.step_seconds[1] + evaluations
-        total += seconds
-        work.add_row(
-            f"stage 2, K={k}",
-            str(k),
-            f"{steps:,}",
-            f"{steps * k * settings.images_per_step:,}",
-            f"{plan.rounds:,}",
-            _size(plan.rounds * k * up),
-            _size(plan.rounds * k * down),
-            duration(seconds),
-        )
-    facts = (
-        f"{pipeline.model.title}, {plan.parameters:,} parameters, on {machine.name}. {settings.spec.name}, window "
-        f"{settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds{whole_rounds(settings)}, "
-        f"evaluated {len(pipeline.evaluated_rounds)} times. In all about "
-        f"{duration(total)}, from {_TIMED_STEPS} timed steps; start-up and MLflow come on top. Nothing was written."
-    )
-    return Group(counts, work, Text(facts))
-
-
-def whole_rounds(settings: Federated) -> str:
-    """By how much whole rounds miss the steps that the stages should have; empty if they do not."""
-    if settings.batches == settings.wanted_steps:
-        return ""
-    return f", {settings.batches:,} steps in place of {settings.wanted_steps:,}, for rounds are whole"
-
-
 def _sum(parts: Sequence[ClientPlan]) -> ClientPlan:
     positives, negatives = (
         tuple(map(sum, zip(*(getattr(part, name) for part in parts), strict=True)))
@@ -259,7 +215,7 @@ def _sum(parts: Sequence[ClientPlan]) -> ClientPlan:
     return ClientPlan(parts[0].name, images, rows, positives, negatives)
 
 
-def _decode_seconds(tables: SiteTables) -> float:
+def _decode_seconds(tables: StudyTables) -> float:
     """Estimated seconds to decode everything in one process, from a few images per site; unreadable ones count 0."""
     from chestfed.core.errors import ImageError
     from chestfed.images.decode import decode
@@ -284,6 +240,121 @@ def _fastest(action: Callable[[], None]) -> float:
         action()
         times.append(time.perf_counter() - started)
     return min(times)
+
+
+def render(plan: StudyPlan, machine: Machine) -> RenderableType:
+    """One study: its clients and its parts."""
+    from rich.console import Group
+    from rich.text import Text
+
+    total = plan.contents.decode_seconds + plan.training_seconds
+    facts = (
+        f"{_facts(plan, machine)}, evaluated {len(plan.pipeline.evaluated_rounds)} times. {_total(total, 'about')}; "
+        "start-up and MLflow come on top. Nothing was written."
+    )
+    return Group(_clients(plan), _parts(plan), Text(facts))
+
+
+def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) -> RenderableType:
+    """One study per held-out site: who trains, and what is scored."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    first = plans[0]
+    assert first.pipeline.held_out is not None
+    which = first.pipeline.held_out.images
+    images = "all its images" if which == "all" else f"its {which} split"
+    shown = Table(title=f"{first.contents.origin.short_mark}{title}", title_justify="left", caption_justify="left")
+    shown.caption = (
+        f"positives/negatives per disease of the images that are scored: of each held-out site {images} "
+        f"({first.pipeline.evaluation.protocol}); the rest is missing. None of them trains."
+    )
+    for name in ("held out", "stage 1 on", "stage 2 on"):
+        shown.add_column(name, overflow="fold")
+    for name in ("rows trained on", "images scored", *_tasks(first), "time, about"):
+        shown.add_column(name, justify="right")
+    for plan in plans:
+        clients, test = plan.contents.clients, plan.contents.test
+        shown.add_row(
+            plan.label.removesuffix(" held out"),
+            clients[0].name,
+            "\n".join(client.name for client in clients),
+            f"{sum(client.rows for client in clients):,}",
+            f"{test.images:,}",
+            *_counts(test),
+            duration(plan.training_seconds),
+        )
+    facts = (
+        f"{len(plans)} studies, one for each site that is held out; stage 1 is shared by those that start on the same "
+        f"site. {_facts(first, machine)}. {_total(sum(plan.training_seconds for plan in plans), 'at most')}; decoding "
+        "what is not cached, start-up and MLflow come on top. Nothing was written."
+    )
+    return Group(shown, Text(facts))
+
+
+def _clients(plan: StudyPlan) -> Table:
+    """Images and labels of each client and of the test set."""
+    from rich.table import Table
+
+    mark = plan.contents.origin.short_mark
+    shown = Table(title=f"{mark}{plan.pipeline.title}", title_justify="left", caption_justify="left")
+    shown.caption = "positives/negatives per disease, repeated training rows counted; the rest is missing"
+    shown.add_column("client")
+    for name in ("images", "rows", *_tasks(plan)):
+        shown.add_column(name, justify="right")
+    for part in (*plan.contents.clients, plan.contents.test):
+        shown.add_row(part.name, f"{part.images:,}", f"{part.rows:,}", *_counts(part))
+    return shown
+
+
+def _parts(plan: StudyPlan) -> Table:
+    """Steps, images, bytes and time of decoding, stage 1, and stage 2 of each K."""
+    from rich.table import Table
+
+    pipeline, settings = plan.pipeline, plan.pipeline.federated
+    up, down = plan.bytes_per_client_round
+    work = Table(title="What would run", title_justify="left")
+    names = ("part", "clients", "steps per client", "images", "rounds", "sent up", "sent down", "time, about")
+    for name in names:
+        work.add_column(name, justify="left" if name == "part" else "right")
+    images, decode = plan.contents.images, plan.contents.decode_seconds
+    work.add_row("decode what is not cached", "", "", f"{images:,}", "", "", "", duration(decode))
+    steps = plan.pretrain_steps
+    trained = f"{steps * pipeline.pretrain.batch_size:,}"
+    work.add_row("stage 1", "1", f"{steps:,}", trained, "", "", "", duration(plan.stage_1_seconds))
+    for k in pipeline.k:
+        work.add_row(
+            f"stage 2, K={k}",
+            str(k),
+            f"{settings.steps:,}",
+            f"{settings.steps * k * settings.images_per_step:,}",
+            f"{settings.rounds:,}",
+            _size(settings.rounds * k * up),
+            _size(settings.rounds * k * down),
+            duration(plan.stage_2_seconds(k)),
+        )
+    return work
+
+
+def _facts(plan: StudyPlan, machine: Machine) -> str:
+    pipeline, settings = plan.pipeline, plan.pipeline.federated
+    return (
+        f"{pipeline.model.title}, {plan.timings.parameters:,} parameters, on {machine.name}. {settings.spec.name}, "
+        f"window {settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds{whole_rounds(settings)}"
+    )
+
+
+def _total(seconds: float, how: str) -> str:
+    return f"Estimated total: {how} {duration(seconds)}, from {_TIMED_STEPS} timed steps"
+
+
+def _tasks(plan: StudyPlan) -> list[str]:
+    return [TITLES.get(task, task) for task in plan.pipeline.tasks]
+
+
+def _counts(part: ClientPlan) -> list[str]:
+    return [f"{p}/{n}" for p, n in zip(part.positives, part.negatives, strict=True)]
 
 
 def _size(count: int) -> str:

@@ -6,11 +6,10 @@ import hashlib
 import os
 import re
 import stat
-import subprocess
-import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pandas as pd
 import pytest
@@ -20,7 +19,8 @@ from chestfed.commands.key import count_common, write_names
 from chestfed.core import pseudonyms as keys
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.pseudonyms import PUBLISHED, VARIABLE, Purpose, SiteKey, default_file, key_for, make_key, read_key
-from chestfed.results.significance import compare_with_first, read_run
+from chestfed.results.predictions import read_run
+from chestfed.results.significance import compare_with_first
 from tests.results.finished_runs import write_run
 from tests.sites.own_tables import config, onehot, save_rows
 
@@ -119,25 +119,20 @@ def test_a_key_cannot_be_made_where_nothing_can_be_written(tmp_path: Path) -> No
         make_key(tmp_path / "file" / "key")
 
 
-def test_the_command_shows_file_and_fingerprint_and_keeps_a_key_that_is_there(tmp_path: Path) -> None:
-    def chestfed(*words: str, key: Path | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "chestfed", "key", *words]
-        environment = {**os.environ, VARIABLE: str(key)} if key else None
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-
+def test_the_command_shows_file_and_fingerprint_and_keeps_a_key_that_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chestfed: Callable[..., Any]
+) -> None:
     file = tmp_path / "trial.key"
-    made = chestfed("--new", str(file))
-    shown = chestfed(key=file)
-    assert made.returncode == shown.returncode == 0
+    made = chestfed("key", "--new", file)
     fingerprint = read_key(file).fingerprint
-    assert fingerprint in made.stdout
-    assert fingerprint in shown.stdout
-    again = chestfed("--new", str(file))
-    assert again.returncode == 1
-    assert "stays as it is" in again.stderr
+    again = chestfed("key", "--new", file)
+    monkeypatch.setenv(VARIABLE, str(file))
+    shown = chestfed("key")
+    assert [called.code for called in (made, again, shown)] == [0, 1, 0]
+    assert fingerprint in made.out
+    assert fingerprint in shown.out
     assert read_key(file).fingerprint == fingerprint
-    for result in (made, shown, again):
-        assert file.read_text().strip() not in result.stdout + result.stderr
+    assert not any(file.read_text().strip() in called.out + called.err for called in (made, again, shown))
 
 
 def test_two_hospitals_with_one_key_can_count_the_patients_that_they_share(

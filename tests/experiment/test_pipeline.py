@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from chestfed.algorithms import ALGORITHMS
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chestfed.algorithms import ALGORITHMS
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline

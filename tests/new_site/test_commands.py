@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.commands import new_site
+from chestfed.commands.site import new
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.samples import SHAPES, write_extra, write_hospitals
 from chestfed.sites import SiteTable, load_site_config, open_site
@@ -50,7 +51,7 @@ def opened(home: Path, shape: str) -> SiteTable:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_from_folder_and_table_to_the_plan_of_a_study_with_a_sixth_hospital(home: Path, shape: str) -> None:
     said = added(home, shape)
-    assert "SYNTHETIC: it opens:" in said
+    assert "SYNTHETIC: Loaded " in said
     stats = chestfed("site", "stats", f"site_configs/st-{shape}.yaml")
     assert "train" in stats
     plan = chestfed("study", "--add-site", f"site_configs/st-{shape}.yaml", "--dry-run", *SMALL)
@@ -181,7 +182,7 @@ def test_a_hospital_whose_training_images_have_no_label_is_refused(home: Path) -
 
 def test_a_collection_takes_no_further_hospital(home: Path) -> None:
     added(home, "list")
-    pipeline = Path(new_site.__file__).parents[2] / "pipelines/digits_ih.yaml"
+    pipeline = bundled("pipelines") / "digits_ih.yaml"
     with pytest.raises(ConfigError, match="no hospitals to add one to"):
         chestfed("study", pipeline, "--add-site", "site_configs/st-list.yaml", "--dry-run")
 
@@ -201,15 +202,13 @@ def test_a_root_beside_the_yaml_is_found_from_any_folder(
 
 def test_a_yaml_that_is_there_is_not_replaced(home: Path) -> None:
     added(home, "list")
-    with pytest.raises(ConfigError, match=r"st-list\.yaml is there already: give --force"):
+    with pytest.raises(ConfigError, match=r"st-list\.yaml exists: use --force"):
         chestfed("site", "new", "st-list", "--images", "mine/synthetic-st-list/imagenes", "--labels", "x.csv", "--yes")
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--layout", "wide"], "--layout wide: choose one of"),
-        (["--uncertain", "maybe"], "--uncertain maybe: choose one of"),
         (["--label", "cardiomegaly"], "expected DISEASE=NAME"),
         (["--label", "cardiomgaly=x"], "did you mean 'cardiomegaly'"),
         (["--value", "2=perhaps"], "expected CELL=MEANING"),
@@ -243,13 +242,13 @@ def test_a_site_that_does_not_open_is_written_and_reported(tmp_path: Path) -> No
 def test_on_a_terminal_it_asks_and_an_empty_answer_takes_the_guess(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(new_site, "on_a_terminal", lambda: True)
+    monkeypatch.setattr(new, "on_a_terminal", lambda: True)
     file = bring(tmp_path, rows(Sex=["F", "M"]))
     typed = "\n".join(["", "", "", "", "", "nonsense", "none", "", "negative", "", ""]) + "\n"
     command = ["site", "new", "x", "--images", tmp_path / "images", "--labels", file, "--out", tmp_path]
     said = chestfed(*command, typed=typed)
     assert "image column: 12 of 12 cells name a file" in said
-    assert "'nonsense' is none of them" in said
+    assert "'nonsense' is not one of them" in said
     text = (tmp_path / "x.yaml").read_text(encoding="utf-8")
     assert "sex:" not in text
     assert "uncertain: negative" in text

@@ -120,7 +120,7 @@ def test_nothing_of_a_header_is_in_results_tracking_report_cache_or_messages(ses
         assert "written to" in session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
         (run,) = (session.home / "runs").glob("study-*")
         assert "written to" in session.run(
-            *("evaluate", str(run / "k1" / "model.safetensors"), "--on", "site.yaml", "--data", "data"),
+            *("evaluate", str(run / "k1" / "model.safetensors"), "--site", "site.yaml", "--data", "data"),
             *("--out", "runs/one", "--resamples", "20"),
         )
         assert "written to" in session.run("report", str(run), "--figures", "--pictures")

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 from sklearn.metrics import roc_auc_score
 
-from chestfed.commands.compare import run_command
 from chestfed.core.errors import ConfigError
 from chestfed.evaluation.comparison import Run, compare, holm
-from chestfed.results.significance import compare_with_first, group_seeds, of_study, read_run, write
+from chestfed.results.predictions import group_seeds, read_run
+from chestfed.results.run_folder import RunFolder
+from chestfed.results.significance import compare_with_first, of_study, stored, write
 from tests.results.finished_runs import NAMES, labels_and_patients, write_run
 
 
@@ -56,6 +58,7 @@ def test_every_k_is_compared_with_the_smallest_and_corrected_together(tmp_path: 
     assert means["delong_p"].tolist() == [one.mean.delong_p for one in found.comparisons]
     assert means["delong_p_holm"].tolist() == holm(means["delong_p"].tolist())
     assert of_study(folder, (2,), 50) is None
+    assert stored(RunFolder(folder)) == found
 
 
 def test_other_images_are_refused_with_their_number(tmp_path: Path) -> None:
@@ -64,22 +67,18 @@ def test_other_images_are_refused_with_their_number(tmp_path: Path) -> None:
         compare_with_first([read_run(a), read_run(b)], 20)
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "message"),
-    [
-        ("score_edema", np.nan, "score_edema is empty or infinite for 1 labelled images"),
-        ("label_edema", 2, "label_edema holds other values"),
-    ],
-)
-def test_predictions_without_a_score_or_with_another_label_are_refused(
-    column: str, value: float, message: str, tmp_path: Path
-) -> None:
+def test_predictions_without_a_score_or_with_another_label_are_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a")
     file = run / "k2" / "predictions.parquet"
     frame = pd.read_parquet(file)
-    frame.loc[5, column] = value
-    frame.to_parquet(file, index=False)
-    with pytest.raises(ConfigError, match=message):
+    for column, value in (("score_edema", np.nan), ("label_edema", 2)):
+        changed = frame.copy()
+        changed.loc[5, column] = value
+        changed.to_parquet(file, index=False)
+        with pytest.raises(ConfigError, match=rf"k2.predictions\.parquet: {column} "):
+            read_run(run)
+    frame.drop(columns="label_edema").to_parquet(file, index=False)
+    with pytest.raises(ConfigError, match="not predictions of chestfed"):
         read_run(run)
 
 
@@ -139,12 +138,11 @@ def test_seeds_with_other_labels_are_refused(tmp_path: Path) -> None:
         group_seeds([read_run(run) for run in runs])
 
 
-def test_the_spread_over_seeds_stands_apart_from_the_intervals(tmp_path: Path) -> None:
+def test_the_spread_over_seeds_stands_apart_from_the_intervals(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
     runs = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (1, 2, 3)]
     alone = write_run(tmp_path / "b", seed=4, lr=0.5)
-    console = Console(record=True, width=140, file=(tmp_path / "printed").open("w"))
-    run_command(console, [*runs, alone], 2, tmp_path / "out", group=True, resamples=20)
-    printed = console.export_text()
+    options = ["--k", 2, "--group-seeds", "--resamples", 20, "--out", tmp_path / "out"]
+    printed = chestfed("compare", *runs, alone, *options).out
     assert "Standard deviation of the AUC over the seeds" in printed
     assert "one seed" in printed
     aucs = []
@@ -157,17 +155,16 @@ def test_the_spread_over_seeds_stands_apart_from_the_intervals(tmp_path: Path) -
     assert found["seed_sd_model"].isna().all()
 
 
-def test_the_command_prints_and_writes_the_differences(tmp_path: Path) -> None:
+def test_the_command_prints_and_writes_the_differences(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
     a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", seed=2)
-    console = Console(record=True, width=140, file=(tmp_path / "printed").open("w"))
-    run_command(console, [a, b], None, tmp_path / "out", group=False, resamples=20)
-    assert "SYNTHETIC" in console.export_text()
+    called = chestfed("compare", a, b, "--out", tmp_path / "out", "--resamples", 20)
+    assert (called.code, "SYNTHETIC" in called.out) == (0, True)
     found = json.loads((tmp_path / "out" / "differences.json").read_text())
     assert found["synthetic"] is True
     assert (found["protocol"], found["n"]) == ("frontal-image", 40)
     assert (tmp_path / "out" / "differences.csv").exists()
-    with pytest.raises(ConfigError, match="two models"):
-        run_command(console, [a], None, None, group=False, resamples=20)
+    called = chestfed("compare", a)
+    assert (called.code, "two models" in called.err) == (1, True)
 
 
 def test_files_of_an_earlier_version_name_images_otherwise_and_the_error_says_so(tmp_path: Path) -> None:

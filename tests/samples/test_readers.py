@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.images.decode import decode
 from chestfed.sites import load_site_config, open_site
 

@@ -6,7 +6,9 @@ import json
 import os
 import re
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +17,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from chestfed.cli import bundled
-from chestfed.commands.evaluate import run_command
+from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import save_checkpoint
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError, ConfigError
@@ -270,7 +271,7 @@ def test_the_order_of_labels_is_declared_or_carried_and_may_not_contradict(
     home: Path, site: SiteTable, tmp_path: Path
 ) -> None:
     plain = str(exported(tmp_path / "plain.pt2", tiny()))
-    with pytest.raises(ConfigError, match="--labels-order"):
+    with pytest.raises(ConfigError, match="--output-names"):
         open_scorer(plain, Declared(), MACHINE)
     with pytest.raises(ConfigError, match="did you mean 'edema'"):
         open_scorer(plain, Declared(diseases=("Edema", *DISEASES[:4])), MACHINE)
@@ -330,32 +331,17 @@ def test_a_disease_of_one_class_or_without_labels_is_null_with_its_reason(
     assert "Brier and ECE need no second class: their means are over 2 of 3" in console.export_text()
 
 
-def test_what_is_written_says_synthetic_everywhere_and_names_nobody(home: Path, tmp_path: Path) -> None:
+def test_what_is_written_says_synthetic_everywhere_and_names_nobody(
+    home: Path, tmp_path: Path, chestfed: Callable[..., Any]
+) -> None:
     write_chestfed_model(tmp_path / "k1" / "model.safetensors")
-    console = Console(record=True, width=140, file=(tmp_path / "printed").open("w"))
-    run_command(
-        console,
-        str(tmp_path / "k1"),
-        bundled("site_configs") / "synthetic" / "chexpert.yaml",
-        home / "data",
-        "valid",
-        "frontal-image",
-        tmp_path / "out",
-        home / "cache",
-        [],
-        labels_order=None,
-        k=None,
-        model_config=None,
-        input_size=None,
-        outputs=None,
-        delong=True,
-        resamples=20,
-        batch_size=8,
-        device="cpu",
-        skip_unreadable=False,
-        tracking_uri=None,
+    site = bundled("site_configs") / "synthetic" / "chexpert.yaml"
+    called = chestfed(
+        *("evaluate", tmp_path / "k1", "--site", site, "--data", home / "data", "--cache", home / "cache"),
+        *("--out", tmp_path / "out", "--delong", "--resamples", 20, "--batch-size", 8, "--device", "cpu"),
     )
-    printed = console.export_text()
+    assert called.code == 0, called.err
+    printed = called.out
     assert "SYNTHETIC" in printed
     assert "DeLong" in printed
     names = {"evaluation.json", "metrics.csv", "subgroups.csv", "reliability.csv", "predictions.parquet"}
@@ -395,23 +381,6 @@ def test_every_number_can_be_computed_again_from_the_predictions(
     assert first["subgroups"]
     assert second == first
     assert set(frame["group_age"].dropna()) <= {"<40", "40-59", "60-79", ">=80"}
-
-
-def test_a_model_is_found_by_its_mlflow_run(tmp_path: Path) -> None:
-    from chestfed.tracking.store import Tracker, local_store
-
-    write_chestfed_model(tmp_path / "model.safetensors")
-    uri = local_store(tmp_path)
-    tracker = Tracker(uri, tmp_path / "artifacts", pytest.fail)
-    parent = tracker.start_run("study", {})
-    child = tracker.start_run("K=1", {"k": "1"}, parent=parent)
-    tracker.log_file(child, tmp_path / "model.safetensors")
-    for run in (parent, child):
-        assert open_scorer(f"runs:/{run}", Declared(tracking_uri=uri), MACHINE).diseases == DISEASES
-    with pytest.raises(ChestfedError, match="K=2"):
-        open_scorer(f"runs:/{parent}", Declared(k=2, tracking_uri=uri), MACHINE)
-    with pytest.raises(ChestfedError, match="MLflow cannot give"):
-        open_scorer("runs:/nothing", Declared(tracking_uri=uri), MACHINE)
 
 
 @pytest.mark.parametrize(

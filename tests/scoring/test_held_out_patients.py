@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.samples import write_hospitals
 from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
@@ -62,7 +62,7 @@ def site(home: Path) -> SiteTable:
 
 
 def test_the_command_scores_the_very_images_of_the_study_and_finds_its_aucs(home: Path, run: Path) -> None:
-    options = ["--on", str(SITE), "--data", "data", "--split", "held-out", "--out", "found", "--resamples", "20"]
+    options = ["--site", str(SITE), "--data", "data", "--split", "held-out", "--out", "found", "--resamples", "20"]
     result = chestfed(home, "evaluate", str(run), *options)
     assert result.returncode == 0, result.stderr
     found = pd.read_parquet(home / "found" / "predictions.parquet")

@@ -13,14 +13,15 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.evaluation.auc import auc_per_disease
 from chestfed.evaluation.summary import summarise
 from chestfed.evaluation.summary_files import as_json
 from chestfed.experiment.device import Machine
-from chestfed.results.significance import compare_with_first, read_run
+from chestfed.results.predictions import read_run
+from chestfed.results.significance import compare_with_first
 from chestfed.samples import write_hospitals
 from chestfed.scoring.evaluate import Evaluation, evaluate_model, render, write
 from chestfed.scoring.scorers import Declared, open_scorer
@@ -112,8 +113,8 @@ def test_large_logits_keep_the_auc_of_their_order(home: Path, site: SiteTable, t
     large = score(saved(tmp_path / "large.pt", Pooling(5000.0)), site, home)
     assert aucs_of(large) == aucs_of(plain)
     assert len(set(aucs_of(plain))) > 1
-    assert not any("--outputs scores" in note for note in plain.notes)
-    assert any("say so with --outputs scores" in note for note in large.notes)
+    assert not any("--output-type scores" in note for note in plain.notes)
+    assert any("say so with --output-type scores" in note for note in large.notes)
     stored = large.predictions[[f"score_{name}" for name in DISEASES]].to_numpy()
     assert 0 <= stored.min() <= stored.max() <= 1
 
@@ -123,7 +124,7 @@ def test_percentages_are_ranked_with_outputs_scores_and_have_no_calibration(
 ) -> None:
     plain = score(saved(tmp_path / "m.pt", Pooling()), site, home)
     file = saved(tmp_path / "percent.pt", Pooling(percent=True))
-    with pytest.raises(ChestfedError, match=r"if only their order means something .* --outputs scores"):
+    with pytest.raises(ChestfedError, match=r"if only their order means something .* --output-type scores"):
         score(file, site, home, output="probabilities")
     found = score(file, site, home, output="scores")
     assert aucs_of(found) == pytest.approx(aucs_of(plain))
@@ -298,8 +299,8 @@ class Flat(nn.Module):
     [
         (Convolution(), "another number of channels: say which with --model-config and its `input:`", "--input-size"),
         (Fixed(), "Another size is set with --input-size", "input:"),
-        (Twice(), "gives a tuple; let it return one tensor", "--labels-order"),
-        (Flat(), "let it return .n, outputs.", "--labels-order"),
+        (Twice(), "gives a tuple; let it return one tensor", "--output-names"),
+        (Flat(), "let it return .n, outputs.", "--output-names"),
         (Convolution().half(), "export it in float32", "--input-size"),
         (Pooling(channels=3).double(), "export it in float32", "--input-size"),
     ],

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.objectives.auc_margin import AucMargin
 from chestfed.samples import write_hospitals

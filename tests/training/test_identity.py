@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.plugins import source_digest
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import identity

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline

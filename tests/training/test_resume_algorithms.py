@@ -12,7 +12,7 @@ from chestfed.algorithms import ALGORITHMS
 from chestfed.algorithms.coda import Coda
 from chestfed.algorithms.declaration import numbers_sent
 from chestfed.algorithms.variables import Point
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.engines.in_process import Federation, InProcessEngine
 from chestfed.experiment.device import prepare_machine

@@ -1,0 +1,44 @@
+"""Options that several commands share, each declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chestfed.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chestfed.sites import SiteConfig
+
+#: An option whose default is None, or told in its help.
+optional = partial(typer.Option, show_default=False)
+
+Config = Annotated[Path, typer.Argument(help="YAML of the site, e.g. site_configs/chexpert.yaml.", show_default=False)]
+Data = Annotated[Path | None, optional(envvar="CHESTFED_DATA", help="Folder that contains the sites' folders.")]
+Cache = Annotated[Path, typer.Option(help="Folder for decoded images and for what was measured on them.")]
+Workers = Annotated[int | None, optional(min=1, help="Processes that decode images. Default: one per core.")]
+Against = Annotated[list[Path] | None, optional(metavar="OTHER.yaml", help="Compare with another site. Repeatable.")]
+SkipUnreadable = Annotated[bool, typer.Option("--skip-unreadable", help="Skip unreadable images, and count them.")]
+K = Annotated[int | None, optional(min=1, help="Which K of a study. Default: the largest.")]
+Resamples = Annotated[int, typer.Option(min=0, help="Bootstrap resamples for the intervals; 0: no intervals.")]
+TrackingUri = Annotated[
+    str | None, optional(metavar="URI", help="MLflow tracking URI. Default: a SQLite store in the runs folder.")
+]
+
+
+def data_root(data: Path | None, sites: Sequence[SiteConfig], otherwise: str = "") -> Path:
+    """The folder that contains the sites' folders, which may be left out where every YAML gives an absolute root.
+
+    Raises
+    ------
+    ConfigError
+        If it is needed and missing; `otherwise` is another way out that the message names.
+    """
+    if data is None and not all(site.has_place for site in sites):
+        names = ", ".join(site.site for site in sites if not site.has_place)
+        raise ConfigError(f"where are the files of {names}? Set --data DIR or $CHESTFED_DATA{otherwise}")
+    return data if data is not None else Path()

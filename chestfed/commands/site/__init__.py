@@ -1,0 +1,1 @@
+"""The commands `chestfed site ...`, one file each."""

@@ -1,0 +1,71 @@
+"""`chestfed site card`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chestfed.commands import options
+from chestfed.commands.console import as_usage_error, open_console, say
+from chestfed.core.errors import ConfigError
+
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.html", help="The page; FILE.md goes beside it. Default: SITE_card.html."),
+]
+Pictures = Annotated[
+    bool | None,
+    typer.Option(
+        "--pictures/--no-pictures",
+        help="Show a few small images. Default: of synthetic sites only. Check the license of the data set first.",
+    ),
+]
+
+
+def site_card(
+    config: options.Config,
+    data: options.Data = None,
+    against: options.Against = None,
+    out: Out = None,
+    pictures: Pictures = None,
+    cache: options.Cache = Path("cache"),
+    workers: options.Workers = None,
+) -> None:
+    """Write a card of a site: one HTML page, and the same as Markdown, without names of patients and images.
+
+    The counts of `site check`: splits, prevalences, views, ages, sexes, formats, problems; text burned into images;
+    gray levels beside the other sites', and a drift score to each. A site that fails its check gets a card too, which
+    says so. Interrupted, the same command resumes.
+
+    Example:
+
+        chestfed site card st_anne.yaml --data data --against site_configs/chexpert.yaml --out st_anne_card.html
+    """
+    from chestfed.commands.progress import StepBars
+    from chestfed.report.site_card import make_card, write_card
+    from chestfed.report.site_card.problems import verdict
+    from chestfed.sites import load_site_config
+
+    console = open_console()
+    with as_usage_error():
+        if out is not None and out.suffix.lower() not in (".html", ".htm"):
+            raise ConfigError(f"--out {out}: the name of the page ends in .html; the Markdown goes beside it")
+        site, others = load_site_config(config), [load_site_config(other) for other in against or []]
+        root = options.data_root(data, [site, *others])
+    with StepBars(console) as bars:
+        card = make_card(
+            site,
+            root,
+            against=others,
+            pictures=pictures,
+            cache_root=cache,
+            workers=workers,
+            progress=bars.show,
+        )
+    page, text = write_card(card, out or Path(f"{site.site}_card.html"))
+    say(console, f"{card.report.title} ({site.site}): check {verdict(card)}")
+    say(console, f"written to {page} ({page.stat().st_size / 1e6:.1f} MB; open it in a browser) and {text}")
+    if card.thumbnails and not card.synthetic:
+        say(console, "The page shows images of real patients: mind who gets it, and the license of the data set.")

@@ -1,0 +1,252 @@
+"""`chestfed site new`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from chestfed.commands.console import open_console, say
+from chestfed.commands.options import optional
+from chestfed.core.errors import ConfigError, SiteError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from chestfed.new_site import Choices, Draft
+    from chestfed.sites import SiteTable
+
+_MEANINGS = ("positive", "negative", "uncertain", "blank")
+
+_column = partial(optional, metavar="COLUMN", rich_help_panel="Columns of the table; 'none': there is no such column")
+_table = partial(optional, rich_help_panel="How the table is written")
+_meaning = partial(optional, rich_help_panel="What the labels mean")
+
+Name = Annotated[str, typer.Argument(help="Short name of the hospital, such as st-anne.", show_default=False)]
+Images = Annotated[Path, typer.Option(help="Folder of the images, at any depth: PNG, JPEG or DICOM.")]
+Labels = Annotated[
+    Path | None,
+    optional(
+        help="The table: csv, tsv (also .gz), xlsx or parquet. Without it, the labels are taken from the headers of "
+        "the DICOM files."
+    ),
+]
+Out = Annotated[Path, typer.Option(help="Folder for NAME.yaml.")]
+Data = Annotated[Path | None, optional(help="Write the root relative to this folder, the --data of other commands.")]
+Title = Annotated[str | None, optional(help="Name in tables and plots.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Non-interactive: accept the guesses, fail if unsure.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing YAML.")]
+ImageColumn = Annotated[str | None, _column(help="File of the image.")]
+PatientColumn = Annotated[str | None, _column(help="Patient id.")]
+StudyColumn = Annotated[str | None, _column(help="Study id.")]
+ViewColumn = Annotated[str | None, _column(help="View, such as PA, AP, lateral.")]
+SplitColumn = Annotated[str | None, _column(help="Split: train, valid, test.")]
+SexColumn = Annotated[str | None, _column(help="Sex of the patient.")]
+AgeColumn = Annotated[str | None, _column(help="Age of the patient.")]
+ReaderColumn = Annotated[str | None, _column(help="Name of the annotator; one row per annotator.")]
+FindingsColumn = Annotated[str | None, _column(help="Findings as words: one, or several in a cell.")]
+ValueColumn = Annotated[str | None, _column(help="Value of the finding that the row names.")]
+Layout = Annotated[
+    Literal["onehot", "delimited", "list", "long", "readers"] | None, _table(help="How the findings are laid out.")
+]
+Separator = Annotated[str | None, _table(help="Between the findings in a cell, e.g. '|'.")]
+Delimiter = Annotated[str | None, _table(help="Between the cells of a csv, e.g. ';' or tab.")]
+Encoding = Annotated[Literal["utf-8", "latin-1", "cp1252", "utf-16"] | None, _table(help="Encoding of a csv.")]
+Sheet = Annotated[str | None, _table(help="Sheet of an xlsx. Default: the first.")]
+HeaderRow = Annotated[int | None, _table(min=1, help="Row with the names of the columns, if it is not the first.")]
+Label = Annotated[
+    list[str] | None,
+    _meaning(metavar="DISEASE=NAME", help="Your column or term for a disease, or none. Repeatable."),
+]
+Value = Annotated[
+    list[str] | None,
+    _meaning(
+        metavar="CELL=MEANING",
+        help="What a cell or a term means: positive, negative, uncertain or blank. Repeatable.",
+    ),
+]
+Uncertain = Annotated[
+    Literal["positive", "negative", "missing"] | None, _meaning(help="How to treat uncertain labels.")
+]
+Blank = Annotated[Literal["negative", "missing"] | None, _meaning(help="How to treat diseases not mentioned.")]
+Raters = Annotated[
+    str | None,
+    _meaning(metavar="RULE", help="How to combine annotators: any, majority, all, or the name of one of them."),
+]
+
+
+def site_new(
+    name: Name,
+    images: Images,
+    labels: Labels = None,
+    out: Out = Path("site_configs"),
+    data: Data = None,
+    title: Title = None,
+    yes: Yes = False,
+    force: Force = False,
+    image_column: ImageColumn = None,
+    patient_column: PatientColumn = None,
+    study_column: StudyColumn = None,
+    view_column: ViewColumn = None,
+    split_column: SplitColumn = None,
+    sex_column: SexColumn = None,
+    age_column: AgeColumn = None,
+    reader_column: ReaderColumn = None,
+    findings_column: FindingsColumn = None,
+    value_column: ValueColumn = None,
+    layout: Layout = None,
+    separator: Separator = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
+    sheet: Sheet = None,
+    header_row: HeaderRow = None,
+    label: Label = None,
+    value: Value = None,
+    uncertain: Uncertain = None,
+    blank: Blank = None,
+    raters: Raters = None,
+) -> None:
+    """Describe a new hospital: inspect its images and its table, and write a YAML with the evidence for each guess.
+
+    In a terminal it asks, with its guess as the default. When it cannot decide, it lists the candidates and the option
+    that settles it. Names of patients are neither shown nor written.
+
+    Example:
+
+        chestfed site new st-anne --images hospitals/st-anne/images --labels hospitals/st-anne/labels.csv --yes
+    """
+    from chestfed.new_site import Choices
+
+    columns = {"image": image_column, "patient": patient_column, "study": study_column, "view": view_column}
+    columns |= {"split": split_column, "sex": sex_column, "age": age_column, "reader": reader_column}
+    columns |= {"findings": findings_column, "value": value_column}
+    given: dict[str, Any] = {"layout": layout, "separator": separator, "delimiter": delimiter, "encoding": encoding}
+    given |= {"sheet": sheet, "header_row": header_row, "uncertain": uncertain, "blank": blank, "raters": raters}
+    choices = Choices(
+        columns={role: column for role, column in columns.items() if column is not None},
+        labels=_labels(label or []),
+        values=_values(value or []),
+        title=title,
+        **given,
+    )
+    _describe(open_console(), name, images, labels, out / f"{name}.yaml", choices, data, yes=yes, force=force)
+
+
+def _labels(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Disease -> columns or terms, from DISEASE=NAME."""
+    from chestfed.new_site.choosing import NONE
+    from chestfed.sites.config import check_diseases
+
+    by_disease: dict[str, list[str]] = {}
+    for text in texts:
+        disease, equals, name = (part.strip() for part in text.partition("="))
+        if not equals or not name:
+            raise ConfigError(
+                f"--label {text}: expected DISEASE=NAME, for example --label cardiomegaly='Enlarged heart'"
+            )
+        try:
+            check_diseases([disease])
+        except ValueError as error:
+            raise ConfigError(f"--label {text}: {error}") from None
+        by_disease.setdefault(disease, []).extend([] if name == NONE else [name])
+    return by_disease
+
+
+def _values(texts: Sequence[str]) -> dict[str, str]:
+    """Cell -> what it means, from CELL=MEANING."""
+    meanings: dict[str, str] = {}
+    for text in texts:
+        word, equals, meaning = (part.strip() for part in text.rpartition("="))
+        if not equals or meaning not in _MEANINGS:
+            raise ConfigError(f"--value {text}: expected CELL=MEANING, where MEANING is one of {', '.join(_MEANINGS)}")
+        meanings[word] = meaning
+    return meanings
+
+
+class Asks:
+    """Asks on the terminal, with the guess as default."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def choose(self, what: str, flag: str, guess: str | None, candidates: Sequence[str], why: str) -> str:
+        """The answer; asked again until it is one of the candidates."""
+        say(self._console, f"{what}: {why}\n  one of: {', '.join(candidates)}")
+        by_letters = {candidate.casefold(): candidate for candidate in candidates}
+        while True:
+            answer = str(typer.prompt(f"{what} ({flag})", default=guess)).strip()
+            if answer.casefold() in by_letters:
+                return by_letters[answer.casefold()]
+            say(self._console, f"  '{answer}' is not one of them")
+
+
+def _describe(
+    console: Console,
+    name: str,
+    images: Path,
+    labels: Path | None,
+    path: Path,
+    choices: Choices,
+    data: Path | None,
+    *,
+    yes: bool,
+    force: bool,
+) -> None:
+    """Write the YAML, say how each thing was guessed, and open the site."""
+    from chestfed.commands.progress import Bars
+    from chestfed.core.checkpoint import write_text
+    from chestfed.new_site import draft_site
+    from chestfed.new_site.choosing import TakesGuesses
+    from chestfed.sites import load_site_config, open_site
+
+    if path.exists() and not force:
+        raise ConfigError(f"{path} exists: use --force to replace it, or choose another name or --out folder")
+    if on_a_terminal() and not yes:
+        draft = draft_site(name, images, labels, choices, Asks(console), data=data)
+    else:
+        with Bars(console) as bars:
+            tell = partial(bars.decoding, "headers")
+            draft = draft_site(name, images, labels, choices, TakesGuesses(), data=data, progress=tell)
+    _show(console, draft)
+    with TemporaryDirectory(prefix="chestfed-") as folder:  # a YAML that cannot be loaded is not left behind
+        trial = Path(folder, path.name)
+        trial.write_text(draft.text, encoding="utf-8")
+        config = load_site_config(trial)
+    write_text(path, draft.text)
+    say(console, f"\nwritten to {path}")
+    said = shlex.quote(str(path))
+    check = f"chestfed site check {said}" + ("" if data is None else f" --data {shlex.quote(str(data))}")
+    try:
+        table = open_site(config, data if data is not None else Path())
+    except SiteError as error:
+        raise ConfigError(
+            f"{path} is written, but the site does not open with it yet:\n{error}\n"
+            f"Fix the table or the YAML, then: {check}"
+        ) from None
+    say(console, f"{_loaded(table)}\nnext:\n  {check}\n  chestfed study --add-site {said}")
+
+
+def on_a_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty()
+
+
+def _show(console: Console, draft: Draft) -> None:
+    width = max(len(what) for what, _, _ in draft.guesses)
+    for what, value, why in draft.guesses:
+        say(console, f"{what:<{width}}  {value}" + (f"   [{why}]" if why else ""))
+    for note in draft.notes:
+        say(console, f"note: {note}", "yellow")
+
+
+def _loaded(table: SiteTable) -> str:
+    counts = table.frame["split"].value_counts(sort=False).items()
+    splits = ", ".join(f"{number:,} {split}" for split, number in counts if number)
+    mark = "SYNTHETIC: " if table.synthetic else ""
+    return f"{mark}Loaded {len(table.frame):,} images of {table.frame['patient'].nunique():,} patients ({splits})"

@@ -1,0 +1,206 @@
+"""The command line as a whole: help, completion, choices, exit codes, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, get_args, get_type_hints
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from chestfed.cli import app
+from chestfed.commands.evaluate import evaluate
+from chestfed.commands.samples import samples
+from chestfed.commands.site.new import site_new
+from chestfed.core.bundled import bundled
+from chestfed.core.errors import ConfigError
+from chestfed.evaluation.protocols import PROTOCOLS
+
+HEAVY = ["torch", "monai", "mlflow", "pandas", "numpy", "sklearn", "cv2", "pydicom", "matplotlib", "yaml", "jinja2"]
+
+
+def commands(group: Any = None, *names: str) -> Iterator[tuple[str, ...]]:
+    """Every command, as the words that call it."""
+    group = group or typer.main.get_command(app)
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *names, name)
+        else:
+            yield (*names, name)
+
+
+def completed(*words: str) -> list[str]:
+    """What a shell offers after these words."""
+    environment = {
+        "_CHESTFED_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["chestfed", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    return CliRunner().invoke(app, [], env=environment, prog_name="chestfed").stdout.split()
+
+
+def test_every_help_has_an_example_and_loads_nothing_heavy() -> None:
+    program = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom chestfed.cli import app\n"
+        "for words in sys.argv[1:]:\n"
+        "    help = CliRunner().invoke(app, [*words.split(), '--help'])\n"
+        "    assert help.exit_code == 0 and 'Example:' in help.stdout, words\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    words = [" ".join(words) for words in commands()]
+    assert len(words) == 12
+    result = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_without_a_command_it_prints_the_help_and_succeeds(chestfed: Callable[..., Any]) -> None:
+    for words in ([], ["site"]):
+        bare, asked = chestfed(*words), chestfed(*words, "--help")
+        assert bare == asked
+        assert (bare.code, bare.err, "Usage" in bare.out) == (0, "", True)
+
+
+def test_tab_completes_commands_choices_and_algorithms() -> None:
+    assert {"study", "evaluate", "site"} <= set(completed(""))
+    assert {"new", "check", "card", "stats"} == set(completed("site", ""))
+    assert completed("evaluate", "model.onnx", "--split", "h") == ["held-out"]
+    assert completed("samples", "--size", "") == ["default", "tiny"]
+    for words in (["study", "--algorithm"], ["algorithms"]):
+        assert {"codasca", "coda_plus"} <= set(completed(*words, "cod"))
+        assert "scaffold" not in completed(*words, "cod")
+
+
+def test_completion_can_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = CliRunner().invoke(app, ["--install-completion", "bash"], prog_name="chestfed")
+    assert result.exit_code == 0
+    assert "chestfed" in (tmp_path / ".bash_completions/chestfed.sh").read_text()
+    assert ".bash_completions/chestfed.sh" in (tmp_path / ".bashrc").read_text()
+
+
+def choices(option: object) -> set[object]:
+    """The values of a `Literal`, without None."""
+    return {value for kind in (get_args(option) or ()) for value in choices(kind) or {kind}} - {type(None)}
+
+
+def test_the_choices_are_those_of_the_modules_that_the_help_does_not_load() -> None:
+    from chestfed.samples import SIZES
+    from chestfed.scoring.scorers import Output
+    from chestfed.sites.config import SPLITS, Blank, Uncertain
+    from chestfed.sites.spreadsheet.config import Layout
+
+    shown = {**get_type_hints(evaluate), **get_type_hints(site_new), **get_type_hints(samples)}
+    for option, expected in {
+        "protocol": set(PROTOCOLS),
+        "split": {*SPLITS, "held-out"},
+        "output_type": choices(Output),
+        "layout": choices(Layout) - {"dicom"},
+        "uncertain": choices(Uncertain),
+        "blank": choices(Blank),
+        "size": set(SIZES),
+    }.items():
+        assert choices(shown[option]) == expected, option
+
+
+def test_plain_options_of_study_are_overrides_and_a_comparison_runs_only_what_they_name(
+    monkeypatch: pytest.MonkeyPatch, chestfed: Callable[..., Any]
+) -> None:
+    from chestfed.experiment import pipeline as experiment
+
+    loaded = []
+
+    def load_only(path: Path, overrides: Sequence[str] = (), added: Sequence[Path] = ()) -> NoReturn:
+        loaded.append((list(overrides), load_pipeline(path, overrides, added)))
+        raise ConfigError("loaded")
+
+    load_pipeline = experiment.load_pipeline
+    monkeypatch.setattr(experiment, "load_pipeline", load_only)
+    plain = ["--algorithm", "npa", "--k", "2,3", "--seed", 7, "--device", "cpu", "--set", "federated.window=3"]
+    chestfed("study", bundled("pipelines") / "digits_ih.yaml", *plain)
+    ((overrides, pipeline),) = loaded
+    sugar = ["federated.algorithm=npa", "k=[2,3]", "seed=7", "runtime.device=cpu"]
+    assert overrides == ["federated.window=3", *sugar]
+    assert (pipeline.k, pipeline.seed, pipeline.runtime.device) == ([2, 3], 7, "cpu")
+    assert pipeline.comparison is not None
+    assert (pipeline.comparison.algorithms, pipeline.comparison.windows) == (["npa"], [3])
+    for algorithm, keys in pipeline.per_algorithm.items():
+        assert "window" not in keys, algorithm
+
+
+def test_exit_codes_tell_usage_errors_from_errors_in_files(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
+    site = bundled("site_configs") / "chexpert.yaml"
+    for words in (
+        ["nonsense"],
+        ["study", "--nonsense"],
+        ["evaluate", "model.onnx", "--site", site, "--split", "all"],
+        ["evaluate", "model.onnx", "--site", site, "--model-config", tmp_path / "missing.yaml"],
+        ["study", "--windows", "a"],
+        ["study", "--algorithm", "coda", "--algorithms", "coda,npa"],
+        ["study", "--seed", "1", "--set", "seed=2"],
+        ["samples", "--size", "huge"],
+        ["site", "new", "x", "--images", tmp_path, "--layout", "wide"],
+        ["site", "new", "x", "--images", tmp_path, "--uncertain", "maybe"],
+        ["key", "--new", tmp_path / "key", "--names", site],
+    ):
+        called = chestfed(*words)
+        assert (called.code, called.out) == (2, ""), words
+    called = chestfed("study", tmp_path / "missing.yaml")
+    assert (called.code, called.out) == (1, "")
+    assert called.err.startswith("error: ")
+    assert "Traceback" not in called.err
+
+
+def test_a_mistyped_model_is_found_before_the_site_and_pytorch(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom chestfed.cli import main\n"
+        "try:\n    main()\nfinally:\n    assert not {'torch', 'pandas'} & set(sys.modules)"
+    )
+    words = ["evaluate", "runs/nope", "--site", "nope.yaml"]
+    result = subprocess.run([sys.executable, "-c", program, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: runs/nope: no such file")
+    assert "nope.yaml" not in result.stderr
+
+
+def test_a_pipeline_for_a_site_and_a_site_for_a_pipeline_are_told_in_one_line(
+    tmp_path: Path, chestfed: Callable[..., Any]
+) -> None:
+    site, pipeline = bundled("site_configs") / "chexpert.yaml", bundled("pipelines") / "source_addition_samples.yaml"
+    (tmp_path / "model.onnx").write_bytes(b"")
+    for code, *words in (
+        (1, "evaluate", tmp_path / "model.onnx", "--site", pipeline, "--data", tmp_path),
+        (2, "site", "check", pipeline, "--data", tmp_path),
+        (1, "study", "--add-site", pipeline),
+        (1, "study", site),
+    ):
+        called = chestfed(*words)
+        assert called.code == code, words
+        assert len(called.err.splitlines()) == 1
+        assert "describes a site" in called.err if words[-1] == site else "describes a pipeline" in called.err
+
+
+def test_brackets_and_colons_in_names_are_printed_as_they_are(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
+    odd = tmp_path / "[red]:100:.yaml"
+    assert str(odd) in chestfed("study", odd).err
+    file = tmp_path / "[bold]:smile:.key"
+    assert str(file) in chestfed("key", "--new", file).out
+
+
+@pytest.mark.skipif(os.name == "nt", reason="FIFOs and SIGINT are POSIX")
+def test_ctrl_c_ends_with_130_and_says_how_to_resume(tmp_path: Path) -> None:
+    fifo = tmp_path / "site.yaml"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "chestfed", "site", "stats", str(fifo)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with fifo.open("w"):  # waits until the command reads the file, which it then cannot finish
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate()
+    assert (running.returncode, out) == (130, "")
+    assert "run the same command again" in err
+    assert "Traceback" not in err
