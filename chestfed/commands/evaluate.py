@@ -106,13 +106,17 @@ def evaluate(
     from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
     from chestfed.scoring.scorers import Declared, open_scorer
     from chestfed.sites import load_site_config, open_site
+    from chestfed.tracking.store import local_model, local_store
 
     console, names = open_console(), output_names.split(",") if output_names else None
     order = tuple(name.strip() for name in names) if names else None
-    declared = Declared(k, order, model_config, input_size, output_type, tracking_uri or _local_store())
+    declared = Declared(k, order, model_config, input_size, output_type)
     config = load_site_config(site, set_ or [])
     root, machine = options.data_root(data, [config]), prepare_machine(Runtime(device=device))
-    scorer = open_scorer(model, declared, machine)
+    if tracking_uri is None and (RUNS / "mlflow.db").is_file():
+        tracking_uri = local_store(RUNS)
+    with local_model(model, tracking_uri, k) as path:
+        scorer = open_scorer(path, declared, machine, name=None if path == model else model)
     table = open_site(config, root)
     if split == "held-out":
         table = held_out_patients(model, table)
@@ -143,10 +147,3 @@ def _check_exists(model: str) -> None:
     """A mistyped path is found before PyTorch is loaded and the site is opened."""
     if not re.match(r"\w\w+:/", model) and not Path(model).exists():
         raise ConfigError(f"{model}: no such file or folder; MODEL is a run folder, a model file or an MLflow URI")
-
-
-def _local_store() -> str | None:
-    """The MLflow store beside the runs, if it exists."""
-    from chestfed.tracking.store import local_store
-
-    return local_store(RUNS) if (RUNS / "mlflow.db").is_file() else None

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from chestfed.training.reporting import History, Reporter
+
 if TYPE_CHECKING:
-    from chestfed.results.table import Row
-    from chestfed.training.federated import History
+    from chestfed.results.table import Row, StudyTable
 
 #: Seconds between two lines of a log: short commands print none.
 _PAUSE = 30.0
@@ -64,8 +65,8 @@ class _Drawn:
         if name not in self._tasks:
             self._tasks[name] = self._progress.add_task(name, total=total, note=note)
         self._progress.update(self._tasks[name], completed=done, total=total, note=note)
-        if done >= total:
-            self._progress.update(self._tasks[name], visible=False)
+        if done >= total:  # a step of this name may come again
+            self._progress.remove_task(self._tasks.pop(name))
 
 
 class _Logged:
@@ -98,8 +99,10 @@ class _Logged:
             self._named.discard(name)
 
 
-class Bars(StepBars):
-    """Progress bars of a study; the `Reporter` of `run_study`."""
+class Bars(StepBars, Reporter):
+    """Progress bars of a study."""
+
+    name = "the progress display"
 
     def drawing(self, done: int, total: int) -> None:
         """Pictures of the synthetic hospitals."""
@@ -123,7 +126,7 @@ class Bars(StepBars):
         note = f"mean AUC {scored[-1]:.3f}" if scored else ""
         self.show(f"stage 2: K={k}", len(history), rounds, note, "round")
 
-    def row_done(self, row: Row, reused: bool) -> None:
+    def k_done(self, row: Row, table: StudyTable, *, reused: bool) -> None:
         """The result of one K."""
         mean = "undefined" if row.mean is None else f"{row.mean:.3f}"
         again = " (from the earlier run)" if reused else ""

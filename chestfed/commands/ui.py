@@ -31,10 +31,9 @@ def ui(
     """
     if not (out / "mlflow.db").exists():
         raise ChestfedError(f"{out} has no MLflow store yet: run `chestfed study` first, or give its --out folder")
-    from chestfed.tracking.experiment_page import page_of
-    from chestfed.tracking.store import experiment_id, local_store
+    from chestfed.tracking.store import local_store, page_of
 
-    address = f"http://127.0.0.1:{port}{page_of(experiment_id(local_store(out)))}"
+    address = f"http://127.0.0.1:{port}{page_of(local_store(out))}"
     say(open_console(), f"MLflow on {address}\n(it takes some seconds to start; Ctrl-C stops it)")
     artifacts = (out / "mlflow-artifacts").resolve().as_uri()
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", local_store(out)]

@@ -40,8 +40,9 @@ from chestfed.images.cache import fill_cache
 from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorers import Scorer
 from chestfed.sites.table import SiteTable
-from chestfed.training.clients import NAMED_BY, image_names, left_out_views, patient_names
+from chestfed.training.clients import NAMED_BY, image_names, patient_names
 from chestfed.training.identity import software_versions
+from chestfed.training.study_tables import left_out_views
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

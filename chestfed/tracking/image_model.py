@@ -9,9 +9,7 @@ module as its loader; nothing in it is pickled, so loading one runs no code but 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from chestfed._version import __version__
 from chestfed.core.errors import ChestfedError, ImageError
 from chestfed.experiment.device import Machine
 from chestfed.images.decode import decode
@@ -28,13 +25,6 @@ from chestfed.scoring.scorers import Declared, Scorer, open_scorer
 
 #: Images that are decoded and scored at a time.
 BATCH = 32
-#: An invented path: an example of real data would name a patient.
-EXAMPLE = "radiographs/example.png"
-#: What the loaded model needs beside chestfed; chestfed itself comes from no package index.
-_NEEDED = (
-    *("torch", "monai", "numpy", "pandas", "safetensors", "pydantic", "mlflow", "pillow", "opencv-python-headless"),
-    *("pydicom", "pylibjpeg", "pylibjpeg-libjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle"),
-)
 
 
 class ImageModel:
@@ -89,34 +79,6 @@ class ImageModel:
                 scores[rows] = score_images(self._scorer, _Decoded(pixels), BATCH, self._machine)
         found = pd.DataFrame(scores, index=paths.index, columns=list(self.diseases))
         return found.assign(error=errors)
-
-
-def save_image_model(folder: Path, weights: Path, diseases: Sequence[str], model: Any = None) -> None:
-    """Write `weights`, a `model.safetensors` of chestfed, as an MLflow model folder with signature and input example.
-
-    `model` is the `mlflow.models.Model` to fill, if there is one already.
-    """
-    import mlflow.pyfunc
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
-
-    logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)  # it announces every check
-    probabilities = [ColSpec(DataType.double, disease) for disease in diseases]
-    signature = ModelSignature(
-        inputs=Schema([ColSpec(DataType.string)]),  # without a name: a list of paths fits as well
-        outputs=Schema([*probabilities, ColSpec(DataType.string, "error")]),
-        params=ParamSchema([ParamSpec("inverted", DataType.boolean, False)]),
-    )
-    mlflow.pyfunc.save_model(
-        path=str(folder),
-        loader_module=__name__,
-        data_path=str(weights),
-        mlflow_model=model,
-        signature=signature,
-        input_example=pd.DataFrame({"path": [EXAMPLE]}),
-        pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in _NEEDED],
-        metadata={"chestfed": __version__, "needs": "chestfed, installed from its repository"},
-    )
 
 
 def load_image_model(weights: Path) -> ImageModel:

@@ -1,269 +1,279 @@
-"""What MLflow is told of a study: the same as stands in its run folder, under names that read well there.
+"""A study in MLflow: the same as in its run folder, under names that read well on MLflow's page.
 
-One parent run per study and one child per K. Nothing here may fail a study: all goes through `Tracker`. A K that was
-finished while tracking was off or broken is recorded from its folder when the same study is started again; what is
-recorded already is left alone.
+One parent run per study and one child per K. A K that was finished while MLflow was off or broken is recorded from its
+folder when the same study is started again; what is recorded already is left alone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from chestfed.core.checkpoint import read_json, write_json
-from chestfed.experiment.pipeline import Pipeline
+from chestfed.core.diseases import TITLES
+from chestfed.results.held_out_table import HeldOutTable, metrics
+from chestfed.results.run_folder import MODEL_FILE
 from chestfed.results.significance import Significance
 from chestfed.results.table import Row, StudyTable
-from chestfed.tracking import tables as recorded_tables
-from chestfed.tracking.lineage import datasets, short_digest
-from chestfed.tracking.store import MODEL_FILE, Tracker
-from chestfed.training.clients import StudyData
+from chestfed.tracking.store import DataSet, Store
+from chestfed.training.identity import software_versions
+from chestfed.training.reporting import History, Reporter, StudyRun
 
-#: Per round; what is summed over the clients stands under "cost".
+#: Per round; what is summed over the clients is under "cost".
 _COST = ("images", "gradients", "bytes_up", "bytes_down")
+_FILES = ("table.csv", "table.json", "significance.csv", "significance.json", "sites.json")
+#: Figures of the report that are logged, by the start of their names.
+_FIGURES = ("mean-difference", "roc-", "precision-recall-", "calibration-", "auc-per-round-")
 
 
-@dataclass(frozen=True)
-class Study:
-    """What a record is about; `configuration`, `code` and `versions` are those of `study.json`."""
+class MlflowRecord(Reporter):
+    """Records studies, one after the other, in the experiment of one store.
 
-    folder: Path
-    name: str
-    pipeline: Pipeline
-    data: StudyData
-    digest: str
-    configuration: Mapping[str, Any]
-    code: str
-    versions: Mapping[str, str]
+    Parameters
+    ----------
+    uri
+        Tracking URI.
+    artifacts
+        Folder for the artifacts of a local store.
+    """
 
-    @property
-    def label(self) -> str:
-        """Algorithm, window and seed: what studies of one pipeline differ in."""
-        federated = self.pipeline.federated
-        return f"{federated.algorithm} I={federated.window} seed {self.pipeline.seed}"
+    name = "MLflow tracking"
 
-    @property
-    def mark(self) -> str:
-        """Begins every name."""
-        return f"{self.data.origin} " if self.data.origin.any_synthetic else ""
+    def __init__(self, uri: str, artifacts: Path) -> None:
+        self._uri, self._artifacts = uri, artifacts
 
-    def registered_name(self, k: int) -> str:
-        """Name of the model of K in the registry; its versions are the studies of this pipeline."""
-        return f"chestfed-{self.data.origin.prefix}K{k}-{self.name}"
+    @cached_property
+    def _store(self) -> Store:
+        return Store(self._uri, self._artifacts)
 
+    def study_started(self, study: StudyRun) -> None:
+        """Begin the parent run, or resume it."""
+        self._study, known = study, _known(study.folder)
+        self._parent, self._child = known, ""
+        self._whole = self._store.is_finished(known)  # recorded to the end by an earlier start
+        if self._whole:
+            return
+        settings, this = study.pipeline.federated, study.identity
+        label = f"{settings.algorithm} I={settings.window} seed {study.pipeline.seed}"
+        tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
+        self._parent = self._store.start_run(f"{_mark(study)}{label}: {study.name}", tags, known)
+        _remember(study.folder, self._parent)
+        self._pretrained = set(self._store.steps(self._parent, "pretraining/loss"))
+        digests = {f"dataset.{name.replace(' ', '_')}": digest for name, digest in this.inputs.items()}
+        versions = {f"version.{package}": version for package, version in software_versions().items()}
+        self._store.log_params(self._parent, {**_flat(this.configuration), **digests, **versions, "code": this.code})
+        self._store.log_datasets(self._parent, _data_sets(study, len(study.clients)))
 
-class StudyRecord:
-    """The parent run of a study and its children, from the first call to the last."""
-
-    def __init__(self, tracker: Tracker, study: Study) -> None:
-        self._tracker, self._study = tracker, study
-        self._parent, self._child = "", ""
-        self._waiting: list[tuple[int, dict[str, float | None]]] = []
-        self._rounds = 0  # of the current K that are logged or wait
-        self._logged: frozenset[int] = frozenset()  # rounds of the current K that an earlier start logged
-        self._pretrained: set[int] = set()  # steps of stage 1 that are logged
-        self._whole = False  # recorded to the end by an earlier start
-
-    def start(self) -> None:
-        """Begin the parent run, or go on with it."""
-        self._tracker.attempt(self._start)
-
-    def pretraining(self, step: int, loss: float) -> None:
-        """Stage 1 has finished `step` batches."""
+    def pretraining(self, step: int, steps: int, loss: float) -> None:
+        """Log the loss of stage 1."""
         if np.isfinite(loss) and step not in self._pretrained:
             self._pretrained.add(step)
-            self._tracker.log_metrics(self._parent, {"pretraining/loss": loss}, step)
+            self._store.log_metrics(self._parent, [(step, {"pretraining/loss": loss})])
 
-    def start_k(self, k: int) -> None:
-        """Begin the child of K, or go on with it."""
-        self._tracker.attempt(lambda: self._start_k(k))
+    def k_started(self, k: int) -> None:
+        """Begin the child of K, or resume it."""
+        study, store = self._study, self._store
+        folder, last = study.folder / f"k{k}", study.clients[k - 1]
+        name = f"{_mark(study)}K={k}: {last if k == 1 else f'+ {last}'}"
+        tags = self._tags("K", k=str(k), added=last, clients=", ".join(study.clients[:k]))
+        self._child = store.start_run(name, tags, _known(folder), self._parent)
+        _remember(folder, self._child)
+        self._waiting: list[tuple[int, dict[str, float | None]]] = []
+        self._rounds = 0  # rounds of this K that are logged or wait
+        self._logged = store.steps(self._child, "round/loss")  # by an earlier start
+        params = {"k": k, "seed": study.pipeline.seed, **_flat(study.pipeline.federated.model_dump())}
+        store.log_params(self._child, params)
+        store.log_datasets(self._child, _data_sets(study, k))
 
-    def rounds_done(self, history: Sequence[Mapping[str, Any]]) -> None:
-        """All rounds of the current K so far, as in `rounds.jsonl`; those that an earlier start logged are passed over.
+    def round_done(self, k: int, history: History, rounds: int) -> None:
+        """Log the rounds that neither this start nor an earlier one has logged.
 
         Rounds wait for the next one with AUCs: one message then, and AUC before loss where the page lists metrics.
         """
         for entry in history[self._rounds :]:
             if entry["round"] not in self._logged:
-                self._round_done(entry)
+                aucs = {f"round/auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
+                own = {f"round/{name}": entry[name] for name in ("loss", "drift", "gradient_drift")}
+                cost = {f"cost/{name}": entry[name] for name in _COST}
+                self._waiting.append((entry["round"], {"round/auc_mean": entry.get("mean_auc"), **aucs, **own, **cost}))
+                if aucs:
+                    self._flush()
         self._rounds = max(self._rounds, len(history))
 
-    def _round_done(self, entry: Mapping[str, Any]) -> None:
-        own = {f"round/{name}": entry[name] for name in ("loss", "drift", "gradient_drift")}
-        aucs = {f"round/auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
-        cost = {f"cost/{name}": entry[name] for name in _COST}
-        self._waiting.append((entry["round"], {"round/auc_mean": entry.get("mean_auc"), **aucs, **own, **cost}))
-        if aucs:
-            self._flush()
-
-    def k_done(self, row: Row, table: StudyTable) -> None:
-        """The folder of K holds its result; `table` is the study's so far."""
-        self._tracker.attempt(lambda: self._k_done(row, table))
-
-    def k_again(self, row: Row, table: StudyTable) -> None:
-        """K was finished before this start: record what is not recorded yet."""
-        if not self._whole:
-            self._tracker.attempt(lambda: self._k_again(row, table))
-
-    def finish(self, table: StudyTable, significance: Significance | None) -> None:
-        """All K are done, and the tables are in the run folder."""
-        if not self._whole:
-            self._tracker.attempt(lambda: self._finish(table, significance))
-
-    def fail(self, error: BaseException) -> None:
-        """The study has ended early: mark the parent, and the child that is not done."""
+    def k_done(self, row: Row, table: StudyTable, *, reused: bool) -> None:
+        """Log the result of K, its model and files; of a K that was finished before, what is not logged yet."""
+        folder = self._study.folder / f"k{row.k}"
+        if self._whole:
+            return
+        if reused:
+            known = _known(folder)
+            if self._store.is_finished(known):
+                self._store.set_tags(known, {"mlflow.parentRunId": self._parent})  # the parent may be a new one
+                return
+            self.k_started(row.k)
+            lines = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+            self.round_done(row.k, [json.loads(line) for line in lines], len(lines))
         self._flush()
+        store, run, results = self._store, self._child, _stored(self._study.folder / "table.csv")
+        store.log_table(run, results[results["k"] == row.k], "auc_per_disease.json")
+        about = self._log_model(row, table, folder)
+        seconds = read_json(folder / "time.json").get("seconds")
+        store.log_metrics(run, [(row.k, {**_test_aucs(row), "cost/seconds": seconds})], about)
+        for file in ("result.json", "rounds.jsonl"):
+            store.log_file(run, folder / file)
+        store.set_tags(run, {"mlflow.note.content": _note(table, [row])})
+        store.end_run(run)
+        self._child = ""
+
+    def study_done(self, table: StudyTable, significance: Significance | None) -> None:
+        """Log the tables, figures and files of the study, and end its run."""
+        if self._whole:
+            return
+        study, store, run = self._study, self._store, self._parent
+        results = _stored(study.folder / "table.csv")
+        by_k = results.pivot(index="k", columns="disease", values="auc")[list(results["disease"].unique())]
+        store.log_table(run, by_k.reset_index().rename(columns={"k": "K", **TITLES}), "auc_by_k.json")
+        if significance is not None:
+            store.log_table(run, _stored(study.folder / "significance.csv"), "significance.json")
+        with TemporaryDirectory(prefix="chestfed-") as made:
+            for figure in _figures(study.folder, Path(made)):
+                store.log_file(run, figure, "figures")
+        for file in _FILES:
+            if (study.folder / file).exists():
+                store.log_file(run, study.folder / file, "run_folder")
+        for row in table.rows:
+            store.log_metrics(run, [(row.k, _test_aucs(row))])
+            store.link_model(run, _known(study.folder / f"k{row.k}"), step=row.k)
+        store.set_tags(run, {"mlflow.note.content": _note(table, table.rows)})
+        store.end_run(run)
+
+    def study_failed(self, error: BaseException) -> None:
+        """Mark the parent, and the child that is not done."""
+        if self._child:
+            self._flush()
         status = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
         for run in (self._child, "" if self._whole else self._parent):
             if run:
-                self._tracker.end_run(run, status)
+                self._store.end_run(run, status)
+
+    def held_out_done(self, name: str, table: HeldOutTable, folder: Path) -> None:
+        """Record the table of all held-out sites as one run; the studies have their own."""
+        mark = f"{table.origin} " if table.origin.any_synthetic else ""
+        known, title = _known(folder), f"{mark}{name}, all held-out sites"
+        run = self._store.start_run(title, table.origin.tags(), known)
+        _remember(folder, run)
+        self._store.log_params(run, {f"run.{fold.site}": fold.folder for fold in table.folds})
+        self._store.log_metrics(run, [(0, metrics(table))])
+        for part in ("held_out.csv", "held_out.json"):
+            self._store.log_file(run, folder / part)
+        self._store.end_run(run)
 
     def _flush(self) -> None:
         """Log the rounds that wait, the last one first."""
         if self._waiting:
-            self._tracker.log_series(self._child, self._waiting[::-1])
+            self._store.log_metrics(self._child, self._waiting[::-1])
             self._waiting = []
-
-    def _go_on(self, child: str, parent: str) -> None:
-        """With runs in which an earlier start may have logged something."""
-        self._child, self._parent = child, parent
-        self._rounds, self._logged = 0, self._tracker.steps(child, "round/loss")
-        self._pretrained = set(self._tracker.steps(parent, "pretraining/loss"))
-
-    def _start(self) -> None:
-        study, tracker = self._study, self._tracker
-        known = _known(study.folder)
-        self._whole = tracker.is_finished(known)
-        if self._whole:
-            self._parent = known
-            return
-        tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
-        self._parent = tracker.start_run(f"{study.mark}{study.label}: {study.name}", tags, known)
-        _remember(study.folder, self._parent)
-        self._go_on("", self._parent)
-        versions = {f"version.{package}": version for package, version in study.versions.items()}
-        digests = {f"dataset.{client.replace(' ', '_')}": digest for client, digest in study.data.digests.items()}
-        tracker.log_params(self._parent, {**_flat(study.configuration), **digests, **versions, "code": study.code})
-        tracker.log_datasets(self._parent, lambda: datasets(study.data))
-
-    def _start_k(self, k: int) -> None:
-        study, tracker = self._study, self._tracker
-        clients = [client.name for client in study.data.clients[:k]]
-        name = f"{study.mark}K={k}: {clients[0] if k == 1 else f'+ {clients[-1]}'}"
-        folder = study.folder / f"k{k}"
-        tags = self._tags("K", k=str(k), added=clients[-1], clients=", ".join(clients))
-        self._child = tracker.start_run(name, tags, _known(folder), self._parent)
-        _remember(folder, self._child)
-        self._go_on(self._child, self._parent)
-        params = {"k": k, "seed": study.pipeline.seed}
-        tracker.log_params(self._child, {**params, **_flat(study.pipeline.federated.model_dump())})
-        tracker.log_datasets(self._child, lambda: datasets(study.data, k))
-
-    def _k_done(self, row: Row, table: StudyTable) -> None:
-        study, tracker, run = self._study, self._tracker, self._child
-        folder = study.folder / f"k{row.k}"
-        self._flush()
-        tracker.log_table(run, lambda: recorded_tables.of_k(row), "auc_per_disease.json")
-        tracker.log_made(run, lambda to: _figures_of_k(folder, row, table, to), "figures")
-        about = self._log_model(row, table, folder)
-        seconds = read_json(folder / "time.json").get("seconds")
-        tracker.log_metrics(run, _test_aucs(row), step=row.k, about=about)
-        tracker.log_metrics(run, {"cost/seconds": seconds}, step=row.k)
-        for file in ("result.json", "rounds.jsonl"):
-            tracker.log_file(run, folder / file)
-        how = "" if study.pipeline.collection else recorded_tables.how_to_load(study.registered_name(row.k))
-        tracker.set_tags(run, {"mlflow.note.content": recorded_tables.note_of_k(row, table, how)})
-        tracker.end_run(run)
-        self._child = ""
-
-    def _k_again(self, row: Row, table: StudyTable) -> None:
-        folder = self._study.folder / f"k{row.k}"
-        known = _known(folder)
-        if self._tracker.is_finished(known):
-            self._tracker.set_tags(known, {"mlflow.parentRunId": self._parent})  # the parent may be a new one
-            return
-        self._start_k(row.k)
-        lines = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-        self.rounds_done([json.loads(line) for line in lines])
-        self._k_done(row, table)
-
-    def _finish(self, table: StudyTable, significance: Significance | None) -> None:
-        study, tracker, run = self._study, self._tracker, self._parent
-        tracker.log_table(run, lambda: recorded_tables.of_study(table), "auc_by_k.json")
-        if significance is not None:
-            tracker.log_table(run, lambda: recorded_tables.of_significance(significance), "significance.json")
-        tracker.log_made(run, lambda to: _figures_of_study(study.folder, to), "figures")
-        files = ("table.csv", "table.json", "study.json", "significance.csv", "significance.json", "sites.json")
-        for file in files:
-            if (study.folder / file).exists():
-                tracker.log_file(run, study.folder / file, "run_folder")
-        for row in table.rows:
-            tracker.log_metrics(run, _test_aucs(row), step=row.k)
-            tracker.link_model(run, _known(study.folder / f"k{row.k}"), step=row.k)
-        note = recorded_tables.note_of_study(table, significance, study.folder)
-        tracker.set_tags(run, {"mlflow.note.content": note})
-        tracker.end_run(run)
 
     def _log_model(self, row: Row, table: StudyTable, folder: Path) -> dict[str, str]:
         """Log and register the model; returns what its metrics are said to be about."""
-        study, tracker = self._study, self._tracker
+        study = self._study
         if study.pipeline.collection is not None:  # its images are no radiographs in files: weights are all there is
-            tracker.log_file(self._child, folder / MODEL_FILE)
+            self._store.log_file(self._child, folder / MODEL_FILE)
             return {}
-
-        def save(to: Path, model: Any) -> None:
-            from chestfed.tracking.image_model import save_image_model
-
-            save_image_model(to, folder / MODEL_FILE, [result.disease for result in row.diseases], model)
-
-        name = study.registered_name(row.k)
+        name = f"chestfed-{study.origin.prefix}K{row.k}-{study.name}"
         mean = "none" if row.mean is None else f"{row.mean:.4f}"
         tags = self._tags("model", k=str(row.k), auc_mean=mean, protocol=table.protocol)
-        how = recorded_tables.how_to_load(name)
+        version = "Each version is one study of this pipeline; its tags say algorithm, seed, digest and mean AUC."
         about = {
-            "name": recorded_tables.about_model(table, row.k, name),
-            "version": recorded_tables.note_of_k(row, table, how),
+            "name": f"{table.origin.sentence} {table.title}: K={row.k}, {table.model}. {version}\n\n{_usage(name)}",
+            "version": f"{_note(table, [row])}\n\n{_usage(name)}",
         }
-        short = f"{study.mark.strip()}-K{row.k}".strip("-")
-        model = tracker.log_model(self._child, short, save, name, about, tags)
-        if not model:
-            return {}
-        digest = short_digest(study.data.digests["test set"])
-        return {"model_id": model, "dataset_name": "test set", "dataset_digest": digest}
+        diseases = [result.disease for result in row.diseases]
+        short = f"{study.origin.prefix}K{row.k}"
+        model = self._store.log_model(self._child, short, folder / MODEL_FILE, diseases, name, about, tags)
+        test = _data_sets(study, 0)[0]
+        return {"model_id": model, "dataset_name": test.name, "dataset_digest": test.short_digest}
 
     def _tags(self, kind: str, **more: str) -> dict[str, str]:
         study = self._study
         return {
-            **study.data.origin.tags(),
+            **study.origin.tags(),
             "kind": kind,
             "pipeline": study.name,
             "algorithm": study.pipeline.federated.algorithm,
             "seed": str(study.pipeline.seed),
-            "digest": study.digest,
+            "digest": study.identity.digest,
             "mlflow.source.name": "chestfed study",
             "mlflow.source.type": "LOCAL",
-            **({"held_out": study.data.held_out} if study.data.held_out else {}),
+            **({"held_out": study.held_out} if study.held_out else {}),
             **more,
         }
 
 
-def _figures_of_study(folder: Path, to: Path) -> None:
-    from chestfed.report.overview import save_study
-    from chestfed.results.run_folder import read_run_folder
+def _data_sets(study: StudyRun, k: int) -> list[DataSet]:
+    """The first `k` clients, in their order, and the test set, as counted in `sites.json`."""
+    cards = read_json(study.folder / "sites.json")["sites"]
+    found = []
+    for card in (*cards[:k], cards[-1]):
+        name = card["name"] if card["role"] == "client" else "test set"
+        labels = {
+            disease: {one: counts[one] for one in ("positives", "negatives", "missing")}
+            for disease, counts in card["diseases"].items()
+        }
+        counts = {**{one: card[one] for one in ("images", "rows", "unreadable")}, **labels}
+        digest = study.identity.inputs[name]
+        found.append(DataSet(name, card["role"], card["data"], digest, tuple(card["diseases"]), counts))
+    return found
 
-    save_study(read_run_folder(folder), to)
+
+def _figures(folder: Path, to: Path) -> list[Path]:
+    """PNG files of the report's figures."""
+    from chestfed.report.page import write_report
+
+    write_report(folder, to / "report.html", to)
+    return sorted(file for file in to.glob("*.png") if file.name.startswith(_FIGURES))
 
 
-def _figures_of_k(folder: Path, row: Row, table: StudyTable, to: Path) -> None:
-    from chestfed.report.overview import save_one_k
-    from chestfed.results.run_folder import read_one_k
+def _stored(file: Path) -> pd.DataFrame:
+    """A table of the run folder, for reading: rounded; the file has all digits."""
+    return pd.read_csv(file).round(4)
 
-    save_one_k(read_one_k(folder, row, table), to)
+
+def _note(table: StudyTable, rows: list[Row] | tuple[Row, ...]) -> str:
+    """A description in Markdown: what the numbers are, and the AUC of each K."""
+    lines = ["| K | added | mean AUC | 95% interval |", "|---|---|---|---|"]
+    for row in rows:
+        mean = "-" if row.mean is None else f"{row.mean:.3f}"
+        interval = "" if row.mean_interval is None else f"[{row.mean_interval.low:.3f}, {row.mean_interval.high:.3f}]"
+        lines.append(f"| {row.k} | {row.clients[-1]} | {mean} | {interval} |")
+    warning = f"**{table.origin.sentence}**" if table.origin.any_synthetic else ""
+    about = (
+        f"{table.title}. AUC on {table.images:,} images of {table.patients:,} patients ({table.protocol}), "
+        f"{table.model}; patient-clustered bootstrap intervals. Per disease: the tables among the artifacts."
+    )
+    return "\n\n".join(part for part in (warning, "\n".join(lines), about) if part)
+
+
+def _usage(name: str) -> str:
+    """Markdown that says how a registered model is used."""
+    return (
+        "Where chestfed is installed (`VERSION`: a number, or `latest`):\n\n"
+        f'```python\nmodel = mlflow.pyfunc.load_model("models:/{name}/VERSION")\n'
+        'model.predict(["a.png", "b.dcm"])  # a frame: probability per disease\n```\n\n'
+        f"`chestfed evaluate models:/{name}/VERSION --site SITE.yaml --data DIR` scores it on a site."
+    )
+
+
+def _mark(study: StudyRun) -> str:
+    """Begins every name."""
+    return f"{study.origin} " if study.origin.any_synthetic else ""
 
 
 def _test_aucs(row: Row) -> dict[str, float | None]:
@@ -276,8 +286,7 @@ def _known(folder: Path) -> str:
 
 
 def _remember(folder: Path, run: str) -> None:
-    if run:
-        write_json(folder / "mlflow.json", {"run": run})
+    write_json(folder / "mlflow.json", {"run": run})
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -1,7 +1,6 @@
-"""MLflow: one parent run for a study, one child per K. A record beside the results on disk, never in their way.
+"""An MLflow store: runs and models into it, models out of it. The only module that imports MLflow.
 
-Whatever fails here (no server, full disk, a broken store) is reported once; training goes on, and the results
-are in the run folder all the same. Nothing that names a patient or an image is sent.
+Every method raises what MLflow raises. Nothing that names a patient or an image is sent, nor where a site's files are.
 """
 
 from __future__ import annotations
@@ -9,195 +8,235 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from chestfed.tracking.experiment_page import experiment_tags
+from chestfed._version import __version__
+from chestfed.core.errors import ChestfedError
+from chestfed.results.run_folder import MODEL_FILE
 
 if TYPE_CHECKING:
     import pandas as pd
     from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 EXPERIMENT = "chestfed"
-#: The trained network among the artifacts of a run.
-MODEL_FILE = "model.safetensors"
-#: A store takes no more metrics at once.
+_ABOUT = (
+    "A **parent run** is one study: open it for the table of K (number of clients) against AUC. Its **children** (+) "
+    "are one model per K: select them and press *Compare*. Runs tagged `data: synthetic` are about phantoms, "
+    "`data: mixed` in part."
+)
+#: A store accepts no more metrics at once.
 _BATCH = 1000
+#: An invented path: an example of real data would name a patient.
+EXAMPLE = "radiographs/example.png"
+#: What a loaded model needs beside chestfed; chestfed itself is in no package index.
+_NEEDED = (
+    *("torch", "monai", "numpy", "pandas", "safetensors", "pydantic", "mlflow", "pillow", "opencv-python-headless"),
+    *("pydicom", "pylibjpeg", "pylibjpeg-libjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle"),
+)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """What a run read: a site or part of it, described by its name, digest and counts.
+
+    Attributes
+    ----------
+    role
+        `client` or `test`.
+    data
+        `real`, `synthetic` or `mixed`.
+    digest
+        Covers the content row by row: pixels as cached, labels, repeats. Runs with the same digest read the same data.
+    """
+
+    name: str
+    role: str
+    data: str
+    digest: str
+    diseases: tuple[str, ...]
+    counts: Mapping[str, Any]
+
+    @property
+    def short_digest(self) -> str:
+        """What the page shows beside the name; the profile has all of it."""
+        return self.digest[:12]
 
 
 def local_store(out: Path) -> str:
-    """URI of the sqlite store in the output folder."""
+    """URI of the SQLite store in the output folder."""
     return f"sqlite:///{(out / 'mlflow.db').resolve()}"
 
 
-def experiment_id(uri: str) -> str:
-    """Id of chestfed's experiment in a store; `1`, which MLflow gives to the first one, if it cannot be read."""
+def connect(uri: str | None) -> MlflowClient:
+    """A client that does not hold training up: few and short retries, unless the user set them; no telemetry."""
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow import MlflowClient
 
-    try:
-        found = MlflowClient(tracking_uri=uri).get_experiment_by_name(EXPERIMENT)
-    except Exception:
-        found = None
-    return "1" if found is None else str(found.experiment_id)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it announces every new SQLite file
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
-def model_of_run(client: MlflowClient, run: str) -> str | None:
-    """Id of the model that a run has put out; None without."""
-    outputs = client.get_run(run).outputs
-    models = outputs.model_outputs if outputs else []
-    return models[-1].model_id if models else None
+def page_of(uri: str) -> str:
+    """Path of the list of runs below the address of MLflow's page."""
+    found = connect(uri).get_experiment_by_name(EXPERIMENT)
+    return "" if found is None else f"/#/experiments/{found.experiment_id}/runs"
 
 
-class Tracker:
-    """Writes to one MLflow store.
+class Store:
+    """chestfed's experiment in one store.
 
     Parameters
     ----------
     uri
-        Tracking URI; None switches tracking off.
+        Tracking URI.
     artifacts
         Folder for the artifacts of a local store; a server decides for itself.
-    warn
-        Called once with a message if tracking fails.
     """
 
-    def __init__(self, uri: str | None, artifacts: Path, warn: Callable[[str], None]) -> None:
-        self._uri = uri
-        self._artifacts = artifacts
-        self._warn = warn
-        self._client: MlflowClient | None = None
-        self._experiment = ""
-        if uri is not None:
-            self._guard(self._connect)
+    def __init__(self, uri: str, artifacts: Path) -> None:
+        from mlflow.exceptions import MlflowException
 
-    @property
-    def active(self) -> bool:
-        """Whether what is logged arrives."""
-        return self._client is not None
+        self._client = connect(uri)
+        found = self._client.get_experiment_by_name(EXPERIMENT)
+        if found is None:
+            location = artifacts.resolve().as_uri() if uri.startswith("sqlite:") else None
+            tags = {"mlflow.experimentKind": "custom_model_development", "mlflow.note.content": _ABOUT}
+            try:
+                self._client.create_experiment(EXPERIMENT, location, tags)
+            except MlflowException as error:  # unless another process has just created it
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+            found = self._client.get_experiment_by_name(EXPERIMENT)
+        self._experiment = found.experiment_id
 
-    def attempt(self, action: Callable[[], object]) -> None:
-        """Do what only serves tracking: its failure is one of tracking, and without tracking it is left out."""
-        self._guard(action)
+    def start_run(self, name: str, tags: Mapping[str, str], known: str = "", parent: str = "") -> str:
+        """Id of a running run: the known one, opened again, or a new one if this store does not have it."""
+        from mlflow.exceptions import MlflowException
 
-    def start_run(self, name: str, tags: Mapping[str, str], known: str | None = None, parent: str | None = None) -> str:
-        """Id of a running run: the known one, opened again, or a new one; empty if tracking is off."""
+        if known:
+            try:
+                self._client.update_run(known, status="RUNNING")
+                return known
+            except MlflowException:  # the store was deleted or changed since
+                pass
+        all_tags = {**tags, **({"mlflow.parentRunId": parent} if parent else {})}
+        return self._client.create_run(self._experiment, run_name=name, tags=all_tags).info.run_id
 
-        def start() -> str:
-            assert self._client is not None
-            if known:
-                try:
-                    self._client.update_run(known, status="RUNNING")
-                    return known
-                except Exception:  # the store was deleted or changed since: begin a new run
-                    pass
-            all_tags = {**tags, **({"mlflow.parentRunId": parent} if parent else {})}
-            return self._client.create_run(self._experiment, run_name=name, tags=all_tags).info.run_id
+    def end_run(self, run: str, status: str = "FINISHED") -> None:
+        """Mark a run FINISHED, FAILED or KILLED."""
+        self._client.set_terminated(run, status)
 
-        return self._guard(start) or ""
+    def is_finished(self, run: str) -> bool:
+        """Whether this store has the run, recorded to its end."""
+        from mlflow.exceptions import MlflowException
+
+        if not run:
+            return False
+        try:
+            info = self._client.get_run(run).info
+        except MlflowException:  # of another store, or removed
+            return False
+        return info.status == "FINISHED" and info.lifecycle_stage == "active"
 
     def log_params(self, run: str, params: Mapping[str, Any]) -> None:
         """Log parameters; values are cut to MLflow's length."""
+        from mlflow.entities import Param
 
-        def log() -> None:
-            from mlflow.entities import Param
-
-            self._batch(run, params=[Param(key, str(value)[:500]) for key, value in params.items()])
-
-        self._guard(log)
+        self._client.log_batch(run, params=[Param(key, str(value)[:500]) for key, value in params.items()])
 
     def log_metrics(
-        self, run: str, metrics: Mapping[str, float | None], step: int, about: Mapping[str, str] | None = None
-    ) -> None:
-        """Log metrics of one step; None is left out.
-
-        `about` says of which model on which data: `model_id`, `dataset_name`, `dataset_digest`.
-        """
-        self.log_series(run, [(step, metrics)], about)
-
-    def log_series(
         self,
         run: str,
         series: Sequence[tuple[int, Mapping[str, float | None]]],
         about: Mapping[str, str] | None = None,
     ) -> None:
-        """Log metrics of several steps at once. The page lists metrics in the order in which they came first."""
+        """Log metrics of one or more steps; None is left out. The page lists metrics in the order they came first.
 
-        def log() -> None:
-            from mlflow.entities import Metric
+        `about` says of which model on which data: `model_id`, `dataset_name`, `dataset_digest`.
+        """
+        from mlflow.entities import Metric
 
-            now, more = int(time.time() * 1000), dict(about or {})
-            metrics = [
-                Metric(key, float(value), now, step, **more)
-                for step, given in series
-                for key, value in given.items()
-                if value is not None
-            ]
-            for start in range(0, len(metrics), _BATCH):
-                self._batch(run, metrics=metrics[start : start + _BATCH])
+        now, more = int(time.time() * 1000), dict(about or {})
+        metrics = [
+            Metric(key, float(value), now, step, **more)
+            for step, given in series
+            for key, value in given.items()
+            if value is not None
+        ]
+        for start in range(0, len(metrics), _BATCH):
+            self._client.log_batch(run, metrics=metrics[start : start + _BATCH])
 
-        self._guard(log)
+    def steps(self, run: str, metric: str) -> frozenset[int]:
+        """The steps of a metric that the store has; of several that were sent at once, some may be missing."""
+        return frozenset(point.step for point in self._client.get_metric_history(run, metric))
 
     def set_tags(self, run: str, tags: Mapping[str, str]) -> None:
         """Set tags; `mlflow.note.content` is the description, in Markdown."""
+        from mlflow.entities import RunTag
 
-        def log() -> None:
-            from mlflow.entities import RunTag
+        self._client.log_batch(run, tags=[RunTag(key, value) for key, value in tags.items()])
 
-            self._batch(run, tags=[RunTag(key, value) for key, value in tags.items()])
+    def log_table(self, run: str, table: pd.DataFrame, file: str) -> None:
+        """Log a table that MLflow's page shows, unless the run has it already: MLflow would append to it."""
+        if file not in [found.path for found in self._client.list_artifacts(run)]:
+            self._client.log_table(run, table, file)
 
-        self._guard(log)
+    def log_file(self, run: str, path: Path, folder: str | None = None) -> None:
+        """Log a file as an artifact."""
+        self._client.log_artifact(run, str(path), folder)
 
-    def log_table(self, run: str, make: Callable[[], pd.DataFrame], file: str) -> None:
-        """Log what `make` gives as a table that MLflow's page shows, unless the run has it already."""
+    def log_datasets(self, run: str, found: Sequence[DataSet]) -> None:
+        """Log what the run read; clients are numbered in their order."""
+        from mlflow.data.code_dataset_source import CodeDatasetSource
+        from mlflow.data.meta_dataset import MetaDataset
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+        from mlflow.types import ColSpec, DataType, Schema
 
-        def log() -> None:
-            assert self._client is not None
-            if file not in [found.path for found in self._client.list_artifacts(run)]:  # MLflow would append to it
-                self._client.log_table(run, make(), file)
-
-        self._guard(log)
-
-    def log_made(self, run: str, make: Callable[[Path], object], folder: str) -> None:
-        """Log all files that `make` writes into the folder handed to it; its failure is one of tracking."""
-
-        def log() -> None:
-            assert self._client is not None
-            with TemporaryDirectory(prefix="chestfed-") as made:
-                make(Path(made))
-                self._client.log_artifacts(run, made, folder)
-
-        self._guard(log)
-
-    def log_datasets(self, run: str, make: Callable[[], Sequence[Any]]) -> None:
-        """Log MLflow's `DatasetInput`s as what the run read."""
-
-        def log() -> None:
-            assert self._client is not None
-            self._client.log_inputs(run, datasets=list(make()))
-
-        self._guard(log)
+        inputs = []
+        for number, one in enumerate(found, start=1):
+            # The source says which site and not where its files are: a path may name people.
+            source = CodeDatasetSource({"chestfed.site": one.name, "chestfed.role": one.role, "data": one.data})
+            labels = [ColSpec(DataType.float, disease, required=False) for disease in one.diseases]
+            schema = Schema([ColSpec(DataType.binary, "image"), *labels])
+            about = MetaDataset(source, one.name, one.short_digest, schema).to_dict()
+            profile = json.dumps({"digest": one.digest, **one.counts})
+            entity = Dataset(
+                about["name"], about["digest"], about["source_type"], about["source"], about["schema"], profile
+            )
+            context = "training" if one.role == "client" else "testing"
+            tags = {"mlflow.data.context": context, "chestfed.role": one.role, "data": one.data}
+            if one.role == "client":
+                tags["order"] = str(number)
+            inputs.append(DatasetInput(entity, [InputTag(key, value) for key, value in tags.items()]))
+        self._client.log_inputs(run, datasets=inputs)
 
     def log_model(
         self,
         run: str,
         name: str,
-        save: Callable[[Path, Any], object],
+        weights: Path,
+        diseases: Sequence[str],
         register_as: str,
         about: Mapping[str, str],
         tags: Mapping[str, str],
     ) -> str:
-        """Log a model as the run's output and register it; returns its id, or nothing if tracking is off.
+        """Log a `model.safetensors` as the run's output, a `pyfunc` of image files, and register it; returns its id.
 
-        A run that has a model keeps it, so that a study started again registers no second version.
+        A run that has a model keeps it, so that a resumed study registers no second version.
 
         Parameters
         ----------
-        save
-            Writes a model folder; it is given the folder and the `mlflow.models.Model` to fill.
         register_as
             Name in the registry, without / and :.
         about
@@ -205,123 +244,38 @@ class Tracker:
         tags
             Of the model, and those that are not MLflow's own also of the version.
         """
+        from mlflow.entities import LoggedModelOutput
+        from mlflow.models import Model
 
-        def log() -> str:
-            from mlflow.entities import LoggedModelOutput
-            from mlflow.models import Model
-
-            client = self._client
-            assert client is not None
-            known = model_of_run(client, run)
-            if known is not None:
-                return known
-            model = client.create_logged_model(self._experiment, name, run, dict(tags), model_type="image classifier")
-            try:
-                with TemporaryDirectory(prefix="chestfed-") as folder:
-                    written = Model(
-                        artifact_path=model.artifact_location,
-                        run_id=run,
-                        model_uuid=model.model_id,
-                        model_id=model.model_id,
-                    )
-                    save(Path(folder) / "model", written)
-                    client.log_model_artifacts(model.model_id, str(Path(folder) / "model"))
-            except BaseException:
-                client.finalize_logged_model(model.model_id, "FAILED")
-                raise
-            client.finalize_logged_model(model.model_id, "READY")
-            self._register(register_as, about, model, run, tags)
-            client.log_outputs(run, [LoggedModelOutput(model.model_id, step=0)])  # last: with it, all is there
-            return model.model_id
-
-        return self._guard(log) or ""
+        known = _model_of_run(self._client, run)
+        if known is not None:
+            return known
+        model = self._client.create_logged_model(self._experiment, name, run, dict(tags), model_type="image classifier")
+        number, place = model.model_id, model.artifact_location
+        try:
+            with TemporaryDirectory(prefix="chestfed-") as folder:
+                written = Model(artifact_path=place, run_id=run, model_uuid=number, model_id=number)
+                save_image_model(Path(folder) / "model", weights, diseases, written)
+                self._client.log_model_artifacts(number, str(Path(folder) / "model"))
+        except BaseException:
+            self._client.finalize_logged_model(number, "FAILED")
+            raise
+        self._client.finalize_logged_model(number, "READY")
+        self._register(register_as, about, model, run, tags)
+        self._client.log_outputs(run, [LoggedModelOutput(number, step=0)])  # last: with it, everything is recorded
+        return number
 
     def link_model(self, run: str, maker: str, step: int) -> None:
         """Make the model of the run `maker` an output of another run as well."""
+        from mlflow.entities import LoggedModelOutput
 
-        def link() -> None:
-            from mlflow.entities import LoggedModelOutput
-
-            assert self._client is not None
-            model, there = model_of_run(self._client, maker), self._client.get_run(run).outputs
-            if model is not None and model not in [one.model_id for one in (there.model_outputs if there else [])]:
-                self._client.log_outputs(run, [LoggedModelOutput(model, step)])
-
-        self._guard(link)
-
-    def is_finished(self, run: str | None) -> bool:
-        """Whether this store has the run, recorded to its end."""
-
-        def finished() -> bool:
-            from mlflow.exceptions import MlflowException
-
-            assert self._client is not None
-            try:
-                info = self._client.get_run(run).info
-            except MlflowException:  # of another store, or removed
-                return False
-            return info.status == "FINISHED" and info.lifecycle_stage == "active"
-
-        return bool(run) and bool(self._guard(finished))
-
-    def steps(self, run: str, metric: str) -> frozenset[int]:
-        """The steps of a metric that are in the store; of several that a start sent, some may be missing."""
-
-        def found() -> frozenset[int]:
-            assert self._client is not None
-            return frozenset(point.step for point in self._client.get_metric_history(run, metric))
-
-        return (self._guard(found) or frozenset()) if run else frozenset()
-
-    def log_file(self, run: str, path: Path, folder: str | None = None) -> None:
-        """Log a file as an artifact."""
-
-        def log() -> None:
-            assert self._client is not None
-            self._client.log_artifact(run, str(path), folder)
-
-        self._guard(log)
-
-    def end_run(self, run: str, status: str = "FINISHED") -> None:
-        """Mark a run FINISHED, FAILED or KILLED."""
-
-        def end() -> None:
-            assert self._client is not None
-            self._client.set_terminated(run, status)
-
-        self._guard(end)
-
-    def _connect(self) -> None:
-        # A server that does not answer must not hold training up: few and short retries, unless the user set them.
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
-
-        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it announces every new sqlite file
-        client = MlflowClient(tracking_uri=self._uri)
-        experiment = client.get_experiment_by_name(EXPERIMENT)
-        if experiment is None:
-            local = str(self._uri).startswith("sqlite:")
-            location = self._artifacts.resolve().as_uri() if local else None
-            try:
-                self._experiment = client.create_experiment(EXPERIMENT, location, experiment_tags())
-            except MlflowException:  # another process has just created it
-                experiment = client.get_experiment_by_name(EXPERIMENT)
-                if experiment is None:
-                    raise
-        if experiment is not None:
-            self._experiment = experiment.experiment_id
-            for key, value in experiment_tags().items():
-                if key not in experiment.tags:  # of a version that did not set it
-                    client.set_experiment_tag(experiment.experiment_id, key, value)
-        self._client = client
+        model, outputs = _model_of_run(self._client, maker), self._client.get_run(run).outputs
+        if model is not None and model not in [one.model_id for one in (outputs.model_outputs if outputs else [])]:
+            self._client.log_outputs(run, [LoggedModelOutput(model, step)])
 
     def _register(self, name: str, about: Mapping[str, str], model: Any, run: str, tags: Mapping[str, str]) -> None:
         from mlflow.exceptions import MlflowException
 
-        assert self._client is not None
         try:
             self._client.create_registered_model(name, {"synthetic": tags.get("synthetic", "")}, about["name"])
         except MlflowException as error:
@@ -334,22 +288,115 @@ class Tracker:
             name, place, run, own, description=about["version"], await_creation_for=0, model_id=number
         )
         link = json.dumps([{"name": name, "version": version.version}])
-        self._client.set_logged_model_tags(model.model_id, {"mlflow.modelVersions": link})  # the page's link to it
+        self._client.set_logged_model_tags(number, {"mlflow.modelVersions": link})  # the page's link to it
 
-    def _batch(self, run: str, **entries: Any) -> None:
-        assert self._client is not None
-        self._client.log_batch(run, **entries)
 
-    def _guard(self, action: Callable[[], Any]) -> Any:
-        """Do it; on failure say so once and stop tracking."""
-        if self._uri is None or (self._client is None and action != self._connect):
-            return None
+def save_image_model(folder: Path, weights: Path, diseases: Sequence[str], model: Any = None) -> None:
+    """Write a `model.safetensors` as an MLflow model folder with signature and input example; nothing is pickled.
+
+    `model` is the `mlflow.models.Model` to fill, if there is one already.
+    """
+    import mlflow.pyfunc
+    import pandas as pd
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+
+    logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)  # it announces every check
+    probabilities = [ColSpec(DataType.double, disease) for disease in diseases]
+    signature = ModelSignature(
+        inputs=Schema([ColSpec(DataType.string)]),  # without a name: a list of paths fits as well
+        outputs=Schema([*probabilities, ColSpec(DataType.string, "error")]),
+        params=ParamSchema([ParamSpec("inverted", DataType.boolean, False)]),
+    )
+    mlflow.pyfunc.save_model(
+        path=str(folder),
+        loader_module="chestfed.tracking.image_model",
+        data_path=str(weights),
+        mlflow_model=model,
+        signature=signature,
+        input_example=pd.DataFrame({"path": [EXAMPLE]}),
+        pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in _NEEDED],
+        metadata={"chestfed": __version__, "needs": "chestfed, installed from its repository"},
+    )
+
+
+@contextmanager
+def local_model(model: str, tracking_uri: str | None, k: int | None = None) -> Iterator[str]:
+    """A model's path: an MLflow URI is downloaded to a temporary folder; anything else is a path already.
+
+    `runs:/ID` alone is a study's run: that of one K, or the parent, of which the largest K (`k`) is taken. `models:/`
+    is followed by a name and version, `NAME/latest`, `NAME@alias`, or a model's id. Anything else is handed to MLflow
+    as it is. The store is looked up for this call only: MLflow's global settings stay as they are.
+
+    Raises
+    ------
+    ChestfedError
+        If the store, the run or the model does not exist.
+    """
+    if not re.match(r"(runs|models|mlflow-artifacts):/", model):
+        yield model
+        return
+    with TemporaryDirectory(prefix="chestfed-") as folder:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return action()
+            from mlflow.artifacts import download_artifacts
+
+            source = _source(connect(tracking_uri), model, k)
+            path = download_artifacts(artifact_uri=source, dst_path=folder, tracking_uri=tracking_uri)
+        except ChestfedError:
+            raise
         except Exception as error:
-            self._client = None
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            self._warn(f"MLflow tracking stopped ({reason}). Training goes on; results are in the run folder.")
-            return None
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ChestfedError(
+                f"{model}: MLflow cannot give this model ({reason}). Is --tracking-uri right?"
+            ) from None
+        yield str(path)
+
+
+def _source(client: MlflowClient, uri: str, k: int | None) -> str:
+    """Where the model of a URI is stored."""
+    if uri.startswith("models:/"):
+        return _source_of_model(client, uri)
+    if not re.fullmatch(r"runs:/[^/]+/?", uri):
+        return uri
+    run = _run_of_one_k(client, uri, k).info.run_id
+    model = _model_of_run(client, run)  # of an image collection there is the file of weights alone
+    return f"runs:/{run}/{MODEL_FILE}" if model is None else client.get_logged_model(model).artifact_location
+
+
+def _run_of_one_k(client: MlflowClient, uri: str, k: int | None) -> Run:
+    """The run itself if it is that of one K, else its child of the largest K, or of `k`."""
+    found = client.get_run(uri.removeprefix("runs:/").strip("/"))
+    if "k" in found.data.tags:
+        return found
+    of_parent = f"tags.`mlflow.parentRunId` = '{found.info.run_id}'"
+    children = client.search_runs([found.info.experiment_id], of_parent)
+    by_k = {int(child.data.tags["k"]): child for child in children if "k" in child.data.tags}
+    if not by_k or (k is not None and k not in by_k):
+        raise ChestfedError(f"{uri}: has no run of K={k}; there are K={sorted(by_k)}")
+    return by_k[max(by_k) if k is None else k]
+
+
+def _source_of_model(client: MlflowClient, uri: str) -> str:
+    """Where a model of `models:/ID`, `models:/NAME/VERSION`, `models:/NAME/latest` or `models:/NAME@ALIAS` is."""
+    name, _, version = uri.removeprefix("models:/").strip("/").partition("/")
+    if not version and "@" not in name:
+        return client.get_logged_model(name).artifact_location
+    if not version:
+        name, _, alias = name.partition("@")
+        version = client.get_model_version_by_alias(name, alias).version
+    elif version == "latest":
+        found = client.search_model_versions(f"name = '{name}'")
+        if not found:
+            raise ChestfedError(f"{uri}: no version of this name is registered")
+        version = max((one.version for one in found), key=int)
+    model = client.get_model_version(name, version).model_id
+    if model:
+        return client.get_logged_model(model).artifact_location
+    return client.get_model_version_download_uri(name, version)
+
+
+def _model_of_run(client: MlflowClient, run: str) -> str | None:
+    """Id of the model that a run has put out; None without."""
+    outputs = client.get_run(run).outputs
+    models = outputs.model_outputs if outputs else []
+    return models[-1].model_id if models else None

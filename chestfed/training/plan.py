@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from chestfed.core.diseases import TITLES
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.stage_2 import PEER_ALGORITHMS, Federated
-from chestfed.training.clients import SiteTables, StudyData
+from chestfed.training.clients import StudyData
+from chestfed.training.study_tables import StudyTables
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from torch import Tensor
 
 #: Images decoded per site, and training steps timed, to estimate the time.
-_TIMED_IMAGES, _TIMED_STEPS = 6, 3
+_TIMED_IMAGES, TIMED_STEPS = 6, 3
 
 
 @dataclass(frozen=True)
@@ -57,22 +56,45 @@ class Contents:
 
 
 @dataclass(frozen=True)
-class StudyPlan:
-    """The whole plan; times in seconds, as measured on this machine a moment ago.
+class Timings:
+    """Of a network on this machine, measured a moment ago: seconds per step, and per image that is scored."""
 
-    `bytes_per_client_round` is (up, down).
-    """
-
-    contents: Contents
     parameters: int
+    buffers: int
+    pretrain_step: float
+    federated_step: float
+    scored_image: float
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """One study; times in seconds. `bytes_per_client_round` is (up, down)."""
+
+    label: str
+    pipeline: Pipeline
+    contents: Contents
+    timings: Timings
     pretrain_steps: int
-    rounds: int
     bytes_per_client_round: tuple[int, int]
-    step_seconds: tuple[float, float]
-    evaluation_seconds: float
+
+    @property
+    def stage_1_seconds(self) -> float:
+        """Estimated."""
+        return self.pretrain_steps * self.timings.pretrain_step
+
+    def stage_2_seconds(self, k: int) -> float:
+        """Estimated, evaluations included."""
+        evaluated = len(self.pipeline.evaluated_rounds) * self.contents.test.images
+        steps = self.pipeline.federated.steps * k
+        return steps * self.timings.federated_step + evaluated * self.timings.scored_image
+
+    @property
+    def training_seconds(self) -> float:
+        """Both stages, of every K."""
+        return self.stage_1_seconds + sum(map(self.stage_2_seconds, self.pipeline.k))
 
 
-def contents_of_tables(tables: SiteTables) -> Contents:
+def contents_of_tables(tables: StudyTables) -> Contents:
     """Of hospitals: labels only are read, and a few images to see how long decoding takes."""
     parts = [ClientPlan.of(name, table.labels(), table.frame["repeats"].to_numpy()) for name, table in tables.clients]
     tests = [ClientPlan.of("test set", table.labels(), table.frame["repeats"].to_numpy()) for table in tables.tests]
@@ -80,14 +102,26 @@ def contents_of_tables(tables: SiteTables) -> Contents:
 
 
 def contents_of_data(data: StudyData) -> Contents:
-    """Of data that are there already."""
+    """Of data that are loaded already."""
     parts = [ClientPlan.of(client.name, client.labels, client.repeats) for client in data.clients]
     test = ClientPlan.of("test set", data.test.labels, np.ones(len(data.test.labels), np.int64))
     return Contents(tuple(parts), test, data.origin, 0.0)
 
 
-def plan_study(pipeline: Pipeline, contents: Contents, machine: Machine) -> StudyPlan:
-    """Count, and time a few training steps to estimate the rest."""
+def plan_study(label: str, pipeline: Pipeline, contents: Contents, timings: Timings) -> StudyPlan:
+    """Count what this study would do."""
+    return StudyPlan(
+        label,
+        pipeline,
+        contents,
+        timings,
+        pipeline.pretrain.steps(contents.clients[0].rows),
+        bytes_per_client_round(pipeline, timings.parameters, timings.buffers),
+    )
+
+
+def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
+    """Run a few training steps on images without content."""
     import torch
 
     from chestfed.models import FlatModule, build_model
@@ -113,18 +147,13 @@ def plan_study(pipeline: Pipeline, contents: Contents, machine: Machine) -> Stud
 
         return _fastest(step)
 
-    evaluation = seconds_per_step(pipeline.evaluation.batch_size, training=False)
-    return StudyPlan(
-        contents=contents,
-        parameters=network.size,
-        pretrain_steps=pipeline.pretrain.steps(contents.clients[0].rows),
-        rounds=pipeline.federated.rounds,
-        bytes_per_client_round=bytes_per_client_round(pipeline, network.size, network.buffers().numel()),
-        step_seconds=(
-            seconds_per_step(pipeline.pretrain.batch_size, training=True),
-            seconds_per_step(pipeline.federated.images_per_step, training=True),
-        ),
-        evaluation_seconds=evaluation * contents.test.images / pipeline.evaluation.batch_size,
+    scored = pipeline.evaluation.batch_size
+    return Timings(
+        network.size,
+        network.buffers().numel(),
+        seconds_per_step(pipeline.pretrain.batch_size, training=True),
+        seconds_per_step(pipeline.federated.images_per_step, training=True),
+        seconds_per_step(scored, training=False) / scored,
     )
 
 
@@ -174,80 +203,11 @@ class _NoComposition:
         return q
 
 
-def render(plan: StudyPlan, pipeline: Pipeline, machine: Machine) -> RenderableType:
-    """The plan for a terminal."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    contents = plan.contents
-    mark = contents.origin.short_mark
-    counts = Table(title=f"{mark}{pipeline.title}", title_justify="left", caption_justify="left")
-    counts.caption = "positives/negatives per disease, repeated training rows counted; the rest is missing"
-    counts.add_column("client")
-    for name in ("images", "rows", *(TITLES.get(task, task) for task in pipeline.tasks)):
-        counts.add_column(name, justify="right")
-    for part in (*contents.clients, contents.test):
-        cells = [f"{p}/{n}" for p, n in zip(part.positives, part.negatives, strict=True)]
-        counts.add_row(part.name, f"{part.images:,}", f"{part.rows:,}", *cells)
-
-    settings = pipeline.federated
-    up, down = plan.bytes_per_client_round
-    work = Table(title="What would run", title_justify="left")
-    for name in (
-        "part",
-        "clients",
-        "steps per client",
-        "images",
-        "rounds",
-        "sent up",
-        "sent down",
-        "time, about",
-    ):
-        work.add_column(name, justify="left" if name == "part" else "right")
-    stage_1 = plan.pretrain_steps * plan.step_seconds[0]
-    work.add_row(
-        "decode what is not cached",
-        "",
-        "",
-        f"{contents.images:,}",
-        "",
-        "",
-        "",
-        duration(contents.decode_seconds),
-    )
-    images_1 = plan.pretrain_steps * pipeline.pretrain.batch_size
-    work.add_row("stage 1", "1", f"{plan.pretrain_steps:,}", f"{images_1:,}", "", "", "", duration(stage_1))
-    total = contents.decode_seconds + stage_1
-    evaluations = len(pipeline.evaluated_rounds) * plan.evaluation_seconds
-    for k in pipeline.k:
-        steps = settings.steps
-        seconds = steps * k * plan.step_seconds[1] + evaluations
-        total += seconds
-        work.add_row(
-            f"stage 2, K={k}",
-            str(k),
-            f"{steps:,}",
-            f"{steps * k * settings.images_per_step:,}",
-            f"{plan.rounds:,}",
-            _size(plan.rounds * k * up),
-            _size(plan.rounds * k * down),
-            duration(seconds),
-        )
-    facts = (
-        f"{pipeline.model.title}, {plan.parameters:,} parameters, on {machine.name}. {settings.algorithm}, window "
-        f"{settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds{whole_rounds(settings)}, "
-        f"evaluated {len(pipeline.evaluated_rounds)} times. In all about "
-        f"{duration(total)}, from {_TIMED_STEPS} timed steps; start-up and MLflow come on top. Nothing was written."
-    )
-    return Group(counts, work, Text(facts))
-
-
 def whole_rounds(settings: Federated) -> str:
-    """By how much whole rounds miss the steps that the stages should have; empty if they do not."""
+    """The steps that rounding to whole rounds gives in place of those asked for; empty if they are the same."""
     if settings.batches == settings.wanted_steps:
         return ""
-    return f", {settings.batches:,} steps in place of {settings.wanted_steps:,}, for rounds are whole"
+    return f", {settings.batches:,} steps instead of {settings.wanted_steps:,} (rounded to whole rounds)"
 
 
 def _sum(parts: Sequence[ClientPlan]) -> ClientPlan:
@@ -259,7 +219,7 @@ def _sum(parts: Sequence[ClientPlan]) -> ClientPlan:
     return ClientPlan(parts[0].name, images, rows, positives, negatives)
 
 
-def _decode_seconds(tables: SiteTables) -> float:
+def _decode_seconds(tables: StudyTables) -> float:
     """Estimated seconds to decode everything in one process, from a few images per site; unreadable ones count 0."""
     from chestfed.core.errors import ImageError
     from chestfed.images.decode import decode
@@ -279,25 +239,8 @@ def _decode_seconds(tables: SiteTables) -> float:
 
 def _fastest(action: Callable[[], None]) -> float:
     times = []
-    for _ in range(_TIMED_STEPS):
+    for _ in range(TIMED_STEPS):
         started = time.perf_counter()
         action()
         times.append(time.perf_counter() - started)
     return min(times)
-
-
-def _size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
-
-
-def duration(seconds: float) -> str:
-    """Seconds, minutes or hours, for people."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -14,7 +14,7 @@ from chestfed.images.preprocess import Preprocess
 from chestfed.public_datasets import binary
 from chestfed.public_datasets.collection import Part, Pixels
 from chestfed.public_datasets.opening import open_collection
-from chestfed.training.clients import ClientData, StudyData, TestSet, digest_of, image_names, patient_names
+from chestfed.training.clients import ClientData, StudyData, TestSet, image_names, patient_names
 
 
 class CollectionImages:
@@ -68,10 +68,8 @@ def load_collection(
         images = CollectionImages(train.pixels, part, pipeline.preprocess)
         own = labels[part][:, None]
         clients.append(ClientData(f"{entry.name}-{number}", images, own, np.ones(len(part), np.int64)))
-    test_images, test_patients = (
-        CollectionImages(test.pixels, test_rows, pipeline.preprocess),
-        _patients(test, test_rows),
-    )
+    test_images = CollectionImages(test.pixels, test_rows, pipeline.preprocess)
+    test_patients = _patients(test, test_rows)
     test_set = TestSet(
         test_images,
         binary.halves(test.classes, count)[test_rows][:, None],
@@ -81,10 +79,8 @@ def load_collection(
         patient_names(entry.name, test_patients, PUBLISHED),
         PUBLISHED.fingerprint,
     )
-    digests = {
-        client.name: digest_of(PUBLISHED, client.images.digests, client.labels, client.repeats) for client in clients
-    }
-    digests["test set"] = digest_of(PUBLISHED, test_set.images.digests, test_set.labels, test_set.patients)
+    digests = {client.name: client.digest(PUBLISHED) for client in clients}
+    digests["test set"] = test_set.digest(PUBLISHED)
     left_out: dict[str, list[Problem]] = {entry.name: list(collection.unreadable)} if collection.unreadable else {}
     return StudyData(tuple(clients), test_set, pipeline.tasks, left_out, digests)
 

@@ -1,12 +1,13 @@
 """Run a study, or what is left of it: stage 1 once, stage 2 for every K, the table after each.
 
 A run folder is named by the digest of what determines the result: the resolved configuration, the content of the
-sites (pixels, labels), and the code. The same command therefore finds its own unfinished work and goes on:
+sites (pixels, labels), and the code. The same command therefore finds its own unfinished work and resumes:
 
     runs/<pipeline>-<digest>/
         study.json       identity: configuration, digests, versions
         sites.json, thumbnails.npz      what a report says of the sites
         k1/ k2/ ...      state of stage 2, model, predictions, result
+            seen/<site>/     with a held-out site: predictions and result on the sites that are trained on
         table.csv, table.json
         significance.csv, significance.json
     runs/pretrained-<digest>/
@@ -15,62 +16,51 @@ sites (pixels, labels), and the code. The same command therefore finds its own u
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from chestfed.core.checkpoint import read_json, save_checkpoint, write_atomically, write_json, write_text
+from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.auc import DiseaseAuc
-from chestfed.evaluation.intervals.bootstrap import Interval
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.results import table as tables
 from chestfed.results.significance import Significance, of_study
 from chestfed.results.significance import write as write_significance
 from chestfed.results.timing import SECONDS, RoundTimes
-from chestfed.tracking import recording
-from chestfed.tracking.recording import StudyRecord
-from chestfed.tracking.store import MODEL_FILE, Tracker
 from chestfed.training.client_summary import write_site_cards
-from chestfed.training.clients import NAMED_BY, StudyData
-from chestfed.training.federated import History, Trained, train_federated
-from chestfed.training.identity import Identity, identify, software_versions, stage_1_identity
+from chestfed.training.clients import StudyData, TestSet
+from chestfed.training.federated import History, train_federated
+from chestfed.training.identity import Identity, identify, stage_1_identity
 from chestfed.training.pretrain import Pretrained, pretrain
-from chestfed.training.test_scores import evaluate
-
-
-class Reporter(Protocol):
-    """Who is told how far the study is."""
-
-    def pretraining(self, step: int, steps: int, loss: float) -> None:
-        """Stage 1 has finished `step` of `steps` batches."""
-        ...
-
-    def round_done(self, k: int, history: History, rounds: int) -> None:
-        """Stage 2 of K clients has finished `len(history)` of `rounds` rounds."""
-        ...
-
-    def row_done(self, row: tables.Row, reused: bool) -> None:
-        """The result for one K is there; `reused` if it was there before."""
-        ...
+from chestfed.training.reporting import Reporters, StudyRun
+from chestfed.training.run_files import read_model, read_result, write_identity, write_model, write_result, write_rounds
+from chestfed.training.test_scores import evaluate, score
 
 
 @dataclass(frozen=True)
 class StudyResult:
-    """A finished study: its folder, its table, and its other K against the smallest if there are any."""
+    """A finished study.
+
+    Attributes
+    ----------
+    significance
+        The other K compared with the smallest; None if there is one K only.
+    seen
+        With a held-out site: the result on each site that was trained on.
+    """
 
     folder: Path
     table: tables.StudyTable
     significance: Significance | None = None
+    seen: dict[str, tables.Row] = field(default_factory=dict)
 
 
 def run_study(
@@ -79,8 +69,7 @@ def run_study(
     data: StudyData,
     machine: Machine,
     out: Path,
-    tracker: Tracker,
-    reporter: Reporter,
+    reporters: Reporters | None = None,
 ) -> StudyResult:
     """Run every K of the pipeline and write the tables; finished parts are taken from the run folder.
 
@@ -89,104 +78,113 @@ def run_study(
     ChestfedError
         If another process works in the same run folder, or training fails. What is finished is kept.
     """
-    this = identify(pipeline, data, machine)
+    this, reporters = identify(pipeline, data, machine), reporters or Reporters()
     folder = out / f"{data.origin.prefix}{name}-{this.digest}"
     with _locked(folder):
-        _write_identity(folder, pipeline, this, data)
+        write_identity(folder, pipeline, this, data)
         write_site_cards(folder, data, pipeline.seed)
-        about = recording.Study(
-            folder, name, pipeline, data, this.digest, this.configuration, this.code, software_versions()
-        )
-        record = StudyRecord(tracker, about)
-        record.start()
-        rows: list[tables.Row] = []
-        pretrained: Pretrained | None = None
+        clients = tuple(client.name for client in data.clients)
+        about = StudyRun(folder, name, pipeline, this, data.origin, clients, data.held_out)
+        reporters.tell(lambda reporter: reporter.study_started(about))
         try:
-            for k in pipeline.k:
-                row = finished_row(folder / f"k{k}")
-                reused = row is not None
-                if row is None:
-                    if pretrained is None:
-                        pretrained = _stage_1(pipeline, data, machine, out, this, record, reporter)
-                    row = _stage_2(pipeline, data, machine, k, pretrained, folder, record, reporter)
-                rows.append(row)
-                reporter.row_done(row, reused)
-                study = StudyResult(folder, _table(pipeline, data, rows))
-                _write_table(study)
-                (record.k_again if reused else record.k_done)(row, study.table)
+            running = _Running(pipeline, data, machine, this, folder, reporters)
+            table = running.all_k()
+            seen = running.seen()
+            significance = of_study(folder, pipeline.k, pipeline.evaluation.resamples)
+            if significance is not None:
+                write_significance(significance, folder, "significance")
         except BaseException as error:
-            record.fail(error)
+            failure = error
+            reporters.tell(lambda reporter: reporter.study_failed(failure))
             raise
-        found = of_study(folder, pipeline.k, pipeline.evaluation.resamples)
-        study = replace(study, significance=found)
-        if found is not None:
-            write_significance(found, folder, "significance")
-        record.finish(study.table, found)
-        return study
+        reporters.tell(lambda reporter: reporter.study_done(table, significance))
+        return StudyResult(folder, table, significance, seen)
 
 
-def _stage_1(
-    pipeline: Pipeline,
-    data: StudyData,
-    machine: Machine,
-    out: Path,
-    this: Identity,
-    record: StudyRecord,
-    reporter: Reporter,
-) -> Pretrained:
-    steps = pipeline.pretrain.steps(data.clients[0].training_rows)
+@dataclass(frozen=True)
+class _Running:
+    """A study at work in its folder."""
 
-    def report(step: int, loss: float) -> None:
-        reporter.pretraining(step, steps, loss)
-        record.pretraining(step, loss)
+    pipeline: Pipeline
+    data: StudyData
+    machine: Machine
+    identity: Identity
+    folder: Path
+    reporters: Reporters
 
-    folder = out / f"{data.origin.prefix}pretrained-{stage_1_identity(this, data).digest}"
-    folder.mkdir(exist_ok=True)
-    with FileLock(folder / ".lock"):  # another study that needs the same weights is waited for
-        return pretrain(pipeline, data, machine, folder, report)
+    def all_k(self) -> tables.StudyTable:
+        """Every K, with the tables written after each."""
+        rows: list[tables.Row] = []
+        for k in self.pipeline.k:
+            row = read_result(self.folder / f"k{k}")
+            reused = row is not None
+            rows.append(row or self.one_k(k))
+            table = _table(self.pipeline, self.data, rows)
+            write_text(self.folder / "table.csv", tables.as_csv(table))
+            write_json(self.folder / "table.json", tables.as_json(table))
+            self._tell_done(rows[-1], table, reused=reused)
+        return table
 
+    @cached_property
+    def pretrained(self) -> Pretrained:
+        """Stage 1, when it is first needed."""
+        pipeline, data = self.pipeline, self.data
+        steps = pipeline.pretrain.steps(data.clients[0].training_rows)
 
-def _stage_2(
-    pipeline: Pipeline,
-    data: StudyData,
-    machine: Machine,
-    k: int,
-    pretrained: Pretrained,
-    folder: Path,
-    record: StudyRecord,
-    reporter: Reporter,
-) -> tables.Row:
-    own = folder / f"k{k}"
-    own.mkdir(exist_ok=True)
-    clients = [client.name for client in data.clients[:k]]
-    record.start_k(k)
-    started, resumed = time.monotonic(), (own / "state.safetensors").exists()
+        def report(step: int, loss: float) -> None:
+            self.reporters.tell(lambda reporter: reporter.pretraining(step, steps, loss))
 
-    times = RoundTimes(own / SECONDS, resumed=resumed)
+        digest = stage_1_identity(self.identity, data).digest
+        folder = self.folder.parent / f"{data.origin.prefix}pretrained-{digest}"
+        folder.mkdir(exist_ok=True)
+        with FileLock(folder / ".lock"):  # another study that needs the same weights is waited for
+            return pretrain(pipeline, data, self.machine, folder, report)
 
-    def report(history: History) -> None:
-        times.reached(len(history))
-        reporter.round_done(k, history, pipeline.federated.rounds)
-        record.rounds_done(history)
-        times.next_round()
+    def one_k(self, k: int) -> tables.Row:
+        """Stage 2 with the first K clients, or what is left of it."""
+        pretrained, own = self.pretrained, self.folder / f"k{k}"
+        own.mkdir(exist_ok=True)
+        self.reporters.tell(lambda reporter: reporter.k_started(k))
+        started, resumed = time.monotonic(), (own / "state.safetensors").exists()
+        times = RoundTimes(own / SECONDS, resumed=resumed)
 
-    trained = train_federated(pipeline, data, machine, k, pretrained, own, report)
-    row = tables.make_row(
-        k,
-        clients,
-        evaluate(trained.scores, data.test),
-        trained.scores,
-        data.test.labels,
-        data.test.patients,
-        pipeline.evaluation.resamples,
-    )
-    _write_model(own, pipeline, trained, data)
-    write_predictions(own / "predictions.parquet", trained.scores, data)
-    rounds = "".join(json.dumps(entry) + "\n" for entry in trained.history)
-    write_text(own / "rounds.jsonl", rounds)
-    write_json(own / "time.json", {"seconds": time.monotonic() - started, "resumed": resumed, "on": machine.name})
-    write_json(own / "result.json", row_to_plain(row))  # last: its presence says that this K is finished
-    return row
+        def report(history: History) -> None:
+            times.reached(len(history))
+            self.reporters.tell(lambda reporter: reporter.round_done(k, history, self.pipeline.federated.rounds))
+            times.next_round()
+
+        trained = train_federated(self.pipeline, self.data, self.machine, k, pretrained, own, report)
+        row = self._row(k, trained.scores, self.data.test)
+        write_model(own, self.pipeline, trained, self.data)
+        write_rounds(own, trained.history)
+        seconds = time.monotonic() - started
+        write_json(own / "time.json", {"seconds": seconds, "resumed": resumed, "on": self.machine.name})
+        write_result(own, row, trained.scores, self.data.test)
+        return row
+
+    def seen(self) -> dict[str, tables.Row]:
+        """The finished model of the largest K on the sites that it was trained on, as far as they have test images."""
+        k = self.pipeline.k[-1]
+        model, rows, network = self.folder / f"k{k}", {}, None
+        for name, test in self.data.seen.items():
+            own = model / "seen" / name
+            row = read_result(own)
+            if row is None:
+                network = network or read_model(model, self.pipeline, len(self.data.diseases), self.machine)
+                batch = self.pipeline.evaluation.batch_size
+                scores = score(network, network.parameters(), network.buffers(), test, batch, self.machine)
+                row = self._row(k, scores, test)
+                write_result(own, row, scores, test)
+            rows[name] = row
+        return rows
+
+    def _tell_done(self, row: tables.Row, table: tables.StudyTable, *, reused: bool) -> None:
+        self.reporters.tell(lambda reporter: reporter.k_done(row, table, reused=reused))
+
+    def _row(self, k: int, scores: np.ndarray, test: TestSet) -> tables.Row:
+        clients = [client.name for client in self.data.clients[:k]]
+        resamples = self.pipeline.evaluation.resamples
+        return tables.make_row(k, clients, evaluate(scores, test), scores, test.labels, test.patients, resamples)
 
 
 def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> tables.StudyTable:
@@ -228,87 +226,6 @@ def _published(pipeline: Pipeline) -> tables.PublishedRow | None:
         if key in pipeline.published.auc:
             return tables.PublishedRow(pipeline.published.source, pipeline.published.auc[key])
     return None
-
-
-def _write_table(study: StudyResult) -> None:
-    write_text(study.folder / "table.csv", tables.as_csv(study.table))
-    write_json(study.folder / "table.json", tables.as_json(study.table))
-
-
-def _write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: StudyData) -> None:
-    """Written once per run folder; the digest guarantees that a later start would write the same identity."""
-    if (folder / "study.json").exists():
-        return
-    value = {
-        "digest": this.digest,
-        "title": pipeline.title,
-        **data.origin.keys(),
-        "key": data.test.key,
-        "configuration": pipeline.model_dump(mode="json"),
-        "inputs": this.inputs,
-        "quarantined": {site: len(problems) for site, problems in data.quarantined.items()},
-        "code": this.code,
-        "machine": this.machine,
-        "versions": software_versions(),
-    }
-    write_json(folder / "study.json", value)
-
-
-def _write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: StudyData) -> None:
-    network = trained.network
-    network.bind(trained.point.primal)
-    network.load_buffers(trained.buffers)
-    values = {
-        "model": pipeline.model.model_dump(mode="json"),
-        "diseases": list(data.diseases),
-        "input": f"float32 [n, 3, {pipeline.preprocess.size}, {pipeline.preprocess.size}], see docs/images.md",
-        "preprocess": pipeline.preprocess.model_dump(mode="json"),
-        "output": "logits [n, diseases]",
-        **data.origin.keys(),
-    }
-    tensors = network.module.state_dict()
-    # Batches since this process began, which nothing reads: a resumed study would have another file for the same model.
-    tensors |= {name: tensor * 0 for name, tensor in tensors.items() if name.endswith("num_batches_tracked")}
-    save_checkpoint(folder / MODEL_FILE, tensors, values)
-
-
-def write_predictions(path: Path, scores: np.ndarray, data: StudyData) -> None:
-    """Scores and labels of the test set; images and patients by their keyed names."""
-    import pandas as pd
-
-    test = data.test
-    columns: dict[str, Any] = {"image": test.image_names, "patient": test.patient_names}
-    for j, disease in enumerate(data.diseases):
-        columns[f"score_{disease}"] = scores[:, j]
-        columns[f"label_{disease}"] = test.labels[:, j]
-    frame = pd.DataFrame(columns)
-    frame.attrs = {"key": test.key, "named_by": NAMED_BY}
-    write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
-
-
-def row_to_plain(row: tables.Row) -> dict[str, Any]:
-    """A result as plain data, the inverse of `finished_row`."""
-    return {
-        "k": row.k,
-        "clients": list(row.clients),
-        "diseases": [vars(result) for result in row.diseases],
-        "intervals": [None if part is None else [part.low, part.high] for part in row.intervals],
-        "mean_interval": None if row.mean_interval is None else [row.mean_interval.low, row.mean_interval.high],
-    }
-
-
-def finished_row(folder: Path) -> tables.Row | None:
-    """The result that `result.json` in a folder holds; None if there is none yet."""
-    plain = read_json(folder / "result.json")
-    if not plain:
-        return None
-    return tables.Row(
-        plain["k"],
-        tuple(plain["clients"]),
-        tuple(DiseaseAuc(**result) for result in plain["diseases"]),
-        tuple(None if part is None else Interval(*part) for part in plain["intervals"]),
-        None if plain["mean_interval"] is None else Interval(*plain["mean_interval"]),
-    )
 
 
 @contextmanager

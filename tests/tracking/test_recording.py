@@ -20,6 +20,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from chestfed.tracking.models import local_model
 from mlflow import MlflowClient
 from safetensors.torch import load_file
 
@@ -279,10 +280,11 @@ def test_a_model_is_found_by_name_alias_id_and_run(
         *(f"models:/{name}/1", f"models:/{name}/latest", f"models:/{name}@best", f"models:/{output.model_id}"),
         *(f"runs:/{parent.info.run_id}", f"runs:/{children[1].info.run_id}"),
     ):
-        assert open_scorer(reference, Declared(tracking_uri=store), machine).digest == expected, reference
+        with local_model(reference, store) as path:
+            assert open_scorer(path, Declared(), machine).digest == expected, reference
     assert mlflow.get_tracking_uri() != store
-    with pytest.raises(ChestfedError, match="MLflow cannot give this model"):
-        open_scorer(f"models:/{name}/9", Declared(tracking_uri=store), machine)
+    with pytest.raises(ChestfedError, match="MLflow cannot give this model"), local_model(f"models:/{name}/9", store):
+        pass
 
 
 @pytest.mark.parametrize("by", ["name", "run"])

@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +21,12 @@ from chestfed.experiment.pipeline import Pipeline, load_pipeline
 from chestfed.images.cache import CachedImages
 from chestfed.samples import write_hospitals
 from chestfed.sites import load_site_config
-from chestfed.training import federated, held_out
+from chestfed.training import federated, run
+from chestfed.training.clients import StudyData, load_images
 from chestfed.training.federated import train_federated
 from chestfed.training.pretrain import pretrain
+from chestfed.training.study_tables import open_sites, study_tables
+from chestfed.training.variants import held_out_sites, variants_of
 
 PIPELINE = bundled("pipelines") / "leave_one_site_out.yaml"
 SITES = ["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"]
@@ -131,18 +133,25 @@ def test_a_dry_run_explains_every_fold_and_leaves_nothing(home: Path) -> None:
     assert not (home / "nothing").exists()
 
 
-def loaded(home: Path, folder: Path, *overrides: str) -> tuple[Pipeline, list[held_out.SiteImages]]:
+def studies(*overrides: str) -> tuple[Pipeline, list[Pipeline]]:
+    """The pipeline, and that of each held-out site."""
     pipeline = load_pipeline(PIPELINE, [*SETTINGS, *overrides])
-    rows = held_out.open_rows(pipeline, PIPELINE, home / "synthetic_hospitals")
-    return pipeline, held_out.load_images(rows, pipeline, folder / "cache")
+    return pipeline, [variant.pipeline for variant in variants_of(pipeline, PIPELINE)]
+
+
+def loaded(home: Path, folder: Path, site: str) -> tuple[Pipeline, StudyData]:
+    """The study that holds a site out."""
+    pipeline, (own,) = studies(f"held_out.sites=[{site}]")
+    tables = study_tables(own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
+    (data,) = load_images([tables], pipeline, folder / "cache")
+    return own, data
 
 
 @pytest.mark.parametrize("site", ["chexpert", "padchest"])
 def test_no_image_of_the_held_out_site_is_read_in_training(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: str
 ) -> None:
-    pipeline, sites = loaded(home, tmp_path)
-    this = held_out.fold(sites, site, pipeline)
+    pipeline, data = loaded(home, tmp_path, site)
     machine = prepare_machine(pipeline.runtime)
     read_from: list[set[str]] = [set(), set()]
     stage = 0
@@ -153,35 +162,43 @@ def test_no_image_of_the_held_out_site_is_read_in_training(
         return read(images, row)
 
     monkeypatch.setattr(CachedImages, "read", noted)
-    start = pretrain(this.pipeline, this.data, machine, tmp_path, lambda *_: None)
+    start = pretrain(pipeline, data, machine, tmp_path, lambda *_: None)
     stage = 1
-    monkeypatch.setattr(federated, "score", lambda *_: np.zeros((len(this.data.test.labels), 5), np.float32))
+    monkeypatch.setattr(federated, "score", lambda *_: np.zeros((len(data.test.labels), 5), np.float32))
     (tmp_path / "k4").mkdir()
-    train_federated(this.pipeline, this.data, machine, 4, start, tmp_path / "k4", lambda _: None)
+    train_federated(pipeline, data, machine, 4, start, tmp_path / "k4", lambda _: None)
     others = [name for name in SITES if name != site]
     assert read_from == [{others[0]}, set(others)]
 
 
-def test_patients_that_are_scored_at_the_other_sites_train_nothing(home: Path, tmp_path: Path) -> None:
-    pipeline, sites = loaded(home, tmp_path)
-    rows = held_out.open_rows(pipeline, PIPELINE, home / "synthetic_hospitals")
-    for part in rows:
-        trained = {patient for _, table in part.clients for patient in table.frame["patient"]}
-        assert not trained & set(part.seen.frame["patient"])
-        assert len(part.seen.frame) > 0
-    this = held_out.fold(sites, "vindr", pipeline)
-    assert list(this.seen) == SITES[:-1]
-    assert [client.name for client in this.data.clients] == SITES[:-1]
+def test_patients_that_are_scored_at_the_other_sites_train_nothing(home: Path) -> None:
+    pipeline, (own,) = studies("held_out.sites=[vindr]")
+    tables = study_tables(own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
+    assert [name for name, _ in tables.clients] == list(tables.seen) == SITES[:-1]
+    for name, client in tables.clients:
+        assert not set(client.frame["patient"]) & set(tables.seen[name].frame["patient"])
+        assert len(tables.seen[name].frame) > 0
+
+
+def test_studies_of_the_same_sites_share_the_images_of_their_clients(home: Path, tmp_path: Path) -> None:
+    pipeline, variants = studies("held_out.sites=[padchest,vindr]")
+    sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
+    first, second = load_images([study_tables(own, sites) for own in variants], pipeline, tmp_path / "cache")
+    assert [client.name for client in first.clients] == ["chexpert", "chestxray8", "mimic_cxr", "vindr"]
+    assert first.clients[0] is second.clients[0]
+    assert first.digests["chexpert"] == second.digests["chexpert"]
+    assert first.digests["test set"] != second.digests["test set"]
 
 
 def test_all_frontal_images_of_the_held_out_site_are_scored_or_one_split(home: Path) -> None:
     def scored(*overrides: str) -> dict[str, int]:
-        pipeline = load_pipeline(PIPELINE, overrides)
-        rows = held_out.open_rows(pipeline, PIPELINE, home / "synthetic_hospitals")
-        return {part.whole.name: len(part.unseen.frame) for part in rows}
+        pipeline, variants = studies(*overrides)
+        sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
+        found = [study_tables(own, sites) for own in variants]
+        return {str(tables.held_out): len(tables.tests[0].frame) for tables in found}
 
     assert scored() == {"chexpert": 48, "chestxray8": 48, "padchest": 24, "mimic_cxr": 61, "vindr": 48}
-    assert scored("held_out.images=valid", "held_out.sites=[chexpert]")["chexpert"] == 24
+    assert scored("held_out.images=valid", "held_out.sites=[chexpert]") == {"chexpert": 24}
     with pytest.raises(ConfigError, match=r"site 'padchest' has no image for held_out\.images: valid"):
         scored("held_out.images=valid", "held_out.sites=[chexpert,padchest]")
 
@@ -244,11 +261,11 @@ def test_one_site_alone_cannot_be_held_out(tmp_path: Path) -> None:
 
 def test_a_further_site_is_one_more_that_is_held_out() -> None:
     pipeline = load_pipeline(PIPELINE)
-    assert held_out.held_out_sites(pipeline, [*SITES, "st-anne"]) == [*SITES, "st-anne"]
+    assert held_out_sites(pipeline, [*SITES, "st-anne"]) == [*SITES, "st-anne"]
     chosen = load_pipeline(PIPELINE, ["held_out.sites=[vindr,padchest]"])
-    assert held_out.held_out_sites(chosen, SITES) == ["padchest", "vindr"]
-    with pytest.raises(ConfigError, match="'vindar' is none of the study's sites; did you mean 'vindr'"):
-        held_out.held_out_sites(load_pipeline(PIPELINE, ["held_out.sites=[vindar]"]), SITES)
+    assert held_out_sites(chosen, SITES) == ["padchest", "vindr"]
+    with pytest.raises(ConfigError, match="'vindar' is not one of the study's sites; did you mean 'vindr'"):
+        held_out_sites(load_pipeline(PIPELINE, ["held_out.sites=[vindar]"]), SITES)
 
 
 def test_algorithms_are_not_compared_over_held_out_sites(home: Path) -> None:
@@ -257,14 +274,11 @@ def test_algorithms_are_not_compared_over_held_out_sites(home: Path) -> None:
     assert "a pipeline with held_out runs once per site" in result.stderr
 
 
-def test_a_fold_has_no_published_table_beside_it(home: Path, tmp_path: Path) -> None:
-    from chestfed.training import run
-
-    pipeline, sites = loaded(home, tmp_path)
-    this = held_out.fold(sites, "vindr", pipeline)
-    clients = tuple(dataclasses.replace(client, origin=Origin.REAL) for client in this.data.clients)
-    test = dataclasses.replace(this.data.test, origin=Origin.REAL)
-    real: Any = dataclasses.replace(this.data, clients=clients, test=test)
-    big = this.pipeline.model_copy(update={"model": this.pipeline.model.model_copy(update={"name": "densenet121"})})
+def test_a_study_with_a_held_out_site_has_no_published_table_beside_it(home: Path, tmp_path: Path) -> None:
+    pipeline, data = loaded(home, tmp_path, "vindr")
+    clients = tuple(dataclasses.replace(client, origin=Origin.REAL) for client in data.clients)
+    test = dataclasses.replace(data.test, origin=Origin.REAL)
+    real = dataclasses.replace(data, clients=clients, test=test)
+    big = pipeline.model_copy(update={"model": pipeline.model.model_copy(update={"name": "densenet121"})})
     assert run._table(big, real, []).paper is None
     assert run._table(big, dataclasses.replace(real, held_out=None), []).paper is not None

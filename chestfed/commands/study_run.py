@@ -1,0 +1,194 @@
+"""What `chestfed study` does: plans or runs the studies of a pipeline, and prints their tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from chestfed.commands.console import say
+from chestfed.commands.progress import Bars
+from chestfed.commands.samples import hospitals_to_look_at, write_samples
+from chestfed.core.provenance import Origin
+from chestfed.experiment.device import Machine, prepare_machine
+from chestfed.experiment.pipeline import Pipeline, load_pipeline
+from chestfed.experiment.preflight import check_runs
+from chestfed.public_datasets.opening import COLLECTIONS
+from chestfed.results import compare, held_out_table
+from chestfed.results.significance import render as render_significance
+from chestfed.results.table import render as render_table
+from chestfed.tracking.recording import MlflowRecord
+from chestfed.tracking.store import local_store
+from chestfed.training.clients import StudyData, load_images
+from chestfed.training.plan import Contents, contents_of_data, contents_of_tables, plan_study, time_steps
+from chestfed.training.plan_table import render, render_held_out
+from chestfed.training.public_clients import load_collection
+from chestfed.training.reporting import Reporters
+from chestfed.training.run import StudyResult, run_study
+from chestfed.training.study_tables import StudyTables, open_sites, resolve_data_root, study_tables
+from chestfed.training.variants import Variant, is_comparison, variants_of
+
+
+@dataclass(frozen=True)
+class Studies:
+    """What is to be run: the studies of one pipeline. `root` is None for a collection that has no files."""
+
+    console: Console
+    pipeline: Pipeline
+    file: Path
+    variants: list[Variant]
+    windows: Sequence[int]
+    compared: bool
+    root: Path | None
+    machine: Machine
+
+
+def prepare(
+    console: Console,
+    file: Path,
+    overrides: Sequence[str],
+    added: Sequence[Path],
+    data: Path | None,
+    *,
+    algorithms: Sequence[str],
+    windows: Sequence[int],
+    seeds: int | None,
+) -> Studies:
+    """Read the pipeline and check that all its studies can run; what it compares may be named by the caller."""
+    pipeline = load_pipeline(file, overrides, added)
+    wanted = pipeline.comparison
+    if wanted is not None:
+        algorithms, windows, seeds = algorithms or wanted.algorithms, windows or wanted.windows, seeds or wanted.seeds
+    variants = variants_of(pipeline, file, algorithms, windows, seeds)
+    check_runs([variant.pipeline for variant in variants])
+    entry = pipeline.collection
+    root = resolve_data_root(pipeline, data) if entry is None or COLLECTIONS[entry.name].needs_root else None
+    compared = is_comparison(algorithms, windows, seeds)
+    machine = prepare_machine(pipeline.runtime)
+    return Studies(console, pipeline, file, variants, windows, compared, root, machine)
+
+
+def show_plan(studies: Studies) -> None:
+    """Print what would run; nothing is written."""
+    contents, variants = _contents(studies), studies.variants
+    timings = time_steps(variants[0].pipeline, studies.machine)
+    plans = [
+        plan_study(variant.label, variant.pipeline, found, timings)
+        for variant, found in zip(variants, contents, strict=False)
+    ]
+    if studies.pipeline.held_out is not None:
+        studies.console.print(render_held_out(plans, studies.pipeline.title, studies.machine))
+        return
+    studies.console.print(render(plans[0], studies.machine))
+    if len(variants) > 1:
+        names = "; ".join(variant.label for variant in variants)
+        studies.console.print(f"That is the first of {len(variants)} runs: {names}.")
+
+
+def run(
+    studies: Studies, out: Path, cache: Path, tracking_uri: str | None, *, tracking: bool, skip_unreadable: bool
+) -> None:
+    """Run all studies, or resume them, and print their table."""
+    started, console, pipeline = time.monotonic(), studies.console, studies.pipeline
+    say(console, f"{pipeline.title}\n{studies.file} on {studies.machine.name}")
+    with Bars(console) as bars:
+        if pipeline.samples is not None and studies.root is not None:
+            write_samples(console, studies.root, pipeline.samples.seed, pipeline.samples.size, bars)
+        data = _load(studies, cache, bars, skip_unreadable=skip_unreadable)
+        for site, problems in data[0].quarantined.items():
+            say(console, f"{site}: skipped {len(problems)} unreadable images", "yellow")
+        out.mkdir(parents=True, exist_ok=True)
+        record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
+        reporters = Reporters([bars, record] if tracking else [bars], lambda text: say(console, text, "yellow"))
+        results = []
+        for number, (variant, its) in enumerate(zip(studies.variants, data, strict=True), start=1):
+            if len(studies.variants) > 1:
+                say(console, f"{number}/{len(studies.variants)}: {variant.label}")
+            name = studies.file.stem + variant.suffix
+            results.append(run_study(variant.pipeline, name, its, studies.machine, out, reporters))
+    if pipeline.held_out is not None:
+        table, folder = _show_held_out(studies, data, results, out)
+        reporters.tell(lambda reporter: reporter.held_out_done(studies.file.stem, table, folder))
+    elif studies.compared:
+        _show_comparison(studies, results, out)
+    else:
+        _show_study(console, *results)
+    if record in reporters and tracking_uri is None:
+        say(console, f"see it in MLflow: chestfed ui --out {out}")
+    say(console, f"took {time.monotonic() - started:.0f} s")
+
+
+def _load(studies: Studies, cache: Path, bars: Bars, *, skip_unreadable: bool) -> list[StudyData]:
+    """The images of every variant."""
+    pipeline = studies.pipeline
+    if pipeline.collection is not None or studies.root is None:
+        return [load_collection(pipeline, studies.root, bars.decoding)] * len(studies.variants)
+    tables = _tables(studies, studies.variants, studies.root)
+    return load_images(tables, pipeline, cache, skip_unreadable=skip_unreadable, progress=bars.decoding)
+
+
+def _tables(studies: Studies, variants: Sequence[Variant], root: Path) -> list[StudyTables]:
+    """The rows of these variants, all cut from the same sites."""
+    sites = open_sites(studies.pipeline, studies.file, root)
+    real = [site.name for site in sites if not site.whole.synthetic]
+    if real and len(real) < len(sites):  # what comes out is data of patients, though it means nothing
+        text = (
+            f"note: {', '.join(real)} is not synthetic, other sites are: the results say PARTLY SYNTHETIC. "
+            "The models have seen real patients: keep them as you keep other data of patients."
+        )
+        say(studies.console, text, "yellow")
+    return [study_tables(variant.pipeline, sites) for variant in variants]
+
+
+def _contents(studies: Studies) -> list[Contents]:
+    """What every variant would read; variants that are compared read the same."""
+    pipeline, variants = studies.pipeline, studies.variants
+    if pipeline.collection is not None or studies.root is None:
+        return [contents_of_data(load_collection(pipeline, studies.root))]
+    shown = variants if pipeline.held_out is not None else variants[:1]
+    with hospitals_to_look_at(studies.console, pipeline, studies.root) as place:
+        return [contents_of_tables(tables) for tables in _tables(studies, shown, place)]
+
+
+def _show_study(console: Console, study: StudyResult) -> None:
+    console.print(render_table(study.table))
+    if study.significance is not None:
+        console.print(render_significance(study.significance, "Does it help?"))
+    say(console, f"written to {study.folder}/table.csv and table.json")
+    say(console, f"as a page, with figures: chestfed report {study.folder}")
+
+
+def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> None:
+    runs = []
+    for variant, study in zip(studies.variants, results, strict=True):
+        settings = variant.pipeline.federated
+        label = compare.label_of(settings.algorithm, settings.window, studies.windows)
+        runs.append(compare.Run(label, settings.algorithm, settings.window, variant.pipeline.seed, study))
+    comparison = compare.collect(runs, studies.pipeline.title, studies.pipeline.published)
+    folder = compare.write(comparison, runs, out)
+    studies.console.print(compare.render(comparison))
+    say(studies.console, f"written to {folder}: results.csv, curves.csv, curves.png")
+
+
+def _show_held_out(
+    studies: Studies, data: Sequence[StudyData], results: Sequence[StudyResult], out: Path
+) -> tuple[held_out_table.HeldOutTable, Path]:
+    pipeline, console = studies.pipeline, studies.console
+    folds = [
+        held_out_table.FoldResult(
+            str(its.held_out), study.table.images, study.folder.name, study.table.rows[0], study.seen, its.reasons
+        )
+        for its, study in zip(data, results, strict=True)
+    ]
+    origin = Origin.together(its.origin for its in data)
+    protocol = pipeline.evaluation.protocol
+    table = held_out_table.HeldOutTable(pipeline.title, pipeline.model.title, protocol, origin, tuple(folds))
+    folder = held_out_table.write(table, out)
+    console.print(held_out_table.render(table))
+    say(console, f"written to {folder}: held_out.csv, held_out.json")
+    for study, fold in zip(results, folds, strict=True):
+        say(console, f"{fold.site} as a page, with figures: chestfed report {study.folder}")
+    return table, folder

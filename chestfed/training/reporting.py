@@ -1,0 +1,103 @@
+"""Who is told how a study is going: progress bars, an MLflow store, or nobody."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chestfed.core.provenance import Origin
+    from chestfed.experiment.pipeline import Pipeline
+    from chestfed.results.held_out_table import HeldOutTable
+    from chestfed.results.significance import Significance
+    from chestfed.results.table import Row, StudyTable
+    from chestfed.training.identity import Identity
+
+#: One entry per finished round: counters, loss, drift, and AUCs where the round was evaluated.
+History = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """A study that has started. What it reads is described in the `sites.json` of its folder.
+
+    Attributes
+    ----------
+    name
+        The run folder's name without digest and mark.
+    clients
+        Names of all clients, in the order of addition.
+    held_out
+        The site that the test set is from, if none of the clients is.
+    """
+
+    folder: Path
+    name: str
+    pipeline: Pipeline
+    identity: Identity
+    origin: Origin
+    clients: tuple[str, ...]
+    held_out: str | None
+
+
+class Reporter:
+    """Hears about a study. Nothing happens on any event unless a subclass says what.
+
+    A study sends `study_started`, then `pretraining` if stage 1 is needed, then per K either `k_done` alone (it was
+    finished by an earlier run) or `k_started`, `round_done` and `k_done`, and at the end `study_done` or
+    `study_failed`.
+    """
+
+    name = "a reporter"
+
+    def study_started(self, study: StudyRun) -> None:
+        """The run folder exists and describes the study and its sites."""
+
+    def pretraining(self, step: int, steps: int, loss: float) -> None:
+        """Stage 1 has finished `step` of `steps` batches."""
+
+    def k_started(self, k: int) -> None:
+        """Stage 2 with K clients starts or resumes."""
+
+    def round_done(self, k: int, history: History, rounds: int) -> None:
+        """Stage 2 with K clients has finished `len(history)` of `rounds` rounds."""
+
+    def k_done(self, row: Row, table: StudyTable, *, reused: bool) -> None:
+        """The folder of K holds its result, which is also the last row of `table`; `reused`: from an earlier run."""
+
+    def study_done(self, table: StudyTable, significance: Significance | None) -> None:
+        """All K are done, and the tables are in the run folder."""
+
+    def study_failed(self, error: BaseException) -> None:
+        """The study has ended early."""
+
+    def held_out_done(self, name: str, table: HeldOutTable, folder: Path) -> None:
+        """All studies of a held-out pipeline are done; `folder` holds the table of all."""
+
+
+class Reporters:
+    """Several reporters.
+
+    A reporter that raises never stops the training: it hears nothing more, and `warn` is told why.
+    """
+
+    def __init__(self, reporters: Iterable[Reporter] = (), warn: Callable[[str], object] = warnings.warn) -> None:
+        self._reporters, self._warn = list(reporters), warn
+
+    def __contains__(self, reporter: Reporter) -> bool:
+        """Whether it is still listening."""
+        return reporter in self._reporters
+
+    def tell(self, event: Callable[[Reporter], None]) -> None:
+        """Send an event to each: `tell(lambda reporter: reporter.k_started(5))`."""
+        for reporter in list(self._reporters):
+            try:
+                event(reporter)
+            except Exception as error:
+                self._reporters.remove(reporter)
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                self._warn(f"{reporter.name} stopped ({reason}). Training continues; results are in the run folder.")

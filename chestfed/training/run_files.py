@@ -1,0 +1,122 @@
+"""What a study writes into its run folder, besides its tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chestfed.core.checkpoint import (
+    load_checkpoint,
+    read_json,
+    save_checkpoint,
+    write_atomically,
+    write_json,
+    write_text,
+)
+from chestfed.evaluation.auc import DiseaseAuc
+from chestfed.evaluation.intervals.bootstrap import Interval
+from chestfed.experiment.device import Machine
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.models import FlatModule, build_model
+from chestfed.results.run_folder import MODEL_FILE
+from chestfed.results.table import Row
+from chestfed.training.clients import NAMED_BY, StudyData, TestSet
+from chestfed.training.federated import History, Trained
+from chestfed.training.identity import Identity, software_versions
+
+
+def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: StudyData) -> None:
+    """Write `study.json`, unless it exists: the digest guarantees that it would be the same."""
+    if (folder / "study.json").exists():
+        return
+    value = {
+        "digest": this.digest,
+        "title": pipeline.title,
+        **data.origin.keys(),
+        "key": data.test.key,
+        "configuration": pipeline.model_dump(mode="json"),
+        "inputs": this.inputs,
+        "quarantined": {site: len(problems) for site, problems in data.quarantined.items()},
+        "code": this.code,
+        "machine": this.machine,
+        "versions": software_versions(),
+    }
+    write_json(folder / "study.json", value)
+
+
+def write_rounds(folder: Path, history: History) -> None:
+    """Write `rounds.jsonl`."""
+    write_text(folder / "rounds.jsonl", "".join(json.dumps(entry) + "\n" for entry in history))
+
+
+def write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: StudyData) -> None:
+    """Write `model.safetensors`: weights, architecture, diseases and preprocessing."""
+    network = trained.network
+    network.bind(trained.point.primal)
+    network.load_buffers(trained.buffers)
+    values = {
+        "model": pipeline.model.model_dump(mode="json"),
+        "diseases": list(data.diseases),
+        "input": f"float32 [n, 3, {pipeline.preprocess.size}, {pipeline.preprocess.size}], see docs/images.md",
+        "preprocess": pipeline.preprocess.model_dump(mode="json"),
+        "output": "logits [n, diseases]",
+        **data.origin.keys(),
+    }
+    tensors = network.module.state_dict()
+    # Batches since this process began, which nothing reads: a resumed study would have another file for the same model.
+    tensors |= {name: tensor * 0 for name, tensor in tensors.items() if name.endswith("num_batches_tracked")}
+    save_checkpoint(folder / MODEL_FILE, tensors, values)
+
+
+def read_model(folder: Path, pipeline: Pipeline, outputs: int, machine: Machine) -> FlatModule:
+    """The network of `write_model`."""
+    module = build_model(pipeline.model.model_copy(update={"initial_weights": None}), outputs, pipeline.seed)
+    tensors, _ = load_checkpoint(folder / MODEL_FILE)
+    module.load_state_dict(tensors)
+    return FlatModule(module, machine.device)
+
+
+def write_result(folder: Path, row: Row, scores: np.ndarray, test: TestSet) -> None:
+    """Write `predictions.parquet` and then `result.json`, whose presence says that all of the folder is written."""
+    write_predictions(folder / "predictions.parquet", scores, test)
+    write_json(folder / "result.json", _plain(row))
+
+
+def write_predictions(path: Path, scores: np.ndarray, test: TestSet) -> None:
+    """Write scores and labels of a test set; images and patients by their keyed names."""
+    import pandas as pd
+
+    columns: dict[str, Any] = {"image": test.image_names, "patient": test.patient_names}
+    for j, disease in enumerate(test.diseases):
+        columns[f"score_{disease}"] = scores[:, j]
+        columns[f"label_{disease}"] = test.labels[:, j]
+    frame = pd.DataFrame(columns)
+    frame.attrs = {"key": test.key, "named_by": NAMED_BY}
+    write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
+
+
+def read_result(folder: Path) -> Row | None:
+    """The row of `result.json`; None if there is none yet."""
+    plain = read_json(folder / "result.json")
+    if not plain:
+        return None
+    return Row(
+        plain["k"],
+        tuple(plain["clients"]),
+        tuple(DiseaseAuc(**result) for result in plain["diseases"]),
+        tuple(None if part is None else Interval(*part) for part in plain["intervals"]),
+        None if plain["mean_interval"] is None else Interval(*plain["mean_interval"]),
+    )
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return {
+        "k": row.k,
+        "clients": list(row.clients),
+        "diseases": [vars(result) for result in row.diseases],
+        "intervals": [None if part is None else [part.low, part.high] for part in row.intervals],
+        "mean_interval": None if row.mean_interval is None else [row.mean_interval.low, row.mean_interval.high],
+    }

@@ -1,0 +1,256 @@
+"""The label side of a study: which rows train at which client, and which are scored. Reads label files only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from chestfed.core.config import expand_path
+from chestfed.core.errors import ConfigError
+from chestfed.core.provenance import Origin
+from chestfed.evaluation.protocols import Protocol, views_of
+from chestfed.experiment.pipeline import Pipeline, SiteEntry
+from chestfed.sites import load_site_config, open_site
+from chestfed.sites.config import SiteConfig
+from chestfed.sites.partition import cut_into_clients, hold_out
+from chestfed.sites.table import SiteTable
+
+
+@dataclass(frozen=True, eq=False)
+class SiteRows:
+    """One site of a pipeline.
+
+    Attributes
+    ----------
+    clients
+        Training rows of each client that the site is cut into, by name.
+    test
+        Rows of the evaluated split and views; no client trains on their patients. May be empty.
+    """
+
+    entry: SiteEntry
+    whole: SiteTable
+    clients: tuple[tuple[str, SiteTable], ...]
+    test: SiteTable
+
+    @property
+    def name(self) -> str:
+        """As its YAML says."""
+        return self.whole.name
+
+
+@dataclass(frozen=True, eq=False)
+class StudyTables:
+    """The rows of one study.
+
+    Attributes
+    ----------
+    whole
+        One table per site, as read.
+    clients
+        Name and training rows of each client, in the order of addition.
+    tests
+        The rows that every evaluated round is scored on; mostly of the first site only.
+    held_out
+        The site that the test rows are from, if none of the clients is.
+    seen
+        With a held-out site: test rows of the sites that are trained on, by name. Only the finished model is scored.
+    reasons
+        Disease -> why it has no AUC, where the labels of the sites are the reason.
+    """
+
+    whole: tuple[SiteTable, ...]
+    clients: tuple[tuple[str, SiteTable], ...]
+    tests: tuple[SiteTable, ...]
+    held_out: str | None = None
+    seen: dict[str, SiteTable] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> Origin:
+        """Of all sites together."""
+        return Origin.together(table.origin for table in self.whole)
+
+
+def resolve_data_root(pipeline: Pipeline, override: Path | None) -> Path:
+    """The folder of the sites' roots: the override, else the pipeline's, else $CHESTFED_DATA.
+
+    Raises
+    ------
+    ConfigError
+        If none of them is given.
+    """
+    if override is not None:
+        return override
+    if pipeline.data_root is not None:
+        return expand_path(pipeline.data_root, Path.cwd())
+    variable = os.environ.get("CHESTFED_DATA")
+    if not variable:
+        raise ConfigError(
+            "where are the sites' files? Give their folder with --data DIR, or set CHESTFED_DATA, "
+            "or data_root in the pipeline"
+        )
+    return Path(variable).expanduser()
+
+
+def site_names(pipeline: Pipeline, pipeline_file: Path) -> list[str]:
+    """Names of the pipeline's sites, in its order, from their YAMLs.
+
+    Raises
+    ------
+    ConfigError
+        If a YAML is missing or invalid, or two sites have the same name.
+    """
+    return [config.site for config in _configs(pipeline, pipeline_file)]
+
+
+def open_sites(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> tuple[SiteRows, ...]:
+    """Read every site's label files, cut clients, and set the test patients apart.
+
+    Raises
+    ------
+    SiteError
+        All problems of a site's tables in one report.
+    ConfigError
+        If a client would have nothing to train on.
+    """
+    found = []
+    for entry, config in zip(pipeline.sites, _configs(pipeline, pipeline_file), strict=True):
+        if not set(config.diseases) & set(pipeline.diseases):
+            raise ConfigError(
+                f"site '{config.site}' labels {', '.join(config.diseases)}: none of the study's diseases, which are "
+                f"{', '.join(pipeline.diseases)}. Nothing could be learned from it: leave it out, or change 'diseases'"
+            )
+        table = open_site(config, data_root)
+        training, test = _training_and_test(table, entry, pipeline)
+        clients = [(name, part.about(pipeline.diseases)) for name, part in _cut(table.name, training, entry, pipeline)]
+        found.append(SiteRows(entry, table, tuple(clients), test.about(pipeline.diseases)))
+    _check_clients([client for site in found for client in site.clients], pipeline.diseases)
+    return tuple(found)
+
+
+def study_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
+    """The rows of one study; of a pipeline with `held_out`, the study of the only site that it lists.
+
+    Raises
+    ------
+    ConfigError
+        If the test set is empty, or the first site, which is evaluated on, lacks labels.
+    """
+    if pipeline.held_out is not None:
+        return _held_out(pipeline, sites)
+    tests = [site for place, site in enumerate(sites) if place == 0 or site.entry.test_fraction is not None]
+    for site in tests:
+        if len(site.test.frame) == 0:
+            split = pipeline.evaluation.split
+            raise ConfigError(_no_test_image(site.whole, f"evaluation.split: {split}", split, pipeline))
+    target = sites[0].whole
+    lacking = [disease for disease in pipeline.diseases if disease not in target.diseases]
+    if lacking:
+        raise ConfigError(
+            f"site '{target.name}' is the target and does not label {', '.join(lacking)}: nothing could be evaluated "
+            "there. Change 'diseases' in the pipeline, or the site's YAML"
+        )
+    clients = tuple(client for site in sites for client in site.clients)
+    return StudyTables(tuple(site.whole for site in sites), clients, tuple(site.test for site in tests))
+
+
+def left_out_views(table: SiteTable, split: str | None, protocol: Protocol) -> str:
+    """Why a split (None: all) is empty under a protocol, if it is for its views; otherwise an empty string."""
+    views = table.select(split=split).frame["view"].value_counts()
+    counts = ", ".join(f"{view} {count:,}" for view, count in views.items() if count)
+    if not counts:
+        return ""
+    return f". It leaves out the images there for their views ({counts}): if they are frontal, take protocol all-image"
+
+
+def _held_out(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
+    """All other sites train; images of the held-out one are scored, whatever their split."""
+    assert pipeline.held_out is not None
+    (name,), images = pipeline.held_out.sites, pipeline.held_out.images
+    held, others = next(site for site in sites if site.name == name), [site for site in sites if site.name != name]
+    clients = tuple(client for site in others for client in site.clients)
+    split = None if images == "all" else images
+    test = held.whole.select(split=split, views=views_of(pipeline.evaluation.protocol))
+    if len(test.frame) == 0:
+        raise ConfigError(_no_test_image(held.whole, f"held_out.images: {images}", split, pipeline))
+    test = test.with_frame(test.frame.assign(repeats=np.ones(len(test.frame), np.int64))).about(pipeline.diseases)
+    untaught = [
+        disease for disease in pipeline.diseases if all(part.frame[disease].isna().all() for _, part in clients)
+    ]
+    reasons = dict.fromkeys(untaught, "no site that was trained on labels it")
+    unlabelled = [disease for disease in pipeline.diseases if disease not in held.whole.diseases]
+    return StudyTables(
+        tuple(site.whole for site in sites),
+        clients,
+        (_without(test, untaught),),
+        name,
+        {site.name: _without(site.test, untaught) for site in others if len(site.test.frame)},
+        reasons | dict.fromkeys(unlabelled, f"{name} does not label it"),
+    )
+
+
+def _without(table: SiteTable, diseases: Sequence[str]) -> SiteTable:
+    """The table without the labels of diseases that no client knows."""
+    if not diseases:
+        return table
+    return table.with_frame(table.frame.assign(**dict.fromkeys(diseases, np.float32(np.nan))))
+
+
+def _configs(pipeline: Pipeline, pipeline_file: Path) -> list[SiteConfig]:
+    found = []
+    for entry in pipeline.sites:
+        config = load_site_config(pipeline_file.parent / entry.config)
+        found.append(config if entry.root is None else config.model_copy(update={"root": entry.root}))
+    _refuse_duplicate_names([config.site for config in found])
+    return found
+
+
+def _training_and_test(table: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> tuple[SiteTable, SiteTable]:
+    """A site's training rows, and its rows of the evaluated split and views, which may be none."""
+    training, test = table.select(split="train"), table.select(split=pipeline.evaluation.split)
+    if entry.test_fraction is not None:
+        training, test = hold_out(training, entry.test_fraction, pipeline.seed)
+    if entry.validation_fraction is not None:
+        training, _ = hold_out(training, entry.validation_fraction, pipeline.seed, "validation")
+    return training, test.select(views=views_of(pipeline.evaluation.protocol))
+
+
+def _cut(name: str, training: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> list[tuple[str, SiteTable]]:
+    """The clients that a site's training rows are cut into, by name."""
+    if entry.clients == 1:
+        return [(name, training)]
+    parts = cut_into_clients(training, entry.clients, pipeline.seed)
+    return [(f"{name}-{number}", part) for number, part in enumerate(parts, start=1)]
+
+
+def _check_clients(clients: Sequence[tuple[str, SiteTable]], diseases: Sequence[str]) -> None:
+    """Refuse clients without images, without labels, or of the same name."""
+    empty = [name for name, part in clients if len(part.frame) == 0]
+    if empty:
+        raise ConfigError(
+            f"no training image at: {', '.join(empty)}. The split 'train' of its table, with the views that its YAML "
+            "keeps, is empty: see `chestfed site stats`"
+        )
+    _refuse_duplicate_names([name for name, _ in clients])
+    silent = [name for name, part in clients if np.isnan(part.labels()).all()]
+    if silent:
+        raise ConfigError(
+            f"no training image at {', '.join(silent)} has a label of {', '.join(diseases)}: see `labels`, "
+            "`uncertain` and `blank` in the site's YAML"
+        )
+
+
+def _refuse_duplicate_names(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two sites have the same name: {', '.join(names)}. Change 'site' in one of their YAMLs.")
+
+
+def _no_test_image(table: SiteTable, key: str, split: str | None, pipeline: Pipeline) -> str:
+    protocol = pipeline.evaluation.protocol
+    why = left_out_views(table, split, protocol)
+    return f"site '{table.name}' has no image for {key} with protocol {protocol}{why}"

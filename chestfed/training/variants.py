@@ -1,0 +1,116 @@
+"""The studies that one command runs: one, one per held-out site, or one per algorithm, window and seed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast, get_args
+
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.stage_2 import AlgorithmName
+from chestfed.training.plan import whole_rounds
+from chestfed.training.study_tables import site_names
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One study. `suffix` follows the pipeline's name in the name of its run folder."""
+
+    pipeline: Pipeline
+    label: str
+    suffix: str = ""
+
+
+def variants_of(
+    pipeline: Pipeline,
+    pipeline_file: Path,
+    algorithms: Sequence[str] = (),
+    windows: Sequence[int] = (),
+    seeds: int | None = None,
+) -> list[Variant]:
+    """All studies, in the order in which they run. With `held_out` the sites' YAMLs are read for their names.
+
+    Raises
+    ------
+    ConfigError
+        If a name is unknown, or a held-out pipeline is to be compared.
+    """
+    if pipeline.held_out is not None:
+        if algorithms or windows or seeds is not None:
+            raise ConfigError(
+                "--algorithms, --windows and --seeds compare; a pipeline with held_out runs once per site"
+            )
+        names = site_names(pipeline, pipeline_file)
+        return [_held_out(pipeline, names.index(name), name) for name in held_out_sites(pipeline, names)]
+    if is_comparison(algorithms, windows, seeds):
+        return _compared(pipeline, algorithms, windows, seeds or 1)
+    chosen = pipeline.for_algorithm()
+    return [Variant(chosen, _label(chosen))]
+
+
+def is_comparison(algorithms: Sequence[str], windows: Sequence[int], seeds: int | None) -> bool:
+    """Whether several algorithms, windows or seeds are asked for."""
+    return bool(algorithms or windows or (seeds or 1) > 1)
+
+
+def held_out_sites(pipeline: Pipeline, names: Sequence[str]) -> list[str]:
+    """Names of the sites that are held out, in the order of the pipeline.
+
+    Raises
+    ------
+    ConfigError
+        If `held_out.sites` has one that is not among `names`.
+    """
+    assert pipeline.held_out is not None
+    wanted = pipeline.held_out.sites
+    if wanted == "all":
+        return list(names)
+    for name in wanted:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+            hint = f"did you mean '{close[0]}'?" if close else f"the sites are {', '.join(names)}"
+            raise ConfigError(f"held_out.sites: '{name}' is not one of the study's sites; {hint}")
+    return [name for name in names if name in wanted]
+
+
+def _held_out(pipeline: Pipeline, place: int, site: str) -> Variant:
+    """Train with all clients of the other sites."""
+    assert pipeline.held_out is not None
+    chosen = pipeline.held_out.model_copy(update={"sites": [site]})
+    clients = sum(entry.clients for number, entry in enumerate(pipeline.sites) if number != place)
+    title = f"{pipeline.title}: without {site}"
+    own = pipeline.for_algorithm().model_copy(update={"held_out": chosen, "k": [clients], "title": title})
+    return Variant(own, f"{site} held out", f"-{site}")
+
+
+def _compared(pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[int], seeds: int) -> list[Variant]:
+    """One variant per algorithm, window and seed; the seeds of an algorithm follow each other."""
+    known = get_args(AlgorithmName)
+    chosen: list[AlgorithmName] = []
+    for name in algorithms or [pipeline.federated.algorithm]:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean '{close[0]}'?" if close else ""
+            raise ConfigError(f"--algorithms: '{name}' is not one of {', '.join(known)}{hint}")
+        chosen.append(cast(AlgorithmName, name))
+    if len(set(chosen)) < len(chosen):
+        raise ConfigError("--algorithms: name each algorithm once")
+    try:
+        found = [
+            pipeline.variant(name, pipeline.seed + number, chosen, window)
+            for name in chosen
+            for window in (windows or (None,))
+            for number in range(seeds)
+        ]
+    except ValueError as error:
+        raise ConfigError(f"--algorithms: {error}") from None
+    return [Variant(one, _label(one)) for one in found]
+
+
+def _label(pipeline: Pipeline) -> str:
+    settings = pipeline.federated
+    label = f"{settings.algorithm}, window {settings.window}, seed {pipeline.seed}, K={pipeline.k[-1]}"
+    return label + whole_rounds(settings)

@@ -1,0 +1,52 @@
+"""Who hears how a study is going, and what happens when a listener fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from chestfed.training.reporting import Reporter, Reporters
+
+
+class Noted(Reporter):
+    """Notes the K that start, and raises at one of them."""
+
+    name = "the notebook"
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.heard: list[int] = []
+        self.fails_at = fails_at
+
+    def k_started(self, k: int) -> None:
+        if k == self.fails_at:
+            raise OSError("no paper\nleft")
+        self.heard.append(k)
+
+
+def test_a_reporter_that_fails_is_named_once_and_hears_nothing_more_while_the_others_do() -> None:
+    warnings: list[str] = []
+    failing, other = Noted(fails_at=2), Noted()
+    reporters = Reporters([failing, other], warnings.append)
+    for k in (1, 2, 3):
+        reporters.tell(lambda reporter, k=k: reporter.k_started(k))
+    assert (failing.heard, other.heard) == ([1], [1, 2, 3])
+    assert (failing in reporters, other in reporters) == (False, True)
+    (warning,) = warnings
+    assert warning.startswith("the notebook stopped (no paper)")
+
+
+def test_without_a_place_for_warnings_a_failure_is_a_python_warning() -> None:
+    with pytest.warns(UserWarning, match="the notebook stopped"):
+        Reporters([Noted(fails_at=1)]).tell(lambda reporter: reporter.k_started(1))
+
+
+def test_an_interruption_is_no_failure_of_a_reporter() -> None:
+    class Interrupting(Reporter):
+        def k_started(self, k: int) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Reporters([Interrupting()]).tell(lambda reporter: reporter.k_started(1))
+
+
+def test_a_reporter_without_methods_of_its_own_is_silent() -> None:
+    Reporters([Reporter()], pytest.fail).tell(lambda reporter: reporter.round_done(1, [], 5))
