@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chestfed.results.study import Study
+    from chestfed.report.study import Study
 
 from chestfed._version import __version__
 
@@ -17,7 +17,7 @@ __all__ = ["Study", "__version__"]
 
 def __getattr__(name: str) -> object:
     if name == "Study":
-        from chestfed.results.study import Study
+        from chestfed.report.study import Study
 
         return Study
     raise AttributeError(f"module 'chestfed' has no attribute '{name}'")

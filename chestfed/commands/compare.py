@@ -35,11 +35,11 @@ def compare(
 
         chestfed compare runs/chestxray8_patients-0123456789ab runs/evaluations/chestxray8-test-frontal-image-ab01
     """
-    from chestfed.results import significance
+    from chestfed.results import predictions, significance
 
-    console, found = open_console(), [significance.read_run(path, k) for path in runs]
+    console, found = open_console(), [predictions.read_run(path, k) for path in runs]
     if group_seeds:
-        found = significance.group_seeds(found)
+        found = predictions.group_seeds(found)
     compared = significance.compare_with_first(found, resamples)
     folder = out or significance.paired_folder(compared, Path("runs") / "paired")
     folder.mkdir(parents=True, exist_ok=True)

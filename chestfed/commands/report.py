@@ -39,8 +39,9 @@ def report(
         chestfed report runs/synthetic-source_addition_samples-0123456789ab --figures
     """
     from chestfed.report.page import write_report
+    from chestfed.results.run_folder import RunFolder
 
-    page = out or run / "report.html"
+    page = out or RunFolder.open(run).path / "report.html"
     folder = page.parent / f"{page.stem}-figures" if figures else None
     written = write_report(run, page, folder, pictures=pictures)
     console = open_console()

@@ -16,20 +16,29 @@ from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.pipeline import Pipeline, load_pipeline
 from chestfed.experiment.preflight import check_runs
+from chestfed.experiment.variants import Variant, is_comparison, variants_of
 from chestfed.public_datasets.opening import COLLECTIONS
+from chestfed.report.run_figures import comparison_curves
 from chestfed.results import compare, held_out_table
+from chestfed.results.run_folder import RunFolder
 from chestfed.results.significance import render as render_significance
 from chestfed.results.table import render as render_table
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import local_store
 from chestfed.training.clients import StudyData, load_images
-from chestfed.training.plan import Contents, contents_of_data, contents_of_tables, plan_study, time_steps
-from chestfed.training.plan_table import render, render_held_out
+from chestfed.training.plan import (
+    Contents,
+    contents_of_data,
+    contents_of_tables,
+    plan_study,
+    render,
+    render_held_out,
+    time_steps,
+)
 from chestfed.training.public_clients import load_collection
 from chestfed.training.reporting import Reporters
 from chestfed.training.run import StudyResult, run_study
 from chestfed.training.study_tables import StudyTables, open_sites, resolve_data_root, study_tables
-from chestfed.training.variants import Variant, is_comparison, variants_of
 
 
 @dataclass(frozen=True)
@@ -162,13 +171,12 @@ def _show_study(console: Console, study: StudyResult) -> None:
 
 
 def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> None:
-    runs = []
-    for variant, study in zip(studies.variants, results, strict=True):
-        settings = variant.pipeline.federated
-        label = compare.label_of(settings.algorithm, settings.window, studies.windows)
-        runs.append(compare.Run(label, settings.algorithm, settings.window, variant.pipeline.seed, study))
-    comparison = compare.collect(runs, studies.pipeline.title, studies.pipeline.published)
-    folder = compare.write(comparison, runs, out)
+    runs = [RunFolder(study.folder) for study in results]
+    comparison = compare.collect(
+        runs, studies.pipeline.title, studies.pipeline.published, by_window=bool(studies.windows)
+    )
+    folder = compare.write(comparison, out)
+    comparison_curves(comparison).save(folder)
     studies.console.print(compare.render(comparison))
     say(studies.console, f"written to {folder}: results.csv, curves.csv, curves.png")
 

@@ -1,8 +1,8 @@
-"""How far sites are apart: in grey levels, and in how frequent the diseases are.
+"""How far sites are apart: in gray levels, and in how frequent the diseases are.
 
 Both parts are Wasserstein-1 distances in [0, 1], and the score is their sum, in [0, 2]:
 
-* grey levels: sum over the bins of |F(bin) - G(bin)| / bins, with F and G the cumulative histograms;
+* gray levels: sum over the bins of |F(bin) - G(bin)| / bins, with F and G the cumulative histograms;
 * prevalence: mean over the diseases that both sites label of |p - q|, which is the distance of two Bernoulli
   distributions.
 
@@ -22,13 +22,13 @@ import numpy as np
 class Drift:
     """Distance of two sites; `prevalence` is None if they label no disease in common, and counts as 0."""
 
-    grey_levels: float
+    gray_levels: float
     prevalence: float | None
 
     @property
     def score(self) -> float:
         """Sum of the parts."""
-        return self.grey_levels + (self.prevalence or 0.0)
+        return self.gray_levels + (self.prevalence or 0.0)
 
 
 def drift(a: Mapping[str, Any], b: Mapping[str, Any]) -> Drift:

@@ -1,38 +1,9 @@
-"""What pages are made of: tables as plain values, and templates that are filled with them."""
+"""Pages are templates of this package, filled with plain values."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A number as it is shown, with smaller lines below it."""
-
-    text: str
-    below: tuple[str, ...] = ()
-    strong: bool = False
-
-
-@dataclass(frozen=True)
-class Line:
-    """A row of a table: its heading, plain cells that follow it, and the numbers. `kind` is a class of the style."""
-
-    head: str
-    cells: tuple[Cell, ...]
-    kind: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table: caption, headings of the columns (with a smaller line below), and rows."""
-
-    name: str
-    caption: str
-    columns: tuple[Cell, ...]
-    lines: tuple[Line, ...]
 
 
 def fill(template: str, **values: Any) -> str:

@@ -1,29 +1,23 @@
-"""What holding each site out comes to: AUC where nothing was trained, and where it was, as CSV, JSON and print."""
+"""The result of holding each site out: AUC at sites that trained nothing, and at those that did."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from chestfed.core.checkpoint import write_json, write_text
-from chestfed.core.diseases import TITLES
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.auc import DiseaseAuc
-from chestfed.evaluation.intervals.bootstrap import Interval
-from chestfed.results.table import Row
+from chestfed.results.grid import Cell, Grid, Line, auc_cell, number, rich_table, title_of
+from chestfed.results.table import INTERVAL, Row, aucs_as_json, typed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-_COLUMNS = ("data", "held_out", "scored_on", "trained_on_it", "disease", "auc", "low", "high")
-_COUNTS = ("positives", "negatives", "missing", "reason")
 
 
 @dataclass(frozen=True)
@@ -49,20 +43,24 @@ class HeldOutTable:
     folds: tuple[FoldResult, ...]
 
 
-def as_csv(table: HeldOutTable) -> str:
-    """One line per held-out site, site that is scored, and disease (and the mean); no AUC is an empty cell."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*_COLUMNS, *_COUNTS])
+def frame(table: HeldOutTable) -> pd.DataFrame:
+    """One row per held-out site, site that is scored, and disease (and the mean)."""
+    found = []
     for fold in table.folds:
         for scored, row in ((fold.site, fold.row), *fold.seen.items()):
             trained = scored != fold.site
-            head = [str(table.origin), fold.site, scored, str(trained).lower()]
-            for result, interval in zip(row.diseases, row.intervals, strict=True):
-                counts = [result.positives, result.negatives, result.missing, _reason(fold, result, trained=trained)]
-                writer.writerow([*head, result.disease, _cell(result.auc), *_cells(interval), *counts])
-            writer.writerow([*head, "mean", _cell(row.mean), *_cells(row.mean_interval), "", "", "", ""])
-    return out.getvalue()
+            head = {"data": str(table.origin), "held_out": fold.site, "scored_on": scored}
+            head["trained_on_it"] = str(trained).lower()
+            for record in row.records():
+                if not trained and record["reason"]:
+                    record["reason"] = fold.reasons.get(record["disease"], record["reason"])
+                found.append(head | record)
+    return typed(pd.DataFrame(found))
+
+
+def as_csv(table: HeldOutTable) -> str:
+    """The frame; no AUC is an empty cell."""
+    return frame(table).to_csv(index=False, lineterminator="\n")
 
 
 def as_json(table: HeldOutTable) -> dict[str, Any]:
@@ -72,15 +70,15 @@ def as_json(table: HeldOutTable) -> dict[str, Any]:
         **table.origin.keys(),
         "model": table.model,
         "protocol": table.protocol,
-        "interval": "95%, patient-clustered bootstrap, Student's t on the logit scale",
+        "interval": INTERVAL,
         "folds": [
             {
                 "held_out": fold.site,
                 "images": fold.images,
                 "trained_on": list(fold.row.clients),
                 "run": fold.folder,
-                **_plain(fold, fold.row, trained=False),
-                "sites_trained_on": {site: _plain(fold, row, trained=True) for site, row in fold.seen.items()},
+                **aucs_as_json(fold.row, fold.reasons),
+                "sites_trained_on": {site: aucs_as_json(row) for site, row in fold.seen.items()},
             }
             for fold in table.folds
         ],
@@ -109,89 +107,49 @@ def metrics(table: HeldOutTable) -> dict[str, float | None]:
 
 
 def mean_over_sites(aucs: Sequence[float | None]) -> float | None:
-    """Mean of those that there are; None if there is none."""
+    """Mean of the AUCs that are defined; None if none is."""
     values = [auc for auc in aucs if auc is not None]
     return float(np.mean(values)) if values else None
 
 
-def render(table: HeldOutTable) -> RenderableType:
-    """The table for a terminal: two rows per held-out site, its own and the mean over the sites trained on."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(title=f"{table.origin.mark}{table.title}", title_justify="left", caption_justify="left")
-    shown.caption = (
-        f"AUC, {table.protocol}, {table.model}. In brackets: 95% patient-clustered bootstrap interval over patients "
-        "of the held-out site. Below, of the same model: the mean of the AUCs on patients of the sites that it was "
-        "trained on, who trained nothing."
-    )
-    shown.add_column("held out", overflow="fold")
-    shown.add_column("images", justify="right")
-    for result in table.folds[0].row.diseases:
-        shown.add_column(TITLES.get(result.disease, result.disease), justify="right")
-    shown.add_column("mean", justify="right", style="bold")
+def held_out_grid(table: HeldOutTable, digits: int = 3) -> Grid:
+    """Two lines per held-out site: its own, and the mean over the sites that were trained on."""
+    lines = []
     for fold in table.folds:
-        cells = [
-            _shown(result, interval) for result, interval in zip(fold.row.diseases, fold.row.intervals, strict=True)
-        ]
-        shown.add_row(fold.site, f"{fold.images:,}", *cells, _number(fold.row.mean, fold.row.mean_interval))
+        cells = []
+        for one, interval in fold.row.entries():
+            cell = auc_cell(one.auc, interval, digits)
+            cells.append(Cell(cell.text, (*cell.below, f"{one.positives}+ / {one.negatives}-")))
+        mean = auc_cell(fold.row.mean, fold.row.mean_interval, digits)
+        lines.append(Line(fold.site, (Cell(f"{fold.images:,}"), *cells, mean)))
         if fold.seen:
             rows = list(fold.seen.values())
             means = [mean_over_sites([row.diseases[j].auc for row in rows]) for j in range(len(fold.row.diseases))]
-            cells = [_number(mean, None) for mean in (*means, mean_over_sites([row.mean for row in rows]))]
-            shown.add_row("  sites trained on", "", *cells, style="dim", end_section=True)
-    parts: list[RenderableType] = [shown]
-    undefined = [
-        f"{fold.site}, {TITLES.get(result.disease, result.disease)}: {_reason(fold, result, trained=False)}"
-        for fold in table.folds
-        for result in fold.row.diseases
-        if result.auc is None
-    ]
-    if undefined:
-        parts.append(Text("Not defined (and left out of the mean): " + "; ".join(undefined)))
-    return Group(*parts)
+            means.append(mean_over_sites([row.mean for row in rows]))
+            lines.append(Line("  sites trained on", (Cell(""), *(Cell(number(one)) for one in means)), "seen"))
+    diseases = (Cell(title_of(one.disease)) for one in table.folds[0].row.diseases)
+    return Grid("held-out", "", (Cell("held out"), Cell("images"), *diseases, Cell("mean")), tuple(lines))
 
 
-def _plain(fold: FoldResult, row: Row, *, trained: bool) -> dict[str, Any]:
-    diseases = {
-        result.disease: {
-            "auc": result.auc,
-            "interval": _pair(interval),
-            "positives": result.positives,
-            "negatives": result.negatives,
-            "missing": result.missing,
-            **({"reason": _reason(fold, result, trained=trained)} if result.auc is None else {}),
-        }
-        for result, interval in zip(row.diseases, row.intervals, strict=True)
-    }
-    return {"mean_auc": row.mean, "mean_interval": _pair(row.mean_interval), "diseases": diseases}
+def undefined(table: HeldOutTable) -> Iterator[str]:
+    """The AUCs of held-out sites that are not defined, each with its reason."""
+    for fold in table.folds:
+        for one in fold.row.diseases:
+            if one.auc is None:
+                yield f"{fold.site}, {title_of(one.disease)}: {fold.reasons.get(one.disease, one.reason)}"
 
 
-def _reason(fold: FoldResult, result: DiseaseAuc, *, trained: bool) -> str:
-    """Why there is no AUC; empty if there is one."""
-    if result.auc is not None:
-        return ""
-    return result.reason if trained else fold.reasons.get(result.disease, result.reason)
+def render(table: HeldOutTable) -> RenderableType:
+    """The table for a terminal."""
+    from rich.console import Group
+    from rich.text import Text
 
-
-def _shown(result: DiseaseAuc, interval: Interval | None) -> str:
-    return f"{_number(result.auc, interval)}\n{result.positives}+ / {result.negatives}-"
-
-
-def _number(value: float | None, interval: Interval | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if interval is None else f"{value:.3f}\n[{interval.low:.2f}, {interval.high:.2f}]"
-
-
-def _cell(value: float | None) -> str:
-    return "" if value is None else repr(value)
-
-
-def _cells(interval: Interval | None) -> list[str]:
-    return ["", ""] if interval is None else [repr(interval.low), repr(interval.high)]
-
-
-def _pair(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [interval.low, interval.high]
+    caption = (
+        f"AUC, {table.protocol}, {table.model}. In brackets: 95% patient-clustered bootstrap interval over patients "
+        "of the held-out site. Below, of the same model: the mean of the AUCs on held-out patients of the sites it was "
+        "trained on."
+    )
+    shown = rich_table(held_out_grid(table, 2), table.origin.mark + table.title, caption, dim=["seen"])
+    nothing = "; ".join(undefined(table))
+    note = [Text(f"Not defined (and left out of the mean): {nothing}")] if nothing else []
+    return Group(shown, *note)

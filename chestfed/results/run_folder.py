@@ -1,159 +1,373 @@
-"""A finished study's run folder, read and checked."""
+"""The folder that a study leaves behind: what its files are called, and the one way to read them.
+
+    runs/<pipeline>-<digest>/
+        study.json                      identity: configuration, digests, versions
+        sites.json, thumbnails.npz      what a report says of the sites
+        k1/ k2/ ...                     per K: result.json, predictions.parquet, model.safetensors,
+                                        rounds.jsonl, seconds.jsonl, time.json
+        table.csv, table.json
+        significance.csv, significance.json
+
+Everything is read when it is asked for, and then kept.
+"""
 
 from __future__ import annotations
 
 import json
 import zipfile
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.auc import auc_per_disease
-from chestfed.evaluation.labelled import numbered
-from chestfed.results.table import Row, StudyTable, as_json
+from chestfed.evaluation.labelled import Column, labelled_columns
+from chestfed.results.table import PublishedRow, Row, StudyTable, frame, row_from_plain
 from chestfed.results.timing import SECONDS, read_round_times
 
-#: The trained network of one K, in its folder `kN` and among the artifacts of an MLflow run.
-MODEL_FILE = "model.safetensors"
+STUDY: Final = "study.json"
+TABLE: Final = "table.json"
+SIGNIFICANCE: Final = "significance.json"
+SITES: Final = "sites.json"
+THUMBNAILS: Final = "thumbnails.npz"
+COMPARISON: Final = "comparison.json"
+#: In the folder of a K.
+RESULT: Final = "result.json"
+PREDICTIONS: Final = "predictions.parquet"
+ROUNDS: Final = "rounds.jsonl"
+TIME: Final = "time.json"
+MODEL_FILE: Final = "model.safetensors"
 
 
-@dataclass(frozen=True)
-class KResult:
-    """What one K left behind.
-
-    Attributes
-    ----------
-    scores, labels
-        float64 `[n, J]`; labels in {0, 1, NaN}.
-    patients
-        int `[n]`, running numbers.
-    rounds
-        The entries of `rounds.jsonl`, each with its `seconds`, or None where they are not known.
-    time
-        Seconds of training, and whether that was only its last part; empty in folders of earlier versions.
-    """
-
-    k: int
-    clients: tuple[str, ...]
-    scores: np.ndarray
-    labels: np.ndarray
-    patients: np.ndarray
-    rounds: list[dict[str, Any]]
-    time: dict[str, Any]
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RunFolder:
-    """All of a finished study. `sites` is None, and `thumbnails` empty, in folders of earlier versions."""
+    """A study, finished or not, in its run folder. `RunFolder.open` checks first that it is one."""
 
     path: Path
-    study: dict[str, Any]
-    table: dict[str, Any]
-    diseases: tuple[str, ...]
-    results: tuple[KResult, ...]
-    sites: dict[str, Any] | None
-    thumbnails: dict[str, np.ndarray]
+    _kept: dict[Path, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """Open a run folder, or the only one inside a folder of them, such as `runs`.
+
+        Raises
+        ------
+        ConfigError
+            If it is not one, or holds several: then they are named.
+        """
+        folder = Path(path)
+        inside = sorted(file.parent for file in folder.glob(f"*/{STUDY}"))
+        if not (folder / STUDY).is_file() and len(inside) == 1:
+            (folder,) = inside
+        if not (folder / STUDY).is_file():
+            raise ConfigError(_not_a_run_folder(folder, inside))
+        run = cls(folder)
+        run.about  # noqa: B018 - a damaged study.json is named here
+        return run
+
+    # ---- what was to be run -------------------------------------------------------------------------------------
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """All of `study.json`."""
+        about = _json(self.path / STUDY)
+        with _expected(self.path / STUDY):
+            about["title"], about["configuration"]["k"]
+        return about
+
+    @property
+    def title(self) -> str:
+        """As in the tables."""
+        return str(self.about["title"])
 
     @property
     def origin(self) -> Origin:
         """Of all sites together."""
-        return Origin.read(self.study) or Origin.REAL
+        return Origin.read(self.about) or Origin.REAL
 
+    @property
+    def key(self) -> str | None:
+        """Fingerprint of the key that names the images; None in folders of earlier versions."""
+        return self.about.get("key")
 
-def read_run_folder(path: Path) -> RunFolder:
-    """Read the folder of a finished study.
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The resolved pipeline as plain data."""
+        return self.about["configuration"]
 
-    Raises
-    ------
-    ChestfedError
-        If it is no run folder, the study is not finished, or a file is missing, damaged or of another study; with what
-        to do.
-    """
-    if not (path / "study.json").is_file():
-        raise ChestfedError(_no_run_folder(path))
-    try:
-        return _read(path)
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-        raise ChestfedError(
-            f"{path}: a file of this study has not the content that it should have ({type(error).__name__}: {error}). "
-            "Remove the folder, or the part kN that is concerned, and run the same `chestfed study` again."
-        ) from None
+    @property
+    def algorithm(self) -> str:
+        """Name of the federated algorithm."""
+        return _name(self.configuration["federated"]["algorithm"])
 
+    @property
+    def objective(self) -> str:
+        """Name of the objective."""
+        return _name(self.configuration["federated"]["objective"])
 
-def read_one_k(folder: Path, row: Row, table: StudyTable) -> RunFolder:
-    """The finished K in `folder` as if it were the only one of its study, which need not be finished; without sites.
+    @property
+    def window(self) -> int:
+        """Local steps per round."""
+        federated = self.configuration["federated"]
+        own = federated["algorithm"] if isinstance(federated["algorithm"], Mapping) else {}
+        return int(own.get("window", federated.get("window", 1)))
 
-    Raises
-    ------
-    ChestfedError
-        If a file is missing or damaged.
-    """
-    alone = as_json(replace(table, rows=(row,)))
-    diseases = tuple(result.disease for result in row.diseases)
-    result = _k_result(folder, alone["rows"][0], diseases)
-    return RunFolder(folder, table.origin.keys(), alone, diseases, (result,), None, {})
+    @property
+    def seed(self) -> int:
+        """Of all random numbers."""
+        return int(self.configuration["seed"])
 
+    @property
+    def resamples(self) -> int:
+        """Of the intervals and comparisons; 0: none were wanted."""
+        return int(self.configuration["evaluation"]["resamples"])
 
-def _read(path: Path) -> RunFolder:
-    study = _json(path / "study.json")
-    wanted = list(study["configuration"]["k"])
-    unfinished = [k for k in wanted if not (path / f"k{k}" / "result.json").is_file()]
-    if unfinished or not (path / "table.json").is_file():
-        still = ", ".join(f"K={k}" for k in unfinished) or "its table"
-        raise ChestfedError(
-            f"{path}: this study is not finished, {still} is still to come. The same `chestfed study` command goes on "
-            "where it was; make the report then."
-        )
-    table = _json(path / "table.json")
-    if [row["k"] for row in table["rows"]] != wanted:
-        raise ChestfedError(f"{path / 'table.json'}: not all K of the study are in it. Run the same study again.")
-    diseases = tuple(table["rows"][0]["diseases"])
-    results = tuple(_k_result(path / f"k{row['k']}", row, diseases) for row in table["rows"])
-    first = results[0]
-    for other in results[1:]:
-        same_labels = np.array_equal(first.labels, other.labels, equal_nan=True)
-        if not (same_labels and np.array_equal(first.patients, other.patients)):
-            raise ChestfedError(
-                f"{path}: K={first.k} and K={other.k} were not scored on the same test images. Remove the folder and "
-                "run the same study again."
+    @property
+    def protocol(self) -> str:
+        """Which images are scored."""
+        return self.configuration["evaluation"]["protocol"] if self.sites_configured else "test images"
+
+    @property
+    def sites_configured(self) -> list[dict[str, Any]]:
+        """The pipeline's sites; none for a public collection."""
+        return self.configuration.get("sites") or []
+
+    @property
+    def adds_hospitals(self) -> bool:
+        """Whether each K adds a hospital; else clients are parts of a hospital, or of a public collection."""
+        sites = self.sites_configured
+        return len(sites) > 1 and all(site["clients"] == 1 for site in sites)
+
+    @property
+    def tests_first_hospital(self) -> bool:
+        """Whether all test images are of the first hospital."""
+        return self.adds_hospitals and sum(site["test_fraction"] is not None for site in self.sites_configured) < 2
+
+    @property
+    def ks_configured(self) -> tuple[int, ...]:
+        """The K that were to be run."""
+        return tuple(self.configuration["k"])
+
+    @property
+    def pipeline_name(self) -> str:
+        """From the folder's name, `<pipeline>-<digest>`; `study` if it was renamed."""
+        name = self.path.resolve().name.removeprefix(self.origin.prefix)
+        end = f"-{self.about['digest']}"
+        return name.removesuffix(end) if name.endswith(end) else "study"
+
+    # ---- what came of it ----------------------------------------------------------------------------------------
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """The finished K, rising."""
+        names = (file.parent.name[1:] for file in self.path.glob(f"k*/{RESULT}"))
+        return tuple(sorted(int(name) for name in names if name.isdigit()))
+
+    def folder(self, k: int | None = None) -> Path:
+        """The folder of a K, by default of the largest that is finished.
+
+        Raises
+        ------
+        ConfigError
+            If that K does not exist or is not finished.
+        """
+        finished = self.ks
+        if not finished:
+            raise ConfigError(f"{self.path}: no K of this study is finished yet; run `chestfed study` again to resume")
+        if k is not None and k not in finished:
+            names = ", ".join(f"K={one}" for one in finished)
+            raise ConfigError(f"{self.path}: K={k} does not exist or is not finished; finished: {names}")
+        return self.path / f"k{finished[-1] if k is None else k}"
+
+    def row(self, k: int | None = None) -> Row:
+        """AUCs and intervals of a K, from its `result.json`."""
+        file = self.folder(k) / RESULT
+        return self._once(file, _row)
+
+    def table(self, ks: Sequence[int] | None = None) -> StudyTable:
+        """The rows of the finished K, or of these, and what they are over (`table.json`)."""
+        file = self.path / TABLE
+        plain = _json(file)
+        with _expected(file):
+            paper, published = plain["paper"], plain["published"]
+            return StudyTable(
+                title=plain["title"],
+                model=plain["model"],
+                protocol=plain["protocol"],
+                images=plain["images"],
+                patients=plain["patients"],
+                origin=Origin.read(plain) or Origin.REAL,
+                rows=tuple(self.row(k) for k in (self.ks if ks is None else ks)),
+                paper=None if paper is None else tuple(paper),
+                published=None if published is None else PublishedRow(published["source"], published["auc"]),
             )
-    sites = _json(path / "sites.json") if (path / "sites.json").is_file() else None
-    return RunFolder(path, study, table, diseases, results, sites, _thumbnails(path / "thumbnails.npz"))
+
+    def frame(self) -> pd.DataFrame:
+        """One row per finished K and disease (and the mean): the columns of `table.csv`."""
+        return frame(self.table())
+
+    @property
+    def diseases(self) -> tuple[str, ...]:
+        """In the order of the table."""
+        return tuple(one.disease for one in self.row().diseases)
+
+    def predictions(self, k: int | None = None) -> pd.DataFrame:
+        """One row per test image: keyed names of image and patient, and score and label of each disease."""
+        return self._once(self.folder(k) / PREDICTIONS, read_predictions)
+
+    def columns(self, k: int | None = None) -> list[Column]:
+        """The labelled test images of each disease.
+
+        Raises
+        ------
+        ChestfedError
+            If they are not those that the AUCs of this K were computed on.
+        """
+        row, found = self.row(k), self.predictions(k)
+        names = [one.disease for one in row.diseases]
+        file = self.folder(k) / PREDICTIONS
+        with _expected(file):
+            scores, labels = (found[[f"{part}_{n}" for n in names]].to_numpy(np.float64) for part in ("score", "label"))
+        columns = list(labelled_columns(scores, labels, names))
+        for column, one in zip(columns, row.diseases, strict=True):
+            if (column.positives, column.negatives, column.missing) != (one.positives, one.negatives, one.missing):
+                raise self.not_the_same_run(k, one.disease, "its numbers of positive and negative images differ")
+        return columns
+
+    def not_the_same_run(self, k: int | None, disease: str, how: str) -> ChestfedError:
+        """The error of predictions that do not belong to the result of this K."""
+        folder = self.folder(k)
+        return ChestfedError(
+            f"{folder / PREDICTIONS}: {disease}: {how}. Predictions and {RESULT} are not of the same "
+            f"run: remove {folder} and run the same study again."
+        )
+
+    def rounds(self, k: int | None = None) -> list[dict[str, Any]]:
+        """The entries of `rounds.jsonl`, each with its `seconds`, or None where they are not known."""
+        folder = self.folder(k)
+        seconds = read_round_times(folder / SECONDS)
+        entries = self._once(folder / ROUNDS, _lines)
+        return [{**entry, "seconds": seconds.get(entry["round"])} for entry in entries]
+
+    def time(self, k: int | None = None) -> dict[str, Any]:
+        """Seconds of training, and whether that was only its last part; empty in folders of earlier versions."""
+        file = self.folder(k) / TIME
+        return _json(file) if file.is_file() else {}
+
+    @cached_property
+    def sites(self) -> dict[str, Any] | None:
+        """Counts, prevalences and gray levels of the sites; None in folders of earlier versions."""
+        return _json(self.path / SITES) if (self.path / SITES).is_file() else None
+
+    @cached_property
+    def thumbnails(self) -> dict[str, np.ndarray]:
+        """Small images by the number of their site; empty in folders of earlier versions."""
+        file = self.path / THUMBNAILS
+        if not file.is_file():
+            return {}
+        try:
+            with np.load(file, allow_pickle=False) as stored:
+                return {name: stored[name] for name in stored.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise _damaged(file, error) from None
+
+    @cached_property
+    def significance(self) -> dict[str, Any] | None:
+        """The stored comparisons of the other K with the smallest; None if there are none."""
+        file = self.path / SIGNIFICANCE
+        return _json(file) if file.is_file() else None
+
+    def check_finished(self) -> None:
+        """Make sure that all K are done, on the same test images.
+
+        Raises
+        ------
+        ChestfedError
+            If not; with what to do.
+        """
+        missing = ", ".join(f"K={k}" for k in self.ks_configured if k not in self.ks)
+        if missing or not (self.path / TABLE).is_file():
+            raise ChestfedError(
+                f"{self.path}: this study is not finished: {missing or 'its table'} is missing. Run the same "
+                "`chestfed study` command to resume it; make the report then."
+            )
+        labels = [f"label_{disease}" for disease in self.diseases]
+        first, *others = self.ks_configured
+        for k in others:
+            if not all(
+                self.predictions(k)[name].equals(self.predictions(first)[name]) for name in ("patient", *labels)
+            ):
+                raise ChestfedError(
+                    f"{self.path}: K={first} and K={k} were not scored on the same test images. Remove the folder and "
+                    "run the same study again."
+                )
+
+    def _once(self, file: Path, read: Callable[[Path], Any]) -> Any:
+        if file not in self._kept:
+            self._kept[file] = read(file)
+        return self._kept[file]
 
 
-def _k_result(folder: Path, row: dict[str, Any], diseases: tuple[str, ...]) -> KResult:
-    file = folder / "predictions.parquet"
+def finished_row(folder: Path) -> Row | None:
+    """The result in a folder of one K, or of one scored site; None if there is none yet."""
+    return _row(folder / RESULT) if (folder / RESULT).is_file() else None
+
+
+def read_predictions(file: Path) -> pd.DataFrame:
+    """Scores and labels as a study or an evaluation wrote them, checked.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, a column or a score is missing, or a label is not 0, 1 or empty.
+    """
     try:
         frame = pd.read_parquet(file)
+    except FileNotFoundError:
+        raise ConfigError(f"{file}: no such file; a finished study or an evaluation has it") from None
     except (OSError, ValueError) as error:  # pyarrow's errors are among them
-        raise ChestfedError(_damaged(file, error)) from None
-    scores = frame[[f"score_{disease}" for disease in diseases]].to_numpy(np.float64)
-    labels = frame[[f"label_{disease}" for disease in diseases]].to_numpy(np.float64)
-    for found in auc_per_disease(scores, labels, diseases):
-        expected = row["diseases"][found.disease]["auc"]
-        if (found.auc is None) != (expected is None) or abs((found.auc or 0) - (expected or 0)) > 1e-9:
-            raise ChestfedError(
-                f"{file}: its AUC of {found.disease} is {found.auc}, but table.json says {expected}. They are not of "
-                f"the same run: remove {folder} and run the same study again."
-            )
-    time = _json(folder / "time.json") if (folder / "time.json").is_file() else {}
-    seconds = read_round_times(folder / SECONDS)
-    rounds = [{**entry, "seconds": seconds.get(entry["round"])} for entry in _rounds(folder / "rounds.jsonl")]
-    return KResult(row["k"], tuple(row["clients"]), scores, labels, numbered(frame["patient"].to_numpy()), rounds, time)
+        raise ConfigError(f"{file}: cannot be read: {error}. Restore it, or run or score again") from None
+    scored = [name.removeprefix("score_") for name in frame.columns if name.startswith("score_")]
+    needed = {"image", "patient", *(f"label_{name}" for name in scored)}
+    if not scored or not needed <= set(frame.columns):
+        raise ConfigError(f"{file}: not predictions of chestfed: image, patient, score_... and label_... are needed")
+    for name in scored:
+        try:
+            score, label = (frame[f"{p}_{name}"].to_numpy(np.float64, na_value=np.nan) for p in ("score", "label"))
+        except (TypeError, ValueError):
+            raise ConfigError(f"{file}: score_{name} and label_{name} must be numbers") from None
+        known = ~np.isnan(label)
+        if not np.isin(label[known], (0, 1)).all():
+            raise ConfigError(f"{file}: label_{name} has values other than 0, 1 and empty")
+        if missing := int((~np.isfinite(score[known])).sum()):
+            raise ConfigError(f"{file}: score_{name} is empty or infinite for {missing} labeled images")
+    return frame
 
 
-def _rounds(file: Path) -> list[dict[str, Any]]:
+def _name(configured: Any) -> str:
+    """Of a part of the configuration that is a name, or a section with one."""
+    return str(configured["name"] if isinstance(configured, Mapping) else configured)
+
+
+def _row(file: Path) -> Row:
+    plain = _json(file)
+    with _expected(file):
+        return row_from_plain(plain)
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
     try:
         entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError) as error:
-        raise ChestfedError(_damaged(file, error)) from None
+        raise _damaged(file, error) from None
     if not entries:
-        raise ChestfedError(_damaged(file, "it is empty"))
+        raise _damaged(file, "it is empty")
     return entries
 
 
@@ -161,29 +375,30 @@ def _json(file: Path) -> dict[str, Any]:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ChestfedError(_damaged(file, error)) from None
+        raise _damaged(file, error) from None
 
 
-def _thumbnails(file: Path) -> dict[str, np.ndarray]:
-    if not file.is_file():
-        return {}
+@contextmanager
+def _expected(file: Path) -> Iterator[None]:
+    """Name the file if its content is not what it should be."""
     try:
-        with np.load(file, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ChestfedError(_damaged(file, error)) from None
+        yield
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise _damaged(file, f"unexpected content, {type(error).__name__}: {error}") from None
 
 
-def _damaged(file: Path, why: object) -> str:
-    return f"{file}: cannot be read ({why}). Remove {file.parent} and run the same study again, or restore the file."
+def _damaged(file: Path, why: object) -> ChestfedError:
+    return ChestfedError(
+        f"{file}: cannot be read ({why}). Restore the file, or remove {file.parent} and run the same study again."
+    )
 
 
-def _no_run_folder(path: Path) -> str:
+def _not_a_run_folder(path: Path, inside: Sequence[Path]) -> str:
     if not path.is_dir():
-        return f"{path}: there is no such folder. Give a run folder, such as runs/synthetic-NAME-DIGEST."
-    if (path / "comparison.json").is_file():
+        return f"{path}: no such folder. Give a run folder, such as runs/synthetic-NAME-DIGEST."
+    if (path / COMPARISON).is_file():
         return f"{path}: this is a comparison of several studies. Give the folder of one of those listed there."
-    inside = sorted(file.parent.name for file in path.glob("*/study.json"))
     if inside:
-        return f"{path} holds several run folders; give one of them: {', '.join(inside)}"
-    return f"{path}: this is no run folder, it has no study.json. `chestfed study` prints the folder that it writes to."
+        names = ", ".join(folder.name for folder in inside)
+        return f"{path} holds {len(inside)} studies; open one of them: {names}"
+    return f"{path}: not the run folder of a study: it has no {STUDY}. `chestfed study` prints the folder it writes to."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from pydantic import ValidationError
 from chestfed.core.errors import ConfigError
 from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.results.significance import PREDICTIONS, folder_of_k
+from chestfed.results.run_folder import STUDY, RunFolder
 from chestfed.sites.partition import hold_out
 from chestfed.sites.table import SiteTable
 
@@ -54,7 +53,7 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
         If an image is not among them, or the study named its images with another key.
     """
     run = _run_folder(model)
-    predictions = pd.read_parquet(folder_of_k(run, None) / PREDICTIONS)
+    predictions = run.predictions()
     known, theirs = set(predictions["image"]), predictions.attrs.get("key")
     if theirs != key:
         raise ConfigError(
@@ -76,20 +75,19 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
         )
 
 
-def _run_folder(model: str) -> Path:
+def _run_folder(model: str) -> RunFolder:
     """The run folder that a model lies in."""
     path = Path(model)
     for folder in (path, path.parent, path.parent.parent):
-        if (folder / "study.json").is_file():
-            return folder
+        if (folder / STUDY).is_file():
+            return RunFolder.open(folder)
     raise ConfigError(
         f"{model}: --split held-out needs a run folder of a study, or a model in one: the study says who was held out"
     )
 
 
-def _pipeline_of(run: Path) -> Pipeline:
+def _pipeline_of(run: RunFolder) -> Pipeline:
     try:
-        about = json.loads((run / "study.json").read_text(encoding="utf-8"))
-        return Pipeline.model_validate(about["configuration"])
-    except (OSError, ValueError, KeyError, ValidationError) as error:
-        raise ConfigError(f"{run / 'study.json'}: cannot be read: {error}") from None
+        return Pipeline.model_validate(run.configuration)
+    except ValidationError as error:
+        raise ConfigError(f"{run.path / STUDY}: cannot be read: {error}") from None

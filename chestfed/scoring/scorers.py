@@ -35,8 +35,7 @@ from chestfed.experiment.device import Machine
 from chestfed.images.network_input import IMAGENET, NetworkInput
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import ModelConfig, build_model, load_trained, read_weights
-from chestfed.results.run_folder import MODEL_FILE
-from chestfed.results.significance import folder_of_k
+from chestfed.results.run_folder import MODEL_FILE, RunFolder
 from chestfed.scoring.exported import load_exported
 from chestfed.scoring.torchscript import refuse_outside_calls
 
@@ -127,7 +126,7 @@ def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
     if path.is_file():
         return path
     if (path / "study.json").is_file():
-        return folder_of_k(path, k) / MODEL_FILE
+        return RunFolder(path).folder(k) / MODEL_FILE
     if (path / MODEL_FILE).is_file():
         return path / MODEL_FILE
     for suffix in (".pt2", ".onnx", ".safetensors", ".pt", ".pth"):

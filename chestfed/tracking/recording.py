@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.diseases import TITLES
+from chestfed.report.run_figures import overview
+from chestfed.results.grid import markdown
 from chestfed.results.held_out_table import HeldOutTable, metrics
-from chestfed.results.run_folder import MODEL_FILE
+from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
 from chestfed.results.significance import Significance
-from chestfed.results.table import Row, StudyTable
+from chestfed.results.significance import frame as differences
+from chestfed.results.table import Row, StudyTable, auc_grid, frame
 from chestfed.tracking.store import DataSet, Store
 from chestfed.training.identity import software_versions
 from chestfed.training.reporting import History, Reporter, StudyRun
@@ -29,8 +32,8 @@ from chestfed.training.reporting import History, Reporter, StudyRun
 #: Per round; what is summed over the clients is under "cost".
 _COST = ("images", "gradients", "bytes_up", "bytes_down")
 _FILES = ("table.csv", "table.json", "significance.csv", "significance.json", "sites.json")
-#: Figures of the report that are logged, by the start of their names.
-_FIGURES = ("mean-difference", "roc-", "precision-recall-", "calibration-", "auc-per-round-")
+#: Decimals of tables, which are for reading; `table.csv` has all.
+_DIGITS = 4
 
 
 class MlflowRecord(Reporter):
@@ -118,17 +121,17 @@ class MlflowRecord(Reporter):
                 self._store.set_tags(known, {"mlflow.parentRunId": self._parent})  # the parent may be a new one
                 return
             self.k_started(row.k)
-            lines = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+            lines = (folder / ROUNDS).read_text(encoding="utf-8").splitlines()
             self.round_done(row.k, [json.loads(line) for line in lines], len(lines))
         self._flush()
-        store, run, results = self._store, self._child, _stored(self._study.folder / "table.csv")
-        store.log_table(run, results[results["k"] == row.k], "auc_per_disease.json")
-        about = self._log_model(row, table, folder)
-        seconds = read_json(folder / "time.json").get("seconds")
+        store, run, alone = self._store, self._child, replace(table, rows=(row,))
+        store.log_table(run, frame(alone).round(_DIGITS), "auc_per_disease.json")
+        about = self._log_model(alone, folder)
+        seconds = read_json(folder / TIME).get("seconds")
         store.log_metrics(run, [(row.k, {**_test_aucs(row), "cost/seconds": seconds})], about)
-        for file in ("result.json", "rounds.jsonl"):
+        for file in (RESULT, ROUNDS):
             store.log_file(run, folder / file)
-        store.set_tags(run, {"mlflow.note.content": _note(table, [row])})
+        store.set_tags(run, {"mlflow.note.content": _note(alone)})
         store.end_run(run)
         self._child = ""
 
@@ -137,21 +140,22 @@ class MlflowRecord(Reporter):
         if self._whole:
             return
         study, store, run = self._study, self._store, self._parent
-        results = _stored(study.folder / "table.csv")
+        results = frame(table)
         by_k = results.pivot(index="k", columns="disease", values="auc")[list(results["disease"].unique())]
-        store.log_table(run, by_k.reset_index().rename(columns={"k": "K", **TITLES}), "auc_by_k.json")
+        store.log_table(run, by_k.round(_DIGITS).reset_index().rename(columns={"k": "K", **TITLES}), "auc_by_k.json")
         if significance is not None:
-            store.log_table(run, _stored(study.folder / "significance.csv"), "significance.json")
+            store.log_table(run, differences(significance).round(_DIGITS), "significance.json")
         with TemporaryDirectory(prefix="chestfed-") as made:
-            for figure in _figures(study.folder, Path(made)):
-                store.log_file(run, figure, "figures")
+            for picture in overview(RunFolder(study.folder)):
+                picture.save_png(Path(made))
+            store.log_files(run, Path(made), "figures")
         for file in _FILES:
             if (study.folder / file).exists():
                 store.log_file(run, study.folder / file, "run_folder")
         for row in table.rows:
             store.log_metrics(run, [(row.k, _test_aucs(row))])
             store.link_model(run, _known(study.folder / f"k{row.k}"), step=row.k)
-        store.set_tags(run, {"mlflow.note.content": _note(table, table.rows)})
+        store.set_tags(run, {"mlflow.note.content": _note(table)})
         store.end_run(run)
 
     def study_failed(self, error: BaseException) -> None:
@@ -181,9 +185,9 @@ class MlflowRecord(Reporter):
             self._store.log_metrics(self._child, self._waiting[::-1])
             self._waiting = []
 
-    def _log_model(self, row: Row, table: StudyTable, folder: Path) -> dict[str, str]:
-        """Log and register the model; returns what its metrics are said to be about."""
-        study = self._study
+    def _log_model(self, table: StudyTable, folder: Path) -> dict[str, str]:
+        """Log and register the model of a table's only row; returns what its metrics are said to be about."""
+        study, (row,) = self._study, table.rows
         if study.pipeline.collection is not None:  # its images are no radiographs in files: weights are all there is
             self._store.log_file(self._child, folder / MODEL_FILE)
             return {}
@@ -193,7 +197,7 @@ class MlflowRecord(Reporter):
         version = "Each version is one study of this pipeline; its tags say algorithm, seed, digest and mean AUC."
         about = {
             "name": f"{table.origin.sentence} {table.title}: K={row.k}, {table.model}. {version}\n\n{_usage(name)}",
-            "version": f"{_note(table, [row])}\n\n{_usage(name)}",
+            "version": f"{_note(table)}\n\n{_usage(name)}",
         }
         diseases = [result.disease for result in row.diseases]
         short = f"{study.origin.prefix}K{row.k}"
@@ -219,7 +223,7 @@ class MlflowRecord(Reporter):
 
 def _data_sets(study: StudyRun, k: int) -> list[DataSet]:
     """The first `k` clients, in their order, and the test set, as counted in `sites.json`."""
-    cards = read_json(study.folder / "sites.json")["sites"]
+    cards = read_json(study.folder / SITES)["sites"]
     found = []
     for card in (*cards[:k], cards[-1]):
         name = card["name"] if card["role"] == "client" else "test set"
@@ -233,32 +237,15 @@ def _data_sets(study: StudyRun, k: int) -> list[DataSet]:
     return found
 
 
-def _figures(folder: Path, to: Path) -> list[Path]:
-    """PNG files of the report's figures."""
-    from chestfed.report.page import write_report
-
-    write_report(folder, to / "report.html", to)
-    return sorted(file for file in to.glob("*.png") if file.name.startswith(_FIGURES))
-
-
-def _stored(file: Path) -> pd.DataFrame:
-    """A table of the run folder, for reading: rounded; the file has all digits."""
-    return pd.read_csv(file).round(4)
-
-
-def _note(table: StudyTable, rows: list[Row] | tuple[Row, ...]) -> str:
-    """A description in Markdown: what the numbers are, and the AUC of each K."""
-    lines = ["| K | added | mean AUC | 95% interval |", "|---|---|---|---|"]
-    for row in rows:
-        mean = "-" if row.mean is None else f"{row.mean:.3f}"
-        interval = "" if row.mean_interval is None else f"[{row.mean_interval.low:.3f}, {row.mean_interval.high:.3f}]"
-        lines.append(f"| {row.k} | {row.clients[-1]} | {mean} | {interval} |")
+def _note(table: StudyTable) -> str:
+    """A description in Markdown: what the numbers are, and the AUCs of each K."""
     warning = f"**{table.origin.sentence}**" if table.origin.any_synthetic else ""
+    aucs = "\n".join(markdown(auc_grid(table), ("added",), below=" {}"))
     about = (
         f"{table.title}. AUC on {table.images:,} images of {table.patients:,} patients ({table.protocol}), "
-        f"{table.model}; patient-clustered bootstrap intervals. Per disease: the tables among the artifacts."
+        f"{table.model}; in brackets 95% patient-clustered bootstrap intervals."
     )
-    return "\n\n".join(part for part in (warning, "\n".join(lines), about) if part)
+    return "\n\n".join(part for part in (warning, aucs, about) if part)
 
 
 def _usage(name: str) -> str:

@@ -196,6 +196,10 @@ class Store:
         """Log a file as an artifact."""
         self._client.log_artifact(run, str(path), folder)
 
+    def log_files(self, run: str, path: Path, folder: str) -> None:
+        """Log all files of a folder as artifacts."""
+        self._client.log_artifacts(run, str(path), folder)
+
     def log_datasets(self, run: str, found: Sequence[DataSet]) -> None:
         """Log what the run read; clients are numbered in their order."""
         from mlflow.data.code_dataset_source import CodeDatasetSource

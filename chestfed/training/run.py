@@ -32,6 +32,7 @@ from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.results import table as tables
+from chestfed.results.run_folder import TABLE, TIME, finished_row
 from chestfed.results.significance import Significance, of_study
 from chestfed.results.significance import write as write_significance
 from chestfed.results.timing import SECONDS, RoundTimes
@@ -41,7 +42,7 @@ from chestfed.training.federated import History, train_federated
 from chestfed.training.identity import Identity, identify, stage_1_identity
 from chestfed.training.pretrain import Pretrained, pretrain
 from chestfed.training.reporting import Reporters, StudyRun
-from chestfed.training.run_files import read_model, read_result, write_identity, write_model, write_result, write_rounds
+from chestfed.training.run_files import read_model, write_identity, write_model, write_result, write_rounds
 from chestfed.training.test_scores import evaluate, score
 
 
@@ -116,12 +117,12 @@ class _Running:
         """Every K, with the tables written after each."""
         rows: list[tables.Row] = []
         for k in self.pipeline.k:
-            row = read_result(self.folder / f"k{k}")
+            row = finished_row(self.folder / f"k{k}")
             reused = row is not None
             rows.append(row or self.one_k(k))
             table = _table(self.pipeline, self.data, rows)
             write_text(self.folder / "table.csv", tables.as_csv(table))
-            write_json(self.folder / "table.json", tables.as_json(table))
+            write_json(self.folder / TABLE, tables.as_json(table))
             self._tell_done(rows[-1], table, reused=reused)
         return table
 
@@ -158,7 +159,7 @@ class _Running:
         write_model(own, self.pipeline, trained, self.data)
         write_rounds(own, trained.history)
         seconds = time.monotonic() - started
-        write_json(own / "time.json", {"seconds": seconds, "resumed": resumed, "on": self.machine.name})
+        write_json(own / TIME, {"seconds": seconds, "resumed": resumed, "on": self.machine.name})
         write_result(own, row, trained.scores, self.data.test)
         return row
 
@@ -168,7 +169,7 @@ class _Running:
         model, rows, network = self.folder / f"k{k}", {}, None
         for name, test in self.data.seen.items():
             own = model / "seen" / name
-            row = read_result(own)
+            row = finished_row(own)
             if row is None:
                 network = network or read_model(model, self.pipeline, len(self.data.diseases), self.machine)
                 batch = self.pipeline.evaluation.batch_size

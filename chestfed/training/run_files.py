@@ -10,19 +10,16 @@ import numpy as np
 
 from chestfed.core.checkpoint import (
     load_checkpoint,
-    read_json,
     save_checkpoint,
     write_atomically,
     write_json,
     write_text,
 )
-from chestfed.evaluation.auc import DiseaseAuc
-from chestfed.evaluation.intervals.bootstrap import Interval
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import FlatModule, build_model
-from chestfed.results.run_folder import MODEL_FILE
-from chestfed.results.table import Row
+from chestfed.results.run_folder import MODEL_FILE, PREDICTIONS, RESULT, ROUNDS, STUDY
+from chestfed.results.table import Row, row_to_plain
 from chestfed.training.clients import NAMED_BY, StudyData, TestSet
 from chestfed.training.federated import History, Trained
 from chestfed.training.identity import Identity, software_versions
@@ -30,7 +27,7 @@ from chestfed.training.identity import Identity, software_versions
 
 def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: StudyData) -> None:
     """Write `study.json`, unless it exists: the digest guarantees that it would be the same."""
-    if (folder / "study.json").exists():
+    if (folder / STUDY).exists():
         return
     value = {
         "digest": this.digest,
@@ -44,12 +41,12 @@ def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: Study
         "machine": this.machine,
         "versions": software_versions(),
     }
-    write_json(folder / "study.json", value)
+    write_json(folder / STUDY, value)
 
 
 def write_rounds(folder: Path, history: History) -> None:
     """Write `rounds.jsonl`."""
-    write_text(folder / "rounds.jsonl", "".join(json.dumps(entry) + "\n" for entry in history))
+    write_text(folder / ROUNDS, "".join(json.dumps(entry) + "\n" for entry in history))
 
 
 def write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: StudyData) -> None:
@@ -81,8 +78,8 @@ def read_model(folder: Path, pipeline: Pipeline, outputs: int, machine: Machine)
 
 def write_result(folder: Path, row: Row, scores: np.ndarray, test: TestSet) -> None:
     """Write `predictions.parquet` and then `result.json`, whose presence says that all of the folder is written."""
-    write_predictions(folder / "predictions.parquet", scores, test)
-    write_json(folder / "result.json", _plain(row))
+    write_predictions(folder / PREDICTIONS, scores, test)
+    write_json(folder / RESULT, row_to_plain(row))
 
 
 def write_predictions(path: Path, scores: np.ndarray, test: TestSet) -> None:
@@ -96,27 +93,3 @@ def write_predictions(path: Path, scores: np.ndarray, test: TestSet) -> None:
     frame = pd.DataFrame(columns)
     frame.attrs = {"key": test.key, "named_by": NAMED_BY}
     write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
-
-
-def read_result(folder: Path) -> Row | None:
-    """The row of `result.json`; None if there is none yet."""
-    plain = read_json(folder / "result.json")
-    if not plain:
-        return None
-    return Row(
-        plain["k"],
-        tuple(plain["clients"]),
-        tuple(DiseaseAuc(**result) for result in plain["diseases"]),
-        tuple(None if part is None else Interval(*part) for part in plain["intervals"]),
-        None if plain["mean_interval"] is None else Interval(*plain["mean_interval"]),
-    )
-
-
-def _plain(row: Row) -> dict[str, Any]:
-    return {
-        "k": row.k,
-        "clients": list(row.clients),
-        "diseases": [vars(result) for result in row.diseases],
-        "intervals": [None if part is None else [part.low, part.high] for part in row.intervals],
-        "mean_interval": None if row.mean_interval is None else [row.mean_interval.low, row.mean_interval.high],
-    }

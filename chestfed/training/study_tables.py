@@ -97,17 +97,6 @@ def resolve_data_root(pipeline: Pipeline, override: Path | None) -> Path:
     return Path(variable).expanduser()
 
 
-def site_names(pipeline: Pipeline, pipeline_file: Path) -> list[str]:
-    """Names of the pipeline's sites, in its order, from their YAMLs.
-
-    Raises
-    ------
-    ConfigError
-        If a YAML is missing or invalid, or two sites have the same name.
-    """
-    return [config.site for config in _configs(pipeline, pipeline_file)]
-
-
 def open_sites(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> tuple[SiteRows, ...]:
     """Read every site's label files, cut clients, and set the test patients apart.
 
@@ -116,7 +105,7 @@ def open_sites(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> tupl
     SiteError
         All problems of a site's tables in one report.
     ConfigError
-        If a client would have nothing to train on.
+        If two sites have the same name, or a client would have nothing to train on.
     """
     found = []
     for entry, config in zip(pipeline.sites, _configs(pipeline, pipeline_file), strict=True):

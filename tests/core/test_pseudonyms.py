@@ -19,7 +19,8 @@ from chestfed.commands.key import count_common, write_names
 from chestfed.core import pseudonyms as keys
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.pseudonyms import PUBLISHED, VARIABLE, Purpose, SiteKey, default_file, key_for, make_key, read_key
-from chestfed.results.significance import compare_with_first, read_run
+from chestfed.results.predictions import read_run
+from chestfed.results.significance import compare_with_first
 from tests.results.finished_runs import write_run
 from tests.sites.own_tables import config, onehot, save_rows
 

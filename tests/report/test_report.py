@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from html.parser import HTMLParser
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,56 +17,26 @@ import pytest
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
+from chestfed.evaluation import comparison
+from chestfed.evaluation.intervals import bootstrap
 from chestfed.experiment.pipeline import load_pipeline
-from chestfed.report import figures, overview
+from chestfed.report import figures, run_figures
 from chestfed.report.drift import drift, histogram_distance
 from chestfed.report.page import make_report, write_report
-from chestfed.results.run_folder import read_run_folder
-from chestfed.samples import write_hospitals
-from tests.training.test_run import command
-
-VOID = {"meta", "link", "img", "br", "hr"}
-
-
-class Page(HTMLParser):
-    """The elements of a page in order: tag, attributes, and the text inside."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None], list[str]]] = []
-        self._open: list[tuple[str, dict[str, str | None], list[str]]] = []
-        self.feed(html)
-        self.close()
-        assert not self._open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        element: tuple[str, dict[str, str | None], list[str]] = (tag, dict(attrs), [])
-        self.elements.append(element)
-        if tag not in VOID:
-            self._open.append(element)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop()[0] == tag
-
-    def handle_data(self, data: str) -> None:
-        for _, _, texts in self._open:
-            texts.append(data)
-
-    def all(self, *tags: str) -> Iterator[tuple[str, dict[str, str | None], str]]:
-        for tag, attributes, texts in self.elements:
-            if tag in tags:
-                yield tag, attributes, " ".join("".join(texts).split())
+from chestfed.results.run_folder import RunFolder
+from tests.report.pages import (
+    Page,
+    assert_needs_nothing_else,
+    assert_readable_without_seeing_it,
+    assert_says_synthetic,
+)
+from tests.results.finished_runs import labels_and_patients, write_run
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tiny_study: Path) -> Path:
     """A folder with hospitals and a finished study of them."""
-    folder = tmp_path_factory.mktemp("reporting")
-    write_hospitals(folder / "synthetic_hospitals", size="tiny", workers=1)
-    result = subprocess.run(command("runs", "--no-tracking"), cwd=folder, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    assert "chestfed report runs/synthetic-source_addition_samples-" in result.stdout
-    return folder
+    return tiny_study
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +83,7 @@ def test_all_sections_are_there(page: Page) -> None:
     captions = " ".join(text for _, _, text in page.all("caption"))
     for part in (
         "AUC at the first hospital",
-        "less that of K=1",
+        "minus that of K=1",
         "Expected calibration error",
         "Drift score",
         "Digests",
@@ -158,52 +125,10 @@ def test_no_patient_or_file_of_a_site_is_named(html: str, home: Path) -> None:
     assert not re.search(r"patient\d{5}|\d{8}_\d{3}|p1\d{7}", text)
 
 
-def test_the_page_is_small_and_needs_nothing_else(html: str, page: Page) -> None:
-    assert len(html.encode()) < 3_000_000
-    assert not re.search(r"https?:", html)
-    assert not list(page.all("script", "iframe", "object", "video"))
-    for _, attributes, _ in page.all("img", "link", "a"):
-        address = attributes.get("src") or attributes.get("href") or ""
-        assert address.startswith(("data:", "#")), address
-    assert "url(" not in html
-    assert "@import" not in html
-    assert "default-src 'none'" in html
-
-
-def test_everything_of_synthetic_hospitals_says_so(page: Page) -> None:
-    ((_, _, title),) = page.all("title")
-    assert title.startswith("SYNTHETIC")
-    captions = [text for _, _, text in page.all("caption")]
-    assert [text for text in captions if not text.startswith("SYNTHETIC")] == [
-        text for text in captions if text.startswith("Published, for orientation only")
-    ]
-    for _, attributes, _ in page.all("img"):
-        assert "synthetic phantom" in (attributes["alt"] or "").lower()
-
-
-def test_headings_go_down_one_level_at_a_time(page: Page) -> None:
-    levels = [int(tag[1]) for tag, _, _ in page.all("h1", "h2", "h3", "h4", "h5", "h6")]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
-
-
-def test_the_page_can_be_read_without_seeing_it(page: Page) -> None:
-    ((_, attributes, _),) = page.all("html")
-    assert attributes["lang"] == "en"
-    assert len(list(page.all("main"))) == 1
-    for _, attributes, _ in page.all("img"):
-        assert len(attributes["alt"] or "") > 20
-    heads = list(page.all("th"))
-    assert {attributes["scope"] for _, attributes, _ in heads} == {"col", "row"}
-    assert all(text for _, _, text in heads)
-    assert len(list(page.all("table"))) == len(list(page.all("caption"))) == len(list(page.all("thead")))
-    names = [attributes["id"] for _, attributes, _ in ((t, a, x) for t, a, x in page.elements) if "id" in attributes]
-    assert len(names) == len(set(names))
-    for _, attributes, _ in page.elements:
-        assert attributes.get("aria-labelledby") in (None, *names)
-    targets = [attributes["href"] or "" for _, attributes, _ in page.all("a")]
-    assert {target[1:] for target in targets if target.startswith("#")} <= set(names)
+def test_the_page_needs_nothing_else_and_can_be_read_without_seeing_it(html: str, page: Page) -> None:
+    assert_needs_nothing_else(html)
+    assert_readable_without_seeing_it(page)
+    assert_says_synthetic(page, but="Published, for orientation only")
 
 
 def luminance(colour: str) -> float:
@@ -230,7 +155,7 @@ def test_text_and_figures_have_enough_contrast(html: str) -> None:
     style = html.split("<style>")[1].split("</style>")[0].split("}", 1)[1]
     assert not re.search(r"#[0-9a-f]{3}", style)  # colours are named at the head only
     assert contrast(figures.INK, "#ffffff") >= 4.5
-    assert all(contrast(colour, "#ffffff") >= 3 for colour in figures.COLOURS)
+    assert all(contrast(colour, "#ffffff") >= 3 for colour in figures.COLORS)
 
 
 def test_every_figure_is_written_as_png_and_svg_too(html: str, home: Path) -> None:
@@ -243,7 +168,7 @@ def test_every_figure_is_written_as_png_and_svg_too(html: str, home: Path) -> No
 
 
 def test_the_same_folder_gives_the_same_page(run_folder: Path, html: str) -> None:
-    assert make_report(read_run_folder(run_folder)).html == html
+    assert make_report(RunFolder.open(run_folder)).html == html
 
 
 def test_the_configuration_on_the_page_is_the_same_study(page: Page, run_folder: Path, tmp_path: Path) -> None:
@@ -276,18 +201,18 @@ def test_drift_is_the_distance_of_grey_levels_and_of_prevalences() -> None:
     a = {"grey_levels": [1, 1], "diseases": {"edema": {"prevalence": 0.1}, "mass": {"prevalence": None}}}
     b = {"grey_levels": [3, 1], "diseases": {"edema": {"prevalence": 0.4}, "mass": {"prevalence": 0.5}}}
     assert drift(a, a).score == 0
-    assert drift(a, b).grey_levels == 0.125
+    assert drift(a, b).gray_levels == 0.125
     assert drift(a, b).prevalence == pytest.approx(0.3)
     assert drift(b, a).score == pytest.approx(0.425)
 
 
 def test_pictures_of_real_patients_are_shown_on_request_only(copy: Path) -> None:
     are_real(copy, lambda _: True)
-    run = read_run_folder(copy)
+    run = RunFolder.open(copy)
     without, shown = make_report(run).html, make_report(run, pictures=True).html
     assert "data:image/png" not in without
-    assert without.count("Pictures of real patients are left") == 1
-    assert "Pictures of real patients are left" not in shown
+    assert without.count("Images of real\npatients are left") == 1
+    assert "Images of real\npatients are left" not in shown
     assert shown.count("data:image/png") == 24
     assert "SYNTHETIC" not in re.sub(r"data:[^\"]*", "", shown)
 
@@ -305,7 +230,7 @@ def are_real(run: Path, which: Callable[[str], bool]) -> None:
 
 def test_pictures_of_a_real_hospital_among_phantoms_are_left_out(copy: Path) -> None:
     are_real(copy, lambda name: name in ("padchest", "test images"))
-    run = read_run_folder(copy)
+    run = RunFolder.open(copy)
     page, shown = Page(make_report(run).html), make_report(run, pictures=True).html
     pictures = [attributes["alt"] or "" for _, attributes, _ in page.all("img") if "Small" in (attributes["alt"] or "")]
     assert len(pictures) == 16
@@ -326,23 +251,23 @@ def test_pictures_of_an_earlier_versions_folder_are_left_out(copy: Path) -> None
     for card in about["sites"]:
         del card["data"]
     (copy / "sites.json").write_text(json.dumps(about))
-    assert "data:image/png" not in make_report(read_run_folder(copy)).html
+    assert "data:image/png" not in make_report(RunFolder.open(copy)).html
 
 
 def test_without_what_earlier_versions_did_not_write_the_page_says_so(copy: Path) -> None:
     for name in ("sites.json", "thumbnails.npz", "k1/time.json", "k1/seconds.jsonl"):
         (copy / name).unlink()
-    html = make_report(read_run_folder(copy)).html
+    html = make_report(RunFolder.open(copy)).html
     assert "made by an earlier version" in html
     assert "K=1 was not recorded" in html
-    assert "not known" in html
+    assert "unknown" in html
 
 
 def test_a_study_that_adds_parts_of_one_hospital_speaks_of_clients(copy: Path) -> None:
     study = json.loads((copy / "study.json").read_text())
     study["configuration"]["sites"] = [{**study["configuration"]["sites"][0], "clients": 5, "test_fraction": 0.3}]
     (copy / "study.json").write_text(json.dumps(study))
-    html = make_report(read_run_folder(copy)).html
+    html = make_report(RunFolder.open(copy)).html
     assert "Does adding clients help?" in html
     assert "AUC on the test images by number of clients" in html
     for part in ("adding hospitals", "first hospital", "the target"):
@@ -350,68 +275,55 @@ def test_a_study_that_adds_parts_of_one_hospital_speaks_of_clients(copy: Path) -
 
 
 def test_a_precision_recall_curve_begins_at_the_precision_of_its_first_threshold(run_folder: Path) -> None:
-    run = read_run_folder(run_folder)
-    pictures = figures.precision_recall_curves(run)
-    for j, picture in enumerate(pictures):
-        curves = [line for line in picture.figure.axes[0].get_lines() if line.get_label().startswith("K=")]
-        for result, line in zip(run.results, curves, strict=bool(curves)):
-            top = result.scores[:, j] == result.scores[~np.isnan(result.labels[:, j]), j].max()
+    run = RunFolder.open(run_folder)
+    for j, picture in enumerate(run_figures.precision_recall_curves(run)):
+        lines = [line for line in picture.figure.axes[0].get_lines() if str(line.get_label()).startswith("K=")]
+        for k, line in zip(run.ks, lines, strict=bool(lines)):
+            column = run.columns(k)[j]
+            assert line.get_drawstyle() == "steps-pre"
             assert line.get_ydata()[0] <= 1
             assert line.get_xdata()[0] == 0
-            if np.nanmax(result.labels[top, j]) == 0:  # the highest score is a negative image's
+            if not column.positive[column.score == column.score.max()].any():  # the highest score is a negative image's
                 assert line.get_ydata()[0] == 0
 
 
-def test_mlflows_precision_recall_curve_is_the_reports(run_folder: Path) -> None:
-    run = read_run_folder(run_folder)
-    alone = replace(run, table={**run.table, "rows": run.table["rows"][:1]}, results=run.results[:1])
-    ours = [line for line in overview._precision_recall(alone).figure.axes[0].get_lines() if len(line.get_xdata()) > 2]
-    theirs = [picture.figure.axes[0].get_lines()[-1] for picture in figures.precision_recall_curves(alone)]
-    theirs = [line for line in theirs if line.get_label().startswith("K=")]
-    assert ours
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.get_drawstyle() == other.get_drawstyle() == "steps-pre"
-        np.testing.assert_array_equal(one.get_xydata(), other.get_xydata())
+def test_predictions_of_another_run_are_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    shutil.copy(run / "k1" / "predictions.parquet", run / "k2" / "predictions.parquet")
+    with pytest.raises(ChestfedError, match=r"k2.predictions\.parquet: edema: the area under their ROC curve"):
+        make_report(RunFolder.open(run))
 
 
-def test_an_unfinished_study_is_refused(copy: Path) -> None:
-    (copy / "k2" / "result.json").unlink()
-    with pytest.raises(ChestfedError, match=r"not finished, K=2 is still to come"):
-        read_run_folder(copy)
+def test_the_report_resamples_nothing_that_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "run", ks=(1, 2, 3))
+    stored = make_report(RunFolder.open(run)).html
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a bootstrap was run")
+
+    with monkeypatch.context() as patch:
+        for name in ("resampled_aucs", "jointly_resampled_aucs"):
+            patch.setattr(comparison, name, refuse)
+        patch.setattr(bootstrap, "resampled_aucs", refuse)
+        assert make_report(RunFolder.open(run)).html == stored
+        (run / "significance.json").unlink()
+        with pytest.raises(AssertionError, match="a bootstrap was run"):
+            make_report(RunFolder.open(run))
+    computed = make_report(RunFolder.open(run)).html
+    assert "were computed for this page" in computed
+    assert "were computed for this page" not in stored
+    cells = [[text for _, _, text in Page(html).all("td")] for html in (stored, computed)]
+    assert cells[0] == cells[1]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("table.json", b"{", "table.json: cannot be read"),
-        ("table.json", b'{"rows": []}', "not all K of the study"),
-        ("study.json", b"{}", "not the content that it should have"),
-        ("k1/predictions.parquet", b"PAR1", "predictions.parquet: cannot be read"),
-        ("k2/rounds.jsonl", b'{"round": 1', "rounds.jsonl: cannot be read"),
-        ("k2/rounds.jsonl", b"", "rounds.jsonl: cannot be read"),
-        ("thumbnails.npz", b"PK", "thumbnails.npz: cannot be read"),
-        ("sites.json", b"", "sites.json: cannot be read"),
-    ],
-)
-def test_a_damaged_file_is_named(copy: Path, name: str, content: bytes, message: str) -> None:
-    (copy / name).write_bytes(content)
-    with pytest.raises(ChestfedError, match=message):
-        read_run_folder(copy)
-
-
-def test_predictions_of_another_run_are_refused(copy: Path) -> None:
-    shutil.copy(copy / "k1" / "predictions.parquet", copy / "k2" / "predictions.parquet")
-    with pytest.raises(ChestfedError, match="not of the same run"):
-        read_run_folder(copy)
-
-
-def test_a_folder_that_is_no_run_is_refused_with_what_to_give(run_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ChestfedError, match="no such folder"):
-        read_run_folder(tmp_path / "nowhere")
-    with pytest.raises(ChestfedError, match=run_folder.name):
-        read_run_folder(run_folder.parent)
-    with pytest.raises(ChestfedError, match="this is no run folder"):
-        read_run_folder(tmp_path)
+def test_a_disease_of_one_class_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    labels = labels_and_patients()[0]
+    labels[:, 0] = 0
+    page = Page(make_report(RunFolder.open(write_run(tmp_path / "run", labels=labels))).html)
+    assert any("Edema: no positive image" in text for _, _, text in page.all("p"))
+    texts = [attributes["alt"] or "" for _, attributes, _ in page.all("img")]
+    for seen in ("ROC curves of Edema", "Precision-recall curves of Edema", "Calibration of Edema"):
+        assert any(seen in text and "nothing to draw, no positive image" in text for text in texts), seen
 
 
 def test_a_title_is_text_and_never_markup(copy: Path, tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from chestfed.core.provenance import Origin
 from chestfed.evaluation.auc import auc_per_disease
 from chestfed.results import table as tables
+from chestfed.results.significance import of_study, write
 
 NAMES = ("edema", "atelectasis")
 IMAGES = 40
@@ -22,9 +24,22 @@ def labels_and_patients() -> tuple[np.ndarray, np.ndarray]:
     return labels, np.arange(IMAGES) * 3 // 4
 
 
-def write_run(folder: Path, *, seed: int = 1, ks: tuple[int, ...] = (1, 2), images: int = 0, lr: float = 0.1) -> Path:
-    """A finished study; `images` shifts the names of that many images, as another test set would."""
-    labels, patients = labels_and_patients()
+def write_run(
+    folder: Path,
+    *,
+    seed: int = 1,
+    ks: tuple[int, ...] = (1, 2),
+    images: int = 0,
+    lr: float = 0.1,
+    compared: bool = True,
+    labels: np.ndarray | None = None,
+) -> Path:
+    """A finished study; `images` shifts the names of that many images, as another test set would.
+
+    `compared`: with `significance.json`; `labels`: of the test set, in place of the usual ones.
+    """
+    usual, patients = labels_and_patients()
+    labels = usual if labels is None else labels
     rows = []
     for k in ks:
         own = folder / f"k{k}"
@@ -38,23 +53,32 @@ def write_run(folder: Path, *, seed: int = 1, ks: tuple[int, ...] = (1, 2), imag
         frame.to_parquet(own / "predictions.parquet", index=False)
         results = auc_per_disease(scores, labels, NAMES)
         rows.append(tables.make_row(k, [f"site{n}" for n in range(k)], results, scores, labels, patients, 20))
-        aucs = {result.disease: result.auc for result in results}
-        history = [
-            {"round": 1, "stage": 1, "loss": 1.0, "bytes_up": 1000 * k, "bytes_down": 2000 * k, "images": 64 * k},
-            {"round": 2, "stage": 1, "loss": 0.5, "bytes_up": 1000 * k, "bytes_down": 2000 * k, "images": 64 * k},
-        ]
-        history[-1] |= {"auc": aucs, "mean_auc": rows[-1].mean}
+        counters = {"bytes_up": 1000 * k, "bytes_down": 2000 * k, "images": 64 * k, "gradients": 8 * k}
+        drift = {"drift": 0.0 if k == 1 else 0.5, "gradient_drift": 0.0 if k == 1 else 0.25}
+        history = [{"round": n, "stage": n, "loss": 1 / n, **drift, **counters} for n in (1, 2)]
+        history[-1] |= {"auc": {one.disease: one.auc for one in results}, "mean_auc": rows[-1].mean}
         (own / "rounds.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in history))
-        (own / "result.json").write_text("{}")
-    table = tables.StudyTable("Study", "small", "frontal-image", IMAGES, 30, True, tuple(rows), None)
+        (own / "seconds.jsonl").write_text("".join(json.dumps({"round": n, "seconds": n / 2}) + "\n" for n in (1, 2)))
+        (own / "time.json").write_text(json.dumps({"seconds": 1.5, "resumed": False, "on": "cpu"}))
+        (own / "result.json").write_text(json.dumps(tables.row_to_plain(rows[-1])))
+    origin = Origin.SYNTHETIC
+    table = tables.StudyTable("Study", "small", "frontal-image", IMAGES, 30, origin, tuple(rows), None)
     (folder / "table.csv").write_text(tables.as_csv(table))
+    (folder / "table.json").write_text(json.dumps(tables.as_json(table)))
     configuration = {
         "seed": seed,
         "k": list(ks),
-        "sites": [{}],
-        "federated": {"algorithm": "codasca", "window": 4, "local_lr": lr},
-        "evaluation": {"protocol": "frontal-image"},
+        "sites": [{"clients": 1, "test_fraction": None} for _ in ks],
+        "federated": {"algorithm": "codasca", "objective": "auc_margin", "window": 4, "local_lr": lr},
+        "evaluation": {"protocol": "frontal-image", "resamples": 20},
     }
-    about = {"title": "Study", "synthetic": True, "configuration": configuration}
+    about = {
+        **{"title": "Study", **origin.keys(), "configuration": configuration, "digest": "0123456789ab"},
+        **{"key": None, "inputs": {"test set": "ab"}, "quarantined": {}, "code": "cd"},
+        **{"machine": {"device": "cpu", "threads": 1}, "versions": {"chestfed": "0.1.0"}},
+    }
     (folder / "study.json").write_text(json.dumps(about))
+    found = of_study(folder, ks, 20) if compared else None
+    if found is not None:
+        write(found, folder, "significance")
     return folder

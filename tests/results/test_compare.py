@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from chestfed.core.provenance import Origin
 from chestfed.experiment.catalogue import CATALOGUE
 from chestfed.results.compare import Comparison, largest_windows
 from chestfed.samples import write_hospitals
@@ -124,7 +125,7 @@ def test_the_largest_window_is_the_last_before_one_that_costs_auc() -> None:
         for window, auc in curve.items()
         for seed in (1, 2)
     ]
-    comparison = Comparison("t", False, pd.DataFrame(rows), pd.DataFrame(), None)
+    comparison = Comparison("t", Origin.REAL, pd.DataFrame(rows), pd.DataFrame(), None)
     assert largest_windows(comparison) == {"codasca": 32, "coda_plus": 1}
-    one = Comparison("t", False, pd.DataFrame(rows).query("window == 1"), pd.DataFrame(), None)
+    one = Comparison("t", Origin.REAL, pd.DataFrame(rows).query("window == 1"), pd.DataFrame(), None)
     assert largest_windows(one) == {}

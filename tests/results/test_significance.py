@@ -15,7 +15,9 @@ from sklearn.metrics import roc_auc_score
 
 from chestfed.core.errors import ConfigError
 from chestfed.evaluation.comparison import Run, compare, holm
-from chestfed.results.significance import compare_with_first, group_seeds, of_study, read_run, write
+from chestfed.results.predictions import group_seeds, read_run
+from chestfed.results.run_folder import RunFolder
+from chestfed.results.significance import compare_with_first, of_study, stored, write
 from tests.results.finished_runs import NAMES, labels_and_patients, write_run
 
 
@@ -56,6 +58,7 @@ def test_every_k_is_compared_with_the_smallest_and_corrected_together(tmp_path: 
     assert means["delong_p"].tolist() == [one.mean.delong_p for one in found.comparisons]
     assert means["delong_p_holm"].tolist() == holm(means["delong_p"].tolist())
     assert of_study(folder, (2,), 50) is None
+    assert stored(RunFolder(folder)) == found
 
 
 def test_other_images_are_refused_with_their_number(tmp_path: Path) -> None:
@@ -64,22 +67,18 @@ def test_other_images_are_refused_with_their_number(tmp_path: Path) -> None:
         compare_with_first([read_run(a), read_run(b)], 20)
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "message"),
-    [
-        ("score_edema", np.nan, "score_edema is empty or infinite for 1 labelled images"),
-        ("label_edema", 2, "label_edema holds other values"),
-    ],
-)
-def test_predictions_without_a_score_or_with_another_label_are_refused(
-    column: str, value: float, message: str, tmp_path: Path
-) -> None:
+def test_predictions_without_a_score_or_with_another_label_are_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a")
     file = run / "k2" / "predictions.parquet"
     frame = pd.read_parquet(file)
-    frame.loc[5, column] = value
-    frame.to_parquet(file, index=False)
-    with pytest.raises(ConfigError, match=message):
+    for column, value in (("score_edema", np.nan), ("label_edema", 2)):
+        changed = frame.copy()
+        changed.loc[5, column] = value
+        changed.to_parquet(file, index=False)
+        with pytest.raises(ConfigError, match=rf"k2.predictions\.parquet: {column} "):
+            read_run(run)
+    frame.drop(columns="label_edema").to_parquet(file, index=False)
+    with pytest.raises(ConfigError, match="not predictions of chestfed"):
         read_run(run)
 
 

@@ -19,7 +19,8 @@ from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.evaluation.auc import auc_per_disease
 from chestfed.evaluation.summary import as_json, summarise
 from chestfed.experiment.device import Machine
-from chestfed.results.significance import compare_with_first, read_run
+from chestfed.results.predictions import read_run
+from chestfed.results.significance import compare_with_first
 from chestfed.samples import write_hospitals
 from chestfed.scoring.evaluate import Evaluation, evaluate_model, render, write
 from chestfed.scoring.scorers import Declared, open_scorer

@@ -18,6 +18,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.pipeline import Pipeline, load_pipeline
+from chestfed.experiment.variants import held_out_sites, variants_of
 from chestfed.images.cache import CachedImages
 from chestfed.samples import write_hospitals
 from chestfed.sites import load_site_config
@@ -26,7 +27,6 @@ from chestfed.training.clients import StudyData, load_images
 from chestfed.training.federated import train_federated
 from chestfed.training.pretrain import pretrain
 from chestfed.training.study_tables import open_sites, study_tables
-from chestfed.training.variants import held_out_sites, variants_of
 
 PIPELINE = bundled("pipelines") / "leave_one_site_out.yaml"
 SITES = ["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"]

@@ -1,6 +1,6 @@
 """The card of a site: what `chestfed site check` found, as one page and as Markdown, beside other sites.
 
-`making.py` looks at the sites; `sections.py`, `wrong.py` and `beside.py` are what it says; `writing.py` writes it.
+`build.py` examines the sites; `sections.py`, `problems.py` and `comparison.py` are its content; `render.py` writes it.
 """
 
 from chestfed.report.site_card.build import SiteCard, make_card

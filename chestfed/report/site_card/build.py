@@ -1,4 +1,4 @@
-"""Everything that a card tells, as plain values: no name of a patient, a study or an image is among them."""
+"""The content of a card as plain values, without any name of a patient, a study or an image."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chestfed.inspection.problems import Looked
 from chestfed.report.drift import Drift, drift
 from chestfed.sites.config import SiteConfig
 
-#: Pictures that are shown, and pixels of their sides.
+#: Images that are shown, and pixels of their sides.
 SHOWN, SIDE = 8, 128
 
 
@@ -31,23 +31,23 @@ class Profile:
     Attributes
     ----------
     images
-        Readable pictures.
-    grey_levels
-        Pixels per bin of all preprocessed pictures, int64 `[64]`; None without a readable picture.
+        Readable images.
+    gray_levels
+        Pixels per bin of all preprocessed images, int64 `[64]`; None without a readable image.
     prevalence
-        Per disease the share of positives among the labelled images of all splits; None without labels.
+        Per disease the share of positives among the labeled images of all splits; None without labels.
     """
 
     name: str
     title: str
     synthetic: bool
     images: int
-    grey_levels: np.ndarray | None
+    gray_levels: np.ndarray | None
     prevalence: Mapping[str, float | None]
 
     def drift_to(self, other: Profile) -> Drift | None:
-        """Distance to another site; None if one of the two has no pictures."""
-        if self.grey_levels is None or other.grey_levels is None:
+        """Distance to another site; None if one of the two has no readable images."""
+        if self.gray_levels is None or other.gray_levels is None:
             return None
         return drift(self._as_card(other), other._as_card(self))
 
@@ -56,19 +56,19 @@ class Profile:
         return [name for name, share in self.prevalence.items() if None not in (share, other.prevalence.get(name))]
 
     def _as_card(self, other: Profile) -> dict[str, object]:
-        assert self.grey_levels is not None
+        assert self.gray_levels is not None
         diseases = {name: {"prevalence": self.prevalence.get(name)} for name in {**self.prevalence, **other.prevalence}}
-        return {"grey_levels": self.grey_levels.tolist(), "diseases": diseases}
+        return {"grey_levels": self.gray_levels.tolist(), "diseases": diseases}
 
 
 @dataclass(frozen=True, eq=False)
 class Thumbnail:
-    """A picture without a name: uint8 `[SIDE, SIDE]`, its split, its positive diseases, and whether any is labelled."""
+    """An image without a name: uint8 `[SIDE, SIDE]`, its split, its positive diseases, and whether any is labeled."""
 
     pixels: np.ndarray
     split: str
     positive: tuple[str, ...]
-    labelled: bool
+    labeled: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +78,9 @@ class SiteCard:
     Attributes
     ----------
     letters
-        Of text in the pictures; None if no picture was looked at.
+        Of text in the images; None if no image was examined.
     with_pictures
-        Whether pictures may be shown.
+        Whether images may be shown.
     """
 
     config: SiteConfig
@@ -98,7 +98,7 @@ class SiteCard:
 
     @property
     def origin(self) -> Origin:
-        """The same, as tables say it."""
+        """The same, as tables mark it."""
         return Origin.of([self.report.synthetic])
 
 
@@ -112,27 +112,27 @@ def make_card(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> SiteCard:
-    """Check a site, look for text in its pictures, and compare it with the others.
+    """Check a site, look for text in its images, and compare it with the others.
 
     Parameters
     ----------
     against
         Other sites below the same data root.
     pictures
-        Whether a few small pictures are on the card; None: only of a synthetic site.
+        Whether a few small images are on the card; None: only of a synthetic site.
     progress
         Called as `progress(what, done, total)`.
 
     Raises
     ------
     ChestfedError
-        If nothing of the site can be read, or a site stands twice.
+        If nothing of the site can be read, or a site is given twice.
     """
     names = [config.site, *(other.site for other in against)]
     for name in names:
         if names.count(name) > 1:
             raise ChestfedError(
-                f"site '{name}' stands twice on this card: a site is not compared with itself; "
+                f"site '{name}' is given twice: a site is not compared with itself; "
                 "two parts of one hospital need two names ('site' in their YAMLs)"
             )
     report = check_site(config, data_root, against=against, cache_root=cache_root, workers=workers, progress=progress)
@@ -140,7 +140,7 @@ def make_card(
         first = f": {report.errors[0]}" if report.errors else ": its label files have no rows that are kept"
         raise ChestfedError(
             f"nothing of site '{config.site}' can be read, so there is no card{first}. "
-            "`chestfed site check` with the same YAML and --data tells all"
+            "`chestfed site check` with the same YAML and --data lists all problems"
         )
 
     def looking(done: int, total: int) -> None:
@@ -166,15 +166,15 @@ def _profile(looked: Looked) -> Profile:
     labels = table.labels()
     prevalence: dict[str, float | None] = {}
     for disease, column in zip(table.diseases, labels.T, strict=True):
-        labelled = int((~np.isnan(column)).sum())
-        prevalence[disease] = int((column == 1).sum()) / labelled if labelled else None
+        labeled = int((~np.isnan(column)).sum())
+        prevalence[disease] = int((column == 1).sum()) / labeled if labeled else None
     readable = 0 if scan is None else int(scan.readable.sum())
-    grey = scan.histograms.sum(axis=0, dtype=np.int64) if scan is not None and readable else None
-    return Profile(table.name, table.title, table.synthetic, readable, grey, prevalence)
+    gray = scan.histograms.sum(axis=0, dtype=np.int64) if scan is not None and readable else None
+    return Profile(table.name, table.title, table.synthetic, readable, gray, prevalence)
 
 
 def _thumbnails(letters: LetterScan) -> tuple[Thumbnail, ...]:
-    """Some pictures drawn at random from those without a flag; made anew from pixels, so that nothing comes along."""
+    """Some images drawn at random from those without a flag; re-encoded from pixels, so no metadata is carried over."""
     from PIL import Image
 
     table = letters.scan.table
@@ -185,11 +185,11 @@ def _thumbnails(letters: LetterScan) -> tuple[Thumbnail, ...]:
         if len(found) == SHOWN:
             break
         try:
-            grey = decode(table.root / images[row], bool(inverted[row]))
+            gray = decode(table.root / images[row], bool(inverted[row]))
         except (ChestfedError, OSError):  # changed or removed since it was looked at
             continue
-        small = Image.fromarray(Preprocess().apply(grey)).resize((SIDE, SIDE), Image.Resampling.BOX)
+        small = Image.fromarray(Preprocess().apply(gray)).resize((SIDE, SIDE), Image.Resampling.BOX)
         positive = tuple(name for name, value in zip(table.diseases, labels[row], strict=True) if value == 1)
-        labelled = not bool(np.isnan(labels[row]).all())
-        found.append(Thumbnail(np.asarray(small), str(splits[row]), positive, labelled))
+        labeled = not bool(np.isnan(labels[row]).all())
+        found.append(Thumbnail(np.asarray(small), str(splits[row]), positive, labeled))
     return tuple(found)

@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from chestfed.core.diseases import TITLES
 from chestfed.inspection.problems import SITES_NEAR, SITES_SHARE_PATIENT, SITES_SHARE_PICTURE
-from chestfed.report.html import Cell, Line, Table
-from chestfed.report.site_card import figures
+from chestfed.report.figures import Drawing, Picture, gray_levels, moments, shares
 from chestfed.report.site_card.build import Profile, SiteCard
-from chestfed.report.site_card.parts import Section, share
+from chestfed.report.site_card.parts import Section, grid
+from chestfed.results.grid import Cell, Grid, Line, number
 
 
 def beside_section(card: SiteCard) -> Section:
-    """Grey levels and prevalences of the site and the others, and the drift to each."""
+    """Gray levels and prevalences of the site and the others, and the drift to each."""
     own, others = card.profile, card.others
     everybody = (own, *others)
-    with_pictures = [site for site in everybody if site.grey_levels is not None]
-    pictures = (figures.grey_levels(card),) if own.grey_levels is not None else ()
-    grey = Table(
-        "grey",
-        "Grey levels of the preprocessed pictures, 0 (black) to 255",
-        tuple(map(Cell, ("site", "images", "mean", "standard deviation", "black, 0 to 3"))),
-        tuple(_grey_line(card, site) for site in with_pictures),
-    )
-    tables = [grey] if with_pictures else []
-    title = "Grey levels"
+    with_images = [site for site in everybody if site.gray_levels is not None]
+    pictures = (_gray_levels(card),) if own.gray_levels is not None else ()
+    heads = ("site", "images", "mean", "standard deviation", "black, 0 to 3")
+    caption = "Gray levels of the preprocessed images, 0 (black) to 255"
+    rows = ((_label(card, site), _gray_cells(site)) for site in with_images)
+    tables = [grid("gray", caption, heads, rows)] if with_images else []
     if not others:
-        words = ("No other site was given; --against OTHER.yaml puts others beside it.",)
-        return Section("beside", title, words, tuple(tables), pictures)
+        words = ("No other site was given; --against OTHER.yaml adds one for comparison.",)
+        return Section("beside", "Gray levels", words, tuple(tables), pictures)
     diseases = list(dict.fromkeys(name for site in everybody for name in site.prevalence))
-    shares = Table(
-        "shares",
-        "Prevalence, all splits",
-        (Cell("disease"), *(Cell(figures.label(card, site)) for site in everybody)),
-        tuple(
-            Line(TITLES[name], tuple(Cell(share(site.prevalence.get(name))) for site in everybody)) for name in diseases
-        ),
-    )
-    tables += [_drift_table(card), shares]
+    prevalences = ((TITLES[name], (number(site.prevalence.get(name)) for site in everybody)) for name in diseases)
+    heads = ("disease", *(_label(card, site) for site in everybody))
+    tables += [_drift_table(card), grid("shares", "Prevalence, all splits", heads, prevalences)]
     remark = (
-        "Drift score = W + P, between 0 (alike) and 2. W: Wasserstein-1 distance of the histograms of grey levels, the "
-        "whole range being 1: the mean over the 64 bins of |F − G|, F and G cumulative. P: mean over the diseases that "
-        "both sites label of |p − q|, the difference of the prevalences. It describes the data and predicts nothing."
+        "Drift score = W + P, between 0 (alike) and 2. W: Wasserstein-1 distance of the gray-level histograms, with "
+        "the whole range as 1: the mean over the 64 bins of |F − G|, F and G cumulative. P: mean over the diseases "
+        "that both sites label of |p − q|, the difference of the prevalences. It describes the data "
+        "and predicts nothing."
     )
-    return Section("beside", "Beside the other sites", _shared(card), tuple(tables), pictures, (remark,))
+    return Section("beside", "Comparison with other sites", _shared(card), tuple(tables), pictures, (remark,))
 
 
 def _shared(card: SiteCard) -> tuple[str, ...]:
@@ -52,27 +41,43 @@ def _shared(card: SiteCard) -> tuple[str, ...]:
     kinds = (SITES_SHARE_PICTURE, SITES_NEAR, SITES_SHARE_PATIENT)
     found = {kind: sum(problem.kind == kind for problem in problems) for kind in kinds}
     return (
-        f"Pictures that another site has too: {found[SITES_SHARE_PICTURE]:,}; nearly: {found[SITES_NEAR]:,}. "
-        f"Patients with the name of one at another site: {found[SITES_SHARE_PATIENT]:,}.",
+        f"Images that another site also has: {found[SITES_SHARE_PICTURE]:,}; near-duplicates: {found[SITES_NEAR]:,}. "
+        f"Patients with the same name as one at another site: {found[SITES_SHARE_PATIENT]:,}.",
     )
 
 
-def _drift_table(card: SiteCard) -> Table:
+def _drift_table(card: SiteCard) -> Grid:
     lines = []
     for other in card.others:
         found, shared = card.profile.drift_to(other), card.profile.shared(other)
-        cells = [Cell("-", ("no readable pictures",)), Cell("-"), Cell("-"), Cell("-")]
+        cells = [Cell("-", ("no readable images",)), Cell("-"), Cell("-"), Cell("-")]
         if found is not None:
-            numbers = (found.score, found.grey_levels, found.prevalence)
-            cells = [*(Cell(share(number)) for number in numbers), Cell(str(len(shared)))]
-        lines.append(Line(figures.label(card, other), tuple(cells)))
-    columns = ("to", "drift score", "grey levels, W", "prevalence, P", "diseases in P")
-    return Table("drift", f"Drift from {figures.label(card, card.profile)}", tuple(map(Cell, columns)), tuple(lines))
+            parts = (found.score, found.gray_levels, found.prevalence)
+            cells = [*(Cell(number(part)) for part in parts), Cell(str(len(shared)))]
+        lines.append(Line(_label(card, other), tuple(cells)))
+    columns = ("to", "drift score", "gray levels, W", "prevalence, P", "diseases in P")
+    return Grid("drift", f"Drift from {_label(card, card.profile)}", tuple(map(Cell, columns)), tuple(lines))
 
 
-def _grey_line(card: SiteCard, site: Profile) -> Line:
-    shares, middles = figures.shares(site), figures.MIDDLES
-    mean = float(shares @ middles)
-    spread = float(np.sqrt(shares @ (middles - mean) ** 2))
-    cells = (f"{site.images:,}", f"{mean:.0f}", f"{spread:.0f}", f"{shares[0]:.1%}")
-    return Line(figures.label(card, site), tuple(map(Cell, cells)))
+def _gray_cells(site: Profile) -> tuple[str, ...]:
+    part = shares(site.gray_levels)
+    mean, spread = moments(part)
+    return f"{site.images:,}", f"{mean:.0f}", f"{spread:.0f}", f"{part[0]:.1%}"
+
+
+def _gray_levels(card: SiteCard) -> Picture:
+    """The site's histogram as an area, the other sites' as lines."""
+    sites = [card.profile, *(other for other in card.others if other.gray_levels is not None)]
+    drawn = [(place, _label(card, site), shares(site.gray_levels)) for place, site in enumerate(sites)]
+    with Drawing(card.origin, "gray-levels", "Gray levels", (5.6, 3.2)) as drawing:
+        gray_levels(drawing.axes, drawn)
+        for _, name, part in drawn:
+            drawing.say(
+                f"{name} has a mean of {moments(part)[0]:.0f} of 255, and {part[0]:.0%} of its pixels are black"
+            )
+    return drawing.picture("Histogram of the gray levels of the preprocessed images")
+
+
+def _label(card: SiteCard, site: Profile) -> str:
+    """A site's short name; on the card of a real site, a synthetic one is marked."""
+    return f"{site.name} (synthetic)" if site.synthetic and not card.synthetic else site.name

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from chestfed.report.figures import Picture
-from chestfed.report.html import Cell, Line, Table
+from chestfed.results.grid import Cell, Grid, Line
 
 _VALUES: Final = 8  # values of a kind that are listed
 
@@ -19,30 +19,30 @@ class Section:
     name: str
     title: str
     words: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[Grid, ...] = ()
     figures: tuple[Picture, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
-def counted(name: str, caption: str, head: str, values: Mapping[str, int], total: int) -> Table:
+def grid(name: str, caption: str, heads: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]]) -> Grid:
+    """A table of plain texts: each row has its heading and its cells."""
+    lines = tuple(Line(head, tuple(map(Cell, cells))) for head, cells in rows)
+    return Grid(name, caption, tuple(map(Cell, heads)), lines)
+
+
+def counted(name: str, caption: str, head: str, values: Mapping[str, int], total: int) -> Grid:
     """A table of values with their numbers and shares, the most frequent first; the rare ones in one line."""
 
-    def of_total(number: int) -> Cell:
-        return Cell(f"{number / total:.1%}" if total else "-")
+    def row(value: str, number: int) -> tuple[str, tuple[str, str]]:
+        return value, (f"{number:,}", f"{number / total:.1%}" if total else "-")
 
     listed = list(values.items())
-    lines = [Line(value, (Cell(f"{number:,}"), of_total(number))) for value, number in listed[:_VALUES]]
+    rows = [row(value, number) for value, number in listed[:_VALUES]]
     if rest := listed[_VALUES:]:
-        number = sum(number for _, number in rest)
-        lines.append(Line(f"{len(rest):,} others", (Cell(f"{number:,}"), of_total(number))))
-    return Table(name, caption, (Cell(head), Cell("images"), Cell("share")), tuple(lines))
+        rows.append(row(f"{len(rest):,} others", sum(number for _, number in rest)))
+    return grid(name, caption, (head, "images", "share"), rows)
 
 
 def plural(number: int, word: str) -> str:
     """`1 image`, `2 images`."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
-
-
-def share(value: float | None) -> str:
-    """Three decimals; a dash for what is not known."""
-    return "-" if value is None else f"{value:.3f}"

@@ -1,4 +1,4 @@
-"""The section on problems: kinds, numbers and rows; no name of a file of images, a patient or a cell."""
+"""The section on problems: kinds, counts and rows, without names of images or patients, or values of cells."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Final
 
 from chestfed.core.errors import Problem
 from chestfed.inspection.problems import NO_LABELS, ONE_CLASS
-from chestfed.report.html import Cell, Line, Table
 from chestfed.report.site_card.build import SiteCard
-from chestfed.report.site_card.parts import Section, plural
+from chestfed.report.site_card.parts import Section, grid, plural
 
 _ROWS: Final = 12  # runs of rows of a kind of problem that are named
 #: Kinds of problems whose message is made of counts and the names of diseases and splits.
@@ -18,36 +17,36 @@ _PLAIN_KINDS: Final = (ONE_CLASS, NO_LABELS)
 
 
 def verdict(card: SiteCard) -> str:
-    """Passed or failed, and how many of what."""
+    """Passed or failed, with the numbers of errors and warnings."""
     errors, warnings = card.report.errors, card.report.warnings
     word = "passed" if card.report.passed else "FAILED"
     return f"{word}: {plural(len(errors), 'error')}, {plural(len(warnings), 'warning')}"
 
 
 def problem_section(card: SiteCard) -> Section:
-    """What is wrong, by kind and row."""
-    lines = []
+    """The problems, by kind and row."""
+    rows = []
     for word, problems in (("error", card.report.errors), ("warning", card.report.warnings)):
         kinds: dict[str, list[Problem]] = {}
         for problem in problems:
             kinds.setdefault(problem.kind, []).append(problem)
         for kind, members in kinds.items():
-            lines.append(Line(kind, (Cell(word), Cell(_where(kind, members)), Cell(f"{len(members):,}"))))
+            rows.append((kind, (word, _where(kind, members), f"{len(members):,}")))
     words = [f"Check {verdict(card)}."]
-    if not lines:
-        words.append("Nothing is wrong with the labels and the images.")
-        return Section("problems", "Is anything wrong?", tuple(words))
-    table = Table("problems", "Problems by kind", tuple(map(Cell, ("kind", "weight", "where", "count"))), tuple(lines))
+    if not rows:
+        words.append("No problems found in labels and images.")
+        return Section("problems", "Data quality", tuple(words))
+    table = grid("problems", "Problems by kind", ("kind", "severity", "where", "count"), rows)
     remark = (
-        "Rows are those of the label file, the header being row 1. Names of files, patients and cells are left out of "
-        "this card: chestfed site check tells them, and what to do about each, to those who have the files. An error "
-        "has to be mended; a warning should be looked at."
+        "Rows are those of the label file; the header is row 1. Names of files and patients and values of cells are "
+        "left out of this card: chestfed site check lists them, with what to do about each, to those who have the "
+        "files. Errors must be fixed; warnings should be reviewed."
     )
-    return Section("problems", "Is anything wrong?", tuple(words), (table,), (), (remark,))
+    return Section("problems", "Data quality", tuple(words), (table,), (), (remark,))
 
 
 def _where(kind: str, problems: Iterable[Problem]) -> str:
-    """The rows of each label file, or what a message tells that quotes nothing of the site."""
+    """The rows of each label file, or messages that quote nothing of the site."""
     rows: dict[str, list[int]] = {}
     others = []
     for problem in problems:

@@ -7,19 +7,20 @@ from pathlib import Path
 from chestfed.core.checkpoint import write_text
 from chestfed.core.diseases import TITLES
 from chestfed.report.figures import thumbnail
-from chestfed.report.html import Cell, Table, fill, text_of
+from chestfed.report.html import fill, text_of
 from chestfed.report.site_card.build import SIDE, SiteCard, Thumbnail
 from chestfed.report.site_card.parts import Section
 from chestfed.report.site_card.sections import facts, sections
+from chestfed.results.grid import markdown
 
-_LEFT_OUT = "Pictures of real patients are left out, since a card is passed on easily; --pictures shows some."
-_NOT_SHOWN = "Pictures are left out, as --no-pictures asks."
+_LEFT_OUT = "Images of real patients are left out, because a card is easily shared; --pictures shows some."
+_NOT_SHOWN = "Images are left out, as requested by --no-pictures."
 #: Headings of columns with words; the others have numbers.
-_WORDS = ("weight", "where")
-_NONE = "There is no readable picture without a flag."
+_WORDS = ("severity", "where")
+_NONE = "There is no readable image without a flag."
 _SHOWN = (
-    f"Drawn at random from the pictures without a flag, {SIDE} x {SIDE} pixels, as the network gets them but smaller. "
-    "They were made anew from the pixels: no name and nothing of a header comes along."
+    f"Drawn at random from the images without a flag, {SIDE} x {SIDE} pixels, as the network sees them but smaller. "
+    "They were re-encoded from the pixels, without names or headers."
 )
 _SYNTHETIC = "SYNTHETIC hospital: phantoms drawn by a program. No patients, no clinical meaning."
 
@@ -66,7 +67,7 @@ def as_html(card: SiteCard, parts: list[Section] | None = None) -> str:
 
 
 def as_markdown(card: SiteCard, parts: list[Section] | None = None) -> str:
-    """Tables and sentences; for figures what is seen in them, and no pictures."""
+    """Tables and sentences; for figures their descriptions, and no images."""
     lines = [f"# Card of {_plain(card.report.title)}", ""]
     lines += [f"**{_SYNTHETIC}**", ""] if card.synthetic else []
     lines += [f"- {name}: {_plain(value)}" for name, value in facts(card).items()]
@@ -75,7 +76,7 @@ def as_markdown(card: SiteCard, parts: list[Section] | None = None) -> str:
         for words in part.words:
             lines += ["", words if words.startswith("`") else _plain(words)]
         for table in part.tables:
-            lines += ["", f"{_plain(table.caption)}:", "", *_table(table)]
+            lines += ["", f"{_plain(table.caption)}:", "", *markdown(table, _WORDS, _plain)]
         for picture in part.figures:
             lines += ["", _plain(picture.alt)]
         for words in part.remarks:
@@ -83,19 +84,8 @@ def as_markdown(card: SiteCard, parts: list[Section] | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(table: Table) -> list[str]:
-    rows = [[_cell(cell) for cell in table.columns]]
-    rows += [[_plain(line.head), *(_cell(cell) for cell in line.cells)] for line in table.lines]
-    rule = ["---", *("---" if head.text in _WORDS else "--:" for head in table.columns[1:])]
-    return [f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])]
-
-
-def _cell(cell: Cell) -> str:
-    return _plain(cell.text) + (f" ({', '.join(map(_plain, cell.below))})" if cell.below else "")
-
-
 def _plain(text: str) -> str:
-    """Text that Markdown and HTML take as it stands."""
+    """Text that Markdown and HTML show literally."""
     safe = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(f"\\{sign}" if sign in "\\|`*_[]#" else sign for sign in safe)
 
@@ -109,6 +99,6 @@ def _no_pictures(card: SiteCard) -> str:
 
 
 def _signs(one: Thumbnail) -> str:
-    if not one.labelled:
+    if not one.labeled:
         return "no label"
     return ", ".join(TITLES[name] for name in one.positive) or "none of the diseases"

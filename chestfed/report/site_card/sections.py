@@ -1,4 +1,4 @@
-"""What the card says, section by section: sentences, tables and figures for the page and the Markdown alike."""
+"""The card's content, section by section: sentences, tables and figures for the page and the Markdown alike."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from chestfed._version import __version__
 from chestfed.core.diseases import TITLES
 from chestfed.inspection.counts import FileCounts, SplitCounts
 from chestfed.inspection.problems import NEAR_REPEATED, PATIENTS_SHARE_PICTURE, REPEATED, SPLITS_SHARE_PICTURE
-from chestfed.report.html import Cell, Line, Table
-from chestfed.report.site_card import figures
+from chestfed.report.figures import Drawing, Picture, bars
 from chestfed.report.site_card.build import SiteCard
 from chestfed.report.site_card.comparison import beside_section
-from chestfed.report.site_card.parts import Section, counted, plural
+from chestfed.report.site_card.parts import Section, counted, grid, plural
 from chestfed.report.site_card.problems import problem_section, verdict
+from chestfed.results.grid import Cell, Grid, Line, number
 
-#: Ages from here on are one group: higher ones can lead to a person.
+#: Ages from here on are one group: higher ones can identify a person.
 OLDEST: Final = 90
-_UNSAID: Final = "not said in the site's YAML"
+_UNSAID: Final = "not given in the site's YAML"
 
 
 def facts(card: SiteCard) -> dict[str, str]:
-    """What stands at the head of the card."""
+    """The head of the card."""
     config, counts = card.config, card.report.counts
     readable = "" if counts.files is None else f", {counts.files.readable:,} of them readable"
     told = {
@@ -37,11 +37,11 @@ def facts(card: SiteCard) -> dict[str, str]:
     if imitated:
         return told | {"licence": "none needed: drawn by a program in the layout of a real set"}
     told |= {"licence": config.licence or _UNSAID, "source": config.source or _UNSAID}
-    return told | ({"to be cited": config.citation} if config.citation else {})
+    return told | ({"cite as": config.citation} if config.citation else {})
 
 
 def sections(card: SiteCard) -> list[Section]:
-    """All parts of the card but the pictures."""
+    """All parts of the card but the images."""
     return [
         problem_section(card),
         _labels(card),
@@ -56,22 +56,18 @@ def sections(card: SiteCard) -> list[Section]:
 def _labels(card: SiteCard) -> Section:
     counts = card.report.counts
     splits = counts.splits
-    sizes = Table(
-        "splits",
-        "Images and patients by split",
-        tuple(map(Cell, ("split", "images", "patients"))),
-        tuple(Line(_split(part), (Cell(f"{part.images:,}"), Cell(f"{part.patients:,}"))) for part in splits),
-    )
-    prevalence = Table(
+    names = [_split(part) for part in splits]
+    sizes = ((_split(part), (f"{part.images:,}", f"{part.patients:,}")) for part in splits)
+    prevalence = Grid(
         "prevalence",
         "Prevalence by disease and split",
-        (Cell("disease"), *(Cell(_split(part)) for part in splits)),
+        tuple(map(Cell, ("disease", *names))),
         tuple(
             Line(TITLES[disease], tuple(_prevalence(part, disease) for part in splits))
             for disease in card.report.looked.survey.table.diseases
         ),
     )
-    left_out = f", {counts.left_out:,} of them of views that are left out" if counts.left_out else ""
+    left_out = f", {counts.left_out:,} of them of excluded views" if counts.left_out else ""
     words = [
         f"The label files have {counts.rows:,} rows{left_out}. Counted here: {counts.images:,} images, "
         f"{counts.studies:,} studies, {plural(counts.patients, 'patient')}."
@@ -79,10 +75,11 @@ def _labels(card: SiteCard) -> Section:
     if counts.unlabelled:
         words.append(f"{plural(counts.unlabelled, 'image')} without any label.")
     remark = (
-        "Prevalence is the share of positives (n+) among the images whose label is known (n+ and n−); rows that are "
+        "Prevalence is the share of positives (n+) among the images with a known label (n+ and n−); rows that are "
         "repeated for training count once. A missing label is neither."
     )
-    return Section("labels", "Splits and labels", tuple(words), (sizes, prevalence), (), (remark,))
+    tables = (grid("splits", "Images and patients by split", ("split", "images", "patients"), sizes), prevalence)
+    return Section("labels", "Splits and labels", tuple(words), tables, (), (remark,))
 
 
 def _split(part: SplitCounts) -> str:
@@ -91,9 +88,9 @@ def _split(part: SplitCounts) -> str:
 
 def _prevalence(part: SplitCounts, disease: str) -> Cell:
     found = part.labels[disease]
-    numbers = [f"n+ {found.positive:,}, n− {found.negative:,}"]
-    numbers += [f"missing {found.missing:,}"] if found.missing else []
-    return Cell("-" if found.prevalence is None else f"{found.prevalence:.3f}", tuple(numbers))
+    counts = [f"n+ {found.positive:,}, n− {found.negative:,}"]
+    counts += [f"missing {found.missing:,}"] if found.missing else []
+    return Cell(number(found.prevalence), tuple(counts))
 
 
 def _people(card: SiteCard) -> Section:
@@ -106,21 +103,29 @@ def _people(card: SiteCard) -> Section:
             + (f"; missing for {plural(ages.missing, 'image')}." if ages.missing else ".")
         ]
     decades = pooled_decades(ages.decades)
-    tables = [
+    tables = (
         counted("sexes", "Sexes", "sex", counts.sexes, counts.images),
         counted("views", "Views, of all rows", "view", counts.views, counts.rows),
-    ]
-    pictures = (figures.ages(card, decades),) if decades else ()
-    remark = f"Counted per image. Ages of {OLDEST} and more are one group, for they can lead to a person."
-    return Section("people", "Patients and views", tuple(words), tuple(tables), pictures, (remark,))
+    )
+    pictures = (_ages(card, decades),) if decades else ()
+    remark = f"Counted per image. Ages of {OLDEST} and over are one group, because they can identify a person."
+    return Section("people", "Patients and views", tuple(words), tables, pictures, (remark,))
+
+
+def _ages(card: SiteCard, decades: Mapping[str, int]) -> Picture:
+    """Images per group of ages."""
+    with Drawing(card.origin, "ages", "Ages", (4.8, 2.6)) as drawing:
+        bars(drawing.axes, decades, "years", "images")
+        drawing.say(", ".join(f"{group} years {count:,}" for group, count in decades.items()))
+    return drawing.picture("Bars of the number of images by age")
 
 
 def pooled_decades(decades: Mapping[str, int]) -> dict[str, int]:
     """Images per decade of age, from the first to the last that has any; all ages from 90 on under `90+`."""
     if not decades:
         return {}
-    firsts = {int(first): number for first, number in decades.items()}
-    old = sum(number for first, number in firsts.items() if first >= OLDEST)
+    firsts = {int(first): count for first, count in decades.items()}
+    old = sum(count for first, count in firsts.items() if first >= OLDEST)
     below = [first for first in firsts if first < OLDEST]
     span = range(min(below), OLDEST if old else max(below) + 10, 10) if below else ()
     found = {f"{first}–{first + 9}": firsts.get(first, 0) for first in span}
@@ -134,74 +139,68 @@ def _years(years: float) -> str:
 def _files(card: SiteCard) -> Section:
     files = card.report.counts.files
     if files is None:
-        return Section("files", "Image files", ("The image files were not looked at.",))
+        return Section("files", "Image files", ("The image files were not examined.",))
     problems = [*card.report.errors, *card.report.warnings]
 
-    def of(*kinds: str) -> Cell:
-        return Cell(f"{sum(problem.kind in kinds for problem in problems):,}")
+    def of(*kinds: str) -> int:
+        return sum(problem.kind in kinds for problem in problems)
 
-    state = Table(
-        "files",
-        "Image files",
-        (Cell("what"), Cell("images")),
-        (
-            Line("looked at", (Cell(f"{files.looked_at:,}"),)),
-            Line("readable", (Cell(f"{files.readable:,}"),)),
-            Line("missing", (Cell(f"{files.missing:,}"),)),
-            Line("unreadable", (Cell(f"{files.unreadable:,}"),)),
-            Line("same picture as an earlier row", (of(REPEATED, SPLITS_SHARE_PICTURE, PATIENTS_SHARE_PICTURE),)),
-            Line("of these, in another split", (of(SPLITS_SHARE_PICTURE),)),
-            Line("nearly the same picture", (of(NEAR_REPEATED),)),
-        ),
+    states = (
+        ("examined", files.looked_at),
+        ("readable", files.readable),
+        ("missing", files.missing),
+        ("unreadable", files.unreadable),
+        ("duplicate of an earlier row's image", of(REPEATED, SPLITS_SHARE_PICTURE, PATIENTS_SHARE_PICTURE)),
+        ("of these, in another split", of(SPLITS_SHARE_PICTURE)),
+        ("near-duplicate", of(NEAR_REPEATED)),
     )
     kinds = [
         counted("formats", "Formats", "format", files.formats, files.readable),
         counted("sizes", "Sizes in pixels, width x height", "size", files.sizes, files.readable),
-        counted("bits", "Bits per grey level", "bits", files.bits, files.readable),
-        counted("modes", "Kinds of pixels", "mode", files.modes, files.readable),
+        counted("bits", "Bits per gray level", "bits", files.bits, files.readable),
+        counted("modes", "Pixel types", "mode", files.modes, files.readable),
     ]
     if files.transfer_syntaxes:
         kinds.append(counted("syntaxes", "DICOM transfer syntaxes", "syntax", files.transfer_syntaxes, files.readable))
     words = (_extremes(files),) if files.readable else ()
-    return Section("files", "Image files", words, (state, *kinds))
+    return Section("files", "Image files", words, (_image_counts("files", "Image files", states), *kinds))
+
+
+def _image_counts(name: str, caption: str, counts: tuple[tuple[str, int], ...]) -> Grid:
+    return grid(name, caption, ("what", "images"), ((what, (f"{count:,}",)) for what, count in counts))
 
 
 def _extremes(files: FileCounts) -> str:
     if files.smallest == files.largest:
-        return f"All readable images are of {files.smallest} pixels."
+        return f"All readable images are {files.smallest} pixels."
     return f"The smallest image has {files.smallest} pixels, the largest {files.largest}."
 
 
 def _text(card: SiteCard) -> Section:
     found = card.letters
     if found is None:
-        return Section("text", "Text in the pictures", ("The pictures were not looked at.",))
-    lines = [
+        return Section("text", "Text in the images", ("The images were not examined.",))
+    counts = (
         ("flagged, by any of tag, overlay and text", found.flagged),
-        ("BurnedInAnnotation says YES", found.tag_yes),
+        ("BurnedInAnnotation is YES", found.tag_yes),
         ("the header has overlays", found.overlays),
         ("the detector sees text", found.text),
-        ("the detector sees a marker only (L or R)", found.marker),
-    ]
-    if found.unknown:
-        lines.append(("could not be looked at, and counted as flagged", found.unknown))
-    table = Table(
-        "text",
-        f"Burned-in text, of {plural(found.looked_at, 'readable image')}",
-        (Cell("what"), Cell("images")),
-        tuple(Line(name, (Cell(f"{number:,}"),)) for name, number in lines),
+        ("the detector sees only a marker (L or R)", found.marker),
     )
-    header = "There are no DICOM headers, so that nothing is said of it there."
+    if found.unknown:
+        counts += (("could not be examined, and counted as flagged", found.unknown),)
+    table = _image_counts("text", f"Burned-in text, of {plural(found.looked_at, 'readable image')}", counts)
+    header = "There are no DICOM headers, which could declare burned-in text."
     if found.headers:
         header = (
-            f"Of {plural(found.headers, 'DICOM header')}, {found.tag_yes:,} say that text is burned in, "
-            f"{found.tag_no:,} that none is, and {found.tag_silent:,} say nothing."
+            f"Of {plural(found.headers, 'DICOM header')}, {found.tag_yes:,} declare burned-in text, "
+            f"{found.tag_no:,} declare none, and {found.tag_silent:,} do not say."
         )
     remark = (
-        "The detector looks for rows of letters. It is a flag to look at a picture, never a guarantee: some text is "
-        "missed, and words such as AP or PORTABLE name nobody. Flagged pictures are not shown below."
+        "The detector looks for rows of letters. It flags images for review and guarantees nothing: some text is "
+        "missed, and words such as AP or PORTABLE name nobody. Flagged images are not shown below."
     )
-    return Section("text", "Text in the pictures", (header,), (table,), (), (remark,))
+    return Section("text", "Text in the images", (header,), (table,), (), (remark,))
 
 
 def _again(card: SiteCard) -> Section:
@@ -209,6 +208,6 @@ def _again(card: SiteCard) -> Section:
     words = (
         f"chestfed {__version__}:",
         f"`chestfed site card {card.config.site}.yaml --data DIR{others}`",
-        "with the sites' YAMLs wherever they are, and the folder of their files for DIR.",
+        "with the paths of the sites' YAMLs, and the folder of their files for DIR.",
     )
-    return Section("again", "How it was made", words)
+    return Section("again", "How to reproduce", words)

@@ -13,7 +13,6 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 import chestfed
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.results.significance import of_study, write
 from tests.results.finished_runs import write_run
 
 mpl.use("Agg")
@@ -28,6 +27,7 @@ def test_the_table_and_its_numbers(study: chestfed.Study) -> None:
     assert study.ks == (1, 2)
     assert study.diseases == ("edema", "atelectasis")
     assert len(study.table()) == 6
+    assert list(study.table().columns) == list(pd.read_csv(study.folder / "table.csv").columns)
     assert study.table()["positives"].dtype == "Int64"  # whole also beside the mean, which has none
     frame = study.predictions(2).dropna()
     assert study.auc(2, "edema") == pytest.approx(roc_auc_score(frame["label_edema"], frame["score_edema"]))
@@ -104,26 +104,24 @@ def test_a_k_has_the_same_colour_alone_as_among_all(study: chestfed.Study) -> No
 
 
 def test_the_differences_and_the_aucs_are_drawn_with_their_intervals(study: chestfed.Study) -> None:
-    found = of_study(study.folder, study.ks, 20)
-    assert found is not None
-    write(found, study.folder, "significance")
     axes = study.plot_differences()
     drawn = [line.get_xdata()[0] for line in axes.get_lines()[1:]]
     assert drawn == pytest.approx(study.significance()["difference"].tolist())
     assert [label.get_text() for label in axes.get_yticklabels()][-1] == "mean"
-    with pytest.raises(ConfigError, match=r"K=1 is not in significance\.csv"):
+    with pytest.raises(ConfigError, match=r"K=1 is not in significance\.json"):
         study.plot_differences(k=1)
-    points = [line.get_ydata()[0] for line in study.plot_auc().get_lines()]
-    assert points == [study.auc(1), study.auc(2)]
+    (line,) = study.plot_auc().get_lines()
+    assert list(line.get_ydata()) == [study.auc(1), study.auc(2)]
 
 
-def test_significance_is_read_where_it_was_written(study: chestfed.Study) -> None:
-    with pytest.raises(ChestfedError, match=r"no significance\.csv"):
-        study.significance()
-    found = of_study(study.folder, study.ks, 20)
-    assert found is not None
-    write(found, study.folder, "significance")
-    assert isinstance(study.significance(), pd.DataFrame)
+def test_significance_is_what_the_study_wrote(study: chestfed.Study, tmp_path: Path) -> None:
+    written = pd.read_csv(study.folder / "significance.csv", keep_default_na=False, na_values={"p": "", "low": ""})
+    assert list(study.significance().columns) == list(written.columns)
+    assert study.significance()["p"].tolist() == written["p"].tolist()
+    assert study.significance()["n"].dtype == "Int64"
+    other = chestfed.Study.load(write_run(tmp_path / "other", compared=False))
+    with pytest.raises(ChestfedError, match=r"no significance\.json"):
+        other.significance()
 
 
 def test_damaged_predictions_are_named(study: chestfed.Study) -> None:
@@ -133,7 +131,7 @@ def test_damaged_predictions_are_named(study: chestfed.Study) -> None:
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not the run folder"):
+    with pytest.raises(ConfigError, match="not the run folder of a study"):
         chestfed.Study.load(tmp_path)
 
 

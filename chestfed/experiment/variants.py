@@ -10,9 +10,8 @@ from typing import cast, get_args
 
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.stage_2 import AlgorithmName
-from chestfed.training.plan import whole_rounds
-from chestfed.training.study_tables import site_names
+from chestfed.experiment.stage_2 import AlgorithmName, Federated
+from chestfed.sites import load_site_config
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def variants_of(
             raise ConfigError(
                 "--algorithms, --windows and --seeds compare; a pipeline with held_out runs once per site"
             )
-        names = site_names(pipeline, pipeline_file)
+        names = [load_site_config(pipeline_file.parent / entry.config).site for entry in pipeline.sites]
         return [_held_out(pipeline, names.index(name), name) for name in held_out_sites(pipeline, names)]
     if is_comparison(algorithms, windows, seeds):
         return _compared(pipeline, algorithms, windows, seeds or 1)
@@ -114,3 +113,10 @@ def _label(pipeline: Pipeline) -> str:
     settings = pipeline.federated
     label = f"{settings.algorithm}, window {settings.window}, seed {pipeline.seed}, K={pipeline.k[-1]}"
     return label + whole_rounds(settings)
+
+
+def whole_rounds(settings: Federated) -> str:
+    """The steps that rounding to whole rounds gives in place of those asked for; empty if they are the same."""
+    if settings.batches == settings.wanted_steps:
+        return ""
+    return f", {settings.batches:,} steps instead of {settings.wanted_steps:,} (rounded to whole rounds)"

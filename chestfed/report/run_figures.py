@@ -1,0 +1,276 @@
+"""Which figures a study has: those of its page, and those of its run in MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chestfed.report import figures
+from chestfed.report.figures import Curve, Drawing, Picture, line_style
+from chestfed.results.grid import title_of
+from chestfed.results.significance import Significance, frame
+
+if TYPE_CHECKING:
+    from chestfed.results.compare import Comparison
+    from chestfed.results.run_folder import RunFolder
+
+#: A calibration curve has at most so many bins, and at least so many images in each on average: with 15 bins, as for
+#: the ECE, a small test set leaves too few.
+_CURVE_BINS, _PER_BIN = 8, 20
+#: Axes of a comparison: columns of the curves that the AUC is drawn against, with their titles.
+_AXES = {"round": "communication rounds", "bytes": "bytes sent, all clients, up and down", "images": "images seen"}
+_WIDE = (5.6, 3.4)
+
+
+def curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -> list[Curve]:
+    """The curve of each finished K, or of these; without those whose test images are of one class.
+
+    Raises
+    ------
+    ChestfedError
+        If the area under a ROC curve is not the AUC of the table.
+    """
+    from sklearn.metrics import roc_curve
+
+    j, found = run.diseases.index(disease), []
+    for k in run.ks if ks is None else ks:
+        column, auc = run.columns(k)[j], run.row(k).diseases[j].auc
+        if auc is None:
+            continue
+        x, y, _ = roc_curve(column.positive, column.score)
+        area = float(np.trapezoid(y, x))
+        if abs(area - auc) > 1e-9:
+            raise run.not_the_same_run(k, disease, f"the area under their ROC curve is {area}, their AUC {auc}")
+        found.append(Curve(run.ks.index(k), f"K={k}", column, auc, x, y))
+    return found
+
+
+def page_figures(run: RunFolder, compared: Significance | None) -> dict[str, list[Picture]]:
+    """All figures of a study's page, by section."""
+    return {
+        "differences": [mean_differences(run, compared)] if compared else [],
+        "roc": roc_curves(run),
+        "precision_recall": precision_recall_curves(run),
+        "calibration": calibration_curves(run),
+        "auc_per_round": auc_per_round(run),
+        "per_round": per_round(run),
+    }
+
+
+def roc_curves(run: RunFolder) -> list[Picture]:
+    """One figure per disease, with all K."""
+
+    def draw(drawing: Drawing, found: Sequence[Curve]) -> str:
+        figures.roc(drawing.axes, found)
+        for curve in found:
+            drawing.say(f"{curve.label} has an AUC of {curve.auc:.3f}")
+        column = found[0].column
+        return f" on {column.positives} positive and {column.negatives} negative images"
+
+    return _per_disease(run, "roc", "ROC curves", draw)
+
+
+def precision_recall_curves(run: RunFolder) -> list[Picture]:
+    """One figure per disease, with all K."""
+
+    def draw(drawing: Drawing, found: Sequence[Curve]) -> str:
+        for curve, average in zip(found, figures.precision_recall(drawing.axes, found), strict=True):
+            drawing.say(f"{curve.label} has an average precision of {average:.3f}")
+        column = found[0].column
+        return f", where {column.positives / len(column.positive):.0%} of the images are positive"
+
+    return _per_disease(run, "precision-recall", "Precision-recall curves", draw)
+
+
+def calibration_curves(run: RunFolder) -> list[Picture]:
+    """One figure per disease, with the smallest and the largest K only: more would hide each other."""
+
+    def draw(drawing: Drawing, found: Sequence[Curve]) -> str:
+        bins = int(np.clip(len(found[0].column.positive) // _PER_BIN, 2, _CURVE_BINS))
+        figures.calibration(drawing.axes, found, bins)
+        for curve in found:
+            excess = float((curve.column.score - curve.column.positive).mean())
+            side = "above" if excess > 0 else "below"
+            drawing.say(f"at {curve.label} the scores are on average {abs(excess):.2f} {side} the observed rates")
+        return ""
+
+    return _per_disease(run, "calibration", "Calibration", draw, sorted({run.ks[0], run.ks[-1]}))
+
+
+def auc_per_round(run: RunFolder) -> list[Picture]:
+    """One figure for the mean (if there are several diseases) and one per disease, with all K."""
+    pictures = []
+    for name in (*(["mean"] if len(run.diseases) > 1 else []), *run.diseases):
+        title = "Mean over the diseases" if name == "mean" else title_of(name)
+        with Drawing(run.origin, f"auc-per-round-{name}", title) as drawing:
+            lines = auc_lines(run, name)
+            figures.rounds(drawing.axes, lines, "AUC", _stage_ends(run, run.ks[0]))
+            for _, label, x, y in lines:
+                drawing.say(f"{label} goes from {y[0]:.3f} in round {x[0]} to {y[-1]:.3f} in round {x[-1]}")
+            low, high = drawing.axes.get_ylim()
+            if high - low < 0.1:  # closer, and noise would look like progress
+                drawing.axes.set_ylim((low + high) / 2 - 0.05, (low + high) / 2 + 0.05)
+        pictures.append(drawing.picture(f"AUC per round, {title}"))
+    return pictures
+
+
+def auc_lines(run: RunFolder, name: str = "mean") -> list[tuple[int, str, list[int], list[float]]]:
+    """Per K its place, label, and the rounds and AUCs (of a disease, or the mean) where it was evaluated."""
+    lines = []
+    for place, k in enumerate(run.ks):
+        values = [
+            (e["round"], e.get("mean_auc") if name == "mean" else e.get("auc", {}).get(name)) for e in run.rounds(k)
+        ]
+        points = [(number, value) for number, value in values if value is not None]
+        if points:
+            lines.append((place, f"K={k}", [number for number, _ in points], [value for _, value in points]))
+    return lines
+
+
+def per_round(run: RunFolder) -> list[Picture]:
+    """Loss, bytes, seconds and the drift of the clients per round, with all K."""
+    kinds = (
+        ("loss", "Training loss", "loss, mean over clients", ""),
+        ("bytes", "Bytes per round", "MB, all clients, up and down", ""),
+        ("seconds", "Time per round", "seconds", "not recorded"),
+        ("drift", "Client drift", "mean squared distance", "one client: no drift"),
+        ("gradient_drift", "Client drift of the gradients", "mean squared distance", "one client: no drift"),
+    )
+    return [_one_per_round(run, *kind) for kind in kinds]
+
+
+def _one_per_round(run: RunFolder, name: str, title: str, unit: str, nothing: str) -> Picture:
+    logarithmic = name.endswith("drift")
+    with Drawing(run.origin, f"{name.replace('_', '-')}-per-round", title) as drawing:
+        lines = []
+        for place, k in enumerate(run.ks):
+            x = np.array([entry["round"] for entry in run.rounds(k)])
+            y = np.array([_quantity(entry, name) for entry in run.rounds(k)], float)
+            if np.isnan(y).all() or (logarithmic and not (y > 0).any()):
+                drawing.say(f"K={k} {'has none' if logarithmic else 'was not recorded'}")
+                continue
+            lines.append((place, f"K={k}", x, np.where(y > 0, y, np.nan) if logarithmic else y))
+            if name == "seconds":
+                drawing.say(f"K={k} takes {np.nanmedian(y):.3g} in the median, {np.nanmax(y):.3g} at most")
+            else:
+                drawing.say(f"K={k} goes from {y[0]:.3g} in round {x[0]} to {y[-1]:.3g} in round {x[-1]}")
+        figures.rounds(drawing.axes, lines, unit, _stage_ends(run, run.ks[0]), marked=False)
+        if logarithmic and lines:
+            drawing.axes.set_yscale("log")
+        elif name in ("bytes", "seconds") and lines:
+            drawing.axes.set_ylim(bottom=0)
+        if not lines:
+            drawing.nothing(nothing)
+    return drawing.picture(f"{title}, {unit}")
+
+
+def mean_differences(run: RunFolder, compared: Significance) -> Picture:
+    """Differences of the mean AUC to the smallest K, with intervals."""
+    found = frame(compared)
+    rows = found[found["disease"] == "mean"].assign(name=found["model"])
+    places = [run.ks.index(int(name.removeprefix("K="))) for name in rows["name"]]
+    with Drawing(run.origin, "mean-difference", f"Mean AUC minus that of {compared.reference}", (4.8, 2.6)) as drawing:
+        figures.forest(drawing.axes, rows.assign(place=places), "difference of the mean AUC, with 95% interval")
+        for row in rows.to_dict("records"):
+            between = "" if np.isnan(row["low"]) else f", from {row['low']:+.3f} to {row['high']:+.3f}"
+            if not np.isnan(row["difference"]):
+                drawing.say(f"{row['name']} {row['difference']:+.3f}{between}")
+    return drawing.picture(f"Difference of the mean AUC to {compared.reference}, with 95% intervals")
+
+
+def gray_levels(run: RunFolder) -> list[Picture]:
+    """One figure per site: its histogram, and the first client's as a line."""
+    pictures = []
+    cards = run.sites["sites"] if run.sites else []
+    for number, card in enumerate(cards):
+        own, first = figures.shares(card["grey_levels"]), figures.shares(cards[0]["grey_levels"])
+        mean, spread = figures.moments(own)
+        name = card["name"]
+        with Drawing(
+            run.origin, f"gray-levels-{name.replace(' ', '-')}", f"Gray levels, {name}", (3.6, 2.2)
+        ) as drawing:
+            figures.gray_levels(drawing.axes, [(0, name, own), *([(1, cards[0]["name"], first)] if number else [])])
+        black = f", {100 * own[0]:.0f}% black" if own[0] > 0.1 else ""
+        seen = f"Histogram of the gray levels of {name}: mean {mean:.0f} of 255, standard deviation {spread:.0f}{black}"
+        pictures.append(drawing.picture(seen))
+    return pictures
+
+
+def comparison_curves(comparison: Comparison) -> Picture:
+    """Mean AUC against rounds, bytes and images; the band goes from the lowest seed to the highest."""
+    seeds = comparison.results["seed"].nunique()
+    which = f"{seeds} seed{'s' if seeds > 1 else ''}, band: lowest to highest"
+    with Drawing(comparison.origin, "curves", f"{comparison.title}; {which}", (15, 4.2), len(_AXES)) as drawing:
+        for axes, (column, title) in zip(drawing.every, _AXES.items(), strict=True):
+            ends = []
+            for number, (label, part) in enumerate(comparison.curves.groupby("run", sort=False)):
+                style, by_round = line_style(number, marked=True) | {"markersize": 3}, part.groupby("round")
+                x, y = by_round[column].mean(), by_round["mean_auc"]
+                if column == "bytes" and x.iloc[-1] == 0:
+                    continue  # nothing is sent: there is no place for it on this axis
+                axes.plot(x, y.mean(), label=label, **style)
+                axes.fill_between(x, y.min(), y.max(), color=style["color"], alpha=0.12, linewidth=0)
+                ends.append(x.iloc[-1])
+            axes.set_xlabel(title)
+            if ends and max(ends) > 5 * min(ends):
+                axes.set_xscale("log")
+        several = comparison.results["disease"].nunique() > 1
+        drawing.axes.set_ylabel("mean AUC over the diseases" if several else "AUC")
+        handles, labels = drawing.axes.get_legend_handles_labels()
+        drawing.axes.figure.legend(handles, labels, loc="outside right center", frameon=False)
+    return drawing.picture("Mean AUC of each run against rounds, bytes and images")
+
+
+def overview(run: RunFolder) -> list[Picture]:
+    """A few figures to stand beside a study's numbers, each with all K: AUC by K, ROC and precision-recall curves."""
+    return [auc_by_k(run), *roc_curves(run), *precision_recall_curves(run)]
+
+
+def auc_by_k(run: RunFolder) -> Picture:
+    """AUC of each disease by K, and the mean with its 95% interval."""
+    found = run.frame()
+    where = "at the first hospital" if run.tests_first_hospital else "on the test images"
+    with Drawing(run.origin, "auc_by_k", f"AUC {where} by K", _WIDE) as drawing:
+        for number, disease in enumerate(run.diseases):
+            rows, style = found[found["disease"] == disease], line_style(number, marked=True)
+            figures.auc_by_k(drawing.axes, rows, title_of(disease), intervals=False, **style)
+        if len(run.diseases) > 1:
+            rows = found[found["disease"] == "mean"]
+            figures.auc_by_k(drawing.axes, rows, "mean, 95% interval", color=figures.MEAN, linewidth=3)
+        figures.legend_beside(drawing.axes)
+    return drawing.picture("AUC by number of clients")
+
+
+def _per_disease(
+    run: RunFolder,
+    name: str,
+    seen: str,
+    draw: Callable[[Drawing, Sequence[Curve]], str],
+    ks: Sequence[int] | None = None,
+) -> list[Picture]:
+    """A figure per disease; `draw` returns what is said of its images."""
+    pictures = []
+    for j, disease in enumerate(run.diseases):
+        with Drawing(run.origin, f"{name}-{disease}", title_of(disease)) as drawing:
+            found, about = curves(run, disease, ks), ""
+            if found:
+                about = draw(drawing, found)
+            else:
+                drawing.nothing(run.row().diseases[j].reason)
+        pictures.append(drawing.picture(f"{seen} of {title_of(disease)}{about}"))
+    return pictures
+
+
+def _stage_ends(run: RunFolder, k: int) -> list[int]:
+    entries = run.rounds(k)
+    return [a["round"] for a, b in pairwise(entries) if a["stage"] != b["stage"]]
+
+
+def _quantity(entry: dict[str, Any], name: str) -> float:
+    if name == "bytes":
+        return (entry["bytes_up"] + entry["bytes_down"]) / 1e6
+    value = entry[name]
+    return np.nan if value is None else float(value)

@@ -1,0 +1,84 @@
+"""The page's section on the sites: counts, histograms, small images, and how far apart they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from chestfed.core.provenance import Origin
+from chestfed.report.drift import drift
+from chestfed.report.figures import Picture, thumbnail
+from chestfed.results.grid import Cell, Grid, Line, number, title_of
+from chestfed.results.run_folder import RunFolder
+
+
+def site_cards(run: RunFolder, histograms: Sequence[Picture], *, pictures: bool) -> list[dict[str, Any]] | None:
+    """Per client, and for the test images: its numbers, its histogram and a few images; None without `sites.json`."""
+    if run.sites is None:
+        return None
+    found = []
+    for place, (card, histogram) in enumerate(zip(run.sites["sites"], histograms, strict=True)):
+        shown = pictures or _is_synthetic(card)
+        found.append(
+            {
+                "name": card["name"],
+                "tag": (Origin.read(card) or Origin.REAL).tag,
+                "counts": _counts(card, place, target_first=run.adds_hospitals),
+                "table": _label_table(card, place),
+                "histogram": histogram,
+                "thumbnails": _thumbnails(run, card, place) if shown else [],
+                "pictures_missing": shown and len(run.thumbnails.get(str(place), ())) == 0,
+            }
+        )
+    return found
+
+
+def drift_table(run: RunFolder) -> Grid | None:
+    """The drift score between each two sites; None with fewer than two."""
+    cards = run.sites["sites"] if run.sites else []
+    if len(cards) < 2:
+        return None
+    lines = []
+    for a in cards:
+        found = [None if a is b else drift(a, b) for b in cards]
+        cells = (
+            Cell("-")
+            if one is None
+            else Cell(number(one.score), (f"{one.gray_levels:.3f} + {number(one.prevalence)}",))
+            for one in found
+        )
+        lines.append(Line(a["name"], tuple(cells)))
+    caption = "Drift score between sites; below it its parts, gray levels + prevalence"
+    return Grid("drift", caption, (Cell("site"), *(Cell(card["name"]) for card in cards)), tuple(lines))
+
+
+def _is_synthetic(card: dict[str, Any]) -> bool:
+    """Whether a client's images are phantoms; folders of earlier versions do not say it: then they are not."""
+    return Origin.read(card) is Origin.SYNTHETIC
+
+
+def _label_table(card: dict[str, Any], place: int) -> Grid:
+    lines = []
+    for disease, found in card["diseases"].items():
+        counts = (f"{found[name]:,}" for name in ("positives", "negatives", "missing"))
+        lines.append(Line(title_of(disease), tuple(map(Cell, (*counts, number(found["prevalence"]))))))
+    images = "training images" if card["role"] == "client" else "images"
+    columns = tuple(map(Cell, ("disease", "positive", "negative", "missing", "prevalence")))
+    return Grid(f"site-{place}", f"{card['name']}: labels of its {images}", columns, tuple(lines))
+
+
+def _counts(card: dict[str, Any], place: int, *, target_first: bool) -> str:
+    text = f"{card['images']:,} images"
+    if card["role"] == "client":
+        target = ", the target" if place == 0 and target_first else ""
+        text = f"Client {place + 1}{target}: {text}, {card['rows']:,} training rows"
+    return text + (f"; {card['unreadable']:,} unreadable images left out" if card["unreadable"] else "")
+
+
+def _thumbnails(run: RunFolder, card: dict[str, Any], place: int) -> list[dict[str, str]]:
+    found = []
+    kind = "synthetic phantom" if _is_synthetic(card) else "image"
+    for pixels, positive in zip(run.thumbnails.get(str(place), ()), card["shown"], strict=False):
+        signs = ", ".join(map(title_of, positive)) or "no positive label"
+        found.append({"uri": thumbnail(pixels), "alt": f"Small {kind} of {card['name']}: {signs}", "label": signs})
+    return found

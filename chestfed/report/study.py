@@ -1,0 +1,245 @@
+"""A finished study, read from its run folder: `chestfed.Study`, for notebooks and scripts.
+
+    study = chestfed.Study.load("runs/synthetic-source_addition_samples-0123456789ab")
+    study.table()
+    study.plot_roc("edema")
+
+Numbers are those that the study stored; nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.provenance import Origin
+from chestfed.report import figures
+from chestfed.report.figures import Curve
+from chestfed.report.run_figures import auc_lines, curves
+from chestfed.results.grid import title_of
+from chestfed.results.predictions import read_run
+from chestfed.results.run_folder import RunFolder
+from chestfed.results.significance import compare_with_first, frame, stored
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Study:
+    """What a study left in its run folder, which is `run`."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self.run = run
+
+    @classmethod
+    def load(cls, path: str | Path) -> Study:
+        """Open a run folder, or the only one inside a folder of them, such as `runs`.
+
+        Raises
+        ------
+        ConfigError
+            If it is not one, or holds several: then they are named.
+        """
+        return cls(RunFolder.open(path))
+
+    def __repr__(self) -> str:
+        """Title, what is finished, and whether it is synthetic."""
+        finished = ", ".join(f"K={k}" for k in self.ks) or "nothing finished"
+        return f"<Study {f'{self.origin.tag} '.lstrip()}{self.title!r}: {finished}>"
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.run.path
+
+    @property
+    def title(self) -> str:
+        """As in its tables."""
+        return self.run.title
+
+    @property
+    def origin(self) -> Origin:
+        """Whether the hospitals are real, synthetic or mixed."""
+        return self.run.origin
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The resolved pipeline, as plain data."""
+        return self.run.configuration
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """The finished K, rising."""
+        return self.run.ks
+
+    @property
+    def diseases(self) -> tuple[str, ...]:
+        """In the order of the table."""
+        return self.run.diseases
+
+    def table(self, *, wide: bool = False) -> pd.DataFrame:
+        """AUC, interval, n+ and n- per K and disease (and the mean): one row each, columns as in `table.csv`.
+
+        With `wide` the AUCs alone: one row per K, one column per disease and `mean`.
+        """
+        table = self.run.frame()
+        if not wide:
+            return table
+        shown = table.pivot(index="k", columns="disease", values="auc")[[*self.diseases, "mean"]]
+        return shown.rename_axis(index="K", columns=None)
+
+    def auc(self, k: int, disease: str = "mean") -> float | None:
+        """AUC of one K and disease, or the mean; None if it is not defined.
+
+        Raises
+        ------
+        ConfigError
+            If that K is not finished, or there is no such disease.
+        """
+        value = float(self._row(k, disease)["auc"])
+        return None if np.isnan(value) else value
+
+    def interval(self, k: int, disease: str = "mean") -> tuple[float, float] | None:
+        """The ends of the 95% interval of `auc`, about the choice of test patients; None if there is none."""
+        row = self._row(k, disease)
+        return None if np.isnan(row["low"]) else (float(row["low"]), float(row["high"]))
+
+    def predictions(self, k: int | None = None) -> pd.DataFrame:
+        """One row per test image: keyed names of image and patient, and score and label of each disease.
+
+        Of the largest finished K, unless another is named.
+        """
+        return self.run.predictions(k).copy()
+
+    def rounds(self, k: int | None = None) -> pd.DataFrame:
+        """One row per round: loss, bytes, `seconds`, `auc_<disease>`; NaN in rounds without evaluation.
+
+        Of the largest finished K, unless another is named.
+        """
+        rows = []
+        for entry in self.run.rounds(k):
+            rows.append({**entry, **{f"auc_{name}": value for name, value in entry.pop("auc", {}).items()}})
+        found = pd.DataFrame(rows)
+        return found.assign(seconds=found["seconds"].astype(float))
+
+    def significance(self) -> pd.DataFrame:
+        """The other K against the smallest, per disease and in the mean: columns as in `significance.csv`."""
+        found = stored(self.run)
+        if found is None:
+            raise ChestfedError(
+                f"{self.folder}: no significance.json: the study is not finished (run `chestfed study` again to "
+                "resume), or has only one K"
+            )
+        return frame(found)
+
+    def compare(self, other: Study, k: int | None = None, resamples: int = 2000) -> pd.DataFrame:
+        """Another study minus this one on the same test images, paired, each at its largest K or at `k`.
+
+        Columns as in `significance.csv`; what `chestfed compare` prints.
+
+        Raises
+        ------
+        ConfigError
+            If the test images or their labels differ, or K is not finished.
+        """
+        return frame(compare_with_first([read_run(self.folder, k), read_run(other.folder, k)], resamples))
+
+    def plot_auc(self, disease: str = "mean", ax: Axes | None = None) -> Axes:
+        """AUC against K, with the 95% intervals: of one disease, or the mean."""
+        table = self.table()
+        rows = table[table["disease"] == disease]
+        if rows.empty:
+            self._known(disease)
+        ax = ax or figures.new_axes()
+        figures.auc_by_k(ax, rows, disease, **figures.line_style(0, marked=True))
+        title = "mean over the diseases" if disease == "mean" else f"{title_of(disease)}, {_counts(rows.iloc[0])}"
+        return self._titled(ax, title)
+
+    def plot_roc(self, disease: str, k: int | None = None, ax: Axes | None = None) -> Axes:
+        """ROC curves of one disease on the test images, for one K or for all, with AUC, n+ and n-.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such disease or K, or its test images are of one class.
+        """
+        return self._plot_curves(figures.roc, disease, k, ax)
+
+    def plot_precision_recall(self, disease: str, k: int | None = None, ax: Axes | None = None) -> Axes:
+        """Precision-recall curves, with the average precision; otherwise as `plot_roc`."""
+        return self._plot_curves(figures.precision_recall, disease, k, ax)
+
+    def plot_calibration(self, disease: str, k: int | None = None, bins: int = 8, ax: Axes | None = None) -> Axes:
+        """Reliability curves in bins of equally many images; otherwise as `plot_roc`."""
+        return self._plot_curves(lambda axes, found: figures.calibration(axes, found, bins), disease, k, ax)
+
+    def plot_differences(self, k: int | None = None, ax: Axes | None = None) -> Axes:
+        """The differences of `significance()` at one K (the largest, unless named), with their 95% intervals.
+
+        Raises
+        ------
+        ConfigError
+            If that K was not compared.
+        """
+        found = self.significance()
+        k = self.ks[-1] if k is None else k
+        rows = found[found["model"] == f"K={k}"]
+        if rows.empty:
+            names = ", ".join(found["model"].unique())
+            raise ConfigError(f"{self.folder}: K={k} is not in significance.json; there are {names}")
+        ax = ax or figures.new_axes((5.5, 0.4 * len(rows) + 1.2))
+        names = [
+            "mean" if row["disease"] == "mean" else f"{title_of(row['disease'])}, {_counts(row)}"
+            for row in rows.to_dict("records")
+        ]
+        figures.forest(ax, rows.assign(name=names, place=self.ks.index(k)), "difference of the AUC, 95% interval")
+        return self._titled(ax, f"K={k} minus {rows['reference'].iloc[0]}")
+
+    def plot_rounds(self, disease: str | None = None, ax: Axes | None = None) -> Axes:
+        """AUC on the test images against communication rounds, per K: the mean, or one disease's."""
+        if disease is not None:
+            self._known(disease)
+        ax = ax or figures.new_axes()
+        ylabel = "mean AUC" if disease is None else f"AUC, {title_of(disease)}"
+        figures.rounds(ax, auc_lines(self.run, disease or "mean"), ylabel)
+        return self._titled(ax, self.title)
+
+    def _plot_curves(
+        self, draw: Callable[[Axes, list[Curve]], object], disease: str, k: int | None, ax: Axes | None
+    ) -> Axes:
+        self._known(disease)
+        found = curves(self.run, disease, None if k is None else [k])
+        if not found:
+            reason = self._row(self.ks[-1] if k is None else k, disease)
+            raise ConfigError(f"{disease}: {_counts(reason)} images: there is no curve")
+        ax = ax or figures.new_axes()
+        draw(ax, found)
+        column = found[0].column
+        return self._titled(ax, f"{title_of(disease)}, {column.positives}+ / {column.negatives}-")
+
+    def _known(self, disease: str) -> None:
+        if disease not in self.diseases:
+            raise ConfigError(f"no disease '{disease}' in this study; there are {', '.join(self.diseases)}")
+
+    def _row(self, k: int, disease: str) -> pd.Series:
+        table = self.table()
+        found = table[(table["k"] == k) & (table["disease"] == disease)]
+        if len(found) != 1:
+            names = ", ".join(table["disease"].unique())
+            raise ConfigError(f"{self.folder}: no AUC of K={k}, {disease}; there are K={list(self.ks)} and {names}")
+        return found.iloc[0]
+
+    def _titled(self, ax: Axes, title: str) -> Axes:
+        mark = f"{self.origin.tag} hospitals\n" if self.origin.any_synthetic else ""
+        ax.set_title(f"{mark}{title}, {self.run.protocol}")
+        return ax
+
+
+def _counts(row: Any) -> str:
+    """n+ and n- of a row of a table, by `positives` and `negatives`."""
+    return f"{row['positives']:.0f}+ / {row['negatives']:.0f}-"

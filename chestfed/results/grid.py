@@ -1,0 +1,123 @@
+"""Tables as plain values, how their numbers are written, and their forms in a terminal and in Markdown.
+
+Their form on a page is `report/parts.html`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chestfed.core.diseases import TITLES
+from chestfed.evaluation.intervals.interval import Interval
+
+if TYPE_CHECKING:
+    import rich.table
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number as it is shown, with smaller lines below it."""
+
+    text: str
+    below: tuple[str, ...] = ()
+    strong: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table: its heading and the other cells. `kind` is a class of the page's style."""
+
+    head: str
+    cells: tuple[Cell, ...]
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: caption, headings of the columns (with smaller lines below), and rows."""
+
+    name: str
+    caption: str
+    columns: tuple[Cell, ...]
+    lines: tuple[Line, ...]
+
+
+def title_of(disease: str) -> str:
+    """A disease as tables write it."""
+    return TITLES.get(disease, disease)
+
+
+def number(value: float | None) -> str:
+    """Three decimals; a dash where there is no value."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """With its sign, and a minus as long as the plus."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def p_value(p: float) -> str:
+    """Three decimals, or that it is smaller."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def signed_pair(interval: Interval, digits: int = 3) -> str:
+    """The interval of a difference."""
+    return f"[{signed(interval.low, digits)}, {signed(interval.high, digits)}]"
+
+
+def pair(interval: Interval | None, digits: int = 3) -> str:
+    """The interval of an AUC; empty without one."""
+    return "" if interval is None else f"[{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+
+
+def auc_cell(auc: float | None, interval: Interval | None, digits: int = 3) -> Cell:
+    """An AUC, and its interval with `digits` decimals below it."""
+    return Cell(number(auc), () if auc is None or interval is None else (pair(interval, digits),))
+
+
+def difference_cell(difference: float | None, interval: Interval | None, p: float | None, digits: int = 3) -> Cell:
+    """A difference of AUCs, and below it its interval and corrected p; strong where p is below 0.05."""
+    if difference is None:
+        return Cell("-")
+    below = [] if interval is None else [signed_pair(interval, digits)]
+    below += [] if p is None else [f"p {p_value(p)}"]
+    return Cell(signed(difference), tuple(below), strong=p is not None and p < 0.05)
+
+
+def disease_column(disease: str, positives: int, negatives: int) -> Cell:
+    """The heading of a disease's column, with its numbers of positive and negative images."""
+    return Cell(title_of(disease), (f"n+ {positives:,}", f"n− {negatives:,}"))
+
+
+def rich_table(grid: Grid, title: str, caption: str | None = None, *, dim: Sequence[str] = ()) -> rich.table.Table:
+    """The table for a terminal; rows of the kinds `dim` are dim and end a section."""
+    from rich.table import Table
+
+    def shown(cell: Cell) -> str:
+        return "\n".join((cell.text, *cell.below)).replace("−", "-")  # not every terminal has that minus
+
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    for place, column in enumerate(grid.columns):
+        strong = "bold" if place and column.text == "mean" else ""
+        table.add_column(shown(column), justify="right" if place else "left", style=strong, overflow="fold")
+    for line in grid.lines:
+        faint = line.kind in dim
+        table.add_row(line.head, *map(shown, line.cells), style="dim" if faint else "", end_section=faint)
+    return table
+
+
+def markdown(
+    grid: Grid, words: Sequence[str] = (), escape: Callable[[str], str] = str, below: str = " ({})"
+) -> list[str]:
+    """The table's lines in Markdown: columns headed by one of `words` are text; `below` frames the smaller lines."""
+
+    def shown(cell: Cell) -> str:
+        return escape(cell.text) + (below.format(", ".join(map(escape, cell.below))) if cell.below else "")
+
+    rows = [[escape(line.head), *map(shown, line.cells)] for line in grid.lines]
+    rule = ["---", *("---" if head.text in words else "--:" for head in grid.columns[1:])]
+    return [f"| {' | '.join(row)} |" for row in ([shown(head) for head in grid.columns], rule, *rows)]

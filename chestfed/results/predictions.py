@@ -1,0 +1,165 @@
+"""Stored predictions of finished models, from a study, an evaluation or a file, brought into the same order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.errors import ConfigError
+from chestfed.core.provenance import Origin
+from chestfed.evaluation.comparison import Run
+from chestfed.evaluation.labelled import numbered
+from chestfed.results.run_folder import PREDICTIONS, STUDY, RunFolder, read_predictions
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The scores that one model, trained with one or several seeds, gave the test images.
+
+    Attributes
+    ----------
+    name
+        How tables call it.
+    kin
+        The same for runs that differ in their seed only.
+    frames
+        One per seed: `image`, `patient`, and score and label of each disease; the rows of all in the same order.
+    protocol
+        What was scored, or empty if it is not known.
+    origin
+        None if it is not known.
+    key
+        Fingerprint of the key of the images' names, or None: of an earlier version, or not written by chestfed.
+    named_by
+        What they are the names of (`NAMED_BY`), or None, as `key`.
+    """
+
+    name: str
+    kin: str
+    frames: tuple[pd.DataFrame, ...]
+    protocol: str
+    origin: Origin | None
+    key: str | None = None
+    named_by: str | None = None
+
+    @property
+    def diseases(self) -> tuple[str, ...]:
+        """In the order of the columns."""
+        names = self.frames[0].columns
+        return tuple(name.removeprefix("score_") for name in names if name.startswith("score_"))
+
+    def run(self, diseases: Sequence[str]) -> Run:
+        """Scores, labels and patients as arrays."""
+        first = self.frames[0]
+        scores = [frame[[f"score_{one}" for one in diseases]].to_numpy(np.float64) for frame in self.frames]
+        labels = first[[f"label_{one}" for one in diseases]].to_numpy(np.float64)
+        # In the order of the rows: that of the names is another with every key, and would draw other resamples.
+        return Run(scores, labels, numbered(first["patient"].to_numpy()))
+
+
+def read_run(path: Path, k: int | None = None) -> Predictions:
+    """Predictions of a run folder (its largest finished K, or `k`), a `kN` folder, an evaluation, or a file of them.
+
+    Raises
+    ------
+    ConfigError
+        If there are none.
+    """
+    folder = path.parent if not path.is_dir() else RunFolder(path).folder(k) if (path / STUDY).is_file() else path
+    frame = read_predictions(folder / PREDICTIONS if path.is_dir() else path)
+    evaluation = folder / "evaluation.json"
+    if (folder.parent / STUDY).is_file():
+        run, number = RunFolder.open(folder.parent), folder.name.removeprefix("k")
+        name = f"{run.algorithm}, I={run.window}, K={number}, seed {run.seed}"
+        kin = digest(json.dumps([{**run.configuration, "seed": None, "k": None}, number], sort_keys=True))
+        protocol, origin = run.protocol, Origin.read(run.about)
+    elif evaluation.is_file():
+        about = json.loads(evaluation.read_text(encoding="utf-8"))
+        name, kin = f"{about['model']['name']} on {about['site']}", digest(str(folder.resolve()))
+        protocol, origin = about["protocol"], Origin.read(about)
+    else:
+        name, kin = str(path), digest(str(path.resolve()))
+        protocol, origin = str(frame.attrs.get("protocol", "")), Origin.read(frame.attrs)
+    return Predictions(name, kin, (frame,), protocol, origin, frame.attrs.get("key"), frame.attrs.get("named_by"))
+
+
+def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:
+    """Runs that differ in their seed only become one model, at the place of the first.
+
+    Raises
+    ------
+    ConfigError
+        If a seed is given twice, or the test images or their labels differ.
+    """
+    kin: dict[str, list[Predictions]] = {}
+    for run in runs:
+        kin.setdefault(run.kin, []).append(run)
+    return [_as_one(members) if len(members) > 1 else members[0] for members in kin.values()]
+
+
+def _as_one(members: Sequence[Predictions]) -> Predictions:
+    twice = [name for name, count in Counter(one.name for one in members).items() if count > 1]
+    if twice:
+        raise ConfigError(f"{twice[0]}: given twice. A seed counts once, else the spread over the seeds is too small")
+    first = members[0]
+    frames = [first.frames[0], *(aligned(first, one) for one in members[1:])]
+    labels = [name for name in first.frames[0].columns if name.startswith("label_")]
+    for one, frame in zip(members[1:], frames[1:], strict=True):
+        ours, theirs = (part.reindex(columns=labels).to_numpy(float) for part in (frames[0], frame))
+        if not np.array_equal(ours, theirs, equal_nan=True):
+            raise ConfigError(f"{first.name} and {one.name}: their labels differ. Are label files and policy the same?")
+    name = f"{first.name.rpartition(', seed ')[0] or first.name}, {len(members)} seeds"
+    return replace(first, name=name, frames=tuple(frames))
+
+
+def aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:
+    """The other's rows in the order of the reference's images.
+
+    Raises
+    ------
+    ConfigError
+        If they are not of the same images, or nobody can tell.
+    """
+    if reference.key and other.key and reference.key != other.key:
+        raise ConfigError(
+            f"{reference.name} and {other.name} name their images with different keys ({reference.key} and "
+            f"{other.key}), so their images cannot be matched. Score one of them again with the other's key: "
+            "$CHESTFED_KEY_FILE names a key file, and `chestfed key` shows which key this machine uses"
+        )
+    ours, (theirs,) = reference.frames[0], other.frames
+    mine, its = Counter(ours["image"]), Counter(theirs["image"])
+    if mine != its:
+        left, right = sum((mine - its).values()), sum((its - mine).values())
+        raise ConfigError(
+            f"{reference.name} and {other.name} are not about the same images: {left} of {len(ours)} and {right} of "
+            f"{len(theirs)} differ. Score both on the same site, split and protocol (`chestfed evaluate`)"
+            + _earlier(reference, other)
+        )
+    if (ours["image"].to_numpy() == theirs["image"].to_numpy()).all():
+        return theirs
+    labels = [name for name in ours.columns if name.startswith("label_") and name in theirs.columns]
+    keys = ["image", "patient", *labels]
+    order = theirs.sort_values(keys, kind="stable").index
+    place = ours.sort_values(keys, kind="stable").index
+    return theirs.loc[order].set_axis(place).sort_index().reset_index(drop=True)
+
+
+def digest(text: str) -> str:
+    """A short name of a text."""
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def _earlier(*runs: Predictions) -> str:
+    """A hint, if some runs name images as later versions do than others: first with a key, now by the picture."""
+    steps = [bool(run.key) + bool(run.named_by) for run in runs]
+    old = [run.name for run, step in zip(runs, steps, strict=True) if step < max(steps)]
+    if not old:
+        return ""
+    return f"; {', '.join(old)}: written by an earlier version with incompatible image ids, so score it again"

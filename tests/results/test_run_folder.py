@@ -1,0 +1,115 @@
+"""The one reader of a run folder: what it gives, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.provenance import Origin
+from chestfed.results.run_folder import RunFolder, finished_row
+from tests.results.finished_runs import IMAGES, NAMES, write_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder.open(write_run(tmp_path / "synthetic-small-0123456789ab"))
+
+
+def test_it_knows_what_was_run_and_what_is_finished(run: RunFolder) -> None:
+    assert (run.title, run.origin, run.seed, run.protocol) == ("Study", Origin.SYNTHETIC, 1, "frontal-image")
+    assert (run.algorithm, run.objective, run.window) == ("codasca", "auc_margin", 4)
+    assert (run.ks, run.ks_configured, run.diseases) == ((1, 2), (1, 2), NAMES)
+    assert run.pipeline_name == "small"
+    assert run.folder() == run.path / "k2"
+    with pytest.raises(ConfigError, match=r"K=3.*finished: K=1, K=2"):
+        run.folder(3)
+
+
+def test_an_algorithm_with_options_of_its_own_is_read_by_name_and_window(run: RunFolder) -> None:
+    run.configuration["federated"] = {"algorithm": {"name": "mine", "window": 7}, "objective": {"name": "auc"}}
+    assert (run.algorithm, run.objective, run.window) == ("mine", "auc", 7)
+
+
+def test_the_frame_is_the_table_that_was_written(run: RunFolder) -> None:
+    written = pd.read_csv(run.path / "table.csv")
+    pd.testing.assert_frame_equal(run.frame(), written, check_dtype=False, check_exact=True)
+    assert run.frame()["positives"].dtype == "Int64"
+    assert finished_row(run.path / "k1") == run.row(1)
+    assert finished_row(run.path) is None
+
+
+def test_a_k_can_be_read_before_the_study_is_finished(run: RunFolder) -> None:
+    (run.path / "k2" / "result.json").unlink()
+    assert run.frame()["k"].unique().tolist() == [1]
+    assert len(run.predictions()) == IMAGES
+    assert [entry["seconds"] for entry in run.rounds()] == [0.5, 1.0]
+    with pytest.raises(ChestfedError, match="not finished: K=2"):
+        run.check_finished()
+
+
+def test_a_damaged_file_is_named(run: RunFolder) -> None:
+    def read_all(folder: Path) -> None:
+        found = RunFolder.open(folder)
+        found.check_finished()
+        found.frame()
+        for k in found.ks:
+            found.rounds(k)
+        assert found.significance
+        assert found.sites is None
+        assert found.thumbnails == {}
+
+    read_all(run.path)
+    for name, content in (
+        ("table.json", b"{"),
+        ("table.json", b'{"rows": []}'),
+        ("study.json", b"{}"),
+        ("k1/result.json", b"{}"),
+        ("k1/predictions.parquet", b"PAR1"),
+        ("k2/rounds.jsonl", b'{"round": 1'),
+        ("k2/rounds.jsonl", b""),
+        ("thumbnails.npz", b"PK"),
+        ("sites.json", b""),
+        ("significance.json", b"]"),
+    ):
+        copy = Path(shutil.copytree(run.path, run.path.parent / "copy"))
+        (copy / name).write_bytes(content)
+        with pytest.raises(ChestfedError) as caught:
+            read_all(copy)
+        assert str(caught.value).startswith(f"{copy / name}: cannot be read"), name
+        shutil.rmtree(copy)
+
+
+def test_results_on_other_test_images_are_refused(run: RunFolder) -> None:
+    file = run.path / "k2" / "predictions.parquet"
+    frame = pd.read_parquet(file)
+    frame.assign(patient=frame["patient"] + 1).to_parquet(file)
+    with pytest.raises(ChestfedError, match="K=1 and K=2 were not scored on the same test images"):
+        run.check_finished()
+
+
+def test_predictions_with_other_counts_than_the_result_are_refused(run: RunFolder) -> None:
+    file = run.path / "k1" / "predictions.parquet"
+    frame = pd.read_parquet(file)
+    frame.assign(label_edema=1 - frame["label_edema"]).to_parquet(file)
+    with pytest.raises(ChestfedError, match=r"k1.predictions\.parquet: edema: .*not of the same run"):
+        run.columns(1)
+
+
+def test_a_folder_of_one_study_is_that_study_and_other_folders_are_refused(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "one")
+    assert RunFolder.open(tmp_path / "runs").path.name == "one"
+    write_run(tmp_path / "runs" / "two", seed=2)
+    with pytest.raises(ConfigError, match="2 studies; open one of them: one, two"):
+        RunFolder.open(tmp_path / "runs")
+    with pytest.raises(ConfigError, match="no such folder"):
+        RunFolder.open(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="not the run folder of a study"):
+        RunFolder.open(tmp_path)
+    (tmp_path / "comparison.json").write_text(json.dumps({}))
+    with pytest.raises(ConfigError, match="comparison of several studies"):
+        RunFolder.open(tmp_path)
