@@ -6,13 +6,20 @@ import re
 import time
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from chestfed.commands import options
 from chestfed.commands.console import open_console, say
 from chestfed.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from chestfed.experiment.device import Machine
+    from chestfed.scoring.evaluate import Evaluation
+    from chestfed.scoring.scorers import Declared, Scorer
 
 RUNS = Path("runs")
 
@@ -102,29 +109,23 @@ def evaluate(
     from chestfed.commands.progress import Bars
     from chestfed.experiment.device import prepare_machine
     from chestfed.experiment.pipeline import Runtime
-    from chestfed.scoring.evaluate import evaluate_model, render, write
+    from chestfed.scoring.evaluate import evaluate_model
     from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
-    from chestfed.scoring.scorers import Declared, open_scorer
+    from chestfed.scoring.scorers import Declared
     from chestfed.sites import load_site_config, open_site
-    from chestfed.tracking.store import local_model, local_store
 
-    console, names = open_console(), output_names.split(",") if output_names else None
-    order = tuple(name.strip() for name in names) if names else None
-    declared = Declared(k, order, model_config, input_size, output_type)
+    order = tuple(name.strip() for name in output_names.split(",")) if output_names else None
     config = load_site_config(site, set_ or [])
     root, machine = options.data_root(data, [config]), prepare_machine(Runtime(device=device))
-    if tracking_uri is None and (RUNS / "mlflow.db").is_file():
-        tracking_uri = local_store(RUNS)
-    with local_model(model, tracking_uri, k) as path:
-        scorer = open_scorer(path, declared, machine, name=None if path == model else model)
-    table = open_site(config, root)
-    if split == "held-out":
-        table = held_out_patients(model, table)
+    declared = Declared(k, order, model_config, input_size, output_type)
+    scorer = _open_scorer(model, declared, machine, tracking_uri)
+    table, held_out = open_site(config, root), split == "held-out"
+    console = open_console()
     with Bars(console) as bars:
         done = evaluate_model(
             scorer,
-            table,
-            "test" if split == "held-out" else split,
+            held_out_patients(model, table) if held_out else table,
+            "test" if held_out else split,
             protocol,
             cache,
             machine,
@@ -132,15 +133,31 @@ def evaluate(
             resamples=resamples,
             batch_size=batch_size,
             skip_unreadable=skip_unreadable,
-            check=partial(check_held_out, model) if split == "held-out" else None,
+            check=partial(check_held_out, model) if held_out else None,
             progress=partial(bars.decoding, table.name),
             scored=bars.scoring,
         )
-    folder = out or RUNS / "evaluations" / done.name
+    _show(console, done, out or RUNS / "evaluations" / done.name)
+    say(console, f"took {time.monotonic() - started:.0f} s")
+
+
+def _open_scorer(model: str, declared: Declared, machine: Machine, tracking_uri: str | None) -> Scorer:
+    from chestfed.scoring.scorers import open_scorer
+    from chestfed.tracking.store import local_model, local_store
+
+    if tracking_uri is None and (RUNS / "mlflow.db").is_file():
+        tracking_uri = local_store(RUNS)
+    with local_model(model, tracking_uri, declared.k) as path:
+        return open_scorer(path, declared, machine, name=None if path == model else model)
+
+
+def _show(console: Console, done: Evaluation, folder: Path) -> None:
+    from chestfed.scoring.evaluate import render, write
+
     write(done, folder)
     console.print(render(done))
     files = "evaluation.json, metrics.csv, subgroups.csv, reliability.csv, predictions.parquet"
-    say(console, f"written to {folder}: {files}\ntook {time.monotonic() - started:.0f} s")
+    say(console, f"written to {folder}: {files}")
 
 
 def _check_exists(model: str) -> None:
