@@ -15,11 +15,15 @@ from chestfed.commands.console import open_console, say
 from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pandas as pd
     from rich.console import Console
 
     from chestfed.experiment.device import Machine
     from chestfed.scoring.evaluate import Evaluation
     from chestfed.scoring.scorers import Declared, Scorer
+    from chestfed.sites import SiteConfig, SiteTable
 
 RUNS = Path("runs")
 
@@ -104,28 +108,26 @@ def evaluate(
         chestfed evaluate model.onnx --site site_configs/chexpert.yaml --data /data/hospitals \
             --output-names cardiomegaly,edema,consolidation,atelectasis,pleural_effusion
     """
-    started = time.monotonic()
+    started, console = time.monotonic(), open_console()
     _check_exists(model)
     from chestfed.commands.progress import Bars
     from chestfed.experiment.device import prepare_machine
     from chestfed.experiment.pipeline import Runtime
     from chestfed.scoring.evaluate import evaluate_model
-    from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
     from chestfed.scoring.scorers import Declared
-    from chestfed.sites import load_site_config, open_site
+    from chestfed.sites import load_site_config
 
     order = tuple(name.strip() for name in output_names.split(",")) if output_names else None
     config = load_site_config(site, set_ or [])
     root, machine = options.data_root(data, [config]), prepare_machine(Runtime(device=device))
     declared = Declared(k, order, model_config, input_size, output_type)
     scorer = _open_scorer(model, declared, machine, tracking_uri)
-    table, held_out = open_site(config, root), split == "held-out"
-    console = open_console()
+    table, of_split, check = _open_site(config, root, model, split)
     with Bars(console) as bars:
         done = evaluate_model(
             scorer,
-            held_out_patients(model, table) if held_out else table,
-            "test" if held_out else split,
+            table,
+            of_split,
             protocol,
             cache,
             machine,
@@ -133,12 +135,11 @@ def evaluate(
             resamples=resamples,
             batch_size=batch_size,
             skip_unreadable=skip_unreadable,
-            check=partial(check_held_out, model) if held_out else None,
+            check=check,
             progress=partial(bars.decoding, table.name),
             scored=bars.scoring,
         )
-    _show(console, done, out or RUNS / "evaluations" / done.name)
-    say(console, f"took {time.monotonic() - started:.0f} s")
+    _show(console, done, out or RUNS / "evaluations" / done.name, time.monotonic() - started)
 
 
 def _open_scorer(model: str, declared: Declared, machine: Machine, tracking_uri: str | None) -> Scorer:
@@ -151,13 +152,26 @@ def _open_scorer(model: str, declared: Declared, machine: Machine, tracking_uri:
         return open_scorer(path, declared, machine, name=None if path == model else model)
 
 
-def _show(console: Console, done: Evaluation, folder: Path) -> None:
+def _open_site(
+    config: SiteConfig, root: Path, model: str, split: str
+) -> tuple[SiteTable, str, Callable[[Sequence[str], pd.Series, str], None] | None]:
+    """The site's images, their split, and what makes sure that the model was not trained on them."""
+    from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
+    from chestfed.sites import open_site
+
+    table = open_site(config, root)
+    if split != "held-out":
+        return table, split, None
+    return held_out_patients(model, table), "test", partial(check_held_out, model)
+
+
+def _show(console: Console, done: Evaluation, folder: Path, seconds: float) -> None:
     from chestfed.scoring.evaluate import render, write
 
     write(done, folder)
     console.print(render(done))
     files = "evaluation.json, metrics.csv, subgroups.csv, reliability.csv, predictions.parquet"
-    say(console, f"written to {folder}: {files}")
+    say(console, f"written to {folder}: {files}\ntook {seconds:.0f} s")
 
 
 def _check_exists(model: str) -> None:
