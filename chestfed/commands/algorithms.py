@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-import difflib
-from importlib import util
-from pathlib import Path
+import inspect
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chestfed.commands.console import open_console, say
-from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from chestfed.experiment.catalogue import Entry
+    from chestfed.algorithms import AlgorithmSpec
+    from chestfed.algorithms.declaration import Exact
+
+FAMILIES = ("min-max AUC", "compositional", "minimization", "decentralized", "reference")
+
+#: Where an algorithm ends with heterogeneous clients and a constant step, in words.
+WHERE: dict[Exact, str] = {
+    "any window": "the optimum, at any window",
+    "window 1": "the optimum only with a window of 1",
+    "no": "off the optimum",
+}
 
 
 def known_algorithms() -> list[str]:
     """Names of the algorithms, for tab completion."""
-    from chestfed.experiment.catalogue import BY_NAME
+    from chestfed.algorithms import ALGORITHMS
 
-    return list(BY_NAME)
+    return list(ALGORITHMS.names)
 
 
 def algorithms(
     name: Annotated[
         str | None,
-        typer.Argument(help="Describe this one in detail.", autocompletion=known_algorithms, show_default=False),
+        typer.Argument(
+            help="Describe this one in detail, with its options.", autocompletion=known_algorithms, show_default=False
+        ),
     ] = None,
 ) -> None:
     """List the algorithms: paper, equations, what is sent, and which objectives they take.
@@ -37,64 +47,70 @@ def algorithms(
 
         chestfed algorithms scaffold
     """
-    from chestfed.experiment.catalogue import BY_NAME
+    from chestfed.algorithms import ALGORITHMS
 
     if name is None:
         _print_all(open_console())
-        return
-    if name not in BY_NAME:
-        close = difflib.get_close_matches(name, BY_NAME, 1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
-        raise ConfigError(f"'{name}' is not one of {', '.join(BY_NAME)}{hint}")
-    _print_one(open_console(), BY_NAME[name])
+    else:
+        _print_one(open_console(), name, ALGORITHMS.find(name))
+
+
+def listed() -> list[tuple[str, AlgorithmSpec]]:
+    """All built-in and installed algorithms with their names, family by family."""
+    from chestfed.algorithms import ALGORITHMS
+
+    found = [(name, ALGORITHMS.find(name)) for name in ALGORITHMS.names]
+    return sorted(found, key=lambda entry: FAMILIES.index(entry[1].family))
+
+
+def row_of(spec: AlgorithmSpec) -> dict[str, str]:
+    """What a table says of an algorithm, by column."""
+    from chestfed.objectives import OBJECTIVES
+
+    objectives = [name for name, objective in OBJECTIVES.built_in.items() if objective.kind in spec.takes]
+    return {
+        "paper": spec.paper,
+        "equations, algorithm": spec.where,
+        "a client sends per round": f"{spec.sent}: {spec.formula()}" if spec.formula() != "0" else spec.sent,
+        "objectives": ", ".join(sorted(objectives, key=lambda objective: objective != spec.objective)),
+        "non-IID clients": WHERE[spec.exact] + (f"; {spec.note}" if spec.note else ""),
+    }
 
 
 def _print_all(console: Console) -> None:
     from rich.table import Table
 
-    from chestfed.experiment.catalogue import CATALOGUE, OBJECTIVES
+    from chestfed.objectives import OBJECTIVES
 
     table = Table(title="Algorithms: `federated.algorithm` in a pipeline, or --algorithms a,b,c", title_justify="left")
-    columns = ("name", "paper", "equations, algorithm", "a client sends per round", "objectives", "non-IID clients")
-    for column in columns:
-        table.add_column(column, overflow="fold")
     family = None
-    for entry in CATALOGUE:
-        if entry.family != family:
+    for name, spec in listed():
+        row = row_of(spec)
+        if family is None:
+            for column in ("name", *row):
+                table.add_column(column, overflow="fold")
+        if spec.family != family:
             table.add_section()
-            table.add_row(entry.family, style="bold")
-            family = entry.family
-        objectives = ", ".join(entry.objectives)
-        table.add_row(entry.name, entry.paper, entry.where, entry.sends, objectives, entry.optimum)
+            table.add_row(spec.family, style="bold")
+            family = spec.family
+        table.add_row(name, *row.values())
     console.print(table)
     say(console, "d weights, J diseases. Non-IID clients: where it converges with a constant step size. Objectives:")
-    for name, text in OBJECTIVES.items():
-        console.print(f"  {name}: {text}")
+    for name in OBJECTIVES.names:
+        objective = OBJECTIVES.find(name)
+        console.print(f"  {name}: {objective.text} ({objective.kind})")
     say(console, "To run the sample study with another one:  chestfed study --algorithm scaffold")
-    say(console, "One algorithm in detail:  chestfed algorithms scaffold")
+    say(console, "One algorithm in detail, with its options:  chestfed algorithms scaffold")
+    say(console, "Your own:  chestfed study --algorithm package.module:Name  (docs/own_algorithm.md)")
 
 
-def _print_one(console: Console, entry: Entry) -> None:
-    facts = {
-        "paper": entry.paper,
-        "where": entry.where,
-        "a client sends per round": f"{entry.sends} numbers (d weights, J diseases)",
-        "objectives": ", ".join(entry.objectives),
-        "non-IID clients, constant step size": ("ends at " if entry.optimum[:3] == "the" else "") + entry.optimum,
-    }
-    console.print(f"{entry.name}: {entry.title} ({entry.family})\n", style="bold")
-    for name, value in facts.items():
-        console.print(f"{name}: {value}")
-    for file in entry.file.split(", "):
-        console.print(f"\nchestfed/algorithms/{file}:\n{_docstring(file)}")
-
-
-def _docstring(file: str) -> str:
-    """The text at the head of an algorithm's file, without importing it."""
-    import ast
-
-    package = util.find_spec("chestfed.algorithms")
-    assert package is not None
-    assert package.origin is not None
-    source = (Path(package.origin).parent / file).read_text(encoding="utf-8")
-    return ast.get_docstring(ast.parse(source)) or ""
+def _print_one(console: Console, name: str, spec: AlgorithmSpec) -> None:
+    console.print(f"{name}: {spec.title} ({spec.family})\n", style="bold")
+    for column, value in row_of(spec).items():
+        console.print(f"{column}: {value}")
+    fields = {key: field for key, field in spec.options.model_fields.items() if key != "name"}
+    console.print("\noptions, in `federated.algorithm` beside `name`:" if fields else "\nno options of its own")
+    for key, field in fields.items():
+        console.print(f"  {key} = {field.default}: {field.description}")
+    module = sys.modules[getattr(spec.build, "func", spec.build).__module__]
+    console.print(f"\n{module.__name__}:\n{inspect.getdoc(module)}")

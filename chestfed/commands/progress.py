@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from chestfed.training.reporting import History, Reporter
+from chestfed.training.reporting import Reporter
 
 if TYPE_CHECKING:
     from chestfed.results.table import Row, StudyTable
+    from chestfed.training.state import History
 
 #: Seconds between two lines of a log: short commands print none.
 _PAUSE = 30.0

@@ -14,7 +14,8 @@ from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine, prepare_machine
-from chestfed.experiment.pipeline import Pipeline, load_pipeline
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.preflight import check_runs
 from chestfed.experiment.variants import Variant, is_comparison, variants_of
 from chestfed.public_datasets.opening import COLLECTIONS

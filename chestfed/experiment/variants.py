@@ -6,11 +6,10 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast, get_args
 
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.stage_2 import AlgorithmName, Federated
+from chestfed.experiment.stage_2 import Federated
 from chestfed.sites import load_site_config
 
 
@@ -87,14 +86,7 @@ def _held_out(pipeline: Pipeline, place: int, site: str) -> Variant:
 
 def _compared(pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[int], seeds: int) -> list[Variant]:
     """One variant per algorithm, window and seed; the seeds of an algorithm follow each other."""
-    known = get_args(AlgorithmName)
-    chosen: list[AlgorithmName] = []
-    for name in algorithms or [pipeline.federated.algorithm]:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
-            raise ConfigError(f"--algorithms: '{name}' is not one of {', '.join(known)}{hint}")
-        chosen.append(cast(AlgorithmName, name))
+    chosen = list(algorithms) or [pipeline.federated.algorithm.name]
     if len(set(chosen)) < len(chosen):
         raise ConfigError("--algorithms: name each algorithm once")
     try:
@@ -104,14 +96,14 @@ def _compared(pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[i
             for window in (windows or (None,))
             for number in range(seeds)
         ]
-    except ValueError as error:
+    except (ConfigError, ValueError) as error:
         raise ConfigError(f"--algorithms: {error}") from None
     return [Variant(one, _label(one)) for one in found]
 
 
 def _label(pipeline: Pipeline) -> str:
     settings = pipeline.federated
-    label = f"{settings.algorithm}, window {settings.window}, seed {pipeline.seed}, K={pipeline.k[-1]}"
+    label = f"{settings.spec.name}, window {settings.window}, seed {pipeline.seed}, K={pipeline.k[-1]}"
     return label + whole_rounds(settings)
 
 

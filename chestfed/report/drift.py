@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -31,15 +30,13 @@ class Drift:
         return self.gray_levels + (self.prevalence or 0.0)
 
 
-def drift(a: Mapping[str, Any], b: Mapping[str, Any]) -> Drift:
-    """Distance of two cards of `sites.json`."""
-    pairs = [
-        (found["prevalence"], b["diseases"][disease]["prevalence"])
-        for disease, found in a["diseases"].items()
-        if found["prevalence"] is not None and b["diseases"][disease]["prevalence"] is not None
-    ]
-    prevalence = float(np.mean([abs(p - q) for p, q in pairs])) if pairs else None
-    return Drift(histogram_distance(a["grey_levels"], b["grey_levels"]), prevalence)
+def drift(
+    a: Sequence[int], b: Sequence[int], of_a: Mapping[str, float | None], of_b: Mapping[str, float | None]
+) -> Drift:
+    """Distance of two sites with gray-level histograms a and b, and prevalences by disease, None without labels."""
+    pairs = [(p, of_b.get(disease)) for disease, p in of_a.items()]
+    distances = [abs(p - q) for p, q in pairs if p is not None and q is not None]
+    return Drift(histogram_distance(a, b), float(np.mean(distances)) if distances else None)
 
 
 def histogram_distance(a: Sequence[int], b: Sequence[int]) -> float:

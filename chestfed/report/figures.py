@@ -91,8 +91,10 @@ class Picture:
 
     def save_png(self, folder: Path) -> None:
         """Write `<name>.png`."""
-        settings = {"format": "png", "dpi": 200, "metadata": {"Software": None}}
-        write_atomically(folder / f"{self.name}.png", lambda path: self.figure.savefig(path, **settings))
+        write_atomically(folder / f"{self.name}.png", self._draw_png)
+
+    def _draw_png(self, path: Path) -> None:
+        self.figure.savefig(path, format="png", dpi=200, metadata={"Software": None})
 
 
 class Drawing:
@@ -231,7 +233,7 @@ def calibration(ax: Axes, curves: Sequence[Curve], bins: int) -> list[DiseaseRel
 
 def rounds(
     ax: Axes,
-    lines: Sequence[tuple[int, str, Sequence[float], Sequence[float]]],
+    lines: Sequence[tuple[int, str, Any, Any]],
     ylabel: str,
     stage_ends: Sequence[int] = (),
     *,

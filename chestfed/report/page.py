@@ -17,9 +17,9 @@ from chestfed.report.figures import Picture
 from chestfed.report.html import fill, text_of
 from chestfed.report.run_figures import gray_levels, page_figures
 from chestfed.report.sites_section import drift_table, site_cards
-from chestfed.results.grid import Cell, Grid, Line, p_value, signed_pair
+from chestfed.results.grid import Cell, Grid, Line
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.significance import Significance, difference_grid, of_study, stored
+from chestfed.results.significance import Significance, difference_grid, of_study, stored, verdict
 from chestfed.results.table import (
     INTERVAL,
     StudyTable,
@@ -60,7 +60,7 @@ def write_report(folder: Path, out: Path, figures_folder: Path | None = None, *,
 def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
     """The page of a finished study."""
     run.check_finished()
-    table = run.table(run.ks_configured)
+    table = run.table(run.settings.ks)
     compared, computed_now = _compared(run)
     groups = page_figures(run, compared)
     histograms = gray_levels(run)
@@ -79,9 +79,9 @@ def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
         orientation=orientation_grid() if run.origin is Origin.SYNTHETIC else None,
         differences=None if compared is None else _difference_table(table, compared),
         computed_now=computed_now,
-        verdict=verdict(compared),
-        added="hospitals" if run.adds_hospitals else "clients",
-        resamples=run.resamples if compared is None else compared.comparisons[0].resamples,
+        verdict="" if compared is None else verdict(compared),
+        added="hospitals" if run.settings.adds_hospitals else "clients",
+        resamples=run.settings.resamples if compared is None else compared.comparisons[0].resamples,
         calibration=_calibration_table(run, table),
         training=_training_table(run),
         sites=site_cards(run, histograms, pictures=pictures),
@@ -94,43 +94,22 @@ def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
     return Report(html, tuple(every))
 
 
-def verdict(compared: Significance | None) -> str:
-    """The largest K against the smallest in two sentences; empty without a comparison."""
-    if compared is None or compared.comparisons[-1].mean.difference is None:
-        return ""
-    first, last, mean = compared.reference, compared.others[-1], compared.comparisons[-1].mean
-    direction = "higher" if mean.difference > 0 else "lower"
-    about = [] if mean.interval is None else [f"95% interval {signed_pair(mean.interval)}"]
-    about += [] if mean.p_holm is None else [f"corrected p {p_value(mean.p_holm)}"]
-    brackets = f" ({'; '.join(about)})" if about else ""
-    every = [(d.difference, d.p_holm) for found in compared.comparisons for d in found.diseases]
-    tested = [(difference, p) for difference, p in every if difference is not None and p is not None]
-    clear = [difference for difference, p in tested if p < 0.05]
-    higher = sum(difference > 0 for difference in clear)
-    which = f"{len(clear)} ({higher} higher, {len(clear) - higher} lower)" if clear else "none"
-    return (
-        f"With {last} the mean AUC is {abs(mean.difference):.3f} {direction} than with {first}"
-        f"{brackets}. Of {len(tested)} comparisons of single diseases, {which} "
-        f"{'has' if len(clear) <= 1 else 'have'} a corrected p below 0.05."
-    )
-
-
 def _compared(run: RunFolder) -> tuple[Significance | None, bool]:
     """Every larger K against the smallest, and whether that had to be computed because it was not stored."""
     found = stored(run)
-    if found is not None or not run.resamples or len(run.ks_configured) < 2:
+    if found is not None or not run.settings.resamples or len(run.settings.ks) < 2:
         return found, False
-    return of_study(run.path, run.ks_configured, run.resamples), True
+    return of_study(run.path, run.settings.ks, run.settings.resamples), True
 
 
 def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:
     facts = {
         "data": run.origin.description,
         "model": table.model,
-        "algorithm": f"{run.algorithm}, {run.window} local steps per round",
-        "test images": f"{table.images:,} of {table.patients:,} patients ({table.protocol})",
-        "K": ", ".join(map(str, run.ks_configured)),
-        "seed": str(run.seed),
+        "algorithm": f"{run.settings.algorithm}, {run.settings.window} local steps per round",
+        "test images": f"{table.images:,} images of {table.patients:,} patients ({table.protocol})",
+        "K": ", ".join(map(str, run.settings.ks)),
+        "seed": str(run.settings.seed),
         "intervals": INTERVAL,
     }
     if left_out := sum(run.about["quarantined"].values()):
@@ -139,7 +118,7 @@ def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:
 
 
 def _where(run: RunFolder) -> str:
-    return "at the first hospital" if run.tests_first_hospital else "on the test images"
+    return "at the first hospital" if run.settings.tests_first_hospital else "on the test images"
 
 
 def _over(table: StudyTable) -> str:
@@ -156,7 +135,7 @@ def _difference_table(table: StudyTable, compared: Significance) -> Grid:
 
 def _calibration_table(run: RunFolder, table: StudyTable) -> Grid:
     lines = []
-    for k in run.ks_configured:
+    for k in run.settings.ks:
         cells = []
         for column in run.columns(k):
             scores, labels = column.score[:, None], column.positive[:, None].astype(float)
@@ -174,7 +153,7 @@ def _calibration_table(run: RunFolder, table: StudyTable) -> Grid:
 
 def _training_table(run: RunFolder) -> Grid:
     lines = []
-    for k in run.ks_configured:
+    for k in run.settings.ks:
         rounds, time = run.rounds(k), run.time(k)
         sums = {name: sum(e[name] for e in rounds) for name in ("images", "gradients", "bytes_up", "bytes_down")}
         counts = (f"{len(rounds):,}", f"{sums['gradients']:,}", f"{sums['images']:,}")
@@ -203,7 +182,7 @@ def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
         "inputs": _plain_table(
             "inputs", "Digests of the data: pixels, labels and counts", "part", "digest", about["inputs"]
         ),
-        "code": about["code"],
+        "results_version": about.get("results_version", "unknown: made by an earlier version"),
         "digest": about["digest"],
         "machine": about["machine"],
         "pipeline": run.pipeline_name,

@@ -145,7 +145,7 @@ def per_round(run: RunFolder) -> list[Picture]:
 def _one_per_round(run: RunFolder, name: str, title: str, unit: str, nothing: str) -> Picture:
     logarithmic = name.endswith("drift")
     with Drawing(run.origin, f"{name.replace('_', '-')}-per-round", title) as drawing:
-        lines = []
+        lines: list[tuple[int, str, Any, Any]] = []
         for place, k in enumerate(run.ks):
             x = np.array([entry["round"] for entry in run.rounds(k)])
             y = np.array([_quantity(entry, name) for entry in run.rounds(k)], float)
@@ -188,10 +188,8 @@ def gray_levels(run: RunFolder) -> list[Picture]:
     for number, card in enumerate(cards):
         own, first = figures.shares(card["grey_levels"]), figures.shares(cards[0]["grey_levels"])
         mean, spread = figures.moments(own)
-        name = card["name"]
-        with Drawing(
-            run.origin, f"gray-levels-{name.replace(' ', '-')}", f"Gray levels, {name}", (3.6, 2.2)
-        ) as drawing:
+        name, file = card["name"], f"gray-levels-{card['name'].replace(' ', '-')}"
+        with Drawing(run.origin, file, f"Gray levels, {name}", (3.6, 2.2)) as drawing:
             figures.gray_levels(drawing.axes, [(0, name, own), *([(1, cards[0]["name"], first)] if number else [])])
         black = f", {100 * own[0]:.0f}% black" if own[0] > 0.1 else ""
         seen = f"Histogram of the gray levels of {name}: mean {mean:.0f} of 255, standard deviation {spread:.0f}{black}"
@@ -232,7 +230,7 @@ def overview(run: RunFolder) -> list[Picture]:
 def auc_by_k(run: RunFolder) -> Picture:
     """AUC of each disease by K, and the mean with its 95% interval."""
     found = run.frame()
-    where = "at the first hospital" if run.tests_first_hospital else "on the test images"
+    where = "at the first hospital" if run.settings.tests_first_hospital else "on the test images"
     with Drawing(run.origin, "auc_by_k", f"AUC {where} by K", _WIDE) as drawing:
         for number, disease in enumerate(run.diseases):
             rows, style = found[found["disease"] == disease], line_style(number, marked=True)

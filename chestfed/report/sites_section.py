@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from chestfed.core.provenance import Origin
-from chestfed.report.drift import drift
+from chestfed.report.drift import Drift, drift
 from chestfed.report.figures import Picture, thumbnail
 from chestfed.results.grid import Cell, Grid, Line, number, title_of
 from chestfed.results.run_folder import RunFolder
@@ -23,7 +23,7 @@ def site_cards(run: RunFolder, histograms: Sequence[Picture], *, pictures: bool)
             {
                 "name": card["name"],
                 "tag": (Origin.read(card) or Origin.REAL).tag,
-                "counts": _counts(card, place, target_first=run.adds_hospitals),
+                "counts": _counts(card, place, target_first=run.settings.adds_hospitals),
                 "table": _label_table(card, place),
                 "histogram": histogram,
                 "thumbnails": _thumbnails(run, card, place) if shown else [],
@@ -40,7 +40,7 @@ def drift_table(run: RunFolder) -> Grid | None:
         return None
     lines = []
     for a in cards:
-        found = [None if a is b else drift(a, b) for b in cards]
+        found = [None if a is b else _drift(a, b) for b in cards]
         cells = (
             Cell("-")
             if one is None
@@ -50,6 +50,11 @@ def drift_table(run: RunFolder) -> Grid | None:
         lines.append(Line(a["name"], tuple(cells)))
     caption = "Drift score between sites; below it its parts, gray levels + prevalence"
     return Grid("drift", caption, (Cell("site"), *(Cell(card["name"]) for card in cards)), tuple(lines))
+
+
+def _drift(a: dict[str, Any], b: dict[str, Any]) -> Drift:
+    of_a, of_b = ({name: one["prevalence"] for name, one in card["diseases"].items()} for card in (a, b))
+    return drift(a["grey_levels"], b["grey_levels"], of_a, of_b)
 
 
 def _is_synthetic(card: dict[str, Any]) -> bool:

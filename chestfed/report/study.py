@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.core.provenance import Origin
 from chestfed.report import figures
 from chestfed.report.figures import Curve
 from chestfed.report.run_figures import auc_lines, curves
@@ -31,10 +30,23 @@ if TYPE_CHECKING:
 
 
 class Study:
-    """What a study left in its run folder, which is `run`."""
+    """What a study left in its run folder.
+
+    Attributes
+    ----------
+    folder
+        The run folder.
+    title
+        As in its tables.
+    origin
+        Whether the hospitals are real, synthetic or mixed.
+    configuration
+        The resolved pipeline, as plain data.
+    """
 
     def __init__(self, run: RunFolder) -> None:
-        self.run = run
+        self._run, self.folder, self.title, self.origin = run, run.path, run.title, run.origin
+        self.configuration: dict[str, Any] = run.configuration
 
     @classmethod
     def load(cls, path: str | Path) -> Study:
@@ -53,41 +65,21 @@ class Study:
         return f"<Study {f'{self.origin.tag} '.lstrip()}{self.title!r}: {finished}>"
 
     @property
-    def folder(self) -> Path:
-        """The run folder."""
-        return self.run.path
-
-    @property
-    def title(self) -> str:
-        """As in its tables."""
-        return self.run.title
-
-    @property
-    def origin(self) -> Origin:
-        """Whether the hospitals are real, synthetic or mixed."""
-        return self.run.origin
-
-    @property
-    def configuration(self) -> dict[str, Any]:
-        """The resolved pipeline, as plain data."""
-        return self.run.configuration
-
-    @property
     def ks(self) -> tuple[int, ...]:
         """The finished K, rising."""
-        return self.run.ks
+        return self._run.ks
 
     @property
     def diseases(self) -> tuple[str, ...]:
         """In the order of the table."""
-        return self.run.diseases
+        return self._run.diseases
 
     def table(self, *, wide: bool = False) -> pd.DataFrame:
         """AUC, interval, n+ and n- per K and disease (and the mean): one row each, columns as in `table.csv`.
 
         With `wide` the AUCs alone: one row per K, one column per disease and `mean`.
         """
-        table = self.run.frame()
+        table = self._run.frame()
         if not wide:
             return table
         shown = table.pivot(index="k", columns="disease", values="auc")[[*self.diseases, "mean"]]
@@ -114,7 +106,7 @@ class Study:
 
         Of the largest finished K, unless another is named.
         """
-        return self.run.predictions(k).copy()
+        return self._run.predictions(k).copy()
 
     def rounds(self, k: int | None = None) -> pd.DataFrame:
         """One row per round: loss, bytes, `seconds`, `auc_<disease>`; NaN in rounds without evaluation.
@@ -122,14 +114,14 @@ class Study:
         Of the largest finished K, unless another is named.
         """
         rows = []
-        for entry in self.run.rounds(k):
+        for entry in self._run.rounds(k):
             rows.append({**entry, **{f"auc_{name}": value for name, value in entry.pop("auc", {}).items()}})
         found = pd.DataFrame(rows)
         return found.assign(seconds=found["seconds"].astype(float))
 
     def significance(self) -> pd.DataFrame:
         """The other K against the smallest, per disease and in the mean: columns as in `significance.csv`."""
-        found = stored(self.run)
+        found = stored(self._run)
         if found is None:
             raise ChestfedError(
                 f"{self.folder}: no significance.json: the study is not finished (run `chestfed study` again to "
@@ -190,8 +182,8 @@ class Study:
         k = self.ks[-1] if k is None else k
         rows = found[found["model"] == f"K={k}"]
         if rows.empty:
-            names = ", ".join(found["model"].unique())
-            raise ConfigError(f"{self.folder}: K={k} is not in significance.json; there are {names}")
+            known = ", ".join(found["model"].unique())
+            raise ConfigError(f"{self.folder}: K={k} is not in significance.json; there are {known}")
         ax = ax or figures.new_axes((5.5, 0.4 * len(rows) + 1.2))
         names = [
             "mean" if row["disease"] == "mean" else f"{title_of(row['disease'])}, {_counts(row)}"
@@ -206,14 +198,14 @@ class Study:
             self._known(disease)
         ax = ax or figures.new_axes()
         ylabel = "mean AUC" if disease is None else f"AUC, {title_of(disease)}"
-        figures.rounds(ax, auc_lines(self.run, disease or "mean"), ylabel)
+        figures.rounds(ax, auc_lines(self._run, disease or "mean"), ylabel)
         return self._titled(ax, self.title)
 
     def _plot_curves(
         self, draw: Callable[[Axes, list[Curve]], object], disease: str, k: int | None, ax: Axes | None
     ) -> Axes:
         self._known(disease)
-        found = curves(self.run, disease, None if k is None else [k])
+        found = curves(self._run, disease, None if k is None else [k])
         if not found:
             reason = self._row(self.ks[-1] if k is None else k, disease)
             raise ConfigError(f"{disease}: {_counts(reason)} images: there is no curve")
@@ -236,7 +228,7 @@ class Study:
 
     def _titled(self, ax: Axes, title: str) -> Axes:
         mark = f"{self.origin.tag} hospitals\n" if self.origin.any_synthetic else ""
-        ax.set_title(f"{mark}{title}, {self.run.protocol}")
+        ax.set_title(f"{mark}{title}, {self._run.settings.protocol}")
         return ax
 
 

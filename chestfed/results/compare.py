@@ -62,9 +62,14 @@ def collect(
     curves: list[dict[str, Any]] = []
     names = []
     for run in runs:
-        label = label_of(run.algorithm, run.window, by_window=by_window)
-        head = {"run": label, "algorithm": run.algorithm, "window": run.window, "seed": run.seed}
-        names.append({"run": label, "seed": run.seed, "folder": run.path.name})
+        label = label_of(run.settings.algorithm, run.settings.window, by_window=by_window)
+        head = {
+            "run": label,
+            "algorithm": run.settings.algorithm,
+            "window": run.settings.window,
+            "seed": run.settings.seed,
+        }
+        names.append({"run": label, "seed": run.settings.seed, "folder": run.path.name})
         results += [head | {"disease": one.disease, "auc": one.auc} for one in run.row().diseases]
         sums = dict.fromkeys(("bytes_up", "bytes_down", "images", "gradients"), 0)
         for entry in run.rounds():
@@ -131,8 +136,8 @@ def comparison_grid(comparison: Comparison) -> Grid:
             names = (*diseases, "mean") if several else ("mean",)
             shown = ("" if theirs.get(name) is None else f"{theirs[name]:.3f}" for name in names)
             lines.append(Line("  paper", tuple(map(Cell, (*shown, "", "", ""))), "paper"))
-    names = [*map(title_of, diseases), *(["mean"] if several else []), "rounds", "sent", "images"]
-    return Grid("comparison", "", tuple(map(Cell, ("algorithm", *names))), tuple(lines))
+    heads = ["algorithm", *map(title_of, diseases), *(["mean"] if several else []), "rounds", "sent", "images"]
+    return Grid("comparison", "", tuple(map(Cell, heads)), tuple(lines))
 
 
 def render(comparison: Comparison) -> RenderableType:

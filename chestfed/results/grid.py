@@ -103,7 +103,8 @@ def rich_table(grid: Grid, title: str, caption: str | None = None, *, dim: Seque
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     for place, column in enumerate(grid.columns):
         strong = "bold" if place and column.text == "mean" else ""
-        table.add_column(shown(column), justify="right" if place else "left", style=strong, overflow="fold")
+        words = place == 0 or column.text == "added"
+        table.add_column(shown(column), justify="left" if words else "right", style=strong, overflow="fold")
     for line in grid.lines:
         faint = line.kind in dim
         table.add_row(line.head, *map(shown, line.cells), style="dim" if faint else "", end_section=faint)

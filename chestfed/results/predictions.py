@@ -77,9 +77,9 @@ def read_run(path: Path, k: int | None = None) -> Predictions:
     evaluation = folder / "evaluation.json"
     if (folder.parent / STUDY).is_file():
         run, number = RunFolder.open(folder.parent), folder.name.removeprefix("k")
-        name = f"{run.algorithm}, I={run.window}, K={number}, seed {run.seed}"
+        name = f"{run.settings.algorithm}, I={run.settings.window}, K={number}, seed {run.settings.seed}"
         kin = digest(json.dumps([{**run.configuration, "seed": None, "k": None}, number], sort_keys=True))
-        protocol, origin = run.protocol, Origin.read(run.about)
+        protocol, origin = run.settings.protocol, Origin.read(run.about)
     elif evaluation.is_file():
         about = json.loads(evaluation.read_text(encoding="utf-8"))
         name, kin = f"{about['model']['name']} on {about['site']}", digest(str(folder.resolve()))

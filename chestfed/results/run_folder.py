@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +28,7 @@ import pandas as pd
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labelled import Column, labelled_columns
+from chestfed.results.settings import Settings
 from chestfed.results.table import PublishedRow, Row, StudyTable, frame, row_from_plain
 from chestfed.results.timing import SECONDS, read_round_times
 
@@ -68,7 +69,8 @@ class RunFolder:
         if not (folder / STUDY).is_file():
             raise ConfigError(_not_a_run_folder(folder, inside))
         run = cls(folder)
-        run.about  # noqa: B018 - a damaged study.json is named here
+        with _expected(folder / STUDY):  # what is damaged is named before anything is made of it
+            run.title, run.settings  # noqa: B018
         return run
 
     # ---- what was to be run -------------------------------------------------------------------------------------
@@ -76,10 +78,7 @@ class RunFolder:
     @cached_property
     def about(self) -> dict[str, Any]:
         """All of `study.json`."""
-        about = _json(self.path / STUDY)
-        with _expected(self.path / STUDY):
-            about["title"], about["configuration"]["k"]
-        return about
+        return _json(self.path / STUDY)
 
     @property
     def title(self) -> str:
@@ -101,58 +100,11 @@ class RunFolder:
         """The resolved pipeline as plain data."""
         return self.about["configuration"]
 
-    @property
-    def algorithm(self) -> str:
-        """Name of the federated algorithm."""
-        return _name(self.configuration["federated"]["algorithm"])
-
-    @property
-    def objective(self) -> str:
-        """Name of the objective."""
-        return _name(self.configuration["federated"]["objective"])
-
-    @property
-    def window(self) -> int:
-        """Local steps per round."""
-        federated = self.configuration["federated"]
-        own = federated["algorithm"] if isinstance(federated["algorithm"], Mapping) else {}
-        return int(own.get("window", federated.get("window", 1)))
-
-    @property
-    def seed(self) -> int:
-        """Of all random numbers."""
-        return int(self.configuration["seed"])
-
-    @property
-    def resamples(self) -> int:
-        """Of the intervals and comparisons; 0: none were wanted."""
-        return int(self.configuration["evaluation"]["resamples"])
-
-    @property
-    def protocol(self) -> str:
-        """Which images are scored."""
-        return self.configuration["evaluation"]["protocol"] if self.sites_configured else "test images"
-
-    @property
-    def sites_configured(self) -> list[dict[str, Any]]:
-        """The pipeline's sites; none for a public collection."""
-        return self.configuration.get("sites") or []
-
-    @property
-    def adds_hospitals(self) -> bool:
-        """Whether each K adds a hospital; else clients are parts of a hospital, or of a public collection."""
-        sites = self.sites_configured
-        return len(sites) > 1 and all(site["clients"] == 1 for site in sites)
-
-    @property
-    def tests_first_hospital(self) -> bool:
-        """Whether all test images are of the first hospital."""
-        return self.adds_hospitals and sum(site["test_fraction"] is not None for site in self.sites_configured) < 2
-
-    @property
-    def ks_configured(self) -> tuple[int, ...]:
-        """The K that were to be run."""
-        return tuple(self.configuration["k"])
+    @cached_property
+    def settings(self) -> Settings:
+        """What is said of the configuration."""
+        with _expected(self.path / STUDY):
+            return Settings.of(self.configuration)
 
     @property
     def pipeline_name(self) -> str:
@@ -187,8 +139,7 @@ class RunFolder:
 
     def row(self, k: int | None = None) -> Row:
         """AUCs and intervals of a K, from its `result.json`."""
-        file = self.folder(k) / RESULT
-        return self._once(file, _row)
+        return self._once(self.folder(k) / RESULT, _row)
 
     def table(self, ks: Sequence[int] | None = None) -> StudyTable:
         """The rows of the finished K, or of these, and what they are over (`table.json`)."""
@@ -222,16 +173,19 @@ class RunFolder:
         return self._once(self.folder(k) / PREDICTIONS, read_predictions)
 
     def columns(self, k: int | None = None) -> list[Column]:
-        """The labelled test images of each disease.
+        """The labeled test images of each disease.
 
         Raises
         ------
         ChestfedError
             If they are not those that the AUCs of this K were computed on.
         """
-        row, found = self.row(k), self.predictions(k)
+        folder = self.folder(k)
+        return self._once(folder, lambda _: self._columns(k))
+
+    def _columns(self, k: int | None) -> list[Column]:
+        row, found, file = self.row(k), self.predictions(k), self.folder(k) / PREDICTIONS
         names = [one.disease for one in row.diseases]
-        file = self.folder(k) / PREDICTIONS
         with _expected(file):
             scores, labels = (found[[f"{part}_{n}" for n in names]].to_numpy(np.float64) for part in ("score", "label"))
         columns = list(labelled_columns(scores, labels, names))
@@ -257,13 +211,12 @@ class RunFolder:
 
     def time(self, k: int | None = None) -> dict[str, Any]:
         """Seconds of training, and whether that was only its last part; empty in folders of earlier versions."""
-        file = self.folder(k) / TIME
-        return _json(file) if file.is_file() else {}
+        return _json(self.folder(k) / TIME, optional=True) or {}
 
     @cached_property
     def sites(self) -> dict[str, Any] | None:
         """Counts, prevalences and gray levels of the sites; None in folders of earlier versions."""
-        return _json(self.path / SITES) if (self.path / SITES).is_file() else None
+        return _json(self.path / SITES, optional=True)
 
     @cached_property
     def thumbnails(self) -> dict[str, np.ndarray]:
@@ -280,8 +233,7 @@ class RunFolder:
     @cached_property
     def significance(self) -> dict[str, Any] | None:
         """The stored comparisons of the other K with the smallest; None if there are none."""
-        file = self.path / SIGNIFICANCE
-        return _json(file) if file.is_file() else None
+        return _json(self.path / SIGNIFICANCE, optional=True)
 
     def check_finished(self) -> None:
         """Make sure that all K are done, on the same test images.
@@ -291,14 +243,14 @@ class RunFolder:
         ChestfedError
             If not; with what to do.
         """
-        missing = ", ".join(f"K={k}" for k in self.ks_configured if k not in self.ks)
+        missing = ", ".join(f"K={k}" for k in self.settings.ks if k not in self.ks)
         if missing or not (self.path / TABLE).is_file():
             raise ChestfedError(
                 f"{self.path}: this study is not finished: {missing or 'its table'} is missing. Run the same "
                 "`chestfed study` command to resume it; make the report then."
             )
         labels = [f"label_{disease}" for disease in self.diseases]
-        first, *others = self.ks_configured
+        first, *others = self.settings.ks
         for k in others:
             if not all(
                 self.predictions(k)[name].equals(self.predictions(first)[name]) for name in ("patient", *labels)
@@ -308,10 +260,10 @@ class RunFolder:
                     "run the same study again."
                 )
 
-    def _once(self, file: Path, read: Callable[[Path], Any]) -> Any:
-        if file not in self._kept:
-            self._kept[file] = read(file)
-        return self._kept[file]
+    def _once(self, place: Path, read: Callable[[Path], Any]) -> Any:
+        if place not in self._kept:
+            self._kept[place] = read(place)
+        return self._kept[place]
 
 
 def finished_row(folder: Path) -> Row | None:
@@ -350,11 +302,6 @@ def read_predictions(file: Path) -> pd.DataFrame:
     return frame
 
 
-def _name(configured: Any) -> str:
-    """Of a part of the configuration that is a name, or a section with one."""
-    return str(configured["name"] if isinstance(configured, Mapping) else configured)
-
-
 def _row(file: Path) -> Row:
     plain = _json(file)
     with _expected(file):
@@ -371,7 +318,9 @@ def _lines(file: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _json(file: Path) -> dict[str, Any]:
+def _json(file: Path, *, optional: bool = False) -> Any:
+    if optional and not file.is_file():
+        return None
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

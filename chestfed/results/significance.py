@@ -28,7 +28,16 @@ from chestfed.evaluation.comparison import (
     compare,
     holm_over_comparisons,
 )
-from chestfed.results.grid import Cell, Grid, Line, difference_cell, disease_column, rich_table
+from chestfed.results.grid import (
+    Cell,
+    Grid,
+    Line,
+    difference_cell,
+    disease_column,
+    p_value,
+    rich_table,
+    signed_pair,
+)
 from chestfed.results.predictions import Predictions, aligned, digest, read_run
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.table import as_pair, from_pair, typed
@@ -214,7 +223,7 @@ def difference_grid(found: Significance, caption: str = "", digits: int = 3, add
     first = found.comparisons[0].diseases
     lines = []
     for place, (name, one) in enumerate(zip(found.others, found.comparisons, strict=True)):
-        parts = (*one.diseases, one.mean)
+        parts: list[DiseaseDifference | MeanDifference] = [*one.diseases, one.mean]
         cells = [difference_cell(part.difference, part.interval, part.p_holm, digits) for part in parts]
         lines.append(Line(name, (*map(Cell, added[place : place + 1]), *cells)))
     heads = [Cell("K"), Cell("added")] if added else [Cell("model")]
@@ -231,7 +240,7 @@ def render(found: Significance, title: str = "Paired comparison") -> RenderableT
     protocol = f"{found.protocol}: " if found.protocol else ""
     caption = (
         f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC, {INTERVAL}. p: of the same t, "
-        "after Holm's correction over all diseases and rows, the means among themselves. They hold for these trained "
+        "after Holm's correction over all diseases and rows, the means among themselves. Valid for these trained "
         "models; another training seed gives others."
     )
     shown = rich_table(difference_grid(found, digits=2), f"{mark}{title}: model minus {found.reference}", caption)
@@ -245,6 +254,28 @@ def render(found: Significance, title: str = "Paired comparison") -> RenderableT
     columns = (Cell("model"), *(Cell(column.text) for column in difference_grid(found).columns[1:]))
     title = "Standard deviation of the AUC over the seeds, which the intervals above do not contain"
     return Group(shown, rich_table(Grid("spread", "", columns, tuple(lines)), title))
+
+
+def verdict(compared: Significance) -> str:
+    """The last model against the first in two sentences; empty if no mean is defined."""
+    mean = compared.comparisons[-1].mean
+    if mean.difference is None:
+        return ""
+    first, last = compared.reference, compared.others[-1]
+    direction = "higher" if mean.difference > 0 else "lower"
+    about = [] if mean.interval is None else [f"95% interval {signed_pair(mean.interval)}"]
+    about += [] if mean.p_holm is None else [f"corrected p {p_value(mean.p_holm)}"]
+    brackets = f" ({'; '.join(about)})" if about else ""
+    every = [(d.difference, d.p_holm) for found in compared.comparisons for d in found.diseases]
+    tested = [(difference, p) for difference, p in every if difference is not None and p is not None]
+    clear = [difference for difference, p in tested if p < 0.05]
+    higher = sum(difference > 0 for difference in clear)
+    which = f"{len(clear)} ({higher} higher, {len(clear) - higher} lower)" if clear else "none"
+    return (
+        f"With {last} the mean AUC is {abs(mean.difference):.3f} {direction} than with {first}"
+        f"{brackets}. Of {len(tested)} comparisons of single diseases, {which} "
+        f"{'has' if len(clear) <= 1 else 'have'} a corrected p below 0.05."
+    )
 
 
 def paired_folder(found: Significance, out: Path) -> Path:

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.diseases import TITLES
@@ -24,10 +25,11 @@ from chestfed.results.held_out_table import HeldOutTable, metrics
 from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
 from chestfed.results.significance import Significance
 from chestfed.results.significance import frame as differences
-from chestfed.results.table import Row, StudyTable, auc_grid, frame
+from chestfed.results.table import Row, StudyTable, auc_grid, frame, typed
 from chestfed.tracking.store import DataSet, Store
 from chestfed.training.identity import software_versions
-from chestfed.training.reporting import History, Reporter, StudyRun
+from chestfed.training.reporting import Reporter, StudyRun
+from chestfed.training.state import History
 
 #: Per round; what is summed over the clients is under "cost".
 _COST = ("images", "gradients", "bytes_up", "bytes_down")
@@ -64,14 +66,15 @@ class MlflowRecord(Reporter):
         if self._whole:
             return
         settings, this = study.pipeline.federated, study.identity
-        label = f"{settings.algorithm} I={settings.window} seed {study.pipeline.seed}"
+        label = f"{settings.spec.name} I={settings.window} seed {study.pipeline.seed}"
         tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
         self._parent = self._store.start_run(f"{_mark(study)}{label}: {study.name}", tags, known)
         _remember(study.folder, self._parent)
         self._pretrained = set(self._store.steps(self._parent, "pretraining/loss"))
         digests = {f"dataset.{name.replace(' ', '_')}": digest for name, digest in this.inputs.items()}
         versions = {f"version.{package}": version for package, version in software_versions().items()}
-        self._store.log_params(self._parent, {**_flat(this.configuration), **digests, **versions, "code": this.code})
+        versions["results_version"] = str(this.results_version)
+        self._store.log_params(self._parent, {**_flat(this.configuration), **digests, **versions})
         self._store.log_datasets(self._parent, _data_sets(study, len(study.clients)))
 
     def pretraining(self, step: int, steps: int, loss: float) -> None:
@@ -125,7 +128,8 @@ class MlflowRecord(Reporter):
             self.round_done(row.k, [json.loads(line) for line in lines], len(lines))
         self._flush()
         store, run, alone = self._store, self._child, replace(table, rows=(row,))
-        store.log_table(run, frame(alone).round(_DIGITS), "auc_per_disease.json")
+        aucs = typed(pd.DataFrame(row.records())).round(_DIGITS).assign(data=str(table.origin))
+        store.log_table(run, aucs, "auc_per_disease.json")
         about = self._log_model(alone, folder)
         seconds = read_json(folder / TIME).get("seconds")
         store.log_metrics(run, [(row.k, {**_test_aucs(row), "cost/seconds": seconds})], about)
@@ -141,8 +145,9 @@ class MlflowRecord(Reporter):
             return
         study, store, run = self._study, self._store, self._parent
         results = frame(table)
-        by_k = results.pivot(index="k", columns="disease", values="auc")[list(results["disease"].unique())]
-        store.log_table(run, by_k.round(_DIGITS).reset_index().rename(columns={"k": "K", **TITLES}), "auc_by_k.json")
+        by_k = results.pivot(index=["data", "k", "added"], columns="disease", values="auc").round(_DIGITS)
+        by_k = by_k[list(results["disease"].unique())].reset_index().rename(columns={"k": "K", **TITLES})
+        store.log_table(run, by_k, "auc_by_k.json")
         if significance is not None:
             store.log_table(run, differences(significance).round(_DIGITS), "significance.json")
         with TemporaryDirectory(prefix="chestfed-") as made:
@@ -211,7 +216,7 @@ class MlflowRecord(Reporter):
             **study.origin.tags(),
             "kind": kind,
             "pipeline": study.name,
-            "algorithm": study.pipeline.federated.algorithm,
+            "algorithm": study.pipeline.federated.spec.name,
             "seed": str(study.pipeline.seed),
             "digest": study.identity.digest,
             "mlflow.source.name": "chestfed study",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from chestfed.results.significance import Significance
     from chestfed.results.table import Row, StudyTable
     from chestfed.training.identity import Identity
-
-#: One entry per finished round: counters, loss, drift, and AUCs where the round was evaluated.
-History = list[dict[str, Any]]
+    from chestfed.training.state import History
 
 
 @dataclass(frozen=True)

@@ -38,11 +38,12 @@ from chestfed.results.significance import write as write_significance
 from chestfed.results.timing import SECONDS, RoundTimes
 from chestfed.training.client_summary import write_site_cards
 from chestfed.training.clients import StudyData, TestSet
-from chestfed.training.federated import History, train_federated
 from chestfed.training.identity import Identity, identify, stage_1_identity
+from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import Pretrained, pretrain
 from chestfed.training.reporting import Reporters, StudyRun
 from chestfed.training.run_files import read_model, write_identity, write_model, write_result, write_rounds
+from chestfed.training.state import History
 from chestfed.training.test_scores import evaluate, score
 
 
@@ -223,7 +224,8 @@ def _published(pipeline: Pipeline) -> tables.PublishedRow | None:
     if pipeline.published is None:
         return None
     settings = pipeline.federated
-    for key in (f"{settings.algorithm}, I={settings.window}", settings.algorithm):
+    name = settings.spec.name
+    for key in (f"{name}, I={settings.window}", name):
         if key in pipeline.published.auc:
             return tables.PublishedRow(pipeline.published.source, pipeline.published.auc[key])
     return None

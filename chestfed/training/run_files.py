@@ -21,8 +21,9 @@ from chestfed.models import FlatModule, build_model
 from chestfed.results.run_folder import MODEL_FILE, PREDICTIONS, RESULT, ROUNDS, STUDY
 from chestfed.results.table import Row, row_to_plain
 from chestfed.training.clients import NAMED_BY, StudyData, TestSet
-from chestfed.training.federated import History, Trained
-from chestfed.training.identity import Identity, software_versions
+from chestfed.training.identity import Identity, installed_packages, software_versions
+from chestfed.training.loop import Trained
+from chestfed.training.state import History
 
 
 def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: StudyData) -> None:
@@ -37,9 +38,10 @@ def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: Study
         "configuration": pipeline.model_dump(mode="json"),
         "inputs": this.inputs,
         "quarantined": {site: len(problems) for site, problems in data.quarantined.items()},
-        "code": this.code,
+        "results_version": this.results_version,
         "machine": this.machine,
         "versions": software_versions(),
+        "packages": installed_packages(),
     }
     write_json(folder / STUDY, value)
 

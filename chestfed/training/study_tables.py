@@ -160,7 +160,7 @@ def left_out_views(table: SiteTable, split: str | None, protocol: Protocol) -> s
 def _held_out(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
     """All other sites train; images of the held-out one are scored, whatever their split."""
     assert pipeline.held_out is not None
-    (name,), images = pipeline.held_out.sites, pipeline.held_out.images
+    name, images = pipeline.held_out.sites[0], pipeline.held_out.images
     held, others = next(site for site in sites if site.name == name), [site for site in sites if site.name != name]
     clients = tuple(client for site in others for client in site.clients)
     split = None if images == "all" else images

@@ -19,7 +19,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation import comparison
 from chestfed.evaluation.intervals import bootstrap
-from chestfed.experiment.pipeline import load_pipeline
+from chestfed.experiment.loading import load_pipeline
 from chestfed.report import figures, run_figures
 from chestfed.report.drift import drift, histogram_distance
 from chestfed.report.page import make_report, write_report
@@ -198,12 +198,13 @@ def test_the_cards_count_what_the_sites_hold(run_folder: Path) -> None:
 
 def test_drift_is_the_distance_of_grey_levels_and_of_prevalences() -> None:
     assert histogram_distance([4, 0, 0, 0], [0, 0, 0, 2]) == 0.75  # three of four bins further
-    a = {"grey_levels": [1, 1], "diseases": {"edema": {"prevalence": 0.1}, "mass": {"prevalence": None}}}
-    b = {"grey_levels": [3, 1], "diseases": {"edema": {"prevalence": 0.4}, "mass": {"prevalence": 0.5}}}
-    assert drift(a, a).score == 0
-    assert drift(a, b).gray_levels == 0.125
-    assert drift(a, b).prevalence == pytest.approx(0.3)
-    assert drift(b, a).score == pytest.approx(0.425)
+    a, b = [1, 1], [3, 1]
+    of_a, of_b = {"edema": 0.1, "mass": None}, {"edema": 0.4, "mass": 0.5, "hernia": 0.1}
+    assert drift(a, a, of_a, of_a).score == 0
+    assert drift(a, b, of_a, of_b).gray_levels == 0.125
+    assert drift(a, b, of_a, of_b).prevalence == pytest.approx(0.3)
+    assert drift(b, a, of_b, of_a).score == pytest.approx(0.425)
+    assert drift(a, b, {"mass": None}, of_b).prevalence is None
 
 
 def test_pictures_of_real_patients_are_shown_on_request_only(copy: Path) -> None:

@@ -69,12 +69,16 @@ def write_run(
         "seed": seed,
         "k": list(ks),
         "sites": [{"clients": 1, "test_fraction": None} for _ in ks],
-        "federated": {"algorithm": "codasca", "objective": "auc_margin", "window": 4, "local_lr": lr},
+        "federated": {
+            "algorithm": {"name": "codasca", "local_lr": lr},
+            "objective": {"name": "auc_margin"},
+            "window": 4,
+        },
         "evaluation": {"protocol": "frontal-image", "resamples": 20},
     }
     about = {
         **{"title": "Study", **origin.keys(), "configuration": configuration, "digest": "0123456789ab"},
-        **{"key": None, "inputs": {"test set": "ab"}, "quarantined": {}, "code": "cd"},
+        **{"key": None, "inputs": {"test set": "ab"}, "quarantined": {}, "results_version": 1},
         **{"machine": {"device": "cpu", "threads": 1}, "versions": {"chestfed": "0.1.0"}},
     }
     (folder / "study.json").write_text(json.dumps(about))

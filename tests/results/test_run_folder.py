@@ -12,6 +12,7 @@ import pytest
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.results.run_folder import RunFolder, finished_row
+from chestfed.results.settings import Settings
 from tests.results.finished_runs import IMAGES, NAMES, write_run
 
 
@@ -21,18 +22,20 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def test_it_knows_what_was_run_and_what_is_finished(run: RunFolder) -> None:
-    assert (run.title, run.origin, run.seed, run.protocol) == ("Study", Origin.SYNTHETIC, 1, "frontal-image")
-    assert (run.algorithm, run.objective, run.window) == ("codasca", "auc_margin", 4)
-    assert (run.ks, run.ks_configured, run.diseases) == ((1, 2), (1, 2), NAMES)
+    known = run.settings
+    assert (run.title, run.origin, known.seed, known.protocol) == ("Study", Origin.SYNTHETIC, 1, "frontal-image")
+    assert (known.algorithm, known.objective, known.window) == ("codasca", "auc_margin", 4)
+    assert (run.ks, known.ks, run.diseases) == ((1, 2), (1, 2), NAMES)
     assert run.pipeline_name == "small"
     assert run.folder() == run.path / "k2"
     with pytest.raises(ConfigError, match=r"K=3.*finished: K=1, K=2"):
         run.folder(3)
 
 
-def test_an_algorithm_with_options_of_its_own_is_read_by_name_and_window(run: RunFolder) -> None:
-    run.configuration["federated"] = {"algorithm": {"name": "mine", "window": 7}, "objective": {"name": "auc"}}
-    assert (run.algorithm, run.objective, run.window) == ("mine", "auc", 7)
+def test_an_algorithm_with_options_of_its_own_is_read_by_name(run: RunFolder) -> None:
+    federated = {"algorithm": {"name": "mine", "prox": 0.1}, "objective": {"name": "auc"}, "window": 7}
+    known = Settings.of({**run.configuration, "federated": federated})
+    assert (known.algorithm, known.objective, known.window) == ("mine", "auc", 7)
 
 
 def test_the_frame_is_the_table_that_was_written(run: RunFolder) -> None:

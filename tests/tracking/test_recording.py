@@ -20,21 +20,24 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from chestfed.tracking.models import local_model
 from mlflow import MlflowClient
 from safetensors.torch import load_file
 
 from chestfed.core.bundled import bundled
+from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError
+from chestfed.core.provenance import Origin
 from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.device import prepare_machine
-from chestfed.experiment.pipeline import Runtime
+from chestfed.experiment.pipeline import Pipeline, Runtime, identity
 from chestfed.report.page import write_report
 from chestfed.scoring.scorers import Declared, open_scorer
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.table import SiteTable
-from chestfed.tracking.recording import StudyRecord
-from chestfed.tracking.store import Tracker, local_store
+from chestfed.tracking.recording import MlflowRecord
+from chestfed.tracking.store import Store, local_model, local_store
+from chestfed.training.identity import Identity
+from chestfed.training.reporting import StudyRun
 from tests.training.test_run import command
 
 NAME = "chestfed-synthetic-K{}-source_addition_samples"
@@ -159,8 +162,6 @@ def test_the_k_table_is_a_table_of_the_page(
     assert list(table["mean"]) == pytest.approx([row["mean_auc"] for row in rows.values()], abs=6e-5)
     edema = [row["diseases"]["edema"] for row in rows.values()]
     assert list(table["Edema"]) == pytest.approx([one["auc"] for one in edema], abs=6e-5)
-    assert list(table["Edema 95%"]) == ["[{:.3f}, {:.3f}]".format(*one["interval"]) for one in edema]
-    assert list(table["Edema n"]) == [f"{one['positives']}+ / {one['negatives']}-" for one in edema]
     assert set(table["data"]) == {"synthetic"}
 
 
@@ -168,7 +169,7 @@ def test_the_significance_table_is_there(client: MlflowClient, parent: Any, run_
     table = logged_table(client, parent, "significance.json", tmp_path)
     expected = pd.read_csv(run_folder / "significance.csv").set_index("disease")
     mean = table[table["disease"] == "mean"].iloc[0]
-    assert (mean["model"], mean["minus"]) == ("K=2", "K=1")
+    assert (mean["model"], mean["reference"]) == ("K=2", "K=1")
     assert mean["difference"] == pytest.approx(expected.loc["mean", "difference"], abs=6e-5)
     assert len(table) == len(expected)
 
@@ -180,35 +181,30 @@ def test_every_child_has_a_table_per_disease(
         table = logged_table(client, child, "auc_per_disease.json", tmp_path / child.info.run_id)
         assert list(table["disease"])[-1] == "mean"
         found = list(row["diseases"].values())
-        assert list(table["AUC"])[:-1] == pytest.approx([one["auc"] for one in found], abs=6e-5)
-        assert list(table["positive"])[:-1] == [one["positives"] for one in found]
-        assert list(table["negative"])[:-1] == [one["negatives"] for one in found]
+        assert list(table["auc"])[:-1] == pytest.approx([one["auc"] for one in found], abs=6e-5)
+        assert list(table["low"])[:-1] == pytest.approx([one["interval"][0] for one in found], abs=6e-5)
+        assert list(table["positives"])[:-1] == [one["positives"] for one in found]
+        assert list(table["negatives"])[:-1] == [one["negatives"] for one in found]
+        assert set(table["data"]) == {"synthetic"}
 
 
-def test_figures_are_pngs(client: MlflowClient, parent: Any, children: list[Any], tmp_path: Path) -> None:
-    curves = {"figures/roc.png", "figures/precision_recall.png", "figures/auc_per_round.png"}
-    for run, names in ((parent, {*curves, "figures/auc_by_k.png"}), *((child, curves) for child in children)):
-        found = client.list_artifacts(run.info.run_id, "figures")
-        assert {file.path for file in found} == names
-        for file in found:
-            path = Path(client.download_artifacts(run.info.run_id, file.path, str(tmp_path)))
-            assert path.read_bytes().startswith(b"\x89PNG")
+def test_the_figures_of_a_study_are_pngs_with_all_k(client: MlflowClient, parent: Any, tmp_path: Path) -> None:
+    found = client.list_artifacts(parent.info.run_id, "figures")
+    names = [f"{kind}-{disease}" for kind in ("roc", "precision-recall") for disease in DISEASES]
+    assert {file.path for file in found} == {f"figures/{name}.png" for name in ("auc_by_k", *names)}
+    for file in found:
+        path = Path(client.download_artifacts(parent.info.run_id, file.path, str(tmp_path)))
+        assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_description_has_the_k_table(parent: Any, children: list[Any], run_folder: Path) -> None:
     note = parent.data.tags["mlflow.note.content"]
-    assert note.startswith("**SYNTHETIC**")
+    assert note.startswith("**SYNTHETIC")
     for k, row in rows_of(run_folder).items():
         (line,) = [line for line in note.splitlines() if line.startswith(f"| K={k} | {row['clients'][-1]} | ")]
         assert f" | {row['mean_auc']:.3f} [" in line
     for child in children:
-        assert "**SYNTHETIC**" in child.data.tags["mlflow.note.content"]
-
-
-def test_the_experiment_opens_with_the_columns_that_matter(client: MlflowClient) -> None:
-    tags = client.get_experiment_by_name("chestfed").tags
-    view = json.loads(tags["mlflow.sharedViewState.chestfed"])
-    assert "metrics.`auc/mean`" in json.loads(view["state"])["selectedColumns"]
+        assert "**SYNTHETIC" in child.data.tags["mlflow.note.content"]
 
 
 @pytest.mark.usefixtures("global_store")
@@ -316,7 +312,7 @@ def test_lineage_names_sites_roles_digests_and_counts(parent: Any, children: lis
             assert inputs[name].startswith(entry.dataset.digest)
             card = cards["test images" if name == "test set" else name]
             assert profile["images"] == card["images"]
-            assert profile["edema"]["positive"] == card["diseases"]["edema"]["positives"]
+            assert profile["edema"]["positives"] == card["diseases"]["edema"]["positives"]
             assert "/" not in entry.dataset.source
 
 
@@ -367,26 +363,48 @@ def test_a_study_finished_without_mlflow_is_recorded_from_its_folder(home: Path,
     assert {found.name for found in later.search_model_versions()} == {NAME.format(1), NAME.format(2)}
 
 
-def test_a_study_that_goes_on_logs_the_rounds_that_are_missing_and_no_others(home: Path, tmp_path: Path) -> None:
+def test_a_resumed_study_logs_the_rounds_that_are_missing_and_no_others(run_folder: Path, tmp_path: Path) -> None:
     """An earlier start that was killed had sent the last rounds first, and one batch of stage 1."""
-    tracker = Tracker(local_store(tmp_path), tmp_path / "artifacts", pytest.fail)
-    (run,) = [path.parent for path in (home / "runs").glob("*/study.json")]
-    history = [json.loads(line) for line in (run / "k2" / "rounds.jsonl").read_text().splitlines()]
+    study, uri = tmp_path / run_folder.name, local_store(tmp_path)
+    shutil.copytree(run_folder, study)
+    history = [json.loads(line) for line in (study / "k2" / "rounds.jsonl").read_text().splitlines()]
     assert len(history) >= 2
-    child, parent = tracker.start_run("K=2", {}), tracker.start_run("study", {})
-    tracker.log_series(child, [(history[-1]["round"], {"round/loss": history[-1]["loss"]})])
-    tracker.log_metrics(parent, {"pretraining/loss": 0.5}, step=2)
-    record = StudyRecord(tracker, None)  # type: ignore[arg-type]
-    record._go_on(child, parent)
-    record.pretraining(2, 0.5)
-    record.pretraining(3, 0.4)
+    store = Store(uri, tmp_path / "artifacts")
+    child, parent = store.start_run("K=2", {}), store.start_run("study", {})
+    store.log_metrics(child, [(history[-1]["round"], {"round/loss": history[-1]["loss"]})])
+    store.log_metrics(parent, [(2, {"pretraining/loss": 0.5})])
+    for folder, run in ((study, parent), (study / "k2", child)):
+        (folder / "mlflow.json").write_text(json.dumps({"run": run}))
+    record = MlflowRecord(uri, tmp_path / "artifacts")
+    record.study_started(started_in(study))
+    record.pretraining(2, 3, 0.5)
+    record.pretraining(3, 3, 0.4)
+    record.k_started(2)
     for end in range(1, len(history) + 1):  # as they come in, the first of them again
-        record.rounds_done(history[:end])
-    record._flush()
-    client = MlflowClient(*[local_store(tmp_path)] * 2)
+        record.round_done(2, history[:end], len(history))
+    record.study_failed(KeyboardInterrupt())
+    client = MlflowClient(uri)
     steps = sorted(point.step for point in client.get_metric_history(child, "round/loss"))
     assert steps == [entry["round"] for entry in history]
     assert [point.step for point in client.get_metric_history(parent, "pretraining/loss")] == [2, 3]
+    assert {client.get_run(run).info.status for run in (child, parent)} == {"KILLED"}
+
+
+def started_in(folder: Path) -> StudyRun:
+    """The study of a run folder, as its reporters hear of it."""
+    about = json.loads((folder / "study.json").read_text())
+    pipeline = Pipeline.model_validate(about["configuration"])
+    this = Identity(identity(pipeline), about["inputs"], about["machine"])
+    return StudyRun(folder, "source_addition_samples", pipeline, this, Origin.SYNTHETIC, SITES, None)
+
+
+def test_configuration_and_where_files_are_stay_apart(parent: Any, client: MlflowClient) -> None:
+    params = parent.data.params
+    assert params["federated.window"] == "2"
+    assert not [key for key in params if "root" in key or key.endswith("config")]
+    files = {file.path for file in client.list_artifacts(parent.info.run_id, "run_folder")}
+    names = ("table.csv", "table.json", "significance.csv", "significance.json", "sites.json")
+    assert files == {f"run_folder/{name}" for name in names}
 
 
 def test_a_finished_model_does_not_tell_how_often_its_study_was_stopped(run_folder: Path) -> None:
@@ -472,7 +490,6 @@ def test_a_browser_shows_the_runs_and_the_k_table_in_mlflow(
 ) -> None:
     page.goto(address)
     page.get_by_text(parent.info.run_name).first.wait_for()
-    page.get_by_role("columnheader", name="auc/mean").first.wait_for()  # of the saved view
     start, experiment = address.partition("/#/")[0], parent.info.experiment_id
     run = f"{start}/#/experiments/{experiment}/runs/{parent.info.run_id}"
 

@@ -17,14 +17,15 @@ from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import prepare_machine
-from chestfed.experiment.pipeline import Pipeline, load_pipeline
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.variants import held_out_sites, variants_of
 from chestfed.images.cache import CachedImages
 from chestfed.samples import write_hospitals
 from chestfed.sites import load_site_config
-from chestfed.training import federated, run
+from chestfed.training import loop, run
 from chestfed.training.clients import StudyData, load_images
-from chestfed.training.federated import train_federated
+from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import pretrain
 from chestfed.training.study_tables import open_sites, study_tables
 
@@ -164,7 +165,7 @@ def test_no_image_of_the_held_out_site_is_read_in_training(
     monkeypatch.setattr(CachedImages, "read", noted)
     start = pretrain(pipeline, data, machine, tmp_path, lambda *_: None)
     stage = 1
-    monkeypatch.setattr(federated, "score", lambda *_: np.zeros((len(data.test.labels), 5), np.float32))
+    monkeypatch.setattr(loop, "score", lambda *_: np.zeros((len(data.test.labels), 5), np.float32))
     (tmp_path / "k4").mkdir()
     train_federated(pipeline, data, machine, 4, start, tmp_path / "k4", lambda _: None)
     others = [name for name in SITES if name != site]

@@ -49,16 +49,11 @@ class Profile:
         """Distance to another site; None if one of the two has no readable images."""
         if self.gray_levels is None or other.gray_levels is None:
             return None
-        return drift(self._as_card(other), other._as_card(self))
+        return drift(self.gray_levels.tolist(), other.gray_levels.tolist(), self.prevalence, other.prevalence)
 
     def shared(self, other: Profile) -> list[str]:
         """The diseases that both label."""
         return [name for name, share in self.prevalence.items() if None not in (share, other.prevalence.get(name))]
-
-    def _as_card(self, other: Profile) -> dict[str, object]:
-        assert self.gray_levels is not None
-        diseases = {name: {"prevalence": self.prevalence.get(name)} for name in {**self.prevalence, **other.prevalence}}
-        return {"grey_levels": self.gray_levels.tolist(), "diseases": diseases}
 
 
 @dataclass(frozen=True, eq=False)

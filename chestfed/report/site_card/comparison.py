@@ -16,7 +16,7 @@ def beside_section(card: SiteCard) -> Section:
     everybody = (own, *others)
     with_images = [site for site in everybody if site.gray_levels is not None]
     pictures = (_gray_levels(card),) if own.gray_levels is not None else ()
-    heads = ("site", "images", "mean", "standard deviation", "black, 0 to 3")
+    heads: tuple[str, ...] = ("site", "images", "mean", "standard deviation", "black, 0 to 3")
     caption = "Gray levels of the preprocessed images, 0 (black) to 255"
     rows = ((_label(card, site), _gray_cells(site)) for site in with_images)
     tables = [grid("gray", caption, heads, rows)] if with_images else []

@@ -180,7 +180,7 @@ def _text(card: SiteCard) -> Section:
     found = card.letters
     if found is None:
         return Section("text", "Text in the images", ("The images were not examined.",))
-    counts = (
+    counts: tuple[tuple[str, int], ...] = (
         ("flagged, by any of tag, overlay and text", found.flagged),
         ("BurnedInAnnotation is YES", found.tag_yes),
         ("the header has overlays", found.overlays),
