@@ -6,13 +6,24 @@ import re
 import time
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from chestfed.commands import options
 from chestfed.commands.console import open_console, say
 from chestfed.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pandas as pd
+    from rich.console import Console
+
+    from chestfed.experiment.device import Machine
+    from chestfed.scoring.evaluate import Evaluation
+    from chestfed.scoring.scorers import Declared, Scorer
+    from chestfed.sites import SiteConfig, SiteTable
 
 RUNS = Path("runs")
 
@@ -97,32 +108,26 @@ def evaluate(
         chestfed evaluate model.onnx --site site_configs/chexpert.yaml --data /data/hospitals \
             --output-names cardiomegaly,edema,consolidation,atelectasis,pleural_effusion
     """
-    started = time.monotonic()
+    started, console = time.monotonic(), open_console()
     _check_exists(model)
     from chestfed.commands.progress import Bars
     from chestfed.experiment.device import prepare_machine
     from chestfed.experiment.pipeline import Runtime
-    from chestfed.scoring.evaluate import evaluate_model, render, write
-    from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
-    from chestfed.scoring.scorers import Declared, open_scorer
-    from chestfed.sites import load_site_config, open_site
-    from chestfed.tracking.store import local_model
+    from chestfed.scoring.evaluate import evaluate_model
+    from chestfed.scoring.scorers import Declared
+    from chestfed.sites import load_site_config
 
-    console, names = open_console(), output_names.split(",") if output_names else None
-    order = tuple(name.strip() for name in names) if names else None
-    declared = Declared(k, order, model_config, input_size, output_type)
+    order = tuple(name.strip() for name in output_names.split(",")) if output_names else None
     config = load_site_config(site, set_ or [])
     root, machine = options.data_root(data, [config]), prepare_machine(Runtime(device=device))
-    with local_model(model, tracking_uri or _local_store(), k) as path:
-        scorer = open_scorer(path, declared, machine, name=None if path == model else model)
-    table = open_site(config, root)
-    if split == "held-out":
-        table = held_out_patients(model, table)
+    declared = Declared(k, order, model_config, input_size, output_type)
+    scorer = _open_scorer(model, declared, machine, tracking_uri)
+    table, of_split, check = _open_site(config, root, model, split)
     with Bars(console) as bars:
         done = evaluate_model(
             scorer,
             table,
-            "test" if split == "held-out" else split,
+            of_split,
             protocol,
             cache,
             machine,
@@ -130,25 +135,46 @@ def evaluate(
             resamples=resamples,
             batch_size=batch_size,
             skip_unreadable=skip_unreadable,
-            check=partial(check_held_out, model) if split == "held-out" else None,
+            check=check,
             progress=partial(bars.decoding, table.name),
             scored=bars.scoring,
         )
-    folder = out or RUNS / "evaluations" / done.name
+    _show(console, done, out or RUNS / "evaluations" / done.name, time.monotonic() - started)
+
+
+def _open_scorer(model: str, declared: Declared, machine: Machine, tracking_uri: str | None) -> Scorer:
+    from chestfed.scoring.scorers import open_scorer
+    from chestfed.tracking.store import local_model, local_store
+
+    if tracking_uri is None and (RUNS / "mlflow.db").is_file():
+        tracking_uri = local_store(RUNS)
+    with local_model(model, tracking_uri, declared.k) as path:
+        return open_scorer(path, declared, machine, name=None if path == model else model)
+
+
+def _open_site(
+    config: SiteConfig, root: Path, model: str, split: str
+) -> tuple[SiteTable, str, Callable[[Sequence[str], pd.Series, str], None] | None]:
+    """The site's images, their split, and what makes sure that the model was not trained on them."""
+    from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
+    from chestfed.sites import open_site
+
+    table = open_site(config, root)
+    if split != "held-out":
+        return table, split, None
+    return held_out_patients(model, table), "test", partial(check_held_out, model)
+
+
+def _show(console: Console, done: Evaluation, folder: Path, seconds: float) -> None:
+    from chestfed.scoring.evaluate import render, write
+
     write(done, folder)
     console.print(render(done))
     files = "evaluation.json, metrics.csv, subgroups.csv, reliability.csv, predictions.parquet"
-    say(console, f"written to {folder}: {files}\ntook {time.monotonic() - started:.0f} s")
+    say(console, f"written to {folder}: {files}\ntook {seconds:.0f} s")
 
 
 def _check_exists(model: str) -> None:
     """A mistyped path is found before PyTorch is loaded and the site is opened."""
     if not re.match(r"\w\w+:/", model) and not Path(model).exists():
         raise ConfigError(f"{model}: no such file or folder; MODEL is a run folder, a model file or an MLflow URI")
-
-
-def _local_store() -> str | None:
-    """The MLflow store beside the runs, if it exists."""
-    from chestfed.tracking.store import local_store
-
-    return local_store(RUNS) if (RUNS / "mlflow.db").is_file() else None

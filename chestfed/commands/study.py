@@ -100,25 +100,24 @@ def study(
     """
     if algorithm is not None and algorithms is not None:
         raise typer.BadParameter("--algorithm chooses one, --algorithms compares several: use one of them")
-    from chestfed.commands.study_run import run_command
-
     keys = {"federated.algorithm": algorithm, "k": k and f"[{k}]", "seed": seed, "runtime.device": device}
-    run_command(
+    overrides, numbers = _overrides(set_ or [], keys), _numbers(windows)
+    from chestfed.commands.study_run import prepare, run, show_plan
+
+    studies = prepare(
         open_console(),
         pipeline or bundled("pipelines") / DEFAULT_PIPELINE,
+        overrides,
+        add_site or [],
         data,
-        out,
-        cache,
-        _overrides(set_ or [], keys),
-        dry_run=dry_run,
-        skip_unreadable=skip_unreadable,
-        tracking_uri=tracking_uri,
-        tracking=tracking,
         algorithms=[name.strip() for name in (algorithms or "").split(",") if name.strip()],
-        windows=_numbers(windows),
+        windows=numbers,
         seeds=seeds,
-        added=add_site or [],
     )
+    if dry_run:
+        show_plan(studies)
+    else:
+        run(studies, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
 
 
 def _overrides(assignments: Sequence[str], keys: Mapping[str, object]) -> list[str]:

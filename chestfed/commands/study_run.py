@@ -1,9 +1,10 @@
-"""What `chestfed study` does: plan or run the studies of a pipeline, and print their tables."""
+"""What `chestfed study` does: plans or runs the studies of a pipeline, and prints their tables."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -41,130 +42,125 @@ from chestfed.training.run import StudyResult, run_study
 from chestfed.training.study_tables import StudyTables, open_sites, resolve_data_root, study_tables
 
 
-def run_command(
+@dataclass(frozen=True)
+class Studies:
+    """What is to be run: the studies of one pipeline. `root` is None for a collection that has no files."""
+
+    console: Console
+    pipeline: Pipeline
+    file: Path
+    variants: list[Variant]
+    windows: Sequence[int]
+    compared: bool
+    root: Path | None
+    machine: Machine
+
+
+def prepare(
     console: Console,
-    pipeline_file: Path,
-    data: Path | None,
-    out: Path,
-    cache: Path,
+    file: Path,
     overrides: Sequence[str],
+    added: Sequence[Path],
+    data: Path | None,
     *,
-    dry_run: bool,
-    skip_unreadable: bool,
-    tracking_uri: str | None,
-    tracking: bool,
-    algorithms: Sequence[str] = (),
-    windows: Sequence[int] = (),
-    seeds: int | None = None,
-    added: Sequence[Path] = (),
-) -> None:
-    """Plan or run a study, or several of a pipeline, and print the table."""
-    pipeline = load_pipeline(pipeline_file, overrides, added)
+    algorithms: Sequence[str],
+    windows: Sequence[int],
+    seeds: int | None,
+) -> Studies:
+    """Read the pipeline and check that all its studies can run; what it compares may be named by the caller."""
+    pipeline = load_pipeline(file, overrides, added)
     wanted = pipeline.comparison
     if wanted is not None:
         algorithms, windows, seeds = algorithms or wanted.algorithms, windows or wanted.windows, seeds or wanted.seeds
-    variants = variants_of(pipeline, pipeline_file, algorithms, windows, seeds)
+    variants = variants_of(pipeline, file, algorithms, windows, seeds)
     check_runs([variant.pipeline for variant in variants])
-    root, machine = _data_root(pipeline, data), prepare_machine(pipeline.runtime)
-    if dry_run:
-        _show_plan(console, pipeline, variants, _contents(console, pipeline, variants, pipeline_file, root), machine)
+    entry = pipeline.collection
+    root = resolve_data_root(pipeline, data) if entry is None or COLLECTIONS[entry.name].needs_root else None
+    compared = is_comparison(algorithms, windows, seeds)
+    machine = prepare_machine(pipeline.runtime)
+    return Studies(console, pipeline, file, variants, windows, compared, root, machine)
+
+
+def show_plan(studies: Studies) -> None:
+    """Print what would run; nothing is written."""
+    contents, variants = _contents(studies), studies.variants
+    timings = time_steps(variants[0].pipeline, studies.machine)
+    plans = [
+        plan_study(variant.label, variant.pipeline, found, timings)
+        for variant, found in zip(variants, contents, strict=False)
+    ]
+    if studies.pipeline.held_out is not None:
+        studies.console.print(render_held_out(plans, studies.pipeline.title, studies.machine))
         return
-    started = time.monotonic()
-    say(console, f"{pipeline.title}\n{pipeline_file} on {machine.name}")
+    studies.console.print(render(plans[0], studies.machine))
+    if len(variants) > 1:
+        names = "; ".join(variant.label for variant in variants)
+        studies.console.print(f"That is the first of {len(variants)} runs: {names}.")
+
+
+def run(
+    studies: Studies, out: Path, cache: Path, tracking_uri: str | None, *, tracking: bool, skip_unreadable: bool
+) -> None:
+    """Run all studies, or resume them, and print their table."""
+    started, console, pipeline = time.monotonic(), studies.console, studies.pipeline
+    say(console, f"{pipeline.title}\n{studies.file} on {studies.machine.name}")
     with Bars(console) as bars:
-        if pipeline.samples is not None and root is not None:
-            write_samples(console, root, pipeline.samples.seed, pipeline.samples.size, bars)
-        studies_data = _load(console, pipeline, variants, pipeline_file, root, cache, bars, skip=skip_unreadable)
-        for site, problems in studies_data[0].quarantined.items():
-            say(console, f"{site}: {len(problems)} unreadable images left out", "yellow")
+        if pipeline.samples is not None and studies.root is not None:
+            write_samples(console, studies.root, pipeline.samples.seed, pipeline.samples.size, bars)
+        data = _load(studies, cache, bars, skip_unreadable=skip_unreadable)
+        for site, problems in data[0].quarantined.items():
+            say(console, f"{site}: skipped {len(problems)} unreadable images", "yellow")
         out.mkdir(parents=True, exist_ok=True)
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
         reporters = Reporters([bars, record] if tracking else [bars], lambda text: say(console, text, "yellow"))
-        studies = []
-        for number, (variant, its) in enumerate(zip(variants, studies_data, strict=True), start=1):
-            if len(variants) > 1:
-                say(console, f"{number}/{len(variants)}: {variant.label}")
-            name = pipeline_file.stem + variant.suffix
-            studies.append(run_study(variant.pipeline, name, its, machine, out, reporters))
+        results = []
+        for number, (variant, its) in enumerate(zip(studies.variants, data, strict=True), start=1):
+            if len(studies.variants) > 1:
+                say(console, f"{number}/{len(studies.variants)}: {variant.label}")
+            name = studies.file.stem + variant.suffix
+            results.append(run_study(variant.pipeline, name, its, studies.machine, out, reporters))
     if pipeline.held_out is not None:
-        table, folder = _show_held_out(console, pipeline, studies_data, studies, out)
-        reporters.tell(lambda reporter: reporter.held_out_done(pipeline_file.stem, table, folder))
-    elif is_comparison(algorithms, windows, seeds):
-        _show_comparison(console, pipeline, studies, windows, out)
+        table, folder = _show_held_out(studies, data, results, out)
+        reporters.tell(lambda reporter: reporter.held_out_done(studies.file.stem, table, folder))
+    elif studies.compared:
+        _show_comparison(studies, results, out)
     else:
-        _show_study(console, *studies)
+        _show_study(console, *results)
     if record in reporters and tracking_uri is None:
         say(console, f"see it in MLflow: chestfed ui --out {out}")
-    console.print(f"took {time.monotonic() - started:.0f} s")
+    say(console, f"took {time.monotonic() - started:.0f} s")
 
 
-def _data_root(pipeline: Pipeline, data: Path | None) -> Path | None:
-    """Where the files are; None for a collection that has none."""
-    entry = pipeline.collection
-    if entry is not None and not COLLECTIONS[entry.name].needs_root:
-        return None
-    return resolve_data_root(pipeline, data)
-
-
-def _load(
-    console: Console,
-    pipeline: Pipeline,
-    variants: Sequence[Variant],
-    pipeline_file: Path,
-    root: Path | None,
-    cache: Path,
-    bars: Bars,
-    *,
-    skip: bool,
-) -> list[StudyData]:
+def _load(studies: Studies, cache: Path, bars: Bars, *, skip_unreadable: bool) -> list[StudyData]:
     """The images of every variant."""
-    if pipeline.collection is not None or root is None:
-        return [load_collection(pipeline, root, bars.decoding)] * len(variants)
-    tables = _tables(console, pipeline, variants, pipeline_file, root)
-    return load_images(tables, pipeline, cache, skip_unreadable=skip, progress=bars.decoding)
+    pipeline = studies.pipeline
+    if pipeline.collection is not None or studies.root is None:
+        return [load_collection(pipeline, studies.root, bars.decoding)] * len(studies.variants)
+    tables = _tables(studies, studies.variants, studies.root)
+    return load_images(tables, pipeline, cache, skip_unreadable=skip_unreadable, progress=bars.decoding)
 
 
-def _tables(
-    console: Console, pipeline: Pipeline, variants: Sequence[Variant], pipeline_file: Path, root: Path
-) -> list[StudyTables]:
-    """The rows of every variant, all cut from the same sites."""
-    sites = open_sites(pipeline, pipeline_file, root)
+def _tables(studies: Studies, variants: Sequence[Variant], root: Path) -> list[StudyTables]:
+    """The rows of these variants, all cut from the same sites."""
+    sites = open_sites(studies.pipeline, studies.file, root)
     real = [site.name for site in sites if not site.whole.synthetic]
     if real and len(real) < len(sites):  # what comes out is data of patients, though it means nothing
         text = (
             f"note: {', '.join(real)} is not synthetic, other sites are: the results say PARTLY SYNTHETIC. "
             "The models have seen real patients: keep them as you keep other data of patients."
         )
-        say(console, text, "yellow")
+        say(studies.console, text, "yellow")
     return [study_tables(variant.pipeline, sites) for variant in variants]
 
 
-def _contents(
-    console: Console, pipeline: Pipeline, variants: Sequence[Variant], pipeline_file: Path, root: Path | None
-) -> list[Contents]:
+def _contents(studies: Studies) -> list[Contents]:
     """What every variant would read; variants that are compared read the same."""
-    if pipeline.collection is not None or root is None:
-        return [contents_of_data(load_collection(pipeline, root))]
+    pipeline, variants = studies.pipeline, studies.variants
+    if pipeline.collection is not None or studies.root is None:
+        return [contents_of_data(load_collection(pipeline, studies.root))]
     shown = variants if pipeline.held_out is not None else variants[:1]
-    with hospitals_to_look_at(console, pipeline, root) as place:
-        return [contents_of_tables(tables) for tables in _tables(console, pipeline, shown, pipeline_file, place)]
-
-
-def _show_plan(
-    console: Console, pipeline: Pipeline, variants: Sequence[Variant], contents: Sequence[Contents], machine: Machine
-) -> None:
-    timings = time_steps(variants[0].pipeline, machine)
-    plans = [
-        plan_study(variant.label, variant.pipeline, found, timings)
-        for variant, found in zip(variants, contents, strict=False)
-    ]
-    if pipeline.held_out is not None:
-        console.print(render_held_out(plans, pipeline.title, machine))
-        return
-    console.print(render(plans[0], machine))
-    if len(variants) > 1:
-        names = "; ".join(variant.label for variant in variants)
-        say(console, f"That is the first of {len(variants)} runs: {names}.")
+    with hospitals_to_look_at(studies.console, pipeline, studies.root) as place:
+        return [contents_of_tables(tables) for tables in _tables(studies, shown, place)]
 
 
 def _show_study(console: Console, study: StudyResult) -> None:
@@ -175,25 +171,26 @@ def _show_study(console: Console, study: StudyResult) -> None:
     say(console, f"as a page, with figures: chestfed report {study.folder}")
 
 
-def _show_comparison(
-    console: Console, pipeline: Pipeline, studies: Sequence[StudyResult], windows: Sequence[int], out: Path
-) -> None:
-    runs = [RunFolder(study.folder) for study in studies]
-    comparison = compare.collect(runs, pipeline.title, pipeline.published, by_window=bool(windows))
+def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> None:
+    runs = [RunFolder(study.folder) for study in results]
+    comparison = compare.collect(
+        runs, studies.pipeline.title, studies.pipeline.published, by_window=bool(studies.windows)
+    )
     folder = compare.write(comparison, out)
     comparison_curves(comparison).save(folder)
-    console.print(compare.render(comparison))
-    say(console, f"written to {folder}: results.csv, curves.csv, curves.png")
+    studies.console.print(compare.render(comparison))
+    say(studies.console, f"written to {folder}: results.csv, curves.csv, curves.png")
 
 
 def _show_held_out(
-    console: Console, pipeline: Pipeline, data: Sequence[StudyData], studies: Sequence[StudyResult], out: Path
+    studies: Studies, data: Sequence[StudyData], results: Sequence[StudyResult], out: Path
 ) -> tuple[held_out_table.HeldOutTable, Path]:
+    pipeline, console = studies.pipeline, studies.console
     folds = [
         held_out_table.FoldResult(
             str(its.held_out), study.table.images, study.folder.name, study.table.rows[0], study.seen, its.reasons
         )
-        for its, study in zip(data, studies, strict=True)
+        for its, study in zip(data, results, strict=True)
     ]
     origin = Origin.together(its.origin for its in data)
     protocol = pipeline.evaluation.protocol
@@ -201,7 +198,6 @@ def _show_held_out(
     folder = held_out_table.write(table, out)
     console.print(held_out_table.render(table))
     say(console, f"written to {folder}: held_out.csv, held_out.json")
-    for study, fold in zip(studies, folds, strict=True):
-        page = f"chestfed report {study.folder}"
-        say(console, f"{fold.site} as a page, with figures: {page}")
+    for study, fold in zip(results, folds, strict=True):
+        say(console, f"{fold.site} as a page, with figures: chestfed report {study.folder}")
     return table, folder
