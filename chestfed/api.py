@@ -1,0 +1,193 @@
+"""chestfed in Python: run a study, open a hospital, score a model, compare; for notebooks and scripts.
+
+The functions do what the commands of the same names do, write the same files, and resume as these do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chestfed.core.bundled import bundled
+from chestfed.core.errors import ConfigError
+from chestfed.core.plugins import Catalogue
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from chestfed.report.study import Study
+    from chestfed.scoring.evaluate import Evaluation
+    from chestfed.sites.dataset import Site
+
+#: A part of an experiment: its name or reference, a mapping of `name` and options, or a declaration (`AlgorithmSpec`, ...).
+Part = str | Mapping[str, Any] | object
+
+
+def run(
+    pipeline: str | Path = "source_addition_samples",
+    *,
+    algorithm: Part | None = None,
+    objective: Part | None = None,
+    model: Part | None = None,
+    k: int | Sequence[int] | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    data: str | Path | None = None,
+    out: str | Path = "runs",
+    cache: str | Path = "cache",
+    overrides: Sequence[str] = (),
+    add_sites: Sequence[str | Path] = (),
+    skip_unreadable: bool = False,
+    tracking: bool = False,
+    quiet: bool = False,
+) -> Study:
+    """Run one study, or what is left of it, and return it.
+
+    Parameters
+    ----------
+    pipeline
+        A YAML, or the name of a bundled one. Of a comparison its own algorithm is run.
+    algorithm, objective, model
+        What to train with in place of the pipeline's: `"scaffold"`, `"mylab.methods:FedDyn"`, `{"name": "fedprox", "prox":
+        0.1}`, or a declaration, also one that was made in a notebook.
+    k
+        Numbers of clients to train with.
+    data
+        Folder that contains the sites' folders.
+    overrides
+        Any keys, as after `--set`: `["federated.window=8"]`.
+    tracking
+        Record the study in the MLflow store of `out`.
+    quiet
+        Print nothing.
+
+    Raises
+    ------
+    ConfigError
+        If the configuration is invalid. Nothing was started then.
+    ChestfedError
+        If data are missing or damaged, or training fails. What is finished is kept, and resumed by the same call.
+    """
+    from rich.console import Console
+
+    from chestfed.algorithms import ALGORITHMS
+    from chestfed.commands.console import open_console
+    from chestfed.commands.study_run import StudyFiles, run_variants
+    from chestfed.experiment.loading import load_pipeline
+    from chestfed.experiment.variants import variants_of
+    from chestfed.models import MODELS
+    from chestfed.objectives import OBJECTIVES
+    from chestfed.report.study import Study
+
+    given = [
+        _override("federated.algorithm", ALGORITHMS, algorithm),
+        _override("federated.objective", OBJECTIVES, objective),
+        _override("model", MODELS, model),
+        None if k is None else f"k={json.dumps([k] if isinstance(k, int) else list(k))}",
+        None if seed is None else f"seed={seed}",
+        None if device is None else f"runtime.device={device}",
+    ]
+    file = _pipeline_file(pipeline)
+    settings = [*overrides, *(text for text in given if text is not None)]
+    loaded = load_pipeline(file, settings, [Path(site) for site in add_sites])
+    if loaded.held_out is not None:
+        raise ConfigError(f"{file}: a pipeline with held_out is several studies; use `chestfed study {file}`")
+    files = StudyFiles(file, None if data is None else Path(data), Path(out), Path(cache), skip_unreadable)
+    console = Console(quiet=True) if quiet else open_console()
+    done = run_variants(console, loaded, variants_of(loaded, file), files, tracking="" if tracking else None)
+    return Study.load(done.studies[0].folder)
+
+
+def evaluate(
+    model: str | Path | Study,
+    site: str | Path | Site,
+    *,
+    data: str | Path | None = None,
+    split: str = "valid",
+    protocol: str = "frontal-image",
+    k: int | None = None,
+    output_names: Sequence[str] | None = None,
+    output_type: str | None = None,
+    model_config: str | Path | None = None,
+    device: str = "auto",
+    out: str | Path | None = None,
+    cache: str | Path = "cache",
+    resamples: int = 2000,
+) -> Evaluation:
+    """Score a model on a site; what `chestfed evaluate` writes goes to `out`, or to a folder in `runs/evaluations`.
+
+    Parameters
+    ----------
+    model
+        A study, its run folder or one of its `kN` folders, or a model file.
+    site
+        A `Site`, or the YAML of one with its `data`.
+    k
+        Which model of a study; the largest by default.
+    output_names, output_type, model_config
+        What a model from elsewhere puts out, see docs/evaluation.md.
+
+    Raises
+    ------
+    ConfigError
+        If the model or the site cannot be opened.
+    """
+    from chestfed.experiment.device import prepare_machine
+    from chestfed.experiment.pipeline import Runtime
+    from chestfed.scoring.evaluate import evaluate_model, protocol_named, write
+    from chestfed.scoring.scorers import Declared, open_scorer
+    from chestfed.sites.dataset import load_site
+
+    names = None if output_names is None else tuple(output_names)
+    described = None if model_config is None else Path(model_config)
+    reference = str(getattr(model, "folder", model))
+    machine = prepare_machine(Runtime(device=device))
+    scorer = open_scorer(reference, Declared(k, names, described, None, output_type), machine)  # type: ignore[arg-type]
+    opened = load_site(site, data, cache=cache) if isinstance(site, str | Path) else site
+    protocol_ = protocol_named(protocol)
+    done = evaluate_model(scorer, opened.site_table, split, protocol_, opened.cache, machine, resamples=resamples)
+    write(done, Path(out) if out is not None else Path("runs") / "evaluations" / done.name)
+    return done
+
+
+def compare(
+    *models: str | Path | Study, k: int | None = None, group_seeds: bool = False, resamples: int = 2000
+) -> pd.DataFrame:
+    """Paired differences in AUC of each model to the first one, on the same test images.
+
+    Parameters
+    ----------
+    models
+        Studies, run folders, `kN` folders, or folders of evaluations.
+    group_seeds
+        Treat runs that differ only in their seed as one model.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per model and disease, and the mean: difference, interval, p value corrected by Holm's method.
+    """
+    from chestfed.results import predictions, significance
+
+    found = [predictions.read_run(Path(getattr(model, "folder", model)), k) for model in models]  # type: ignore[arg-type]
+    return significance.frame(
+        significance.compare_with_first(predictions.group_seeds(found) if group_seeds else found, resamples)
+    )
+
+
+def _pipeline_file(pipeline: str | Path) -> Path:
+    """The file of a pipeline, or of the bundled one of that name."""
+    path = Path(pipeline)
+    beside = bundled("pipelines") / f"{pipeline}.yaml"
+    return beside if not path.exists() and beside.is_file() else path
+
+
+def _override(key: str, catalogue: Catalogue[Any], part: Part | None) -> str | None:
+    """A part as `--set` takes it."""
+    if part is None:
+        return None
+    if not isinstance(part, str | Mapping):
+        part = catalogue.register(part)
+    return f"{key}={json.dumps(part)}"
