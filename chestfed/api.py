@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chestfed.scoring.evaluate import Evaluation
     from chestfed.sites.dataset import Site
 
-#: A part of an experiment: its name or reference, a mapping of `name` and options, or a declaration (`AlgorithmSpec`, ...).
+#: A part of an experiment: its name or reference, a mapping of `name` and options, or a declaration.
 Part = str | Mapping[str, Any] | object
 
 
@@ -50,8 +50,8 @@ def run(
     pipeline
         A YAML, or the name of a bundled one. Of a comparison its own algorithm is run.
     algorithm, objective, model
-        What to train with in place of the pipeline's: `"scaffold"`, `"mylab.methods:FedDyn"`, `{"name": "fedprox", "prox":
-        0.1}`, or a declaration, also one that was made in a notebook.
+        What to train with in place of the pipeline's: `"scaffold"`, `"mylab.methods:FedDyn"`,
+        `{"name": "fedprox", "prox": 0.1}`, or a declaration, also one that was made in a notebook.
     k
         Numbers of clients to train with.
     data
@@ -73,15 +73,14 @@ def run(
     from rich.console import Console
 
     from chestfed.algorithms import ALGORITHMS
+    from chestfed.commands import study_run
     from chestfed.commands.console import open_console
-    from chestfed.commands.study_run import StudyFiles, run_variants
-    from chestfed.experiment.loading import load_pipeline
-    from chestfed.experiment.variants import variants_of
     from chestfed.models import MODELS
     from chestfed.objectives import OBJECTIVES
     from chestfed.report.study import Study
 
     given = [
+        "comparison=null",
         _override("federated.algorithm", ALGORITHMS, algorithm),
         _override("federated.objective", OBJECTIVES, objective),
         _override("model", MODELS, model),
@@ -89,15 +88,15 @@ def run(
         None if seed is None else f"seed={seed}",
         None if device is None else f"runtime.device={device}",
     ]
-    file = _pipeline_file(pipeline)
     settings = [*overrides, *(text for text in given if text is not None)]
-    loaded = load_pipeline(file, settings, [Path(site) for site in add_sites])
-    if loaded.held_out is not None:
-        raise ConfigError(f"{file}: a pipeline with held_out is several studies; use `chestfed study {file}`")
-    files = StudyFiles(file, None if data is None else Path(data), Path(out), Path(cache), skip_unreadable)
     console = Console(quiet=True) if quiet else open_console()
-    done = run_variants(console, loaded, variants_of(loaded, file), files, tracking="" if tracking else None)
-    return Study.load(done.studies[0].folder)
+    added, root = [Path(site) for site in add_sites], None if data is None else Path(data)
+    file = _pipeline_file(pipeline)
+    studies = study_run.prepare(console, file, settings, added, root, algorithms=(), windows=(), seeds=None)
+    if studies.pipeline.held_out is not None:
+        raise ConfigError(f"{file}: a pipeline with held_out is several studies; use `chestfed study {file}`")
+    done = study_run.run(studies, Path(out), Path(cache), None, tracking=tracking, skip_unreadable=skip_unreadable)
+    return Study.load(done[0].folder)
 
 
 def evaluate(

@@ -100,7 +100,7 @@ def show_plan(studies: Studies) -> None:
 
 def run(
     studies: Studies, out: Path, cache: Path, tracking_uri: str | None, *, tracking: bool, skip_unreadable: bool
-) -> None:
+) -> list[StudyResult]:
     """Run all studies, or resume them, and print their table."""
     started, console, pipeline = time.monotonic(), studies.console, studies.pipeline
     say(console, f"{pipeline.title}\n{studies.file} on {studies.machine.name}")
@@ -129,6 +129,7 @@ def run(
     if record in reporters and tracking_uri is None:
         say(console, f"see it in MLflow: chestfed ui --out {out}")
     say(console, f"took {time.monotonic() - started:.0f} s")
+    return results
 
 
 def _load(studies: Studies, cache: Path, bars: Bars, *, skip_unreadable: bool) -> list[StudyData]:
