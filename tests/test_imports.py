@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "dicom": set(),
     "evaluation": set(),
     "objectives": set(),
-    "algorithms": set(),
+    "algorithms": {"objectives"},
     "models": set(),
     "samples": set(),
     "public_datasets": set(),

@@ -12,7 +12,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.algorithms.topology import NamedGraph
 from chestfed.core.plugins import Options
 from chestfed.objectives.declaration import ObjectiveKind
 
@@ -24,6 +23,9 @@ Exact = Literal["any window", "window 1", "no"]
 
 #: How many local steps a round has: `window`; one; or one, on `window` batches at once.
 Pace = Literal["window", "every step", "large batch"]
+
+#: Graphs that have a name; see `chestfed.engines.topology`.
+NamedGraph = Literal["ring", "star", "complete"]
 
 Edge = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.topology import Graph
 from chestfed.algorithms.variables import (
     PeerAlgorithm,
     Point,
@@ -21,6 +20,7 @@ from chestfed.algorithms.variables import (
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.randomness import numpy_stream
 from chestfed.engines.in_process import Client, RoundRecord, StageEnd, spread
+from chestfed.engines.topology import Graph
 
 Schedule = Literal["synchronous", "random_edge", "round_robin"]
 

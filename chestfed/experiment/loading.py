@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from chestfed.algorithms import ALGORITHMS
-from chestfed.algorithms.topology import NAMED_GRAPHS, read_edges
 from chestfed.core.config import Document, checked, expand_path, refuse_other_kind
 from chestfed.core.errors import ConfigError
+from chestfed.engines.topology import NAMED_GRAPHS, read_edges
 from chestfed.experiment.pipeline import Pipeline, clients_of
 from chestfed.experiment.stage_2 import SERVER_KEYS, name_of
 from chestfed.sites.config import load_site_config

@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from chestfed.algorithms.declaration import DecentralizedOptions, Setting
-from chestfed.algorithms.topology import Graph, build_graph
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
+from chestfed.engines.topology import Graph, build_graph
 from chestfed.experiment.stage_2 import Federated
 from chestfed.objectives import Objective
 from chestfed.objectives.declaration import Population

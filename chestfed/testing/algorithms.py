@@ -10,11 +10,11 @@ from torch import Tensor
 
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.algorithms.declaration import Setting, numbers_sent
-from chestfed.algorithms.topology import Graph, build_graph
 from chestfed.algorithms.variables import Point
 from chestfed.core.plugins import Options
 from chestfed.engines.in_process import InProcessEngine
 from chestfed.engines.peers import PeerEngine
+from chestfed.engines.topology import Graph, build_graph
 from chestfed.testing.contract import Contract, global_generators_untouched
 from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, optimum, problems
 

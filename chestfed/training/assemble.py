@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.topology import Graph
 from chestfed.algorithms.variables import Point
 from chestfed.engines.client import NetworkClient
 from chestfed.engines.in_process import InProcessEngine
 from chestfed.engines.monitor import ClassMonitor
 from chestfed.engines.peers import PeerEngine
+from chestfed.engines.topology import Graph
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import graph_of, objective_of, rule_of_stage

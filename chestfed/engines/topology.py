@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
+from chestfed.algorithms.declaration import NamedGraph
 from chestfed.core.errors import ConfigError
 
 
@@ -27,7 +28,6 @@ class Graph:
         return len(self.neighbours(node))
 
 
-NamedGraph = Literal["ring", "star", "complete"]
 NAMED_GRAPHS = get_args(NamedGraph)
 Topology = NamedGraph | Sequence[Sequence[int]]
 
