@@ -1,23 +1,37 @@
-"""chestfed: a federated AUC-maximization benchmark on chest X-rays of five hospitals.
+"""chestfed: a benchmark suite for federated learning on chest X-rays of five hospitals.
 
-`chestfed.Study` reads a finished study; it is imported when it is first asked for, and pandas with it.
+The names below are imported when they are first used: `import chestfed` loads neither PyTorch nor pandas.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from chestfed.report.study import Study
 
 from chestfed._version import __version__
 
-__all__ = ["Study", "__version__"]
+if TYPE_CHECKING:
+    from chestfed.api import compare, evaluate, run
+    from chestfed.report.study import Study
+    from chestfed.sites.dataset import Site, load_site
+
+__all__ = ["Site", "Study", "__version__", "compare", "evaluate", "load_site", "run"]
+
+_PLACES = {
+    "Site": "chestfed.sites.dataset",
+    "Study": "chestfed.report.study",
+    "compare": "chestfed.api",
+    "evaluate": "chestfed.api",
+    "load_site": "chestfed.sites.dataset",
+    "run": "chestfed.api",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name == "Study":
-        from chestfed.report.study import Study
-
-        return Study
+    if name in _PLACES:
+        return getattr(import_module(_PLACES[name]), name)
     raise AttributeError(f"module 'chestfed' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__
