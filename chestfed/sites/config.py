@@ -5,16 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from chestfed.core.config import StrictModel, expand_path, load_config
 from chestfed.core.diseases import DISEASES, TITLES
-from chestfed.core.errors import ConfigError
-from chestfed.sites.registry import BUILT_IN, check_name, make_reader
+from chestfed.core.plugins import Choice, Options
+from chestfed.sites.registry import READERS
 from chestfed.sites.spreadsheet.config import TableFormat
-from chestfed.sites.spreadsheet.files import Column
 from chestfed.sites.terms import normal
 from chestfed.sites.vocabulary import SPLITS, VIEWS, View
 
@@ -80,9 +79,9 @@ class SiteConfig(StrictModel):
 
     site: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", description="short name, used in tables and paths")
     title: str = Field(min_length=1, description="name in tables and plots")
-    reader: str = Field(description="the format of the distribution: one of chestfed's readers, or of an own package")
-    options: dict[str, Any] = Field(
-        {}, validate_default=True, description="what a reader of an own package wants to know; checked by it"
+    reader: Annotated[Options, Choice(READERS)] = Field(
+        description="the format of the files: a built-in reader, an installed one, or package.module:NAME; with its "
+        "own options as {name: NAME, ...}"
     )
     root: str = Field(min_length=1, description="the site's folder, relative to the data root; $VARIABLES and ~ work")
     synthetic: bool = Field(False, description="true: no patients, and every result says so")
@@ -97,19 +96,12 @@ class SiteConfig(StrictModel):
         description="the diseases that the site labels; any other is missing there, not negative",
     )
     labels: dict[str, list[str]] = Field(description="disease -> the names that mean it in the site's vocabulary")
-    no_label: list[str] = Field(
-        [], description="terms beside which a disease that is not named is blank, not negative (PadChest, table)"
-    )
     uncertain: Annotated[dict[str, Uncertain], BeforeValidator(_for_every_disease)] = Field(
         description="what an uncertain label counts as, for all diseases or per disease"
     )
     blank: Annotated[dict[str, Blank], BeforeValidator(_for_every_disease)] = Field(
         description="what a disease that is not mentioned counts as, for all diseases or per disease"
     )
-    methods: list[Literal["Physician", "RNN_model"]] | Literal["all"] = Field(
-        "all", description="whose labels count; images labelled otherwise have missing labels (PadChest)"
-    )
-    raters: Column = Field("any", description="any, majority, all, or the name of one rater (VinDr, table)")
     table: TableFormat | None = Field(
         None, validate_default=True, description="how the site's own table is laid out (reader table)"
     )
@@ -120,26 +112,6 @@ class SiteConfig(StrictModel):
     licence: str = Field("", description="terms of use, for the docs")
     source: str = Field("", description="where the files come from, for the docs")
     citation: str = Field("", description="what to cite, for the docs")
-
-    @field_validator("reader")
-    @classmethod
-    def _reader_is_there(cls, value: str) -> str:
-        try:
-            check_name(value)
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
-        return value
-
-    @field_validator("options")
-    @classmethod
-    def _reader_takes_the_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        reader = info.data.get("reader")
-        if reader is not None and (value or reader not in BUILT_IN):
-            try:
-                make_reader(reader, value)
-            except ConfigError as error:
-                raise ValueError(str(error)) from None
-        return value
 
     @property
     def has_place(self) -> bool:
@@ -174,14 +146,13 @@ class SiteConfig(StrictModel):
     @field_validator("table")
     @classmethod
     def _table_goes_with_its_reader(cls, value: TableFormat | None, info: ValidationInfo) -> TableFormat | None:
-        reader = info.data.get("reader")
+        reader = info.data["reader"].name if "reader" in info.data else None
         if value is not None and reader not in (None, "table"):
             raise ValueError(f"only with reader: table; reader '{reader}' knows its format")
         if value is None and reader == "table":
             raise ValueError("reader 'table' needs it: format, columns and layout of the site's table")
         if value is not None:
             mistakes = [
-                *_idle_beside_table(value, info.data),
                 *_wrong_roles(value, info.data.get("label_files", {})),
                 *_words_with_two_meanings(value, info.data.get("labels", {})),
             ]
@@ -198,7 +169,15 @@ class SiteConfig(StrictModel):
 
     @field_validator("label_files")
     @classmethod
-    def _files_stay_inside(cls, value: dict[str, list[str]]) -> dict[str, list[str]]:
+    def _files_are_of_the_reader_and_inside(
+        cls, value: dict[str, list[str]], info: ValidationInfo
+    ) -> dict[str, list[str]]:
+        roles = READERS.find(info.data["reader"].name).roles if "reader" in info.data else None
+        for role in value if roles is not None else ():
+            if role not in roles:
+                close = difflib.get_close_matches(role, roles, n=1, cutoff=0.5)
+                hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(roles)}"
+                raise ValueError(f"reader '{info.data['reader'].name}' reads no file '{role}'; {hint}")
         for name in (name for names in value.values() for name in names):
             if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
                 raise ValueError(f"'{name}' leaves the site's root: names are relative to it, without '..'")
@@ -213,14 +192,6 @@ def _words_with_two_meanings(table: TableFormat, labels: Mapping[str, Sequence[s
     mistakes = [f"'{name}' is a label, and among no_finding, others or unlabelled" for name in dict.fromkeys(both)]
     both = [word for word in table.unlabelled if normal(word) in map(normal, (*table.no_finding, *others))]
     return [*mistakes, *(f"'{word}' is among unlabelled, and among no_finding or others" for word in both)]
-
-
-def _idle_beside_table(table: TableFormat, data: Mapping[str, Any]) -> list[str]:
-    """Keys of other readers that this table would read over in silence."""
-    idle = ["methods"] if data.get("methods", "all") != "all" else []
-    idle += ["raters"] if data.get("raters", "any") != "any" and table.layout != "readers" else []
-    idle += ["no_label"] if data.get("no_label") and table.layout in ("onehot", "readers") else []
-    return [f"'{key}' has no meaning with layout '{table.layout}'" for key in idle]
 
 
 def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[str]:

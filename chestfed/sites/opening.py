@@ -12,11 +12,10 @@ import pandas as pd
 
 from chestfed.core.config import expand_path
 from chestfed.core.errors import Problem, SiteError
-from chestfed.sites.config import SPLITS, SiteConfig
+from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.source import FORMULA, Source
 from chestfed.sites.partition import split_patients
-from chestfed.sites.reader import check_rows
-from chestfed.sites.registry import make_reader
+from chestfed.sites.registry import READERS
 from chestfed.sites.rows import join_rows
 from chestfed.sites.splits_file import with_splits
 from chestfed.sites.spreadsheet.dicom_headers import SET_ASIDE
@@ -27,10 +26,12 @@ from chestfed.sites.table import (
     apply_policy,
     behind_links,
     check,
+    check_rows,
     nothing_left,
     repeat_positives,
     sound_rows,
 )
+from chestfed.sites.vocabulary import SPLITS
 
 #: A folder with this file holds no patients, whatever its configuration says.
 SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"
@@ -107,8 +108,8 @@ def survey_site(
         )
         raw = join_rows([], source)
     else:
-        raw = make_reader(config.reader, config.options).read(source)
-        check_rows(raw, config.reader, config.diseases, cells=not source.problems)
+        raw = READERS.find(config.reader.name).read(source, config.reader)
+        check_rows(raw, config.reader.name, config.diseases, cells=not source.problems)
     if config.splits.file is not None:
         raw = with_splits(raw, Path(config.splits.file), source)
     problems = _once([*source.problems, *check(raw, config)])

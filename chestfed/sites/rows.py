@@ -11,7 +11,7 @@ import pandas as pd
 
 from chestfed.sites.findings import INVALID, from_numbers, strongest, translate
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.table import RAW_COLUMNS
+from chestfed.sites.vocabulary import RAW_COLUMNS
 
 
 def raw_rows(columns: Mapping[str, object], findings: Mapping[str, np.ndarray], rows: int) -> pd.DataFrame:

@@ -7,17 +7,18 @@ import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 
-from chestfed.core.errors import Problem
+from chestfed.core.errors import ChestfedError, Problem
 from chestfed.core.provenance import Origin
-from chestfed.sites.config import SPLITS, VIEWS, SiteConfig
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
+from chestfed.sites.vocabulary import RAW_COLUMNS, SPLITS, VIEWS
 
-#: What a reader yields per image, besides one int8 finding per disease; `file` is the label file of `row`.
-RAW_COLUMNS = ("image", "patient", "study", "view", "split", "sex", "age", "row", "file", "inverted")
+if TYPE_CHECKING:
+    from chestfed.sites.config import SiteConfig
 
 #: The kind of problem of an image that is not below the site's root.
 OUTSIDE = "path outside the root"
@@ -82,6 +83,53 @@ class SiteTable:
         rows = rows[np.lexsort(rows.T[::-1])]
         header = "\x1f".join(["site table", *self.diseases]).encode()
         return hashlib.blake2b(header + np.ascontiguousarray(rows).tobytes(), digest_size=16).hexdigest()
+
+
+_CODES: Final = (POSITIVE, NEGATIVE, UNCERTAIN, BLANK, UNLABELLED)
+
+
+def check_rows(raw: Any, reader: str, diseases: Sequence[str], *, cells: bool = True) -> None:
+    """Check the form of what a reader returned: a mistake there is the reader's, not one in the site's files.
+
+    Without `cells` only the columns: rows in which the reader found problems may hold anything.
+
+    Raises
+    ------
+    ChestfedError
+        With the name of the reader and all that is wrong.
+    """
+    mistakes = [f"read() returned {type(raw).__name__}, not a pandas frame"]
+    if isinstance(raw, pd.DataFrame):
+        wanted = [*RAW_COLUMNS, *diseases]
+        mistakes = [f"no column '{column}'" for column in wanted if column not in raw.columns]
+        mistakes += [f"duplicate column '{column}'" for column in wanted if list(raw.columns).count(column) > 1]
+        mistakes = mistakes or (_wrong_cells(raw, diseases) if cells else [])
+    if mistakes:
+        raise ChestfedError(
+            f"reader '{reader}' returned invalid rows: {'; '.join(mistakes)}. This is a bug in the reader; "
+            "docs/own_reader.md says what it must return"
+        )
+
+
+def _wrong_cells(raw: pd.DataFrame, diseases: Sequence[str]) -> list[str]:
+    mistakes = []
+    for column, words in (("view", VIEWS), ("split", SPLITS), ("sex", ("F", "M"))):
+        known = raw[column].isin(words) | (raw[column].isna() if column == "sex" else False)
+        if not known.all():
+            mistakes.append(f"{column}: {int((~known).sum())} cells are not one of {', '.join(words)}")
+    if not (pd.api.types.is_integer_dtype(raw["row"]) or raw.empty) or (raw["row"] < 1).any():
+        mistakes.append("row: not integers from 1")
+    if not (pd.api.types.is_bool_dtype(raw["inverted"]) or raw.empty):
+        mistakes.append("inverted: not bool")
+    if not (pd.api.types.is_numeric_dtype(raw["age"]) or raw["age"].isna().all()):
+        mistakes.append("age: not numbers")
+    for column in ("image", "patient", "study", "file"):
+        if not raw[column].map(lambda cell: isinstance(cell, str) or pd.isna(cell)).all():
+            mistakes.append(f"{column}: not text")
+    for disease in diseases:
+        if not np.isin(raw[disease].to_numpy(), _CODES).all():
+            mistakes.append(f"{disease}: not findings, which are {', '.join(map(str, map(int, _CODES)))}")
+    return mistakes
 
 
 def check(raw: pd.DataFrame, config: SiteConfig) -> list[Problem]:

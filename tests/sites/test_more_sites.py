@@ -179,9 +179,9 @@ def test_open_i_reports_an_image_without_a_report_and_keeps_laterals_if_asked(tm
 
 
 def test_a_reader_of_the_expert_labels_can_be_asked_alone(tmp_path: Path) -> None:
-    assert column(opened(tmp_path, "nih_expert_labels", "raters=4343882583"), "atelectasis") == [1, 0]
-    assert column(opened(tmp_path, "nih_expert_labels", "raters=any"), "atelectasis") == [1, 0]
-    assert column(opened(tmp_path, "nih_expert_labels", "raters=all"), "cardiomegaly") == [1, 0]
+    assert column(opened(tmp_path, "nih_expert_labels", "table.raters=4343882583"), "atelectasis") == [1, 0]
+    assert column(opened(tmp_path, "nih_expert_labels", "table.raters=any"), "atelectasis") == [1, 0]
+    assert column(opened(tmp_path, "nih_expert_labels", "table.raters=all"), "cardiomegaly") == [1, 0]
 
 
 def test_rsna_keeps_nihs_patients_and_leaves_out_what_the_challenge_left_out(tmp_path: Path) -> None:

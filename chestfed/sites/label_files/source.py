@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,8 +18,10 @@ import pyarrow as pa
 import pyarrow.csv
 
 from chestfed.core.errors import Problem
-from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.encodings import WrongEncoding, as_utf8, is_utf16
+
+if TYPE_CHECKING:
+    from chestfed.sites.config import SiteConfig
 
 _LARGEST = 1 << 31  # bytes of a label file
 #: The kind of problem of a cell that is a formula.
@@ -54,6 +57,7 @@ class Source:
     progress: Callable[[int, int], None] | None = None
     keep_going: bool = False
     remarks: list[str] = field(default_factory=list)
+    _held: tuple[Path, bytes] | None = field(default=None, init=False, repr=False)
 
     @property
     def folder(self) -> Path:
@@ -117,7 +121,8 @@ class Source:
 
         Optional columns that the file lacks come out blank. None, with a problem, if the file cannot be used.
         """
-        text = self.text(path)
+        held, self._held = self._held, None
+        text = held[1] if held is not None and held[0] == path else self.text(path)
         if text is None:
             return None
         names = _header(text)
@@ -143,9 +148,11 @@ class Source:
         return self._parse(path, text, names, required, optional)
 
     def header(self, path: Path) -> list[str]:
-        """Column names of a CSV; empty if it cannot be read (`read` reports why)."""
-        text = self.text(path, report=False)
-        return [] if text is None else _header(text)
+        """Column names of a CSV; empty if it cannot be read (`read` reports why). The text is kept for `read`."""
+        if self._held is None or self._held[0] != path:
+            text = self.text(path, report=False)
+            self._held = None if text is None else (path, text)
+        return [] if self._held is None else _header(self._held[1])
 
     def lines(self, path: Path) -> list[str]:
         """The lines of a text file, stripped; blank ones are empty strings."""

@@ -12,8 +12,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.plugins import Options
 from chestfed.sites.findings import UNLABELLED, translate
 from chestfed.sites.label_files.source import Source
+from chestfed.sites.registry import SiteReader
 from chestfed.sites.releases.chexpert import OBSERVATIONS
 from chestfed.sites.rows import column_findings, join_rows, label_names, raw_rows
 
@@ -23,7 +25,7 @@ _SPLITS: Final = {"train": "train", "validate": "valid", "test": "test"}
 _ADVICE: Final = "use the label, metadata and split files of the same release"
 
 
-def read(source: Source) -> pd.DataFrame:
+def read(source: Source, _: Options) -> pd.DataFrame:
     """Raw rows of the metadata, with labels and splits joined on."""
     names = label_names(source, OBSERVATIONS)
     labels_path = source.labels_file or source.find("labels")
@@ -108,3 +110,6 @@ def _folder(source: Source, path: Path) -> str:
     if not source.has_images or path.parent == source.root:
         return ""
     return path.parent.relative_to(source.root).as_posix() + "/"
+
+
+READER: Final = SiteReader("mimic_cxr", read, roles=("labels", "metadata", "split"))

@@ -31,6 +31,7 @@ _VALUES: Final = ("onehot", "long", "readers")
 #: Key -> the layouts that it has a meaning in.
 _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "values": _VALUES,
+    "raters": ("readers",),
     "separator": ("delimited", "dicom"),
     "no_finding": _TERMS,
     "others": _TERMS,
@@ -163,7 +164,7 @@ class Values(StrictModel):
 
 
 class TableFormat(FileFormat):
-    """A hospital's own table. What its labels mean (`labels`, `uncertain`, `blank`, `raters`) stands outside."""
+    """A hospital's own table. What its labels mean (`labels`, `uncertain`, `blank`) is outside."""
 
     layout: Layout = Field(
         description="onehot: a column per finding; delimited: a cell of findings with a separator; list: a cell such "
@@ -188,6 +189,7 @@ class TableFormat(FileFormat):
         [], description="cells of patient, study, view, split, sex and age that are as good as empty, such as N/A"
     )
     values: Values = Field(Values(), description="what a cell says of a finding (onehot, long, readers)")
+    raters: Column = Field("any", description="any, majority, all, or the name of one annotator (readers)")
     separator: str = Field("|", min_length=1, description="between findings (delimited, dicom)")
     no_finding: Texts = Field(
         [], description='terms that make every disease that is not named negative; "" is the empty cell'

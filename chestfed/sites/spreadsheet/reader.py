@@ -12,8 +12,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.plugins import Options
 from chestfed.sites.findings import SEXES, ages, translate
 from chestfed.sites.label_files.source import Source
+from chestfed.sites.registry import SiteReader
 from chestfed.sites.rows import join_rows, raw_rows
 from chestfed.sites.spreadsheet.config import TableFormat
 from chestfed.sites.spreadsheet.dicom_headers import FILES, read_headers
@@ -38,7 +40,7 @@ _SEXES: Final = {**SEXES, "u": _UNKNOWN_SEX, "unknown": _UNKNOWN_SEX, "o": _UNKN
 _SEVERAL_ROWS: Final = ("long", "readers")
 
 
-def read(source: Source) -> pd.DataFrame:
+def read(source: Source, _: Options) -> pd.DataFrame:
     """Raw rows of the site's tables: one for all splits, or one for each."""
     table = source.config.table
     assert table is not None
@@ -211,3 +213,7 @@ def _refuse_contradictions(file: TableRows, raw: pd.DataFrame, of_image: np.ndar
         bad = given & (cells.to_numpy() != known.to_numpy()[of_image])
         advice = "all rows of an image tell the same of it; mend the row"
         file.bad("contradictory rows", bad, f"'{column}' is not as in an earlier row of this image", advice)
+
+
+#: Its options are the section `table` of the site's YAML.
+READER: Final = SiteReader("table", read)

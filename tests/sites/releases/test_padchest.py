@@ -64,7 +64,7 @@ def test_a_cell_that_is_no_list_of_terms_is_refused(tmp_path: Path, cell: str) -
 
 
 def test_what_beside_excluded_images_is_blank_is_a_policy(tmp_path: Path) -> None:
-    assert labels_of(tmp_path, "['exclude']", "no_label=[]") == [0] * 5
+    assert labels_of(tmp_path, "['exclude']", "reader.no_label=[]") == [0] * 5
     assert labels_of(tmp_path, "['exclude']", "blank=negative") == [0] * 5
 
 
@@ -121,13 +121,13 @@ def test_labels_of_the_network_can_be_left_out(tmp_path: Path) -> None:
     text = HEADER + row("1", "['cardiomegaly']", method="RNN_model") + row("2", "['cardiomegaly']")
     table = open_files(tmp_path, "padchest", {NAME: text})
     assert column(table, "cardiomegaly") == [1.0, 1.0]
-    table = open_files(tmp_path, "padchest", {}, "methods=[Physician]")
+    table = open_files(tmp_path, "padchest", {}, "reader.methods=[Physician]")
     assert column(table, "cardiomegaly") == [None, 1.0]
     (problem,) = problems_of(
         tmp_path,
         "padchest",
         {NAME: text.replace("Physician", "Radiologist").replace("RNN", "R")},
-        "methods=[Physician]",
+        "reader.methods=[Physician]",
     )
     assert "found: R_model, Radiologist" in problem.message
 

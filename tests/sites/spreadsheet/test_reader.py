@@ -168,7 +168,7 @@ def test_a_per_reader_xlsx_is_joined_by_votes(tmp_path: Path, rule: str) -> None
     for row in rows:
         row["Pulmonary Edema"] = None
     rows[2]["Effusion"] = 0
-    table = open_table(tmp_path, READERS, rows, "labels.xlsx", raters=rule)
+    table = open_table(tmp_path, {**READERS, "raters": rule}, rows, "labels.xlsx")
     assert labels(table) == VOTES[rule]
     assert column(table, "patient") == ["17", "18"]
     assert column(table, "age") == [63, None]
@@ -177,9 +177,9 @@ def test_a_per_reader_xlsx_is_joined_by_votes(tmp_path: Path, rule: str) -> None
 
 def test_positive_and_uncertain_votes_together_are_uncertain(tmp_path: Path) -> None:
     rows = [onehot(1, *cells, Reader=f"R{place}") for place, cells in enumerate(["10000", "u0000", "00000"])]
-    table = {**READERS, "values": {"uncertain": ["u"]}}
-    assert labels(open_table(tmp_path, table, rows, raters="majority", uncertain="positive"))[0][0] == 1
-    assert labels(open_table(tmp_path, table, rows, raters="majority", uncertain="negative"))[0][0] == 0
+    table = {**READERS, "values": {"uncertain": ["u"]}, "raters": "majority"}
+    assert labels(open_table(tmp_path, table, rows, uncertain="positive"))[0][0] == 1
+    assert labels(open_table(tmp_path, table, rows, uncertain="negative"))[0][0] == 0
 
 
 def test_labels_are_read_from_dicom_headers(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_terms_are_read_as_the_yaml_says(
 
 def test_terms_that_silence_a_report_leave_the_rest_blank(tmp_path: Path) -> None:
     rows = [person(1, Findings="exclude|Edema")]
-    assert labels(open_table(tmp_path, TERMS, rows, no_label=["Exclude"])) == [[None, 1, None, None, None]]
+    assert labels(open_table(tmp_path, {**TERMS, "others": ["Exclude"]}, rows)) == [[None, 1, None, None, None]]
 
 
 def test_a_sheet_can_be_named(tmp_path: Path) -> None:
@@ -650,7 +650,7 @@ def test_labels_of_headers_cannot_be_read_from_a_label_file(tmp_path: Path) -> N
 
 
 def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp_path: Path) -> None:
-    (problem,) = problems(tmp_path, READERS, [onehot(1, Reader=SECRET)], raters="Meyer")
+    (problem,) = problems(tmp_path, {**READERS, "raters": "Meyer"}, [onehot(1, Reader=SECRET)])
     assert (problem.kind, problem.message) == ("unknown rater", "'Reader' never names 'Meyer' among 1 readers")
 
 
@@ -680,9 +680,12 @@ def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp
         ({**ONEHOT, "images": {"path": "{image.__class__"}}, {}, "write fields as {name}"),
         ({**ONEHOT, "images": {"path": "{image[0]}"}}, {}, "write fields as {name}"),
         ({**ONEHOT, "words": {"view": {"x": "front"}}}, {}, "'pa', 'ap', 'frontal'"),
-        (ONEHOT, {"raters": "majority"}, "'raters' has no meaning with layout 'onehot'"),
-        (ONEHOT, {"methods": ["Physician"]}, "'methods' has no meaning"),
-        (ONEHOT, {"no_label": ["x"]}, "'no_label' has no meaning"),
+        ({**ONEHOT, "raters": "majority"}, {}, "'raters' has no meaning with layout 'onehot'"),
+        (
+            ONEHOT,
+            {"reader": {"name": "table", "raters": "any"}},
+            "unknown key 'reader.raters': it is an option of vindr",
+        ),
         (ONEHOT, {"label_files": {"labels": ["a.csv"]}}, "label_files takes 'table', or 'train'"),
         (ONEHOT, {"label_files": {"train": ["a.csv"]}}, "columns.split exclude each other"),
         (DICOM, {}, "layout 'dicom' needs label_files.images"),
