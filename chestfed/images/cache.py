@@ -106,7 +106,8 @@ class CachedImages:
         count = self.size * self.size
         with (self.folder / "pixels.u8").open("rb", buffering=0) as file:
             file.seek(record * count)
-            data = file.read(count)
+            data = bytearray(count)  # which gives an array that can be written to
+            file.readinto(data)
         if _digest(data) != self.digests[row]:
             raise ImageError(f"the cache {self.folder} is damaged: delete this folder, it will be made again")
         return np.frombuffer(data, np.uint8).reshape(self.size, self.size)
@@ -327,5 +328,5 @@ def _collect(
     return CachedImages(folder, preprocess.size, records, tuple(digests), tuple(sources), tuple(problems))
 
 
-def _digest(data: bytes) -> bytes:
+def _digest(data: bytes | bytearray) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +36,7 @@ class SiteTable:
     root: Path
     synthetic: bool
     diseases: tuple[str, ...]
-    frame: pd.DataFrame
+    frame: pd.DataFrame = field(repr=False)
 
     @property
     def origin(self) -> Origin:
