@@ -1,6 +1,6 @@
 """Training augmentation: the source papers' random affine map, by albumentations.
 
-albumentations stands behind this one class: 2.0 is its last release under an open licence.
+albumentations is used in this class alone: 2.0 is its last release under an open license.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A look for letters in the pixels: a flag to look at a picture, never a guarantee that there is nothing to see.
+"""A search for letters in the pixels: a flag to inspect a picture, never a guarantee that it has none.
 
 Printed letters are strokes of one width and one grey level, as high as each other, side by side. Ribs, vessels and
 cables are neither. So: what is thin and stands out of its surroundings (a top-hat) is cut into connected pieces, pieces

@@ -46,7 +46,7 @@ def read_salt(folder: Path) -> bytes:
     except OSError as error:
         raise ChestfedError(f"{folder / 'salt'}: cannot be read: {error.strerror}") from None
     if len(salt) != _BYTES:
-        raise ChestfedError(f"{folder / 'salt'}: damaged. Delete the folder {folder}: it will be made again")
+        raise ChestfedError(f"{folder / 'salt'}: damaged. Delete the folder {folder}: it will be created again")
     return salt
 
 

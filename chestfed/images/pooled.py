@@ -1,4 +1,4 @@
-"""The images of several clients as if they were one's."""
+"""The images of several clients as if they were one client's."""
 
 from __future__ import annotations
 

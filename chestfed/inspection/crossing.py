@@ -22,9 +22,9 @@ def shared_patients(site: Looked, other: Looked) -> list[Problem]:
     name = other.survey.table.name
 
     def tell(row: int) -> str:
-        return f"this row's patient has the name of one in {name}: {other.where(int(first.index[places[row]]))}"
+        return f"this row's patient has the same name as one in {name}: {other.where(int(first.index[places[row]]))}"
 
-    advice = "if it is the same person, keep one of the two sites' rows; short numbers may agree by chance"
+    advice = "if it is the same person, keep the rows of one site; short numbers may agree by chance"
     return site.problems(SITES_SHARE_PATIENT, rows, tell, advice)
 
 
@@ -38,9 +38,9 @@ def shared_pictures(site: Looked, scan: Scan, other: Looked, other_scan: Scan) -
     same = {row: theirs[scan.digests[row]] for row in mine.tolist() if scan.digests[row] in theirs}
 
     def tell(row: int) -> str:
-        return f"{printable(str(images.iat[row]))} shows the picture of {name}: {other.where(same[row])}"
+        return f"{printable(str(images.iat[row]))} is a duplicate of {name}: {other.where(same[row])}"
 
-    advice = "the other site's test would be known from training here: remove the rows at one of the sites"
+    advice = "leakage between sites: remove the rows at one of them"
     found = site.problems(SITES_SHARE_PICTURE, same, tell, advice)
     rest = np.array([row for row in mine.tolist() if row not in same], dtype=np.int64)
     others = np.fromiter(theirs.values(), dtype=np.int64)
@@ -49,9 +49,11 @@ def shared_pictures(site: Looked, scan: Scan, other: Looked, other_scan: Scan) -
     def tell_near(row: int) -> str:
         place, bits = near[int(np.searchsorted(rest, row))]
         there = other.where(int(others[place]))
-        return f"{printable(str(images.iat[row]))} is near to one of {name}: {there} ({bits} of {HASH_BITS} bits)"
+        return (
+            f"{printable(str(images.iat[row]))} is nearly a duplicate of {name}: {there} ({bits} of {HASH_BITS} bits)"
+        )
 
-    advice = "look at both: a copy, another export of one film, or two films that are very much alike"
+    advice = "inspect both: a copy, another export of one image, or two very similar images"
     return found + site.problems(SITES_NEAR, rest[sorted(near)].tolist(), tell_near, advice)
 
 

@@ -38,7 +38,7 @@ class Letters:
     found
         What the detector sees: `none`, `marker` (the L or R beside the patient), `text`; `unknown` without a picture.
     annotation
-        What BurnedInAnnotation says; None if it says nothing, or there is no DICOM header.
+        The value of BurnedInAnnotation; None if it has none, or there is no DICOM header.
     overlays
         Number of DICOM overlays.
     """

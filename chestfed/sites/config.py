@@ -1,4 +1,4 @@
-"""The schema of a site's YAML: where its files are, which names mean which disease, and what is kept."""
+"""The schema of a site's YAML: where its files are, which names mean which disease, and which images are kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Blank = Literal["negative", "missing"]
 
 
 def _for_every_disease(value: object, info: ValidationInfo) -> object:
-    """One word stands for all diseases of the site."""
+    """A single word applies to all diseases of the site."""
     return dict.fromkeys(info.data.get("diseases", DISEASES), value) if isinstance(value, str) else value
 
 
@@ -46,14 +46,14 @@ def check_diseases(names: Iterable[str]) -> None:
 class Splits(StrictModel):
     """Which images train, validate and test."""
 
-    official: bool = Field(True, description="use the distribution's splits; false: every image is in train")
-    valid_fraction: float = Field(0.0, ge=0, lt=1, description="share of the train patients moved to valid")
-    test_fraction: float = Field(0.0, ge=0, lt=1, description="share of the train patients moved to test")
+    official: bool = Field(True, description="use the official splits of the data set; false: every image is in train")
+    valid_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training patients moved to valid")
+    test_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training patients moved to test")
     seed: int = Field(1, ge=0, description="seed of the two cuts by patient")
     file: str | None = Field(
         None,
         min_length=1,
-        description="CSV with columns patient and split that replaces the distribution's splits, relative to the YAML "
+        description="CSV with columns patient and split that replaces the official splits, relative to the YAML "
         "(`chestfed site check --fix-splits` writes one)",
     )
 
@@ -77,7 +77,7 @@ class Splits(StrictModel):
 class SiteConfig(StrictModel):
     """One hospital. Policy (labels, uncertainty, views, up-sampling) is here and not in the readers."""
 
-    site: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", description="short name, used in tables and paths")
+    site: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", description="short name, in tables and paths")
     title: str = Field(min_length=1, description="name in tables and plots")
     reader: Annotated[Options, Choice(READERS)] = Field(
         description="the format of the files: a built-in reader, an installed one, or package.module:NAME; with its "
@@ -87,7 +87,7 @@ class SiteConfig(StrictModel):
     synthetic: bool = Field(False, description="true: no patients, and every result says so")
     label_files: dict[str, list[str]] = Field(
         description="per role the accepted file names or patterns, relative to the root, tried in order; "
-        "a name also stands for its .gz"
+        "a name also matches its .gz"
     )
     views: list[View] | Literal["all"] = Field(description="views that are kept")
     diseases: list[str] = Field(
@@ -97,21 +97,21 @@ class SiteConfig(StrictModel):
     )
     labels: dict[str, list[str]] = Field(description="disease -> the names that mean it in the site's vocabulary")
     uncertain: Annotated[dict[str, Uncertain], BeforeValidator(_for_every_disease)] = Field(
-        description="what an uncertain label counts as, for all diseases or per disease"
+        description="how to treat uncertain labels, for all diseases or per disease"
     )
     blank: Annotated[dict[str, Blank], BeforeValidator(_for_every_disease)] = Field(
-        description="what a disease that is not mentioned counts as, for all diseases or per disease"
+        description="how to treat diseases that are not mentioned, for all diseases or per disease"
     )
     table: TableFormat | None = Field(
-        None, validate_default=True, description="how the site's own table is laid out (reader table)"
+        None, validate_default=True, description="layout of the site's own table (reader table)"
     )
     upsample: dict[str, Annotated[int, Field(ge=0)]] = Field(
-        {}, description="disease -> how many more times its positives stand in the training list"
+        {}, description="disease -> number of extra copies of its positives in the training list"
     )
     splits: Splits = Field(Splits(), description="which images train, validate and test")
-    licence: str = Field("", description="terms of use, for the docs")
-    source: str = Field("", description="where the files come from, for the docs")
-    citation: str = Field("", description="what to cite, for the docs")
+    licence: str = Field("", description="terms of use")
+    source: str = Field("", description="where the files come from")
+    citation: str = Field("", description="what to cite")
 
     @property
     def has_place(self) -> bool:
@@ -123,7 +123,7 @@ class SiteConfig(StrictModel):
     def _each_disease_once(cls, value: list[str]) -> list[str]:
         check_diseases(value)
         if len(set(value)) < len(value):
-            raise ValueError("names a disease twice")
+            raise ValueError("duplicate disease")
         return value
 
     @field_validator("labels", "uncertain", "blank", "upsample")
@@ -200,7 +200,7 @@ def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[
         return [] if set(label_files) == {"images"} else ["layout 'dicom' needs label_files.images, and no other"]
     joined = {join.file for join in table.join}
     roles = set(label_files) - joined
-    mistakes = [f"join: '{role}' is no role in label_files" for role in sorted(joined - set(label_files))]
+    mistakes = [f"join: '{role}' is not a role in label_files" for role in sorted(joined - set(label_files))]
     mistakes += [f"join: '{role}' is the table itself" for role in sorted(joined & {"table", *SPLITS})]
     if roles != {"table"} and not ("train" in roles and roles <= set(SPLITS)):
         text = "label_files takes 'table', or 'train' with 'valid' and 'test' if there are such files"
@@ -209,7 +209,7 @@ def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[
         told = "columns.split" if table.columns.split is not None else "the group 'split' of from_path"
         mistakes.append(f"files for each split and {told} exclude each other")
     if "default_split" in table.model_fields_set and ("table" not in roles or table.tells_split()):
-        mistakes.append("'default_split' has no meaning where files, a column or from_path tell the split")
+        mistakes.append("'default_split' has no effect where files, a column or from_path give the split")
     return mistakes
 
 

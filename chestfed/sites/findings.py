@@ -13,7 +13,7 @@ import pandas as pd
 
 #: Raw findings, int8. `UNLABELLED`: the image has no label at all, whatever the policy for blanks.
 POSITIVE, NEGATIVE, UNCERTAIN, BLANK, UNLABELLED = (np.int8(code) for code in (1, 0, -1, -2, -3))
-#: A cell that is none of the known values.
+#: A cell that is not one of the known values.
 INVALID: Final = np.int8(-9)
 
 _BY_STRENGTH: Final = np.array([UNLABELLED, BLANK, NEGATIVE, UNCERTAIN, POSITIVE, INVALID], dtype=np.int8)

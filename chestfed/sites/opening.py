@@ -33,7 +33,7 @@ from chestfed.sites.table import (
 )
 from chestfed.sites.vocabulary import SPLITS
 
-#: A folder with this file holds no patients, whatever its configuration says.
+#: A folder with this file is synthetic, whatever its configuration says.
 SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"
 
 
@@ -53,7 +53,7 @@ def open_site(
     SiteError
         All problems of the site in one report.
     ChestfedError
-        If a reader of an own package returned something else than rows.
+        If the reader returned invalid rows.
     """
     survey = survey_site(config, data_root, labels_file, progress, keep_going=False)
     if survey.problems:
@@ -63,18 +63,18 @@ def open_site(
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """A site as far as it can be read, with all that is wrong with its label files.
+    """A site as far as it can be read, with all problems of its label files.
 
     Attributes
     ----------
     raw
-        Every row that a reader made something of, whatever its view; see `table.RAW_COLUMNS`.
+        Every row that the reader returned, whatever its view; see `table.RAW_COLUMNS`.
     table
-        The rows that are sound by themselves, of the views that are kept.
+        The rows that are valid by themselves, of the views that are kept.
     files
         The label file of each row of the table.
     has_images
-        Whether the site's root is there, to look for images in.
+        Whether the site's root exists, to look for images in.
     """
 
     raw: pd.DataFrame
@@ -92,9 +92,9 @@ def survey_site(
     *,
     keep_going: bool = True,
 ) -> Survey:
-    """Read a site's label files as far as they can be read; problems are told and never raised.
+    """Read a site's label files as far as they can be read; problems are returned, never raised.
 
-    With `keep_going` the rows that have none are kept, and links out of the site's root are looked for.
+    With `keep_going` the rows without problems are kept, and links out of the site's root are looked for.
     """
     root = expand_path(config.root, data_root)
     source = Source(_as_read(config), root, labels_file, progress=progress, keep_going=keep_going)
@@ -131,7 +131,7 @@ def survey_site(
 
 
 def _once(problems: list[Problem]) -> list[Problem]:
-    """Without the blank names of rows with a formula, which is no name."""
+    """Without the blank names of rows with a formula, which cannot be a name."""
     formulas = {(problem.file, problem.row) for problem in problems if problem.kind == FORMULA}
     return [one for one in problems if one.kind != "blank name" or (one.file, one.row) not in formulas]
 

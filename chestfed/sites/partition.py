@@ -61,7 +61,7 @@ def _deal(frame: pd.DataFrame, diseases: Sequence[str], shares: np.ndarray, seed
     """The part of each row, int `[n]`. Patients are dealt one by one, those with the rarest disease first.
 
     A patient goes to a part that has no carrier yet of the patient's rarest disease, then to the one that has the
-    fewest of them for its share, then of all patients; who has none of the diseases evens out the sizes.
+    fewest of them for its share, then of all patients; patients without any of the diseases even out the sizes.
     """
     patients, of_row = np.unique(frame["patient"].to_numpy(dtype=str), return_inverse=True)
     has = np.zeros((len(patients), len(diseases)), dtype=bool)

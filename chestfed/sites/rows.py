@@ -42,7 +42,7 @@ def column_findings(
 ) -> dict[str, np.ndarray]:
     """Findings int8 [n] per disease from the columns that the label map names; bad values are problems."""
     by_name: dict[str, np.ndarray] = {}
-    advice = f"labels are {'1, 0, -1 or blank' if uncertain else '1 or 0'}; mend the cell"
+    advice = f"labels are {'1, 0, -1 or blank' if uncertain else '1 or 0'}; fix the cell"
     rows = frame["row"].to_numpy()
     for name in dict.fromkeys(name for names in source.config.labels.values() for name in names if name in frame):
         cells = frame[name]
@@ -66,8 +66,8 @@ def label_names(source: Source, vocabulary: Collection[str]) -> list[str]:
             source.problem(
                 "unknown label name",
                 "labels",
-                f"'{name}' is no label of this format; {hint}",
-                advice="mend 'labels' in the site's YAML",
+                f"'{name}' is not a label of this format; {hint}",
+                advice="fix 'labels' in the site's YAML",
             )
     return [name for name in names if name in vocabulary]
 

@@ -26,7 +26,7 @@ def with_splits(raw: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
         return raw
     rows = frame["row"].to_numpy()
     unknown = ~frame["split"].isin(SPLITS).to_numpy(dtype=bool)
-    source.bad_rows(path, "unknown split", unknown, rows, f"the split is none of {', '.join(SPLITS)}", _ADVICE)
+    source.bad_rows(path, "unknown split", unknown, rows, f"the split is not one of {', '.join(SPLITS)}", _ADVICE)
     twice = frame["patient"].duplicated().to_numpy(dtype=bool)
     source.bad_rows(path, "duplicate patient", twice, rows, "this patient has an earlier row", _ADVICE)
     frame = frame[~unknown & ~twice]

@@ -143,7 +143,7 @@ def check(raw: pd.DataFrame, config: SiteConfig) -> list[Problem]:
 
 
 def sound_rows(raw: pd.DataFrame) -> np.ndarray:
-    """The rows that can stand in a table, bool `[n]`: named, inside the root by name, in a split, and no repetition."""
+    """The rows that are valid by themselves, bool `[n]`: named, inside the root, in a split, not a duplicate."""
     named = raw[["image", "patient"]].notna().all(axis=1).to_numpy(dtype=bool)
     sound = named & ~leaves_root(raw["image"]).to_numpy(dtype=bool) & raw["split"].notna().to_numpy(dtype=bool)
     return sound & (_first_places(raw["image"]) == np.arange(len(raw)))
@@ -228,7 +228,7 @@ def _blank_names(raw: pd.DataFrame) -> list[Problem]:
 
 def _escaping_paths(raw: pd.DataFrame) -> list[Problem]:
     bad = leaves_root(raw["image"]).to_numpy(dtype=bool)
-    advice = "image paths are relative to the site's root and stay inside it; mend the row"
+    advice = "image paths are relative to the site's root and stay inside it; fix the row"
     return _problems(raw, bad, OUTSIDE, lambda _: "the image's path leaves the site's root", advice)
 
 
@@ -238,7 +238,7 @@ def _duplicate_images(raw: pd.DataFrame) -> list[Problem]:
 
     def tell(place: int) -> str:
         earlier = int(first[place])
-        return f"the image of this row stands already at {_where(raw, earlier)}"
+        return f"duplicate of the image at {_where(raw, earlier)}"
 
     return _problems(raw, bad, "duplicate image", tell, "keep one row per image")
 

@@ -29,7 +29,7 @@ def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
     decode(path)
     FILES[name][0](path)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(ImageError, match="refused unread"):
+    with pytest.raises(ImageError, match="refused without"):
         decode(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
 
@@ -37,7 +37,7 @@ def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("side", [8_000, 10_000, 50_000])
 def test_a_png_of_too_many_pixels_is_refused_whatever_else_pillow_thinks_of_it(tmp_path: Path, side: int) -> None:
     png_bomb(tmp_path / "a.png", side)
-    with pytest.raises(ImageError, match=r"60,000,000.*refused unread"):
+    with pytest.raises(ImageError, match=r"60,000,000.*refused without"):
         decode(tmp_path / "a.png")
 
 
@@ -103,5 +103,5 @@ def test_bytes_that_look_like_the_start_of_a_picture_inside_another_stream_are_n
 def test_a_file_of_too_many_bytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.fromarray(np.zeros((64, 64), np.uint8)).save(tmp_path / "a.png")
     monkeypatch.setattr(module, "MAX_BYTES", 10)
-    with pytest.raises(ImageError, match="bytes: more than 10, refused unread"):
+    with pytest.raises(ImageError, match="bytes: more than 10, refused without"):
         decode(tmp_path / "a.png")

@@ -139,7 +139,7 @@ def test_planted_files_are_found(tiny: Path, tmp_path: Path, site: str) -> None:
     for place, name in enumerate(names):
         FILES[name][0](root / survey.table.frame["image"][place])
         expected.add((FILES[name][1], survey.files[place], int(survey.table.frame["row"][place])))
-        if site == "vindr" and name == "colours":  # a PNG called .dicom
+        if site == "vindr" and name == "colors":  # a PNG called .dicom
             expected.add(("wrong extension", survey.files[place], int(survey.table.frame["row"][place])))
     frame = survey.table.frame
     alike = frame["inverted"].to_numpy() == frame["inverted"].iloc[-1]  # the same file, inverted, is another picture

@@ -52,7 +52,7 @@ def test_a_patient_who_is_written_unlike_in_two_splits_is_warned_of_by_row(
     assert told(report) == [(KIND, row_of(20))]
     assert report.passed
     (problem,) = report.warnings
-    assert f"in 'test' here; one who is written almost the same is in 'train' at labels.csv:{row_of(4)}" in str(problem)
+    assert f"in 'test' here; one with almost the same name is in 'train' at labels.csv:{row_of(4)}" in str(problem)
     assert train not in str(as_json(report)["warnings"])
     assert test.strip("\u200b") not in str(as_json(report)["warnings"])
 
@@ -121,7 +121,7 @@ def test_a_site_of_which_no_view_is_known_is_warned_of(tmp_path: Path) -> None:
     hospital.save()
     report = check(tmp_path, images=False)
     assert told(report) == [("views not known", None)]
-    assert "the view of none of the 24 images is known: laterals, if there are any" in report.warnings[0].message
+    assert "no view of the 24 images is known: laterals, if any" in report.warnings[0].message
     said = config(tmp_path, {"layout": "onehot", "default_view": "frontal"})
     assert check_site(said, tmp_path, images=False).warnings == ()
     hospital.rows[3]["Projection"] = "PA"

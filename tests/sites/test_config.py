@@ -51,7 +51,7 @@ MISTAKES = [
     ("labels.odema=[Edema]", "unknown disease 'odema'; did you mean 'edema'?"),
     ("upsample.Pleural Effusion=1", "unknown disease 'Pleural Effusion'; did you mean 'pleural_effusion'?"),
     ("labels.pneumonia=[Pneumonia]", "pneumonia: not among the site's 'diseases'"),
-    ("diseases=[edema, edema]", "names a disease twice"),
+    ("diseases=[edema, edema]", "duplicate disease"),
     (
         "diseases=[cardiomegaly, edema, consolidation, atelectasis, pleural_effusion, mass]",
         "says nothing about mass",

@@ -1,4 +1,4 @@
-"""The first rows of a text with a delimiter: what stands above its table, and its cells."""
+"""The first rows of a text with a delimiter: the lines above its table, and its cells."""
 
 from __future__ import annotations
 

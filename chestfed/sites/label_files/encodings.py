@@ -80,7 +80,7 @@ def _from_utf16(data: bytes, encoding: str | None) -> bytes:
     try:
         return data.decode("utf-16").encode("utf-8")
     except UnicodeDecodeError:
-        raise WrongEncoding("is UTF-16, but damaged or cut short", _SAVE, (), reading) from None
+        raise WrongEncoding("is UTF-16, but damaged or truncated", _SAVE, (), reading) from None
 
 
 def _lines_in(data: bytes) -> tuple[list[int], list[int]]:

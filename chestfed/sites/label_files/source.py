@@ -27,7 +27,7 @@ _LARGEST = 1 << 31  # bytes of a label file
 #: The kind of problem of a cell that is a formula.
 FORMULA = "formula cell"
 _NULLS = ["", "nan", "NaN"]
-#: How files begin that are no text -> what they are, and what to do.
+#: How files begin that are not text -> what they are, and what to do.
 _NO_TEXT = {
     b"PK\x03\x04": (
         "is not text but a zip, as spreadsheets of LibreOffice (.ods) and archives are",
@@ -46,8 +46,8 @@ class Source:
 
     `labels_file` replaces the site's label files; then files that belong to it (splits, metadata) are looked for
     beside it, and no image is looked for. `progress(done, total)` counts headers where images are read for labels.
-    With `keep_going` a file in the wrong encoding is read as well as may be, to find its other problems. `remarks` are
-    what was made of a file that its cells alone do not say.
+    With `keep_going` a file in the wrong encoding is read as far as possible, to find its other problems. `remarks` say
+    how a file was interpreted where its cells alone leave it open.
     """
 
     config: SiteConfig
@@ -70,11 +70,11 @@ class Source:
         return self.labels_file is None
 
     def problem(self, kind: str, file: str, message: str, row: int | None = None, advice: str = "") -> None:
-        """Note a problem; reading goes on to find the others."""
+        """Note a problem; reading continues to find the others."""
         self.problems.append(Problem(kind, file, message, row, advice))
 
     def name(self, path: Path) -> str:
-        """How messages call a file: relative to the site's root."""
+        """The name of a file in messages: relative to the site's root."""
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else path.name
 
     def find(self, role: str, *, required: bool = True) -> Path | None:
@@ -112,7 +112,7 @@ class Source:
                 "missing file",
                 patterns[0] if patterns else role,
                 f"no {role} files in {self.folder}; looked for {', '.join(patterns) or 'nothing'} (also as .gz)",
-                advice=f"point the site's root at the folder that holds them, or mend label_files.{role} of its YAML",
+                advice=f"point the site's root at the folder that holds them, or fix label_files.{role} of its YAML",
             )
         return found
 
@@ -150,9 +150,12 @@ class Source:
     def header(self, path: Path) -> list[str]:
         """Column names of a CSV; empty if it cannot be read (`read` reports why). The text is kept for `read`."""
         if self._held is None or self._held[0] != path:
-            text = self.text(path, report=False)
-            self._held = None if text is None else (path, text)
-        return [] if self._held is None else _header(self._held[1])
+            try:
+                self._held = (path, _decoded(path))
+            except (WrongEncoding, _UnreadableError):
+                text = self.text(path, report=False)
+                return [] if text is None else _header(text)
+        return _header(self._held[1])
 
     def lines(self, path: Path) -> list[str]:
         """The lines of a text file, stripped; blank ones are empty strings."""
@@ -193,9 +196,9 @@ class Source:
             return None
 
     def refuse_formulas(self, path: Path, frame: pd.DataFrame, columns: Sequence[str]) -> None:
-        """Note the cells of these columns that are formulas, and empty them: what they say is no second problem."""
+        """Note the cells of these columns that are formulas, and empty them, so that they cause no second problem."""
         rows = frame["row"].to_numpy()
-        advice = "paste the column as values and export the table again; formulas are not computed here"
+        advice = "paste the column as values and export the table again; formulas are not evaluated"
         for name in columns:
             bad = frame[name].str.startswith("=").fillna(False).to_numpy(dtype=bool)
             if bad.any():
@@ -220,7 +223,7 @@ class Source:
                 self.name(path),
                 f"{line.actual_columns} cells where the header has {width}",
                 row=line.number,
-                advice="mend or remove the row; a cut-off download ends like this",
+                advice="fix or remove the row; a truncated download ends like this",
             )
         frame = pd.DataFrame(
             {column: table[f"c{place}"].to_pandas() for column, place in zip(kept, places, strict=True)}
@@ -249,7 +252,7 @@ def csv_cells(
     Raises
     ------
     pyarrow.ArrowInvalid
-        If the text is no CSV.
+        If the text is not CSV.
     """
     ragged: list[pa.csv.InvalidRow] = []
 
@@ -297,11 +300,13 @@ def _decoded(path: Path, encoding: str | None = None) -> bytes:
             with gzip.open(path) as file:
                 data = file.read(_LARGEST + 1)
             if len(data) > _LARGEST:
-                raise _UnreadableError(f"comes to more than {_LARGEST:,} bytes", "check the file: no label file is so")
+                raise _UnreadableError(
+                    f"is larger than {_LARGEST:,} bytes", "label files are never this large; check the path"
+                )
     except FileNotFoundError:
         raise _UnreadableError(f"no such file: {path}", "check the path") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _UnreadableError(f"is damaged or cut short: {error}", "download the file again") from None
+        raise _UnreadableError(f"is damaged or truncated: {error}", "download the file again") from None
     except OSError as error:
         raise _UnreadableError(f"cannot be read: {error.strerror}", "check the file and its permissions") from None
     for beginning, (what, advice) in _NO_TEXT.items():
@@ -314,7 +319,7 @@ def _decoded(path: Path, encoding: str | None = None) -> bytes:
 
 
 def _header(text: bytes) -> list[str]:
-    """Names of the columns. A name that contains commas, such as `A[b,c]`, stands for as many cells, quoted or not."""
+    """Names of the columns. A name that contains commas, such as `A[b,c]`, counts as that many cells, quoted or not."""
     line = text[: text.find(b"\n")] if b"\n" in text else text
     try:
         cells = next(csv.reader([line.decode("utf-8").rstrip("\r")]), [])

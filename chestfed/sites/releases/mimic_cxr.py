@@ -63,7 +63,7 @@ def _read_splits(source: Source) -> pd.DataFrame | None:
     advice = "splits are train, validate and test"
     source.bad_rows(path, "bad split", bad, rows, lambda place: f"split is '{cells.iat[place]}'", advice)
     twice = frame["dicom_id"].duplicated().to_numpy()
-    source.bad_rows(path, "duplicate image", twice, rows, "this dicom_id stands in the file already", _ADVICE)
+    source.bad_rows(path, "duplicate image", twice, rows, "duplicate dicom_id", _ADVICE)
     return frame.assign(split=words)[~twice]
 
 
@@ -84,7 +84,7 @@ def _joined_findings(source: Source, path: Path, labels: pd.DataFrame, images: p
     per_study = column_findings(source, path, labels)
     key = pd.MultiIndex.from_frame(labels[["subject_id", "study_id"]])
     twice = key.duplicated()
-    text, advice = "this subject and study stand in the file already", "keep one row per study"
+    text, advice = "duplicate subject and study", "keep one row per study"
     source.bad_rows(path, "duplicate study", twice, rows, text, advice)
     places = np.flatnonzero(~twice)
     wanted = pd.MultiIndex.from_frame(images[["subject_id", "study_id"]])

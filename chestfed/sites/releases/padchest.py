@@ -1,6 +1,6 @@
 """PadChest: one CSV, findings as a Python list of terms, PNG files in folders 0 to 54 or in one.
 
-Terms carry stray blanks, and some are empty; both are mended here. Which terms mean which disease (the terms form a
+Terms have stray blanks, and some are empty; both are fixed here. Which terms mean which disease (the terms form a
 tree) is in the site's YAML. There is no official split: every image is in train.
 """
 
@@ -79,7 +79,7 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChest
     codes, cells = pd.factorize(frame["Labels"])
     terms = [_terms(str(cell)) for cell in cells]
     bad = np.array([*(group is None for group in terms), False])[codes]
-    advice = "a cell is a list such as ['cardiomegaly', 'pleural effusion']; mend it"
+    advice = "a cell is a list such as ['cardiomegaly', 'pleural effusion']; fix it"
     rows = frame["row"].to_numpy()
     source.bad_rows(path, "bad label value", bad, rows, lambda place: f"Labels is {cells[codes[place]]!r}", advice)
     silent = {normal(term) for term in options.no_label}
@@ -121,7 +121,7 @@ def _kept_methods(source: Source, path: Path, frame: pd.DataFrame, options: PadC
 
 
 def _ages(frame: pd.DataFrame) -> np.ndarray:
-    """Year of the study less year of birth, float32 [n]; the other fields say no more."""
+    """Year of the study minus year of birth, float32 [n]; the other fields have no more detail."""
     study = pd.to_numeric(frame["StudyDate_DICOM"].astype("str").str[:4], errors="coerce")
     birth = pd.to_numeric(frame["PatientBirth"], errors="coerce")
     years = (study - birth).to_numpy(dtype=float)

@@ -2,7 +2,7 @@
 
 PhysioNet's training labels have one row per image and radiologist, the test labels one consensus row per image. The
 challenge's `train.csv` has one row per box, and `No finding` for a radiologist who drew none: an image's radiologists
-are those who have rows. No patient is named: an image is its own group.
+are those with rows. No patient is named: an image is its own group.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _image_labels(source: Source, path: Path, names: list[str]) -> pd.DataFrame 
         return None
     frame["rad_id"] = frame["rad_id"].fillna(_CONSENSUS) if frame["rad_id"].isna().all() else frame["rad_id"]
     twice = frame.duplicated(["image_id", "rad_id"]).to_numpy()
-    text, advice = "this image and radiologist stand in the file already", "keep one row per image and radiologist"
+    text, advice = "duplicate image and radiologist", "keep one row per image and radiologist"
     source.bad_rows(path, "duplicate image", twice, frame["row"].to_numpy(), text, advice)
     return frame[["image_id", "rad_id", "row"]].assign(**column_findings(source, path, frame, uncertain=False))
 

@@ -46,13 +46,13 @@ def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> Non
     [
         (b"", "has no header line"),
         (b"name,value\n", "has a header and no rows"),
-        (TEXT.encode("utf-16")[:-1], "is UTF-16, but damaged or cut short"),
+        (TEXT.encode("utf-16")[:-1], "is UTF-16, but damaged or truncated"),
         ("\0".encode("utf-16") * 9, "is not text"),
         (b"name,value\nm\x81nchen,1\n", "is neither UTF-8 nor Latin-1 (line 2)"),
         (b"PK\x03\x04\x00\x00", "is not text but a zip"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel file"),
-        (gzip.compress(TEXT.encode() * 99)[:-12], "is damaged or cut short"),
-        (b"\x1f\x8b nonsense", "is damaged or cut short"),
+        (gzip.compress(TEXT.encode() * 99)[:-12], "is damaged or truncated"),
+        (b"\x1f\x8b nonsense", "is damaged or truncated"),
         (b'name,value\n"open,1\n', "1 cells where the header has 2"),
     ],
     ids=[

@@ -116,7 +116,7 @@ def test_an_unreadable_header_is_a_problem_that_names_nothing_but_in_a_check(tmp
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        ({"suffix": ".dcm"}, "'suffix' has no meaning beside 'header'"),
+        ({"suffix": ".dcm"}, "'suffix' has no effect together with 'header'"),
         ({"header": None}, "'elements' needs 'header'"),
         ({"header": "PatientName"}, "header"),
         ({"elements": ["ViewPosition", "PatientSex"]}, "no key of 'columns' names 'PatientSex'"),

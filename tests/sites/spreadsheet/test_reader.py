@@ -430,8 +430,8 @@ def test_no_cell_breaks_the_reader_or_comes_out_in_a_message(tmp_path: Path, cel
         (ONEHOT, onehot(2, SECRET, *"0000"), "bad label value", "'Cardiomegaly' has a value that is not known"),
         (ONEHOT, onehot(2, MRN=""), "blank name", "no patient"),
         (ONEHOT, onehot(2, File=""), "blank name", "no image name"),
-        (ONEHOT, onehot(2, File="1.png"), "duplicate image", "stands already at labels.csv:2"),
-        (ONEHOT, onehot(2, File="./1.png"), "duplicate image", "stands already at labels.csv:2"),
+        (ONEHOT, onehot(2, File="1.png"), "duplicate image", "duplicate of the image at labels.csv:2"),
+        (ONEHOT, onehot(2, File="./1.png"), "duplicate image", "duplicate of the image at labels.csv:2"),
         (ONEHOT, onehot(2, MRN="p1", Set="test"), "patient in two splits", "'train' at labels.csv:2"),
         (ONEHOT, onehot(2, File=f"../{SECRET}.png"), "path outside the root", "leaves the site's root"),
         (ROOTED, onehot(2, File=f"../{SECRET}.png"), "path outside the root", "leaves the site's root"),
@@ -441,13 +441,13 @@ def test_no_cell_breaks_the_reader_or_comes_out_in_a_message(tmp_path: Path, cel
         (ONEHOT, onehot(2, File=f"/{SECRET}.png"), "path outside the root", "leaves the site's root"),
         (ONEHOT, onehot(2, File=f"C:\\{SECRET}.png"), "path outside the root", "leaves the site's root"),
         (ONEHOT, onehot(2, File=f"https://x.org/{SECRET}"), "path outside the root", "leaves the site's root"),
-        (ONEHOT, onehot(2, Projection=SECRET), "unknown view", "'Projection' is no known view"),
-        (ONEHOT, onehot(2, Set=SECRET), "unknown split", "'Set' is no known split"),
+        (ONEHOT, onehot(2, Projection=SECRET), "unknown view", "'Projection' is not a known view"),
+        (ONEHOT, onehot(2, Set=SECRET), "unknown split", "'Set' is not a known split"),
         (ONEHOT, onehot(2, Set=""), "image without a split", "'Set' is empty"),
-        (ONEHOT, onehot(2, Sex=SECRET), "unknown sex", "'Sex' is no known sex"),
-        (ONEHOT, onehot(2, Age="121"), "bad age", "'Age' is no age from 0 to 120 years"),
-        (ONEHOT, onehot(2, Age="-3"), "bad age", "'Age' is no age from 0 to 120 years"),
-        (ONEHOT, onehot(2, Age=SECRET), "bad age", "'Age' is no age from 0 to 120 years"),
+        (ONEHOT, onehot(2, Sex=SECRET), "unknown sex", "'Sex' is not a known sex"),
+        (ONEHOT, onehot(2, Age="121"), "bad age", "'Age' is not an age from 0 to 120 years"),
+        (ONEHOT, onehot(2, Age="-3"), "bad age", "'Age' is not an age from 0 to 120 years"),
+        (ONEHOT, onehot(2, Age=SECRET), "bad age", "'Age' is not an age from 0 to 120 years"),
         (TERMS, person(2, Findings=f"Edema|{SECRET}"), "unknown finding", "'Findings': term 2 of 2 is not known"),
         (TERMS, person(2, Findings="Edemma"), "unknown finding", "nearest: 'edema'"),
         (TERMS, person(2, Findings="no no Edema"), "unknown finding", "term 1 of 1"),
@@ -459,12 +459,12 @@ def test_no_cell_breaks_the_reader_or_comes_out_in_a_message(tmp_path: Path, cel
         (LIST, person(2, Findings="[1]"), "bad label value", "'Findings' holds no list"),
         (LIST, person(2, Findings="[" * 9000), "bad label value", "'Findings' holds no list"),
         (LONG, person(2, Finding=SECRET), "unknown finding", "'Finding': term 1 of 1"),
-        (LONG, person(1, Finding="Edema", MRN="other"), "contradictory rows", "'MRN' is not as in an earlier row"),
+        (LONG, person(1, Finding="Edema", MRN="other"), "contradictory rows", "'MRN' differs from an earlier row"),
         (VALUED, person(2, Finding="Edema", Value=SECRET), "bad label value", "'Value' has a value"),
         (VALUED, person(2, Finding="no Edema", Value="0"), "contradictory labels", "has a value besides"),
         (READERS, onehot(2, Reader=""), "blank name", "'Reader' is empty"),
         (READERS, onehot(1, Reader="Meyer"), "duplicate image", "this reader has an earlier row"),
-        (READERS, onehot(1, Reader="Schulz", Age="64"), "contradictory rows", "'Age' is not as in an earlier row"),
+        (READERS, onehot(1, Reader="Schulz", Age="64"), "contradictory rows", "'Age' differs from an earlier row"),
     ],
 )
 def test_a_bad_row_is_named_and_its_cell_is_not_shown(
@@ -519,7 +519,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     names = [*onehot(1), "MRN"]
     save_rows(tmp_path / "site/labels.csv", [onehot(1)], order=names)
     (problem,) = problems(tmp_path, ONEHOT, None)
-    assert (problem.kind, problem.message) == ("duplicate column", "2 columns are called 'MRN'")
+    assert (problem.kind, problem.message) == ("duplicate column", "2 columns have the name 'MRN'")
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t", "|"])
@@ -538,7 +538,7 @@ def test_mixed_delimiters_and_ragged_rows_are_named(tmp_path: Path) -> None:
     path.write_text("\n".join(lines))
     first, second = problems(tmp_path, ONEHOT, None)
     assert (first.kind, first.row, second.kind, second.row) == ("mixed delimiters", 3, "malformed row", 4)
-    assert first.message == "1 cells where the header has 12; separated by ';' it has them"
+    assert first.message == "1 cells where the header has 12; it has 12 if separated by ';'"
     assert SECRET not in str(second)
 
 
@@ -669,18 +669,18 @@ def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp
         ({"layout": "readers"}, {}, "layout 'readers' needs columns.reader"),
         ({**ONEHOT, "columns": {"patient": "MRN"}}, {}, "layout 'onehot' needs columns.image"),
         ({**ONEHOT, "columns": {"image": "File"}}, {}, "columns.patient is needed, or from_path with a group"),
-        ({**ONEHOT, "separator": ";"}, {}, "'separator' has no meaning with layout 'onehot'"),
-        ({**ONEHOT, "columns": {**COLUMNS, "reader": "R"}}, {}, "'columns.reader' has no meaning with layout 'onehot'"),
-        ({**TERMS, "values": {"positive": [1]}}, {}, "'values' has no meaning with layout 'delimited'"),
+        ({**ONEHOT, "separator": ";"}, {}, "'separator' has no effect with layout 'onehot'"),
+        ({**ONEHOT, "columns": {**COLUMNS, "reader": "R"}}, {}, "'columns.reader' has no effect with layout 'onehot'"),
+        ({**TERMS, "values": {"positive": [1]}}, {}, "'values' has no effect with layout 'delimited'"),
         ({**LONG, "values": {"positive": [1]}}, {}, "'values' needs columns.value"),
         ({**ONEHOT, "values": {"positive": [0]}}, {}, "'0' is both positive and negative"),
-        ({**ONEHOT, "format": "xlsx", "delimiter": ";"}, {}, "'delimiter' has no meaning with format 'xlsx'"),
-        ({**ONEHOT, "format": "csv", "sheet": "A"}, {}, "'sheet' has no meaning with format 'csv'"),
+        ({**ONEHOT, "format": "xlsx", "delimiter": ";"}, {}, "'delimiter' has no effect with format 'xlsx'"),
+        ({**ONEHOT, "format": "csv", "sheet": "A"}, {}, "'sheet' has no effect with format 'csv'"),
         ({**ONEHOT, "images": {"roots": ["../x"]}}, {}, "'../x' leaves the site's root"),
         ({**ONEHOT, "images": {"path": "{image.__class__"}}, {}, "write fields as {name}"),
         ({**ONEHOT, "images": {"path": "{image[0]}"}}, {}, "write fields as {name}"),
         ({**ONEHOT, "words": {"view": {"x": "front"}}}, {}, "'pa', 'ap', 'frontal'"),
-        ({**ONEHOT, "raters": "majority"}, {}, "'raters' has no meaning with layout 'onehot'"),
+        ({**ONEHOT, "raters": "majority"}, {}, "'raters' has no effect with layout 'onehot'"),
         (
             ONEHOT,
             {"reader": {"name": "table", "raters": "any"}},
@@ -689,7 +689,7 @@ def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp
         (ONEHOT, {"label_files": {"labels": ["a.csv"]}}, "label_files takes 'table', or 'train'"),
         (ONEHOT, {"label_files": {"train": ["a.csv"]}}, "columns.split exclude each other"),
         (DICOM, {}, "layout 'dicom' needs label_files.images"),
-        ({**DICOM, "format": "csv"}, {"label_files": IMAGES}, "'format' has no meaning with layout 'dicom'"),
+        ({**DICOM, "format": "csv"}, {"label_files": IMAGES}, "'format' has no effect with layout 'dicom'"),
         (
             {**DICOM, "columns": {"patient": "PatientName", "findings": "ImageComment"}},
             {"label_files": IMAGES},
