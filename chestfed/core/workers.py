@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -33,13 +34,13 @@ class _Worker(SpawnProcess):
     """A spawned process that leaves the parent's main module alone."""
 
     @staticmethod
-    def _Popen(process_obj: SpawnProcess) -> Any:
+    def _Popen(process_obj: BaseProcess) -> Any:
         with _without_main_module():
-            return SpawnProcess._Popen(process_obj)  # type: ignore[attr-defined]
+            return SpawnProcess._Popen(process_obj)
 
 
 class _Workers(SpawnContext):
-    Process = _Worker  # type: ignore[assignment]
+    Process = _Worker
 
 
 @contextmanager

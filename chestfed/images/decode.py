@@ -5,7 +5,7 @@ What a file is, is read from its first bytes, not from its name. Grey levels:
 * 8-bit files keep their values (color is converted to grey, transparency is ignored);
 * 16-bit PNG has no window: its 0.5 and 99.5 percentiles become 0 and 255;
 * DICOM goes through the modality LUT (rescale), then the VOI LUT or the first window, then 0..255, and MONOCHROME1 is
-  inverted last. Without a window, or with one that cannot be meant (width below 1, or none of the image's values in
+  inverted last. Without a window, or with an implausible one (width below 1, or none of the image's values in
   it), the 0.5 to 99.5 percentile range is used. Padding counts for no range and becomes black.
 
 Messages give the reason and never the content of a header, which may name a patient.
@@ -27,7 +27,7 @@ from chestfed.dicom import tags as dicom_tags
 from chestfed.dicom.files import refuse_bomb
 from chestfed.images.compressed import size_of
 
-#: Larger images are refused unread: the largest digital radiographs have some 20 million pixels.
+#: Larger images are refused without decoding: the largest digital radiographs have some 20 million pixels.
 MAX_PIXELS = 60_000_000
 #: So are larger files.
 MAX_BYTES = 8 * MAX_PIXELS
@@ -142,7 +142,7 @@ def _padding(stored: np.ndarray, dataset: Any) -> np.ndarray:
 
 
 def _has_window(dataset: Any) -> bool:
-    """Whether the first window can be meant: a width of at least 1, or above 0 where the function allows it."""
+    """Whether the first window is plausible: a width of at least 1, or above 0 where the function allows it."""
     width, centre = (_first(dataset.get(name)) for name in ("WindowWidth", "WindowCenter"))
     if width is None or centre is None or not np.isfinite([width, centre]).all():
         return False

@@ -71,7 +71,7 @@ def check_site(
     Parameters
     ----------
     labels_file
-        Read this label file in place of those under the root; then no image is inspected.
+        Read this label file instead of those below the root; then no image is inspected.
     against
         Other sites below the same data root, whose patients and pictures should not be in this one.
     images

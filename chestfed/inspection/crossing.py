@@ -1,4 +1,4 @@
-"""What two sites share: patients by name, and pictures."""
+"""What two sites share: patients by name, and images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chestfed.inspection.scan import Scan
 
 
 def shared_patients(site: Looked, other: Looked) -> list[Problem]:
-    """One problem per patient whose name the other site has too, at the patient's first row."""
+    """One problem per patient whose name the other site also has, at the patient's first row."""
     mine, theirs = (looked.survey.table.frame["patient"] for looked in (site, other))
     first = theirs[~theirs.duplicated()]
     places = pd.Index(first).get_indexer(pd.Index(mine))
@@ -29,7 +29,7 @@ def shared_patients(site: Looked, other: Looked) -> list[Problem]:
 
 
 def shared_pictures(site: Looked, scan: Scan, other: Looked, other_scan: Scan) -> list[Problem]:
-    """Images whose picture is in the other site too, to the pixel or nearly."""
+    """Images that the other site also has, or nearly."""
     name, images = other.survey.table.name, site.survey.table.frame["image"]
     theirs: dict[bytes, int] = {}
     for row in np.flatnonzero(other_scan.hashed).tolist():
@@ -58,7 +58,7 @@ def shared_pictures(site: Looked, scan: Scan, other: Looked, other_scan: Scan) -
 
 
 def _nearest(hashes: np.ndarray, others: np.ndarray) -> dict[int, tuple[int, int]]:
-    """Place -> place of the nearest of the others and its distance in bits, for those that have a near one."""
+    """Place -> place of the nearest of the others and its distance in bits, where one is near."""
     count = len(hashes)
     unique, of_row = np.unique(np.concatenate([hashes, others]), axis=0, return_inverse=True)
     members: dict[int, tuple[list[int], list[int]]] = {}

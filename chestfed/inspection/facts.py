@@ -146,7 +146,7 @@ def perceptual_hash(square: np.ndarray) -> bytes:
 
 
 def _header(path: Path, *, whole: bool) -> dict[str, Any]:
-    """What the head of a file tells, as far as it can be read; of a damaged file (not `whole`) it may tell nothing."""
+    """What the header of a file says, as far as it can be read; a damaged file (not `whole`) may say nothing."""
     try:
         if not path.is_file():  # a pipe would be waited for
             return {}

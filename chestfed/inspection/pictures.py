@@ -67,7 +67,7 @@ def damaged_files(site: Looked, scan: Scan) -> list[Problem]:
 
 
 def repeated_pictures(site: Looked, scan: Scan) -> list[Problem]:
-    """Images of two rows that show the same picture, to the pixel or nearly; blank ones are not compared."""
+    """Duplicate and near-duplicate images; blank ones are not compared."""
     compared = np.flatnonzero(scan.hashed)
     first = compared[first_alike([scan.digests[row] for row in compared])] if len(compared) else compared
     frame, images = site.survey.table.frame, site.survey.table.frame["image"]

@@ -40,7 +40,7 @@ def alike(patients: Iterable[str]) -> list[list[str]]:
 def alike_in_two_splits(site: Looked) -> list[Problem]:
     """One problem per such group that is in several splits, at the first row whose split differs from an earlier one.
 
-    A name that crosses the splits by itself is another problem, and not told here.
+    A name that is itself in several splits is another problem, and not reported here.
     """
     frame = site.survey.table.frame
     together = alike(frame["patient"].tolist())

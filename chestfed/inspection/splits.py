@@ -32,7 +32,7 @@ _MARK: Final = "# Written by `chestfed site check --fix-splits`"
 
 
 def patient_splits(site: Looked, seed: int = 1) -> dict[str, str]:
-    """Patient -> split, for every patient of the label files; no patient, and no picture, is in two.
+    """Patient -> split, for every patient of the label files; no patient, and no image, is in two splits.
 
     Raises
     ------

@@ -185,7 +185,7 @@ class SiteConfig(StrictModel):
 
 
 def _words_with_two_meanings(table: TableFormat, labels: Mapping[str, Sequence[str]]) -> list[str]:
-    """Terms of a disease that are said to mean no finding, or nothing, as well."""
+    """Terms of a disease that are also listed as no finding, or as ignored."""
     others = table.others if isinstance(table.others, list) else []
     silent = {normal(word) for word in (*table.no_finding, *others, *table.unlabelled)}
     both = [name for names in labels.values() for name in names if normal(name) in silent]

@@ -80,11 +80,11 @@ class Site:
         size
             Side of the square images, in pixels.
         views
-            A view, several, or `frontal` for all frontal ones; default: those that the YAML keeps.
+            A view, several, or `frontal` for all frontal ones; default: the views that the YAML keeps.
         augment
             Apply chestfed's random rotation, shift and scale.
         skip_unreadable
-            Leave out images that are missing or cannot be decoded, in place of an error.
+            Leave out images that are missing or cannot be decoded, instead of raising an error.
         workers
             Processes that decode; default: one per core.
         progress

@@ -1,4 +1,4 @@
-"""What a label file says of a disease, before policy: the raw findings, and the cells they are written in."""
+"""Raw findings, before policy, and the cells that they are read from."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _NUMBERS: Final = {
     "-1": UNCERTAIN,
     "-1.0": UNCERTAIN,
 }
-#: Words for the sexes, in small letters.
+#: Words for the sexes, in lowercase.
 SEXES: Final = {"f": "F", "female": "F", "m": "M", "male": "M"}
 _OLDEST: Final = 120
-#: Words behind an age, in small letters without accents -> how many of them are a year; Y, M, W and D are DICOM's.
+#: Units of an age, in lowercase without accents -> how many of them are a year; Y, M, W and D are DICOM's.
 _PER_YEAR: Final = {
     word: number
     for number, words in {
@@ -54,7 +54,7 @@ def from_numbers(cells: pd.Series, *, uncertain: bool = True) -> np.ndarray:
 
 
 def canonical(cell: str) -> str:
-    """A cell without outer blanks, in small letters; 1.0, 1.00 and 1,0 are 1."""
+    """A cell without outer spaces, in lowercase; 1.0, 1.00 and 1,0 are 1."""
     word = cell.strip().casefold()
     whole = re.fullmatch(r"([+-]?\d+)(?:\.0*|,0+)", word)
     return whole[1] if whole else word

@@ -45,7 +45,7 @@ def open_site(
 ) -> SiteTable:
     """Read and check a site's label files. No image is decoded; missing ones are found when the cache is filled.
 
-    With `labels_file` that file is read in place of those under the root, which then need not exist. Where the labels
+    With `labels_file`, that file is read instead of those below the root, which then need not exist. Where the labels
     are in the images' headers, `progress(done, total)` counts them.
 
     Raises

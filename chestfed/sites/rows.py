@@ -1,4 +1,4 @@
-"""What the readers share: the frame of raw rows, views, and findings from columns of 1, 0, -1 or blank."""
+"""Shared by the readers: the frame of raw rows, views, and findings from columns of 1, 0, -1 or blank."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def column_findings(
 
 
 def label_names(source: Source, vocabulary: Collection[str]) -> list[str]:
-    """The names in the site's label map; those that the format does not know are problems."""
+    """The names in the site's label map; those unknown to the format are problems."""
     names = list(dict.fromkeys(name for names in source.config.labels.values() for name in names))
     for name in names:
         if name not in vocabulary:
@@ -73,7 +73,7 @@ def label_names(source: Source, vocabulary: Collection[str]) -> list[str]:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint at the name that was meant; empty if none is near. Capitals do not matter."""
+    """A suggestion of the closest name, ignoring case; empty if none is close."""
     by_letters = {other.casefold(): other for other in names}
     close = difflib.get_close_matches(name.casefold(), by_letters, n=1, cutoff=0.6)
     return f" (the nearest is '{by_letters[close[0]]}')" if close else ""

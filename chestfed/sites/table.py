@@ -66,7 +66,7 @@ class SiteTable:
         return self.frame[list(self.diseases)].to_numpy(dtype=np.float32)
 
     def positive_ratios(self) -> np.ndarray:
-        """Share of positives among labelled rows, repeated ones counted: float64 `[diseases]`, NaN without labels."""
+        """Share of positives among labelled rows, with repeats: float64 `[diseases]`, NaN without labels."""
         labels, repeats = self.labels(), self.frame["repeats"].to_numpy()[:, None]
         labelled = (repeats * ~np.isnan(labels)).sum(axis=0)
         positive = (repeats * (labels == 1)).sum(axis=0)
@@ -262,7 +262,7 @@ def _patients_in_two_splits(raw: pd.DataFrame) -> list[Problem]:
 
 
 def _problems(raw: pd.DataFrame, bad: np.ndarray, kind: str, tell: Callable[[int], str], advice: str) -> list[Problem]:
-    """One problem per row where `bad`; `tell` gives the message of the row at a place."""
+    """One problem per row where `bad`; `tell(place)` is its message."""
     places = np.flatnonzero(bad)
     files, rows = raw["file"].iloc[places].tolist(), raw["row"].iloc[places].tolist()
     return [

@@ -11,6 +11,7 @@ import pytest
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.sites import SiteConfig, load_site_config, open_site
 from chestfed.sites.registry import READERS
+from tests.cases import each
 from tests.sites.small_sites import CONFIGS
 from tests.testing.packages import offer
 from tests.testing.plain_site import write_reader, write_site
@@ -131,7 +132,7 @@ def test_options_are_checked_by_the_readers_own_model(tmp_path: Path, monkeypatc
         assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("old", "new", "message"),
     [
         ("return raw_rows(columns,", "return dict(columns) or (", "read() returned dict, not a pandas frame"),

@@ -165,7 +165,7 @@ class Source:
     def bad_rows(
         self, path: Path, kind: str, bad: np.ndarray, rows: np.ndarray, tell: str | Callable[[int], str], advice: str
     ) -> None:
-        """Note one problem per place where `bad`; `tell` is the message, or gives that of a place."""
+        """Note one problem per place where `bad`; `tell` is the message, or a function of the place."""
         for place in np.flatnonzero(bad).tolist():
             text = tell if isinstance(tell, str) else tell(place)
             self.problem(kind, self.name(path), text, row=int(rows[place]), advice=advice)
@@ -179,7 +179,7 @@ class Source:
     def text(self, path: Path, encoding: str | None = None, *, report: bool = True) -> bytes | None:
         """A file's text as UTF-8 bytes without BOM, decompressed if it is gzip, whatever its name.
 
-        Without an encoding it is UTF-8 or Latin-1, as it comes; with one it is that and no other.
+        Without an encoding, UTF-8 or Latin-1 is detected; with one, no other is accepted.
         """
         try:
             return _decoded(path, encoding)

@@ -18,7 +18,7 @@ from xml.parsers import expat
 
 _CHUNK: Final = 1 << 20
 _DIGITS, _LETTERS = string.digits, string.ascii_uppercase
-#: What Excel itself allows, and the bytes that a part may come to: a small file may claim any number of each.
+#: What Excel itself allows, and the largest part in bytes: a small file may claim any number of each.
 _MOST_ROWS, _MOST_COLUMNS, _LARGEST_PART = 1 << 20, 1 << 14, 1 << 31
 
 

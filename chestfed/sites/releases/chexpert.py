@@ -97,7 +97,7 @@ def _understood(source: Source, path: Path, frame: pd.DataFrame, key: str) -> pd
 
 
 def _images_of_studies(source: Source, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per image for a file with one row per study: the images are listed, for the file does not name them.
+    """One row per image for a file with one row per study: the images are listed, because the file does not name them.
 
     Without a folder of images a study counts as its first frontal view.
     """

@@ -59,7 +59,7 @@ def read_cells(source: Source, path: Path, table: FileFormat, columns: Sequence[
 
 
 def column_names(source: Source, path: Path, table: FileFormat) -> list[str] | None:
-    """The names in a file's header, some perhaps empty or twice; None, with problems, if it cannot be read."""
+    """The names in a file's header, which may be empty or repeated; None, with problems, if it cannot be read."""
     sheet = _open(source, path, table)
     return None if sheet is None else sheet.names
 

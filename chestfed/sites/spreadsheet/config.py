@@ -18,7 +18,7 @@ from chestfed.sites.vocabulary import Split, View
 
 Layout = Literal["onehot", "delimited", "list", "long", "readers", "dicom"]
 
-#: What a pattern over the path of the image may tell, as named groups.
+#: What a pattern may find in the path of the image, as named groups.
 IN_PATH: Final = ("patient", "study", "view", "split")
 #: `{name}` or `{name[:2]}`, the first letters of it.
 FIELD: Final = re.compile(r"\{([^{}\[\]]+)(?:\[:(\d+)\])?\}")
@@ -91,7 +91,7 @@ class Images(StrictModel):
     )
     header: Literal["SOPInstanceUID", "StudyInstanceUID", "AccessionNumber"] | None = Field(
         None,
-        description="DICOM element that the column of the image holds in place of a file name; all images below the "
+        description="DICOM element that the column of the image has instead of a file name; all images below the "
         "roots that have it belong to the row",
     )
     elements: list[str] = Field(
@@ -181,9 +181,9 @@ class TableFormat(FileFormat):
         r"(?P<patient>...), (?P<study>...), (?P<view>...), (?P<split>...) are columns, as in (?P<patient>patient\d+)/",
     )
     words: Words = Field(Words(), description="the file's words for views, splits, sexes and ages")
-    default_view: View = Field("unknown", description="the view where no column or an empty cell tells it")
+    default_view: View = Field("unknown", description="the view if there is no column for it, or its cell is empty")
     default_split: Split = Field(
-        "train", description="the split where no column and no file tells it: test for a set that only evaluates"
+        "train", description="the split if no column or file gives it: test for a set that is only evaluated"
     )
     missing: Texts = Field(
         [], description="cells of patient, study, view, split, sex and age that count as empty, such as N/A"
@@ -265,7 +265,7 @@ class TableFormat(FileFormat):
         return [*mistakes, *self.idle_keys()]
 
     def _told_twice(self) -> list[str]:
-        """What two keys tell."""
+        """What two keys both give."""
         mistakes = []
         for name in self.path_groups():
             if getattr(self.columns, name) is not None:
@@ -290,7 +290,7 @@ class TableFormat(FileFormat):
         return [*(why for name, tag in tags.items() if (why := refusal(name, tag)) is not None), *idle]
 
     def path_groups(self) -> tuple[str, ...]:
-        """What `from_path` tells."""
+        """What `from_path` finds."""
         return () if self.from_path is None else tuple(re.compile(self.from_path).groupindex)
 
     def tells_split(self) -> bool:

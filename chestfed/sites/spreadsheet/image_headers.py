@@ -94,7 +94,7 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
 def _refuse_mixtures(
     file: TableRows, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray, number: np.ndarray
 ) -> None:
-    """Refuse what would give an image the labels of somebody else: keys of several patients or files, mixed-up rows."""
+    """Refuse what would give an image the labels of another patient: ambiguous keys, mixed-up rows."""
     element = file.table.images.header
     patients = pd.Series(headers[_PATIENT].to_numpy(dtype=object)[places]).groupby(rows).nunique(dropna=False)
     mixed = np.isin(np.arange(len(number)), patients.index[patients > 1])

@@ -1,4 +1,4 @@
-"""The rows of a hospital's own table with the columns of the files that are joined to it, and what the path tells."""
+"""The rows of a hospital's own table, with the columns of joined files and what is found in the image's path."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def long(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.nda
     values = np.full(len(codes), POSITIVE) if columns.value is None else _values(file, columns.value)
     twice = np.array([any(code != POSITIVE for _, code in cell) for cell in cells])[codes] & (values != POSITIVE)
     advice = f"write the plain term beside '{columns.value}'"
-    file.bad("contradictory labels", twice, "a negated or uncertain term has a value besides", advice)
+    file.bad("contradictory labels", twice, "a negated or uncertain term also has a value", advice)
     rows: list[set[tuple[str, np.int8]]] = [set() for _ in range(images)]
     for image, code, value in zip(of_image.tolist(), codes.tolist(), values, strict=True):
         rows[image].update((word, said if value == POSITIVE else value) for word, said in cells[code])

@@ -120,7 +120,7 @@ def _read_images(source: Source, table: TableFormat) -> pd.DataFrame:
 
 
 def _described(file: TableRows, images: pd.Series, split: str | None) -> dict[str, object]:
-    """The raw columns besides the findings."""
+    """The raw columns other than the findings."""
     columns, words = file.table.columns, file.table.words
     assert columns.patient is not None  # from the configuration, or from the path
     patients = file.cells(columns.patient)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-import pytest
-
 from chestfed.sites.label_files.source import Source
+from tests.cases import each
 from tests.sites.small_sites import config_of, write_files
 
 TEXT = "name,value\nmünchen,1\n"
@@ -18,7 +17,7 @@ def source_of(folder: Path, content: bytes | None, name: str = "train.csv") -> S
     return Source(config_of("chexpert"), folder / "site")
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [
         TEXT.encode(),
@@ -31,7 +30,6 @@ def source_of(folder: Path, content: bytes | None, name: str = "train.csv") -> S
         TEXT.replace("\n", "\r\n").encode("utf-16"),
         b"\xfe\xff" + TEXT.encode("utf-16-be"),
     ],
-    ids=["UTF-8", "BOM", "Latin-1", "gzip", "CRLF", "CR", "spaces and commas in the header", "UTF-16", "big UTF-16"],
 )
 def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> None:
     source = source_of(tmp_path, content)
@@ -41,7 +39,7 @@ def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> Non
     assert source.problems == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "message"),
     [
         (b"", "has no header line"),
@@ -54,10 +52,6 @@ def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> Non
         (gzip.compress(TEXT.encode() * 99)[:-12], "is damaged or truncated"),
         (b"\x1f\x8b nonsense", "is damaged or truncated"),
         (b'name,value\n"open,1\n', "1 cells where the header has 2"),
-    ],
-    ids=[
-        *("empty", "header only", "cut UTF-16", "zeros", "no encoding", "zip", "xls", "cut gzip", "no gzip"),
-        "open quote",
     ],
 )
 def test_what_cannot_be_read_is_one_problem(tmp_path: Path, content: bytes, message: str) -> None:

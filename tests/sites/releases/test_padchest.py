@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each
 from tests.sites.small_sites import column, open_files, problems_of
 
 NAME = "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv"
@@ -34,7 +35,7 @@ def labels_of(folder: Path, cell: str, *overrides: str) -> list[float | None]:
     return [column(table, disease)[0] for disease in table.diseases]  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
+@each(
     ("cell", "labels"),
     [
         ("['cardiomegaly', 'pleural effusion ']", [1, 0, 0, 0, 1]),
@@ -57,7 +58,7 @@ def test_terms_become_labels(tmp_path: Path, cell: str, labels: list[float | Non
     assert labels_of(tmp_path, cell) == labels
 
 
-@pytest.mark.parametrize("cell", ["cardiomegaly", "['cardiomegaly'", "{'a': 1}", "[1]", "__import__('os')"])
+@each("cell", ["cardiomegaly", "['cardiomegaly'", "{'a': 1}", "[1]", "__import__('os')"])
 def test_a_cell_that_is_no_list_of_terms_is_refused(tmp_path: Path, cell: str) -> None:
     (problem,) = problems_of(tmp_path, "padchest", {NAME: HEADER + row("1", cell)})
     assert (problem.kind, problem.file, problem.row) == ("bad label value", NAME, 2)
@@ -68,7 +69,7 @@ def test_what_beside_excluded_images_is_blank_is_a_policy(tmp_path: Path) -> Non
     assert labels_of(tmp_path, "['exclude']", "blank=negative") == [0] * 5
 
 
-@pytest.mark.parametrize(
+@each(
     ("projection", "view"),
     [("PA", "pa"), ("AP", "ap"), ("AP_horizontal", "ap"), ("L", "lateral"), ("COSTAL", "other"), ("EXCLUDE", "other")],
 )

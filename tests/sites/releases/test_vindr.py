@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from chestfed.sites import open_site
+from tests.cases import each
 from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
 
 TRAIN = "annotations/image_labels_train.csv"
@@ -40,10 +39,8 @@ VOTES = {
 }
 
 
-@pytest.mark.parametrize("rule", VOTES)
-@pytest.mark.parametrize(
-    ("name", "text"), [(TRAIN, PHYSIONET), ("train.csv", CHALLENGE)], ids=["physionet", "challenge"]
-)
+@each("rule", VOTES)
+@each(("name", "text"), [(TRAIN, PHYSIONET), ("train.csv", CHALLENGE)])
 def test_votes_are_counted_by_radiologist_and_not_by_row(tmp_path: Path, name: str, text: str, rule: str) -> None:
     table = open_files(tmp_path, "vindr", {name: text}, f"reader.raters={rule}")
     assert table.labels().tolist() == VOTES[rule]
@@ -106,7 +103,7 @@ def test_a_test_label_file_given_by_name_is_the_test_split(tmp_path: Path) -> No
     assert column(table, "split") == ["test"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "text", "kind", "row"),
     [
         (TRAIN, PHYSIONET + "bb,R11,0,0,0,0,0,0,0\n", "duplicate image", 8),

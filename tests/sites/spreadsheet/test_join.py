@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from chestfed.core.errors import ConfigError
 from chestfed.sites import open_site
+from tests.cases import each
 from tests.sites.own_tables import (
     COLUMNS,
     NAMES,
@@ -59,7 +60,7 @@ def test_columns_of_a_second_file_are_joined_by_a_key(tmp_path: Path) -> None:
     assert column(table, "row") == [2, 3]
 
 
-@pytest.mark.parametrize("file", ["people.tsv", "people.csv.gz", "people.xlsx", "people.parquet"])
+@each("file", ["people.tsv", "people.csv.gz", "people.xlsx", "people.parquet"])
 def test_the_second_file_has_a_format_of_its_own(tmp_path: Path, file: str) -> None:
     people(tmp_path, {"ID": "p1", "Sex": "F", "Age": "63"}, file=file)
     table = open_table(tmp_path, {**ONEHOT, "join": [PEOPLE]}, images(1), label_files={**FILES, "people": [file]})
@@ -170,7 +171,7 @@ def test_what_is_wrong_with_the_second_file_is_reported_under_its_name(tmp_path:
     assert "no column 'Sex'" in found.message
 
 
-@pytest.mark.parametrize(
+@each(
     ("joins", "message"),
     [
         ([{**PEOPLE, "file": "persons"}], "'persons' is not a role in label_files"),
@@ -237,7 +238,7 @@ def test_the_pattern_works_on_headers_and_on_several_rows_per_image_too(tmp_path
     assert column(open_table(tmp_path, table, None, label_files={"images": ["**/*.dcm"]}), "patient") == ["p7"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("keys", "message"),
     [
         ({"from_path": "("}, "is not a regular expression"),
@@ -281,7 +282,7 @@ def test_a_list_of_json_objects_is_a_table(tmp_path: Path, file: str) -> None:
     assert column(table, "row") == [2, 3, 4]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "kind"),
     [
         ("[1, 2]", "malformed JSON"),

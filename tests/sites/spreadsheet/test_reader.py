@@ -23,6 +23,7 @@ from chestfed.core.errors import ConfigError, SiteError
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.spreadsheet import dicom_headers
 from chestfed.sites.vocabulary import SPLITS, VIEWS
+from tests.cases import each
 from tests.sites.own_tables import (
     COLUMNS,
     NAMES,
@@ -157,7 +158,7 @@ VOTES = {
 }
 
 
-@pytest.mark.parametrize("rule", VOTES)
+@each("rule", VOTES)
 def test_a_per_reader_xlsx_is_joined_by_votes(tmp_path: Path, rule: str) -> None:
     rows = [
         onehot(1, 1, 0, -1, 1, 0, Reader="Meyer", Age=63, MRN=17),
@@ -268,7 +269,7 @@ def test_without_official_splits_their_column_need_not_be_there(tmp_path: Path) 
     assert column(table, "split") == ["train"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("images", "path"),
     [
         ({}, "a/1"),
@@ -311,7 +312,7 @@ def test_words_of_the_site_are_added_to_those_that_are_known(tmp_path: Path) -> 
     assert [column(opened, name) for name in ("view", "split", "sex", "age")] == [["pa"], ["train"], ["F"], [None]]
 
 
-@pytest.mark.parametrize(
+@each(
     ("keys", "cell", "expected"),
     [
         ({"others": ["Fracture"]}, "Fracture|no fracture|Edema", [None, 1, None, None, None]),
@@ -424,7 +425,7 @@ def test_no_cell_breaks_the_reader_or_comes_out_in_a_message(tmp_path: Path, cel
 # Every mistake by name, with file, row and advice, and without the cell.
 
 
-@pytest.mark.parametrize(
+@each(
     ("table", "row", "kind", "message"),
     [
         (ONEHOT, onehot(2, SECRET, *"0000"), "bad label value", "'Cardiomegaly' has a value that is not known"),
@@ -461,7 +462,7 @@ def test_no_cell_breaks_the_reader_or_comes_out_in_a_message(tmp_path: Path, cel
         (LONG, person(2, Finding=SECRET), "unknown finding", "'Finding': term 1 of 1"),
         (LONG, person(1, Finding="Edema", MRN="other"), "contradictory rows", "'MRN' differs from an earlier row"),
         (VALUED, person(2, Finding="Edema", Value=SECRET), "bad label value", "'Value' has a value"),
-        (VALUED, person(2, Finding="no Edema", Value="0"), "contradictory labels", "has a value besides"),
+        (VALUED, person(2, Finding="no Edema", Value="0"), "contradictory labels", "also has a value"),
         (READERS, onehot(2, Reader=""), "blank name", "'Reader' is empty"),
         (READERS, onehot(1, Reader="Meyer"), "duplicate image", "this reader has an earlier row"),
         (READERS, onehot(1, Reader="Schulz", Age="64"), "contradictory rows", "'Age' differs from an earlier row"),
@@ -550,7 +551,7 @@ def test_a_quotation_mark_that_never_closes_is_named(tmp_path: Path) -> None:
     assert (problem.kind, problem.row) == ("malformed row", 10)
 
 
-@pytest.mark.parametrize(
+@each(
     ("written", "named", "message"),
     [
         ("latin-1", "utf-8", "is not UTF-8 (line 3): latin-1 or cp1252?"),
@@ -585,8 +586,8 @@ def test_the_errors_of_a_spreadsheet_are_no_patients(tmp_path: Path) -> None:
     assert (problem.kind, problem.row) == ("formula cell", 2)
 
 
-@pytest.mark.parametrize("file", ["labels.xlsx", "labels.parquet"])
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"File,MRN\n"])
+@each("file", ["labels.xlsx", "labels.parquet"])
+@each("content", [b"", b"PK\x03\x04 cut", b"File,MRN\n"])
 def test_a_file_that_is_not_what_its_name_says_is_one_problem(tmp_path: Path, file: str, content: bytes) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / file).write_bytes(content)
@@ -657,7 +658,7 @@ def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp
 # Mistakes in the YAML.
 
 
-@pytest.mark.parametrize(
+@each(
     ("table", "keys", "message"),
     [
         (ONEHOT, {"reader": "chexpert"}, "'table': only with reader: table; reader 'chexpert' knows its format"),
