@@ -132,7 +132,7 @@ def burned_in(picture: np.ndarray) -> BurnedIn:
 
 
 def declared(path: Path) -> Declared | None:
-    """What a file's header says of burned-in text; None if it is no DICOM file.
+    """What a file's header says of burned-in text; None if it is not a DICOM file.
 
     Raises
     ------

@@ -69,7 +69,7 @@ class Join(FileFormat):
     columns: Texts = Field(
         [],
         description="the columns that are taken from this file, also where the table has one of that name; none: it "
-        "only says which rows are kept",
+        "only decides which rows are kept",
     )
     unmatched: Literal["report", "blank", "drop"] = Field(
         "report", description="rows of the table whose key is not in the file: a problem, rows with blanks, left out"
