@@ -5,11 +5,41 @@
     def test_our_hospital() -> None:
         check_site("site_configs/our_hospital.yaml", "tests/small_files")
 
-Stable: these names and their meaning change with a major version only; a minor version may add checks.
+Stable: these names and their meaning change with a major version only; a minor version may add checks. Each is imported
+when it is first asked for.
 """
 
 from __future__ import annotations
 
-from chestfed.testing.sites import CHECKS, ConformanceError, ConformanceReport, Violation, check_site
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["CHECKS", "ConformanceError", "ConformanceReport", "Violation", "check_site"]
+if TYPE_CHECKING:
+    from chestfed.testing.algorithms import check_algorithm
+    from chestfed.testing.contract import ContractError
+    from chestfed.testing.objectives import check_objective
+    from chestfed.testing.sites import CHECKS, ConformanceError, ConformanceReport, Violation, check_site
+
+__all__ = [
+    "CHECKS",
+    "ConformanceError",
+    "ConformanceReport",
+    "ContractError",
+    "Violation",
+    "check_algorithm",
+    "check_objective",
+    "check_site",
+]
+
+_MODULES = {
+    "ContractError": "contract",
+    "check_algorithm": "algorithms",
+    "check_objective": "objectives",
+    **dict.fromkeys(("CHECKS", "ConformanceError", "ConformanceReport", "Violation", "check_site"), "sites"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return getattr(import_module(f"chestfed.testing.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'chestfed.testing' has no attribute '{name}'")
