@@ -172,12 +172,13 @@ class SiteConfig(StrictModel):
     def _files_are_of_the_reader_and_inside(
         cls, value: dict[str, list[str]], info: ValidationInfo
     ) -> dict[str, list[str]]:
-        roles = READERS.find(info.data["reader"].name).roles if "reader" in info.data else None
-        for role in value if roles is not None else ():
-            if role not in roles:
-                close = difflib.get_close_matches(role, roles, n=1, cutoff=0.5)
-                hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(roles)}"
-                raise ValueError(f"reader '{info.data['reader'].name}' reads no file '{role}'; {hint}")
+        reader = info.data["reader"].name if "reader" in info.data else None
+        roles = READERS.find(reader).roles if reader is not None else None
+        unknown = [role for role in value if roles is not None and role not in roles]
+        if roles is not None and unknown:
+            close = difflib.get_close_matches(unknown[0], roles, n=1, cutoff=0.5)
+            hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(roles)}"
+            raise ValueError(f"reader '{reader}' reads no file '{unknown[0]}'; {hint}")
         for name in (name for names in value.values() for name in names):
             if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
                 raise ValueError(f"'{name}' leaves the site's root: names are relative to it, without '..'")

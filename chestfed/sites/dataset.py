@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,8 +131,8 @@ class Site:
         if split != "all":
             kept &= self.table["split"] == split
         if not kept.any():
-            found = self.table.groupby(["split", "view"], observed=True).size()
-            counts = ", ".join(f"{count:,} {' '.join(map(str, key))}" for key, count in found.items())
+            found = Counter(zip(self.table["split"], self.table["view"], strict=True))
+            counts = ", ".join(f"{count:,} {name} {view}" for (name, view), count in found.items())
             raise ConfigError(
                 f"site '{self.name}' has no image of split '{split}' and views {', '.join(wanted)}; it has {counts}"
             )
