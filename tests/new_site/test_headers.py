@@ -83,7 +83,7 @@ def test_the_header_row_can_be_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("row", [40, 2000])
 def test_a_header_row_that_is_none_is_told(tmp_path: Path, file: str, row: int) -> None:
     bring(tmp_path, rows(), file=file)
-    with pytest.raises(SiteError, match=rf"row {row} (of the sheet )?is no header"):
+    with pytest.raises(SiteError, match=rf"row {row} (of the sheet )?is not a header"):
         draft(tmp_path, file, header_row=row)
 
 
