@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import pytest
+
 from chestfed.sites.label_files.source import Source
 from tests.cases import each
 from tests.sites.small_sites import config_of, write_files
@@ -102,3 +104,21 @@ def test_a_header_with_an_endless_cell_is_a_problem(tmp_path: Path) -> None:
     source = source_of(tmp_path, b'"' + b"a" * 200_000 + b'",value\nx,1\n')
     assert source.read(source.root / "train.csv", ["value"]) is None
     assert [problem.kind for problem in source.problems] == ["empty file"]
+
+
+def test_a_file_is_read_once_for_its_header_and_its_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = source_of(tmp_path, TEXT.encode())
+    read: list[Path] = []
+    whole = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path), whole(path))[1])
+    assert source.header(source.root / "train.csv") == ["name", "value"]
+    assert source.read(source.root / "train.csv", ["name"]) is not None
+    assert len(read) == 1
+
+
+def test_a_wrong_encoding_is_reported_also_after_a_look_at_the_header(tmp_path: Path) -> None:
+    source = source_of(tmp_path, TEXT.encode() + "groß,2\n".encode("latin-1"))
+    source.keep_going = True
+    source.header(source.root / "train.csv")
+    source.read(source.root / "train.csv", ["name"])
+    assert [problem.kind for problem in source.problems] == ["wrong encoding"]
