@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import chestfed
+from tests.sites import own_tables
+from tests.sites.own_tables import onehot, save_rows
 
 ROOT = Path(chestfed.__file__).parent
 
@@ -109,3 +114,22 @@ def test_help_imports_nothing_heavy() -> None:
     program = f"import sys, chestfed.cli; print([name for name in {HEAVY} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_checking_a_site_imports_no_network_and_no_tracking(tmp_path: Path) -> None:
+    for number in range(3):
+        image = np.random.default_rng(number).integers(0, 255, (40, 40), dtype=np.uint8)
+        (tmp_path / "site").mkdir(exist_ok=True)
+        Image.fromarray(image).save(tmp_path / f"site/{number}.png")
+    save_rows(tmp_path / "site/labels.csv", [onehot(number) for number in range(3)])
+    own_tables.config(tmp_path, {"layout": "onehot"})
+    program = (
+        "import sys; from chestfed.cli import main\n"
+        "try: main()\n"
+        "finally: print([name for name in ('torch', 'monai', 'mlflow', 'albumentations') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", program, "site", "check", "site.yaml", "--data", "."]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT.parent)}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert "3 readable" in result.stdout, result.stderr
+    assert result.stdout.splitlines()[-1] == "[]", result.stderr

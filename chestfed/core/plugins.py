@@ -19,9 +19,9 @@ import importlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -64,8 +64,10 @@ class Catalogue(Generic[Declared]):
     ----------
     kind
         For messages: "algorithm".
-    package
-        The package whose modules declare the built-in ones; also the entry point group.
+    group
+        The entry point group of the installed ones.
+    packages
+        The packages whose modules declare the built-in ones. Default: the package of the group's name.
     declaration
         The class of the declarations.
     adapt
@@ -75,12 +77,15 @@ class Catalogue(Generic[Declared]):
     def __init__(
         self,
         kind: str,
-        package: str,
+        group: str,
         declaration: type[Declared],
         adapt: Callable[[str, Any], Declared | None] | None = None,
+        *,
+        packages: Sequence[str] = (),
     ) -> None:
         self.kind = kind
-        self.group = package
+        self.group = group
+        self._packages = packages or (group,)
         self._declaration = declaration
         self._adapt = adapt
         self._registered: dict[str, Declared] = {}
@@ -88,19 +93,22 @@ class Catalogue(Generic[Declared]):
     @cached_property
     def built_in(self) -> dict[str, Declared]:
         """The built-in parts by name, in the order of the modules' names."""
-        package = importlib.import_module(self.group)
         found: dict[str, Declared] = {}
-        for info in pkgutil.iter_modules(package.__path__):
-            module = importlib.import_module(f"{self.group}.{info.name}")
-            for declared in self._declared_in(module):
-                found.setdefault(declared.name, declared)
+        for package in self._packages:
+            for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
+                module = importlib.import_module(f"{package}.{info.name}")
+                for declared in self._declared_in(module):
+                    found.setdefault(declared.name, declared)
         return found
 
-    @cached_property
+    @property
     def installed(self) -> dict[str, metadata.EntryPoint]:
-        """Entry points of the group by name; built-in names cannot be taken."""
-        points = metadata.entry_points(group=self.group)
-        return {point.name: point for point in points if point.name not in self.built_in}
+        """Entry points of the group by name; `find` refuses a name that is built in or that two packages claim."""
+        return {name: points[0] for name, points in self._claims().items() if name not in self.built_in}
+
+    def _claims(self) -> dict[str, list[metadata.EntryPoint]]:
+        """The different entry points of each name."""
+        return _entry_points(self.group, tuple(sys.path))
 
     def register(self, declared: Declared) -> str:
         """Make a declaration known by its name in this process, as from a notebook; returns the name.
@@ -126,8 +134,10 @@ class Catalogue(Generic[Declared]):
         Raises
         ------
         ConfigError
-            If there is none, with the nearest name; if the module cannot be imported or declares none of that name.
+            If there is none, with the nearest name; if several packages claim the name, or one claims a built-in name;
+            if the module cannot be imported or declares none of that name.
         """
+        self._refuse_rivals(name)
         if name in self.built_in or name in self._registered:
             return self.built_in.get(name) or self._registered[name]
         if name in self.installed:
@@ -161,6 +171,18 @@ class Catalogue(Generic[Declared]):
         target = self.installed[name].value if name in self.installed else name
         return source_digest(_load(name, target.partition(":")[0]))
 
+    def _refuse_rivals(self, name: str) -> None:
+        """Which part a name means must not depend on the order of the installed packages."""
+        points = self._claims().get(name, [])
+        claims = "; ".join(f"{_owner(point)} ({point.value})" for point in points)
+        if points and name in self.built_in:
+            raise ConfigError(
+                f"{self.kind} '{name}' is built in, and {claims} claims its name: choose another name in that "
+                "package's entry points, or uninstall it"
+            )
+        if len(points) > 1:
+            raise ConfigError(f"{len(points)} {self.kind}s are called '{name}': {claims}. Rename or uninstall one")
+
     def _declared_in(self, module: ModuleType) -> list[Declared]:
         own = [value for value in vars(module).values() if isinstance(value, self._declaration)]
         return list({id(value): value for value in own}.values())
@@ -180,7 +202,7 @@ class Catalogue(Generic[Declared]):
         adapted = None if self._adapt is None else self._adapt(name, value)
         if adapted is None:
             raise ConfigError(
-                f"{self.kind} '{name}' is not a {self._declaration.__name__}"
+                f"{self.kind} '{name}': {module.__name__}:{attribute} is not a {self._declaration.__name__}"
                 + (f"; {module.__name__} declares {', '.join(entry.name for entry in declared)}" if declared else "")
             )
         return adapted
@@ -237,6 +259,19 @@ class Choice:
             objects.append({**part, "title": name, "required": ["name"]})
         nothing = [{"type": "null"}] if self._optional else []
         return {"anyOf": [{"type": "string", "examples": self.catalogue.names}, *objects, *nothing]}
+
+
+@lru_cache(maxsize=32)
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, list[metadata.EntryPoint]]:
+    """Entry points by name; `path` is `sys.path`, which decides what is installed. One found twice counts once."""
+    found: dict[str, dict[tuple[str, str], metadata.EntryPoint]] = {}
+    for point in metadata.entry_points(group=group):
+        found.setdefault(point.name, {}).setdefault((_owner(point), point.value), point)
+    return {name: list(points.values()) for name, points in found.items()}
+
+
+def _owner(point: metadata.EntryPoint) -> str:
+    return "an unknown package" if point.dist is None else f"package '{point.dist.name}'"
 
 
 @contextmanager

@@ -1,31 +1,65 @@
-"""Worker processes: one thread each, and none outlives its parent; a long list of jobs spread over several."""
+"""Worker processes: one thread each, none outlives its parent; a long list of jobs spread over several.
+
+They are spawned, for the parent may have threads, and do not import the parent's main module: a script that uses
+chestfed needs no `if __name__ == "__main__":`, and does not run again in each of them.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import wait
-from typing import TypeVar
+from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.process import BaseProcess
+from types import ModuleType
+from typing import Any, TypeVar
 
 from chestfed.core.errors import ChestfedError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-_ADVICE = "put your script's code under `if __name__ == '__main__':`, or use one worker"
+_STARTING = threading.Lock()
+
+
+class _Worker(SpawnProcess):
+    """A spawned process that leaves the parent's main module alone."""
+
+    @staticmethod
+    def _Popen(process_obj: BaseProcess) -> Any:
+        with _without_main_module():
+            return SpawnProcess._Popen(process_obj)
+
+
+class _Workers(SpawnContext):
+    Process = _Worker
+
+
+@contextmanager
+def _without_main_module() -> Iterator[None]:
+    """While a process is started its main module looks empty, so that the process has none to import."""
+    with _STARTING:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 def start_worker() -> None:
     """Initializer of every process pool.
 
     The processes share the cores already, so OpenCV gets one thread. A parent that is killed outright cannot stop
-    its workers, which would wait for work for ever: each waits for the parent's end instead, and ends with it.
+    its workers, which would wait for work forever: each watches for the parent's end, and ends with it.
     """
     import cv2
 
@@ -49,15 +83,16 @@ def spread(
     chunk: int = 8,
     what: str = "this",
     crashed: Callable[[Job], Result] | None = None,
-) -> Iterator[Result]:
+) -> Generator[Result]:
     """The results of the jobs, in their order, from `workers` processes (default: one per core).
 
-    Fewer than `small` jobs, or one worker, run in this process. At most four chunks per worker are in flight.
+    Fewer than `small` jobs, or one worker, run in this process, as do all jobs in a process that multiprocessing
+    started: it may not have children. At most four chunks per worker are in flight.
 
     Parameters
     ----------
     work
-        Importable: it is sent to spawned processes, for the parent may have threads.
+        Importable from a module, and not from the main one: it is sent to spawned processes.
     crashed
         The result of a job that ends its process (a library that crashes on a damaged file, or no memory); without
         it such a job ends everything.
@@ -65,16 +100,12 @@ def spread(
     Raises
     ------
     ChestfedError
-        From a process that is itself a worker (`what` cannot be done there), or when a job ended its process.
+        If a job ended its process.
     """
     workers = workers or os.cpu_count() or 1
-    if workers == 1 or len(jobs) < small:
+    if workers == 1 or len(jobs) < small or multiprocessing.parent_process() is not None:
         yield from map(work, jobs)
         return
-    if multiprocessing.parent_process() is not None:
-        raise ChestfedError(
-            f"{what} cannot be done in parallel from a process that was itself started by multiprocessing: {_ADVICE}"
-        )
     chunks = [jobs[start : start + chunk] for start in range(0, len(jobs), chunk)]
     done = 0
     while done < len(chunks):
@@ -84,8 +115,8 @@ def spread(
                 yield from results
         except BrokenProcessPool:
             if crashed is None or not _can_start():
-                text = "a worker process ended. Is there enough memory? If you call this from a script:"
-                raise ChestfedError(f"{what}: {text} {_ADVICE}") from None
+                text = "a worker process ended unexpectedly. Is there enough memory? Fewer workers need less"
+                raise ChestfedError(f"{what}: {text}") from None
             # Which of the chunks in flight did it is not known: each goes alone, then all on as before.
             for part in chunks[done : done + 4 * workers]:
                 yield from _alone(work, part, crashed)
@@ -95,8 +126,7 @@ def spread(
 def _from_pool(
     work: Callable[[Sequence[Job]], list[Result]], chunks: Sequence[Sequence[Job]], workers: int
 ) -> Iterator[list[Result]]:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
+    with ProcessPoolExecutor(workers, mp_context=_Workers(), initializer=start_worker) as pool:
         waiting: deque[Future[list[Result]]] = deque()
         try:
             for part in chunks:

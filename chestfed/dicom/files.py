@@ -43,7 +43,7 @@ def sop_class(path: Path) -> str | None:
 
 
 def refuse_bomb(path: Path, limit: int) -> None:
-    """Refuse a deflated file that comes to more than `limit` bytes; no more than a piece of it is held in memory.
+    """Refuse a deflated file that inflates to more than `limit` bytes; no more than a piece of it is held in memory.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def refuse_bomb(path: Path, limit: int) -> None:
             except zlib.error:
                 raise ImageError("damaged DICOM file (it cannot be inflated)") from None
             if total > limit:
-                raise ImageError(f"deflated DICOM file that comes to more than {limit:,} bytes, refused unread")
+                raise ImageError(f"deflated DICOM file inflates to more than {limit:,} bytes: refused without reading")
             data = inflater.unconsumed_tail or file.read(_CHUNK)
 
 

@@ -1,6 +1,6 @@
 """Training augmentation: the source papers' random affine map, by albumentations.
 
-albumentations stands behind this one class: 2.0 is its last release under an open licence.
+albumentations is used in this class alone: 2.0 is its last release under an open license.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from chestfed.core.config import StrictModel
 
 
 class Augment(StrictModel):
-    """A random rotation, shift and scale; what comes in from outside is black."""
+    """A random rotation, shift and scale; the outside is black."""
 
     enabled: bool = True
-    rotation: float = Field(15.0, ge=0, le=180, description="degrees to either side")
-    shift: float = Field(0.05, ge=0, le=0.5, description="share of the side, to either side")
-    scale: float = Field(0.05, ge=0, lt=1, description="share of the size, larger or smaller")
-    flip: bool = Field(False, description="mirror every other image left to right, at random; never for chests")
+    rotation: float = Field(15.0, ge=0, le=180, description="degrees in either direction")
+    shift: float = Field(0.05, ge=0, le=0.5, description="share of the side, in either direction")
+    scale: float = Field(0.05, ge=0, lt=1, description="share of the size, up or down")
+    flip: bool = Field(False, description="mirror half of the images left to right, at random; never for chests")
 
 
 class Affine:
@@ -31,7 +31,7 @@ class Affine:
         self._transform: Any = None
         if not config.enabled:
             return
-        os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # no look at the network for newer versions
+        os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # no check for newer versions online
         import albumentations
         import cv2
 

@@ -38,7 +38,7 @@ class Images(Protocol):
         ...
 
     def read(self, row: int) -> np.ndarray:
-        """Pixels uint8 of a row: grey `[size, size]`, or colour `[size, size, 3]`; the same for all rows."""
+        """Pixels uint8 of a row: grey `[size, size]`, or color `[size, size, 3]`; the same for all rows."""
         ...
 
 
@@ -53,7 +53,7 @@ class Batch:
 def normalise(
     grey: np.ndarray, *, channels_last: bool = False, out: Tensor | None = None, form: NetworkInput = IMAGENET
 ) -> Tensor:
-    """uint8 `[n, h, w]`, or in colour `[n, h, w, 3]`, to float32 `[n, channels, h, w]`, as `form` says.
+    """uint8 `[n, h, w]`, or in color `[n, h, w, 3]`, to float32 `[n, channels, h, w]`, as `form` says.
 
     `out` is overwritten and returned if given: fresh memory costs more than the arithmetic.
     """

@@ -1,4 +1,4 @@
-"""A look for letters in the pixels: a flag to look at a picture, never a guarantee that there is nothing to see.
+"""A search for letters in the pixels: a flag to inspect a picture, never a guarantee that it has none.
 
 Printed letters are strokes of one width and one grey level, as high as each other, side by side. Ribs, vessels and
 cables are neither. So: what is thin and stands out of its surroundings (a top-hat) is cut into connected pieces, pieces
@@ -25,7 +25,7 @@ from chestfed.images.decode import MAX_BYTES
 
 Kind = Literal["none", "marker", "text"]
 
-#: Side of the picture that is looked at; the thresholds below are pixels of that.
+#: Side of the resized picture; the thresholds below are in its pixels.
 _SIDE: Final = 1024
 _LETTERS: Final = 4  # in a row, to be text
 _CONTRAST: Final = 24.0  # grey levels above the surroundings
@@ -72,7 +72,7 @@ class BurnedIn:
 
 @dataclass(frozen=True)
 class Declared:
-    """What a DICOM header says of it. It often says nothing, and now and then what is wrong.
+    """What a DICOM header says about it: often nothing, sometimes something wrong.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ def burned_in(picture: np.ndarray) -> BurnedIn:
 
 
 def declared(path: Path) -> Declared | None:
-    """What a file's header says of burned-in text; None if it is no DICOM file.
+    """What a file's header says of burned-in text; None if it is not a DICOM file.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def _pieces(plane: np.ndarray, kernel: int) -> _Pieces:
     """What is bright and thinner than the kernel, in connected pieces."""
     element = cv2.getStructuringElement(cv2.MORPH_RECT, (kernel, kernel))
     above = cv2.morphologyEx(plane, cv2.MORPH_TOPHAT, element)
-    # A printed letter is as bright as its neighbours; what hangs between two of them is darker.
+    # A printed letter is as bright as its neighbors; what connects two of them is darker.
     around = cv2.dilate(above, cv2.getStructuringElement(cv2.MORPH_RECT, (2 * kernel + 1, 2 * kernel + 1)))
     mask = ((above >= _CONTRAST) & (above >= _SHARE * around)).astype(np.uint8)
     _, labels, stats, _ = cv2.connectedComponentsWithStats(mask, connectivity=8)

@@ -11,7 +11,7 @@ One folder per site and kind of preprocessing:
 
 The key of an image is a keyed hash of its path, size, time of change and inversion: no file name or patient id is
 stored, and a file that changes is decoded anew. Pixels reach the disk before their index entries, so a process that is
-killed loses the last batch at most; one process writes at a time, and any number read.
+killed loses at most the last batch; one process writes at a time, any number read.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 _BATCH = 64  # images between two commits
 #: Why a file that ended the process of its decoder has no pixels.
-CRASHED = "ends the decoder: damaged, or too large for this machine's memory"
-_SKIP_ADVICE = "mend or remove these files, or leave them out and count them with --skip-unreadable"
+CRASHED = "crashes the decoder: damaged, or too large for this machine's memory"
+_SKIP_ADVICE = "fix or remove these files, or leave them out and count them with --skip-unreadable"
 
 
 class Table(Protocol):
@@ -106,9 +106,10 @@ class CachedImages:
         count = self.size * self.size
         with (self.folder / "pixels.u8").open("rb", buffering=0) as file:
             file.seek(record * count)
-            data = file.read(count)
+            data = bytearray(count)  # which gives an array that can be written to
+            file.readinto(data)
         if _digest(data) != self.digests[row]:
-            raise ImageError(f"the cache {self.folder} is damaged: delete this folder, it will be made again")
+            raise ImageError(f"the cache {self.folder} is damaged: delete this folder; it will be filled again")
         return np.frombuffer(data, np.uint8).reshape(self.size, self.size)
 
 
@@ -162,7 +163,7 @@ def _create(folder: Path, table: Table, preprocess: Preprocess) -> None:
             make_salt(folder)
             if not (folder / "cache.json").exists():
                 description = {
-                    "what": "decoded images; safe to delete, it is made again when needed",
+                    "what": "decoded images; safe to delete; it is filled again when needed",
                     "site": table.name,
                     "synthetic": table.synthetic,
                     "preprocess": preprocess.model_dump(),
@@ -247,7 +248,7 @@ def _decode_all(
 
 
 def _decode_one(job: tuple[str, bool, Preprocess]) -> tuple[bytes, bytes] | str:
-    """Pixels and digest of the picture that they are made of, or why there are none."""
+    """Pixels and digest of the picture that they are made of, or why it cannot be decoded."""
     path, inverted, preprocess = job
     try:
         grey = decode(Path(path), inverted)
@@ -327,5 +328,5 @@ def _collect(
     return CachedImages(folder, preprocess.size, records, tuple(digests), tuple(sources), tuple(problems))
 
 
-def _digest(data: bytes) -> bytes:
+def _digest(data: bytes | bytearray) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()

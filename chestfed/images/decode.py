@@ -2,10 +2,10 @@
 
 What a file is, is read from its first bytes, not from its name. Grey levels:
 
-* 8-bit files keep their values (colour is turned to grey, transparency is ignored);
+* 8-bit files keep their values (color is converted to grey, transparency is ignored);
 * 16-bit PNG has no window: its 0.5 and 99.5 percentiles become 0 and 255;
 * DICOM goes through the modality LUT (rescale), then the VOI LUT or the first window, then 0..255, and MONOCHROME1 is
-  inverted last. Without a window, or with one that cannot be meant (width below 1, or none of the image's values in
+  inverted last. Without a window, or with an implausible one (width below 1, or none of the image's values in
   it), the 0.5 to 99.5 percentile range is used. Padding counts for no range and becomes black.
 
 Messages give the reason and never the content of a header, which may name a patient.
@@ -27,7 +27,7 @@ from chestfed.dicom import tags as dicom_tags
 from chestfed.dicom.files import refuse_bomb
 from chestfed.images.compressed import size_of
 
-#: Larger images are refused unread: the largest digital radiographs have some 20 million pixels.
+#: Larger images are refused without decoding: the largest digital radiographs have some 20 million pixels.
 MAX_PIXELS = 60_000_000
 #: So are larger files.
 MAX_BYTES = 8 * MAX_PIXELS
@@ -49,13 +49,13 @@ def decode(path: Path, inverted: bool = False) -> np.ndarray:
     ImageError
         If the file is not a whole, single, grey image of a known format; the reason is in the message.
     FileNotFoundError
-        If there is no such file.
+        If the file does not exist.
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
         raise ImageError("not a file but a folder, a pipe or a device")
     if status.st_size > MAX_BYTES:
-        raise ImageError(f"{status.st_size:,} bytes: more than {MAX_BYTES:,}, refused unread")
+        raise ImageError(f"{status.st_size:,} bytes: more than {MAX_BYTES:,}, refused without reading")
     with path.open("rb") as file:
         head = file.read(132)
     if not head:
@@ -93,7 +93,7 @@ def _decode_picture(path: Path) -> np.ndarray:
     except ImageError:
         raise
     except Image.DecompressionBombError:
-        raise ImageError(f"more than {MAX_PIXELS:,} pixels, refused unread") from None
+        raise ImageError(f"more than {MAX_PIXELS:,} pixels, refused without decoding") from None
     except Exception as error:  # Pillow raises many kinds on damaged files
         raise ImageError(f"damaged or truncated image ({_pillow_reason(error)})") from None
 
@@ -142,7 +142,7 @@ def _padding(stored: np.ndarray, dataset: Any) -> np.ndarray:
 
 
 def _has_window(dataset: Any) -> bool:
-    """Whether the first window can be meant: a width of at least 1, or above 0 where the function allows it."""
+    """Whether the first window is plausible: a width of at least 1, or above 0 where the function allows it."""
     width, centre = (_first(dataset.get(name)) for name in ("WindowWidth", "WindowCenter"))
     if width is None or centre is None or not np.isfinite([width, centre]).all():
         return False
@@ -166,7 +166,7 @@ def _check_dicom(dataset: Any, path: Path) -> None:
     if int(dataset.get("NumberOfFrames") or 1) != 1:
         raise ImageError("multi-frame DICOM file: one radiograph expected")
     if int(dataset.get("SamplesPerPixel") or 1) != 1:
-        raise ImageError("colour DICOM file: a grey radiograph expected")
+        raise ImageError("color DICOM file: a grey radiograph expected")
     if dataset.get("PhotometricInterpretation") not in ("MONOCHROME1", "MONOCHROME2"):
         raise ImageError("DICOM file that is neither MONOCHROME1 nor MONOCHROME2")
     _check_size(int(dataset.Columns), int(dataset.Rows))
@@ -180,12 +180,14 @@ def _check_compressed(dataset: Any) -> None:
         return
     stated = size_of(get_frame(dataset.PixelData, 0, number_of_frames=1))
     if stated not in (None, (int(dataset.Columns), int(dataset.Rows), 1)):
-        raise ImageError("DICOM file whose compressed picture has another size than its header says, refused unread")
+        raise ImageError(
+            "DICOM file whose compressed picture does not have the size in its header, refused without decoding"
+        )
 
 
 def _check_size(width: int, height: int) -> None:
     if width * height > MAX_PIXELS:
-        raise ImageError(f"{width}x{height} pixels: more than {MAX_PIXELS:,}, refused unread")
+        raise ImageError(f"{width}x{height} pixels: more than {MAX_PIXELS:,}, refused without decoding")
     if min(width, height) < 16:
         raise ImageError(f"{width}x{height} pixels: too small for a radiograph")
 

@@ -26,7 +26,7 @@ def make_salt(folder: Path) -> None:
     if (folder / "salt").exists():
         return
     temporary = folder / "salt.part"
-    temporary.unlink(missing_ok=True)  # of a killed process, whatever it is
+    temporary.unlink(missing_ok=True)  # left by a killed process
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(secrets.token_bytes(_BYTES))
@@ -46,7 +46,7 @@ def read_salt(folder: Path) -> bytes:
     except OSError as error:
         raise ChestfedError(f"{folder / 'salt'}: cannot be read: {error.strerror}") from None
     if len(salt) != _BYTES:
-        raise ChestfedError(f"{folder / 'salt'}: damaged. Delete the folder {folder}: it will be made again")
+        raise ChestfedError(f"{folder / 'salt'}: damaged. Delete the folder {folder}: it will be created again")
     return salt
 
 

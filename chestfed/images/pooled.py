@@ -1,4 +1,4 @@
-"""The images of several clients as if they were one's."""
+"""The images of several clients as if they were one client's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PooledImages:
     def __init__(self, parts: Sequence[Images]) -> None:
         self._parts = parts
         self._starts = np.cumsum([0, *(len(part.records) for part in parts)])
-        # Only the sign is looked at: a row is read through its own part.
+        # Only the sign is used: a row is read through its own part.
         self.records = np.concatenate([part.records for part in parts])
         self.digests = tuple(digest for part in parts for digest in part.digests)
 

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from chestfed.core.config import StrictModel
 
-#: Raised whenever decoding or resizing gives other pixels than before, or a cache keeps other things of them: caches of
-#: an older version are not read.
+#: Raised whenever decoding or resizing changes pixels, or the content of a cache changes: caches of an older version
+#: are not read.
 PREPROCESS_VERSION = 3
 
 

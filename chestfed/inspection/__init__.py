@@ -1,4 +1,4 @@
-"""Looking at a site before it is used: every image file once, and everything that may be wrong in one report."""
+"""Inspecting a site before it is used: every image file once, and all problems in one report."""
 
 from chestfed.inspection.check import CheckReport, check_site
 from chestfed.inspection.scan import Scan, scan_images

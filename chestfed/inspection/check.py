@@ -1,4 +1,4 @@
-"""Everything that may be wrong with a site, in one report."""
+"""All problems of a site in one report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chestfed.inspection.spellings import alike_in_two_splits
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.opening import survey_site
 
-#: What is being done, how much of it, and of how much.
+#: What is being done, how much is done, and the total.
 Progress = Callable[[str, int, int], None]
 
 
@@ -28,13 +28,13 @@ class CheckReport:
     Attributes
     ----------
     errors
-        What has to be mended; with any of them the check fails.
+        What has to be fixed; with any of them the check fails.
     warnings
-        What should be looked at.
+        What should be inspected.
     against
-        The other sites that it was compared with, by name: how many images each has that were compared.
+        The other sites that it was compared with: name -> number of images compared.
     looked
-        The rows and the scan of the images (None if they were not looked at), for a card.
+        The rows and the scan of the images (None if they were not inspected), for a card.
     others
         The same of the other sites, by name.
     """
@@ -66,47 +66,34 @@ def check_site(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> CheckReport:
-    """Read all of a site, and report all that is wrong.
+    """Read all of a site, and report all problems.
 
     Parameters
     ----------
     labels_file
-        Read this label file in place of those under the root; then no image is looked at.
+        Read this label file instead of those below the root; then no image is inspected.
     against
-        Other sites below the same data root, whose patients and pictures should not be here.
+        Other sites below the same data root, whose patients and pictures should not be in this one.
     images
-        Whether image files are looked at; what was found is kept below `cache_root`, so that a check goes on.
+        Whether image files are inspected; results are kept below `cache_root`, so that a check can resume.
     progress
         Called as `progress(what, done, total)`.
 
     Raises
     ------
     ChestfedError
-        If results cannot be kept; never for what is wrong with the site.
+        If results cannot be saved; never for problems of the site.
     """
     site = _look(config, data_root, labels_file, images, cache_root, workers, progress)
     problems = [*site.survey.problems, *alike_in_two_splits(site), *_unknown_views(site), *_idle_diseases(site)]
     if site.scan is not None:
         problems += damaged_files(site, site.scan)
         problems += repeated_pictures(site, site.scan)
-    compared: dict[str, int] = {}
     others: dict[str, Looked] = {}
     for other_config in against:
         other = _look(other_config, data_root, None, images and site.scan is not None, cache_root, workers, progress)
-        name = other_config.site
-        others[name] = other
-        compared[name] = len(other.survey.table.frame)
-        own, _ = sort_out(other.survey.problems)
-        if own:
-            first, number = own[0].kind, len(own)
-            text = (
-                f"{name} has problems of its own ({number:,}, the first: {first}); what can be read of it is compared: "
-            )
-            text += f"{compared[name]:,} images"
-            problems.append(Problem(OTHER_SITE, name, text, None, f"check {name} by itself"))
-        problems += shared_patients(site, other)
-        if site.scan is not None and other.scan is not None:
-            problems += shared_pictures(site, site.scan, other, other.scan)
+        others[other_config.site] = other
+        problems += _compared(site, other)
     errors, warnings = sort_out(problems)
     table = site.survey.table
     return CheckReport(
@@ -116,7 +103,7 @@ def check_site(
         errors,
         warnings,
         count(site.survey, site.scan),
-        compared,
+        {name: len(other.survey.table.frame) for name, other in others.items()},
         site,
         others,
     )
@@ -145,18 +132,32 @@ def _look(
     return Looked(survey, scan_images(survey.table, cache_root, workers=workers, progress=pictures))
 
 
+def _compared(site: Looked, other: Looked) -> list[Problem]:
+    """What a site shares with another, as far as that can be read."""
+    name, images = other.survey.table.name, len(other.survey.table.frame)
+    problems = []
+    own, _ = sort_out(other.survey.problems)
+    if own:
+        text = f"{name} itself has problems ({len(own):,}, the first: {own[0].kind}); its {images:,} readable rows are "
+        problems.append(Problem(OTHER_SITE, name, f"{text}compared", None, f"check {name} by itself"))
+    problems += shared_patients(site, other)
+    if site.scan is not None and other.scan is not None:
+        problems += shared_pictures(site, site.scan, other, other.scan)
+    return problems
+
+
 def _unknown_views(site: Looked) -> list[Problem]:
     """That no image that is kept has a known view."""
     views = site.survey.table.frame["view"]
     if views.empty or (views != "unknown").any():
         return []
-    text = f"the view of none of the {len(views):,} images is known: laterals, if there are any, are kept and train"
-    advice = "name the column of the views in the YAML (columns.view), or say table.default_view: frontal if all are"
+    text = f"no view of the {len(views):,} images is known: laterals, if any, are kept and used for training"
+    advice = "set columns.view in the YAML, or table.default_view: frontal if all images are frontal"
     return [Problem(NO_VIEWS, "views", text, None, advice)]
 
 
 def _idle_diseases(site: Looked) -> list[Problem]:
-    """Diseases that nothing can be learnt or measured of in a split."""
+    """Diseases that cannot be learned or measured in a split."""
     found = []
     table = site.survey.table
     for part in count(site.survey, None).splits:
@@ -169,6 +170,6 @@ def _idle_diseases(site: Looked) -> list[Problem]:
                 found.append(Problem(NO_LABELS, f"diseases.{disease}", text, None, advice))
             elif labels.positive == 0:
                 text = f"{name} has no positive in '{part.split}' ({labels.negative:,} negatives)"
-                advice = "an AUC is not defined there: check 'labels' in the YAML, or take other splits"
+                advice = "an AUC is undefined there: check 'labels' in the YAML, or use other splits"
                 found.append(Problem(ONE_CLASS, f"diseases.{disease}", text, None, advice))
     return found

@@ -1,4 +1,4 @@
-"""What two sites share: patients by name, and pictures."""
+"""What two sites share: patients by name, and images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chestfed.inspection.scan import Scan
 
 
 def shared_patients(site: Looked, other: Looked) -> list[Problem]:
-    """One problem per patient whose name the other site has too, at the patient's first row."""
+    """One problem per patient whose name the other site also has, at the patient's first row."""
     mine, theirs = (looked.survey.table.frame["patient"] for looked in (site, other))
     first = theirs[~theirs.duplicated()]
     places = pd.Index(first).get_indexer(pd.Index(mine))
@@ -22,14 +22,14 @@ def shared_patients(site: Looked, other: Looked) -> list[Problem]:
     name = other.survey.table.name
 
     def tell(row: int) -> str:
-        return f"this row's patient has the name of one in {name}: {other.where(int(first.index[places[row]]))}"
+        return f"this row's patient has the same name as one in {name}: {other.where(int(first.index[places[row]]))}"
 
-    advice = "if it is the same person, keep one of the two sites' rows; short numbers may agree by chance"
+    advice = "if it is the same person, keep the rows of one site; short numbers may agree by chance"
     return site.problems(SITES_SHARE_PATIENT, rows, tell, advice)
 
 
 def shared_pictures(site: Looked, scan: Scan, other: Looked, other_scan: Scan) -> list[Problem]:
-    """Images whose picture is in the other site too, to the pixel or nearly."""
+    """Images that the other site also has, or nearly."""
     name, images = other.survey.table.name, site.survey.table.frame["image"]
     theirs: dict[bytes, int] = {}
     for row in np.flatnonzero(other_scan.hashed).tolist():
@@ -38,9 +38,9 @@ def shared_pictures(site: Looked, scan: Scan, other: Looked, other_scan: Scan) -
     same = {row: theirs[scan.digests[row]] for row in mine.tolist() if scan.digests[row] in theirs}
 
     def tell(row: int) -> str:
-        return f"{printable(str(images.iat[row]))} shows the picture of {name}: {other.where(same[row])}"
+        return f"{printable(str(images.iat[row]))} is a duplicate of {name}: {other.where(same[row])}"
 
-    advice = "the other site's test would be known from training here: remove the rows at one of the sites"
+    advice = "leakage between sites: remove the rows at one of them"
     found = site.problems(SITES_SHARE_PICTURE, same, tell, advice)
     rest = np.array([row for row in mine.tolist() if row not in same], dtype=np.int64)
     others = np.fromiter(theirs.values(), dtype=np.int64)
@@ -49,14 +49,16 @@ def shared_pictures(site: Looked, scan: Scan, other: Looked, other_scan: Scan) -
     def tell_near(row: int) -> str:
         place, bits = near[int(np.searchsorted(rest, row))]
         there = other.where(int(others[place]))
-        return f"{printable(str(images.iat[row]))} is near to one of {name}: {there} ({bits} of {HASH_BITS} bits)"
+        return (
+            f"{printable(str(images.iat[row]))} is nearly a duplicate of {name}: {there} ({bits} of {HASH_BITS} bits)"
+        )
 
-    advice = "look at both: a copy, another export of one film, or two films that are very much alike"
+    advice = "inspect both: a copy, another export of one image, or two very similar images"
     return found + site.problems(SITES_NEAR, rest[sorted(near)].tolist(), tell_near, advice)
 
 
 def _nearest(hashes: np.ndarray, others: np.ndarray) -> dict[int, tuple[int, int]]:
-    """Place -> place of the nearest of the others and its distance in bits, for those that have a near one."""
+    """Place -> place of the nearest of the others and its distance in bits, where one is near."""
     count = len(hashes)
     unique, of_row = np.unique(np.concatenate([hashes, others]), axis=0, return_inverse=True)
     members: dict[int, tuple[list[int], list[int]]] = {}

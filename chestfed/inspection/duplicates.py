@@ -1,4 +1,4 @@
-"""Images that show the same picture: to the pixel, or nearly.
+"""Duplicate images: equal in every pixel, or nearly.
 
 Near means that two perceptual hashes (`facts.perceptual_hash`, 255 bits) differ in at most `NEAR` bits. Measured on
 684 real films of 463 patients (ChestX-ray8), benchmarks/near_duplicates.py: the nearest films of two patients differ

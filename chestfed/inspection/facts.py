@@ -49,7 +49,7 @@ class Facts:
     error
         Why the file cannot be read; empty if it can.
     format
-        `PNG`, `JPEG` or `DICOM`, by the content; empty if it is none of them.
+        `PNG`, `JPEG` or `DICOM`, by the content; otherwise empty.
     wrong_suffix
         The name says that it is another of the three.
     bits
@@ -59,7 +59,7 @@ class Facts:
     syntax
         Name of the DICOM transfer syntax.
     coloured, blank
-        The picture has colours; it is of one grey level.
+        The picture has colors; it has a single grey level.
     mean, std
         Of the preprocessed picture's grey levels, 0 to 255.
     digest
@@ -92,7 +92,7 @@ Job = tuple[str, bool]
 
 
 def jobs_of(table: SiteTable) -> Callable[[int], Job]:
-    """The job of a row: the row's file, and whether it is stored inverted unsaid."""
+    """The job of a row: the row's file, and whether it is stored inverted although its format cannot say so."""
     images, inverted = table.frame["image"].tolist(), table.frame["inverted"].tolist()
     return lambda row: (str(table.root / images[row]), bool(inverted[row]))
 
@@ -146,7 +146,7 @@ def perceptual_hash(square: np.ndarray) -> bytes:
 
 
 def _header(path: Path, *, whole: bool) -> dict[str, Any]:
-    """What the head of a file tells, as far as it can be read; of a damaged file (not `whole`) it may tell nothing."""
+    """What the header of a file says, as far as it can be read; a damaged file (not `whole`) may say nothing."""
     try:
         if not path.is_file():  # a pipe would be waited for
             return {}

@@ -25,7 +25,7 @@ from chestfed.inspection.store import KeptResults, scan_folder
 
 #: Raised when the same picture gives another result than before.
 LETTERS_VERSION: Final = 1
-#: What `Letters.found` is if the picture cannot be looked at.
+#: The value of `Letters.found` if the picture cannot be read.
 UNKNOWN: Final = "unknown"
 
 
@@ -38,7 +38,7 @@ class Letters:
     found
         What the detector sees: `none`, `marker` (the L or R beside the patient), `text`; `unknown` without a picture.
     annotation
-        What BurnedInAnnotation says; None if it says nothing, or there is no DICOM header.
+        The value of BurnedInAnnotation; None if it has none, or there is no DICOM header.
     overlays
         Number of DICOM overlays.
     """
@@ -49,7 +49,7 @@ class Letters:
 
     @property
     def flagged(self) -> bool:
-        """Whether the tag, an overlay or the detector says that there may be text; also if nobody could look."""
+        """Whether the tag, an overlay or the detector indicates text, or the picture could not be read."""
         return self.annotation is True or self.overlays > 0 or self.found not in ("none", "marker")
 
 
@@ -70,7 +70,7 @@ class LetterCounts:
     text, marker
         What the detector sees.
     unknown
-        Pictures that the detector could not look at.
+        Pictures that the detector could not read.
     flagged
         Any of tag, overlay, text and unknown.
     """
@@ -128,12 +128,12 @@ def scan_letters(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> LetterScan:
-    """Look for text in every readable picture of a scan; what an earlier call found is not looked at again.
+    """Look for text in every readable picture of a scan; results of an earlier call are reused.
 
     Raises
     ------
     ChestfedError
-        If the results cannot be kept.
+        If the results cannot be saved.
     """
     table = scan.table
     folder, salt = scan_folder(cache_root, table.name)

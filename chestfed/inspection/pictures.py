@@ -1,4 +1,4 @@
-"""What is wrong with a site's image files, each by itself and beside each other."""
+"""Problems of a site's image files, of each by itself and of pairs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from chestfed.inspection.scan import MISSING, Scan
 
 
 def damaged_files(site: Looked, scan: Scan) -> list[Problem]:
-    """Missing and unreadable files, wrong extensions, colours, blank pictures."""
+    """Missing and unreadable files, wrong extensions, colors, blank pictures."""
     frame, images = scan.frame, site.survey.table.frame["image"]
     errors = frame["error"].to_numpy(dtype=object)
     missing = np.flatnonzero(errors == MISSING)
@@ -37,37 +37,37 @@ def damaged_files(site: Looked, scan: Scan) -> list[Problem]:
             MISSING_IMAGE,
             missing,
             lambda row: f"no file {named(row)}",
-            "put the file there, mend the name or remove the row",
+            "add the file, fix the name or remove the row",
         ),
         *site.problems(
             UNREADABLE,
             unreadable,
             lambda row: f"{named(row)}: {errors[row]}",
-            "export the image again, or remove the row; a study leaves such images out with --skip-unreadable",
+            "export the image again, or remove the row; --skip-unreadable leaves such images out of a study",
         ),
         *site.problems(
             WRONG_SUFFIX,
             np.flatnonzero(frame["wrong_suffix"].to_numpy(dtype=bool)),
             lambda row: f"{named(row)} is a {frame['format'].iat[row]} file",
-            "it is read by its content; rename it, for other programs may not",
+            "it is read by its content; rename it, because other programs may not",
         ),
         *site.problems(
             COLOURED,
             np.flatnonzero(frame["coloured"].to_numpy(dtype=bool)),
-            lambda row: f"{named(row)} has colours",
-            "look at it: a radiograph is grey; this may be a screenshot or another kind of image",
+            lambda row: f"{named(row)} has colors",
+            "inspect it: a radiograph is grey; this may be a screenshot or another kind of image",
         ),
         *site.problems(
             BLANK_PICTURE,
             np.flatnonzero(frame["blank"].to_numpy(dtype=bool)),
-            lambda row: f"{named(row)} is of one grey level",
+            lambda row: f"{named(row)} has a single grey level",
             "export the image again, or remove the row",
         ),
     ]
 
 
 def repeated_pictures(site: Looked, scan: Scan) -> list[Problem]:
-    """Images of two rows that show the same picture, to the pixel or nearly; blank ones are not compared."""
+    """Duplicate and near-duplicate images; blank ones are not compared."""
     compared = np.flatnonzero(scan.hashed)
     first = compared[first_alike([scan.digests[row] for row in compared])] if len(compared) else compared
     frame, images = site.survey.table.frame, site.survey.table.frame["image"]
@@ -87,16 +87,16 @@ def repeated_pictures(site: Looked, scan: Scan) -> list[Problem]:
         def tell(row: int, other: dict[int, int] = other) -> str:
             there = other[row]
             split = f", in '{splits[there]}'," if splits[row] != splits[there] else ""
-            return f"{printable(str(images.iat[row]))} shows the picture{split} of {site.where(there)}"
+            return f"{printable(str(images.iat[row]))} is a duplicate{split} of {site.where(there)}"
 
         found += site.problems(kind, other, tell, _ADVICE[kind])
     return found + _nearly(site, scan, np.unique(first))
 
 
 _ADVICE = {
-    SPLITS_SHARE_PICTURE: "the test would be known from training: remove one of the rows, or use --fix-splits",
-    PATIENTS_SHARE_PICTURE: "one of the patients is wrong: mend the table, or remove one of the rows",
-    REPEATED: "remove one of the rows, unless the picture is meant to count twice",
+    SPLITS_SHARE_PICTURE: "leakage between splits: remove one of the rows, or use --fix-splits",
+    PATIENTS_SHARE_PICTURE: "one of the patients is wrong: fix the table, or remove one of the rows",
+    REPEATED: "remove one of the rows, unless the image should count twice",
 }
 
 
@@ -114,9 +114,9 @@ def _nearly(site: Looked, scan: Scan, rows: np.ndarray) -> list[Problem]:
         who = "the same patient" if patients[row] == patients[there] else "another patient"
         split = f" in '{splits[there]}'" if splits[row] != splits[there] else ""
         name = printable(str(frame["image"].iat[row]))
-        return f"{name} is near to {site.where(there)} ({who}{split}; {apart} of {HASH_BITS} bits)"
+        return f"{name} is nearly a duplicate of {site.where(there)} ({who}{split}; {apart} of {HASH_BITS} bits)"
 
-    advice = "look at both: a copy, another export of one film, or two films that are very much alike"
+    advice = "inspect both: a copy, another export of one image, or two very similar images"
     return site.problems(NEAR_REPEATED, sorted(nearest), tell, advice)
 
 

@@ -1,4 +1,4 @@
-"""What a check finds: each kind of finding is an error (the check fails) or a warning (it is counted)."""
+"""What a check finds: each kind of problem is an error (the check fails) or a warning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEAR_REPEATED: Final = "nearly the same picture"
 SITES_NEAR: Final = "nearly the same picture in another site"
 SITES_SHARE_PATIENT: Final = "patient in another site"
 WRONG_SUFFIX: Final = "wrong extension"
-COLOURED: Final = "picture with colours"
+COLOURED: Final = "picture with colors"
 BLANK_PICTURE: Final = "blank picture"
 ONE_CLASS: Final = "disease without positives"
 NO_LABELS: Final = "disease without labels"
@@ -50,7 +50,7 @@ WARNINGS: Final = (
 
 @dataclass(frozen=True, eq=False)
 class Looked:
-    """A site that was looked at: its rows as far as they can be read, and its images if they were looked at."""
+    """An inspected site: its rows as far as they can be read, and its images if they were inspected."""
 
     survey: Survey
     scan: Scan | None
@@ -60,7 +60,7 @@ class Looked:
         return f"{self.survey.files[row]}:{self.survey.table.frame['row'].iat[row]}"
 
     def problems(self, kind: str, rows: Iterable[int], tell: Callable[[int], str] | str, advice: str) -> list[Problem]:
-        """One problem per row of the table; `tell` is the message, or gives that of a row."""
+        """One problem per row of the table; `tell` is the message, or a function of the row."""
         numbers, files = self.survey.table.frame["row"].to_numpy(), self.survey.files
         return [
             Problem(kind, files[row], tell if isinstance(tell, str) else tell(row), int(numbers[row]), advice)

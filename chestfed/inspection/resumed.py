@@ -1,4 +1,4 @@
-"""Work on a site's image files that can be stopped and goes on where it was."""
+"""Work on a site's image files that can be stopped and resumed."""
 
 from __future__ import annotations
 

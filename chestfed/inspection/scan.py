@@ -76,14 +76,14 @@ def scan_images(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Scan:
-    """Look at the image of every row; what an earlier call found is not looked at again unless the file has changed.
+    """Inspect the image of every row; results of an earlier call are reused unless the file has changed.
 
-    `workers` processes decode (default: one per core); `progress(done, total)` counts the images to look at.
+    `workers` processes decode (default: one per core); `progress(done, total)` counts the images to inspect.
 
     Raises
     ------
     ChestfedError
-        If the results cannot be kept.
+        If the results cannot be saved.
     """
     folder, salt = scan_folder(cache_root, table.name)
     store = kept_facts(folder)

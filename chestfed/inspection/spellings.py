@@ -38,9 +38,9 @@ def alike(patients: Iterable[str]) -> list[list[str]]:
 
 
 def alike_in_two_splits(site: Looked) -> list[Problem]:
-    """One problem per such group that stands in several splits, at the first row that is elsewhere than an earlier one.
+    """One problem per such group that is in several splits, at the first row whose split differs from an earlier one.
 
-    A name that crosses the splits by itself is another problem, and not told here.
+    A name that is itself in several splits is another problem, and not reported here.
     """
     frame = site.survey.table.frame
     together = alike(frame["patient"].tolist())
@@ -56,11 +56,11 @@ def alike_in_two_splits(site: Looked) -> list[Problem]:
 
     def tell(row: int) -> str:
         there = f"in '{splits[earlier[row]]}' at {site.where(earlier[row])}"
-        return f"this row's patient is in '{splits[row]}' here; one who is written almost the same is {there}"
+        return f"this row's patient is in '{splits[row]}' here; one with almost the same name is {there}"
 
     advice = (
-        "the names differ only in capitals, leading zeros, blanks or invisible signs: if they are one person, write "
-        "them alike, or let --fix-splits put them into one split"
+        "the names differ only in capitals, leading zeros, blanks or invisible signs: if they are one person, use one "
+        "spelling, or let --fix-splits put them into one split"
     )
     return site.problems(PATIENTS_ALIKE, sorted(earlier), tell, advice)
 

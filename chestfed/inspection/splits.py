@@ -1,6 +1,6 @@
 """Splits by patient for a site whose own are not: a file beside the YAML, and a YAML that takes it.
 
-Nothing of the hospital's is changed. Patients who stand in one split stay there; who stands in several goes, with all
+No file of the hospital is changed. Patients who are in one split stay there; a patient who is in several goes, with all
 images, to the one that has most of them (train, if as many). Patients who share a picture, and those whose names differ
 only in capitals, leading zeros or invisible signs, go together. Where every image is in train, shares of the patients
 are moved to valid and test, rare diseases spread evenly (`sites/partition.py`).
@@ -32,7 +32,7 @@ _MARK: Final = "# Written by `chestfed site check --fix-splits`"
 
 
 def patient_splits(site: Looked, seed: int = 1) -> dict[str, str]:
-    """Patient -> split, for every patient of the label files; no patient, and no picture, is in two.
+    """Patient -> split, for every patient of the label files; no patient, and no image, is in two splits.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def patient_splits(site: Looked, seed: int = 1) -> dict[str, str]:
     table, raw = site.survey.table, site.survey.raw
     frame = table.frame
     if frame.empty:
-        raise ChestfedError(f"site '{table.name}': no row can be read, so there is nothing to split")
+        raise ChestfedError(f"site '{table.name}': no row can be read")
     groups = _groups(site)
     group = frame["patient"].map(groups)
     if (frame["split"] == "train").all():
@@ -64,7 +64,7 @@ def write_fixed(splits: dict[str, str], config_path: Path, folder: Path) -> tupl
     stem = config_path.stem
     table, config = folder / f"{stem}.splits.csv", folder / f"{stem}_fixed.yaml"
     if config.exists() and not config.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
-        raise ChestfedError(f"{config} is there already and not of this command: choose another folder with --out")
+        raise ChestfedError(f"{config} exists and was not written by this command: choose another folder with --out")
     base = os.path.relpath(config_path.resolve(), folder.resolve()).replace(os.sep, "/")
     write_text(table, splits_text(splits))
     write_text(

@@ -1,4 +1,4 @@
-"""What was found of image files, kept on disk: a check that was stopped goes on, and a second one is quick.
+"""What was found of image files, kept on disk: a check that was stopped resumes, and a second one is quick.
 
     <cache root>/<site>-scan/
         salt             secret of the keys, readable by its owner only
@@ -6,7 +6,7 @@
         letters.sqlite   key of a file -> what is known of text in it
 
 The key is a keyed hash of path, size and time of change, as in the cache of images: no file name or patient id is
-stored. Deleting the folder costs nothing but time.
+stored. The folder can be deleted; it only costs time.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def scan_folder(cache_root: Path, site: str) -> tuple[Path, bytes]:
         with FileLock(folder / "create.lock"):
             make_salt(folder)
     except OSError as error:
-        raise ChestfedError(f"{folder}: cannot be made ({error}); choose another folder with --cache") from None
+        raise ChestfedError(f"{folder}: cannot be created ({error}); choose another folder with --cache") from None
     return folder, read_salt(folder)
 
 

@@ -136,7 +136,7 @@ def _facts(report: CheckReport) -> list[tuple[str, str]]:
     counts, ages, files = report.counts, report.counts.ages, report.counts.files
     years = "none" if ages.median is None else f"median {ages.median:g}, from {ages.youngest:g} to {ages.oldest:g}"
     facts = [
-        ("rows", f"{counts.rows:,}, of them {counts.left_out:,} of views that are left out"),
+        ("rows", f"{counts.rows:,}, {counts.left_out:,} of them of excluded views"),
         ("studies", f"{counts.studies:,}"),
         ("views", _most(counts.views)),
         ("sexes", _most(counts.sexes)),
@@ -144,7 +144,7 @@ def _facts(report: CheckReport) -> list[tuple[str, str]]:
         ("images without any label", f"{counts.unlabelled:,}"),
     ]
     if files is None:
-        facts.append(("image files", "not looked at"))
+        facts.append(("image files", "not inspected"))
     else:
         unread = f"{files.missing:,} missing, {files.unreadable:,} unreadable"
         facts += [
@@ -178,6 +178,6 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text that Markdown and HTML take as it stands."""
+    """Text escaped for Markdown and HTML."""
     plain = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(f"\\{sign}" if sign in "\\|`*_[]#!" else sign for sign in plain)

@@ -71,8 +71,6 @@ def policy(page: Page, labels: Labels, found: Found) -> None:
     page.end()
     page.key("uncertain", labels.uncertain, labels.evidence["uncertain"])
     page.key("blank", labels.blank, labels.evidence["blank"])
-    if labels.raters is not None:
-        page.key("raters", labels.raters, labels.evidence["raters"])
     page.blank()
 
 
@@ -120,6 +118,8 @@ def rest_of_table(page: Page, found: Found, labels: Labels) -> None:
         page.end()
     if found.missing:
         page.key("missing", sorted(found.missing), "cells that say nothing")
+    if labels.raters is not None:
+        page.key("raters", labels.raters, labels.evidence["raters"])
     for key, value in labels.keys.items():
         page.key(key, value, labels.evidence.get(key, ""))
     page.end()

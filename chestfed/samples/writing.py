@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from filelock import FileLock
 
 from chestfed.core.errors import ChestfedError
-from chestfed.core.workers import start_worker
+from chestfed.core.workers import spread
 from chestfed.samples.film import draw_film
 from chestfed.samples.hospitals import HOSPITALS, SIZES, Hospital, films_of
 from chestfed.samples.label_files import WRITERS
@@ -63,7 +61,7 @@ def write_hospitals(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[HospitalSummary]:
-    """Write the five hospitals below `folder`; those that are there already are left alone.
+    """Write the five hospitals below `folder`; existing ones are left alone.
 
     Parameters
     ----------
@@ -85,53 +83,42 @@ def write_hospitals(
     with FileLock(folder / ".samples.lock"):
         todo = [hospital for hospital in HOSPITALS if not _is_there(folder / hospital.folder, stamp)]
         total = sum(len(films[hospital.name]) for hospital in todo)
-        done = 0
-        with _pool(workers or os.cpu_count() or 1) as run:
-            for hospital in todo:
-                for _ in _write_hospital(folder, hospital, films[hospital.name], seed, stamp, run):
-                    done += 1
-                    if progress is not None:
-                        progress(done, total)
+        with closing(_write_all(folder, todo, films, seed, stamp, workers)) as written:
+            for done, _ in enumerate(written, start=1):
+                if progress is not None:
+                    progress(done, total)
     return [_summary(folder / hospital.folder, films[hospital.name]) for hospital in HOSPITALS]
 
 
-_Job = tuple[Path, Hospital, Film, int]
-_Run = Callable[[list[_Job]], Iterable[None]]
-
-
-def _write_hospital(
-    folder: Path, hospital: Hospital, films: list[Film], seed: int, stamp: dict[str, object], run: _Run
-) -> Iterator[None]:
-    """Fill a folder beside the hospital's, then rename it; yields once per picture."""
-    part = folder / f".{hospital.folder}.part"
-    shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
-    part.mkdir()
-    (part / MARKER).write_bytes(MARKER_TEXT.encode())
+def _write_all(
+    folder: Path,
+    hospitals: list[Hospital],
+    films: dict[str, list[Film]],
+    seed: int,
+    stamp: dict[str, object],
+    workers: int | None,
+) -> Generator[None]:
+    """Fill a folder beside each hospital's, and rename it when it is whole; yields once per picture."""
+    parts = {hospital.name: folder / f".{hospital.folder}.part" for hospital in hospitals}
     try:
-        yield from run([(part, hospital, film, seed) for film in films])
-        WRITERS[hospital.name](part, films, hospital, seed)
-        (part / STAMP).write_bytes((json.dumps(stamp) + "\n").encode())
-        part.rename(folder / hospital.folder)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-
-
-@contextmanager
-def _pool(workers: int) -> Iterator[_Run]:
-    """Draws in this process, or in spawned ones: the parent may have threads. Results come in order."""
-    if workers == 1:
-        yield lambda jobs: map(_write_film, jobs)
-        return
-    context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker)
-    try:
-        yield lambda jobs: executor.map(_write_film, jobs, chunksize=16)
+        for part in parts.values():
+            shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
+            part.mkdir()
+            (part / MARKER).write_bytes(MARKER_TEXT.encode())
+        jobs = [(parts[one.name], one, film, seed) for one in hospitals for film in films[one.name]]
+        with closing(spread(_write_film, jobs, workers, chunk=16, what="drawing the hospitals")) as drawn:
+            for hospital in hospitals:
+                yield from islice(drawn, len(films[hospital.name]))
+                part = parts[hospital.name]
+                WRITERS[hospital.name](part, films[hospital.name], hospital, seed)
+                (part / STAMP).write_bytes((json.dumps(stamp) + "\n").encode())
+                part.rename(folder / hospital.folder)
     finally:
-        executor.shutdown(cancel_futures=True)
+        for part in parts.values():
+            shutil.rmtree(part, ignore_errors=True)
 
 
-def _write_film(job: _Job) -> None:
+def _write_film(job: tuple[Path, Hospital, Film, int]) -> None:
     part, hospital, film, seed = job
     path = part / PATHS[hospital.name](film)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,12 +139,12 @@ def _stamp_of(root: Path) -> dict[str, object] | None:
 
 
 def _is_there(root: Path, stamp: dict[str, object]) -> bool:
-    """Whether the hospital is written already; a folder of that name with anything else in it is refused."""
+    """Whether the hospital exists already; a folder of that name with other content is refused."""
     if not root.exists():
         return False
     if _stamp_of(root) != stamp:
         raise ChestfedError(
-            f"{root} holds something else than the synthetic hospital of seed {stamp['seed']}, size {stamp['size']}, "
+            f"{root} is not the synthetic hospital of seed {stamp['seed']}, size {stamp['size']}, "
             f"version {stamp['version']}. Remove it, or choose another folder."
         )
     return True

@@ -1,20 +1,19 @@
-"""The schema of a site's YAML: where its files are, which names mean which disease, and what is kept."""
+"""The schema of a site's YAML: where its files are, which names mean which disease, and which images are kept."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from chestfed.core.config import StrictModel, expand_path, load_config
 from chestfed.core.diseases import DISEASES, TITLES
-from chestfed.core.errors import ConfigError
-from chestfed.sites.registry import BUILT_IN, check_name, make_reader
+from chestfed.core.plugins import Choice, Options
+from chestfed.sites.registry import READERS
 from chestfed.sites.spreadsheet.config import TableFormat
-from chestfed.sites.spreadsheet.files import Column
 from chestfed.sites.terms import normal
 from chestfed.sites.vocabulary import SPLITS, VIEWS, View
 
@@ -25,7 +24,7 @@ Blank = Literal["negative", "missing"]
 
 
 def _for_every_disease(value: object, info: ValidationInfo) -> object:
-    """One word stands for all diseases of the site."""
+    """A single word applies to all diseases of the site."""
     return dict.fromkeys(info.data.get("diseases", DISEASES), value) if isinstance(value, str) else value
 
 
@@ -47,14 +46,14 @@ def check_diseases(names: Iterable[str]) -> None:
 class Splits(StrictModel):
     """Which images train, validate and test."""
 
-    official: bool = Field(True, description="use the distribution's splits; false: every image is in train")
-    valid_fraction: float = Field(0.0, ge=0, lt=1, description="share of the train patients moved to valid")
-    test_fraction: float = Field(0.0, ge=0, lt=1, description="share of the train patients moved to test")
+    official: bool = Field(True, description="use the official splits of the data set; false: every image is in train")
+    valid_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training patients moved to valid")
+    test_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training patients moved to test")
     seed: int = Field(1, ge=0, description="seed of the two cuts by patient")
     file: str | None = Field(
         None,
         min_length=1,
-        description="CSV with columns patient and split that replaces the distribution's splits, relative to the YAML "
+        description="CSV with columns patient and split that replaces the official splits, relative to the YAML "
         "(`chestfed site check --fix-splits` writes one)",
     )
 
@@ -78,17 +77,17 @@ class Splits(StrictModel):
 class SiteConfig(StrictModel):
     """One hospital. Policy (labels, uncertainty, views, up-sampling) is here and not in the readers."""
 
-    site: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", description="short name, used in tables and paths")
+    site: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", description="short name, in tables and paths")
     title: str = Field(min_length=1, description="name in tables and plots")
-    reader: str = Field(description="the format of the distribution: one of chestfed's readers, or of an own package")
-    options: dict[str, Any] = Field(
-        {}, validate_default=True, description="what a reader of an own package wants to know; checked by it"
+    reader: Annotated[Options, Choice(READERS)] = Field(
+        description="the format of the files: a built-in reader, an installed one, or package.module:NAME; with its "
+        "own options as {name: NAME, ...}"
     )
     root: str = Field(min_length=1, description="the site's folder, relative to the data root; $VARIABLES and ~ work")
     synthetic: bool = Field(False, description="true: no patients, and every result says so")
     label_files: dict[str, list[str]] = Field(
         description="per role the accepted file names or patterns, relative to the root, tried in order; "
-        "a name also stands for its .gz"
+        "a name also matches its .gz"
     )
     views: list[View] | Literal["all"] = Field(description="views that are kept")
     diseases: list[str] = Field(
@@ -97,49 +96,22 @@ class SiteConfig(StrictModel):
         description="the diseases that the site labels; any other is missing there, not negative",
     )
     labels: dict[str, list[str]] = Field(description="disease -> the names that mean it in the site's vocabulary")
-    no_label: list[str] = Field(
-        [], description="terms beside which a disease that is not named is blank, not negative (PadChest, table)"
-    )
     uncertain: Annotated[dict[str, Uncertain], BeforeValidator(_for_every_disease)] = Field(
-        description="what an uncertain label counts as, for all diseases or per disease"
+        description="how to treat uncertain labels, for all diseases or per disease"
     )
     blank: Annotated[dict[str, Blank], BeforeValidator(_for_every_disease)] = Field(
-        description="what a disease that is not mentioned counts as, for all diseases or per disease"
+        description="how to treat diseases that are not mentioned, for all diseases or per disease"
     )
-    methods: list[Literal["Physician", "RNN_model"]] | Literal["all"] = Field(
-        "all", description="whose labels count; images labelled otherwise have missing labels (PadChest)"
-    )
-    raters: Column = Field("any", description="any, majority, all, or the name of one rater (VinDr, table)")
     table: TableFormat | None = Field(
-        None, validate_default=True, description="how the site's own table is laid out (reader table)"
+        None, validate_default=True, description="layout of the site's own table (reader table)"
     )
     upsample: dict[str, Annotated[int, Field(ge=0)]] = Field(
-        {}, description="disease -> how many more times its positives stand in the training list"
+        {}, description="disease -> number of extra copies of its positives in the training list"
     )
     splits: Splits = Field(Splits(), description="which images train, validate and test")
-    licence: str = Field("", description="terms of use, for the docs")
-    source: str = Field("", description="where the files come from, for the docs")
-    citation: str = Field("", description="what to cite, for the docs")
-
-    @field_validator("reader")
-    @classmethod
-    def _reader_is_there(cls, value: str) -> str:
-        try:
-            check_name(value)
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
-        return value
-
-    @field_validator("options")
-    @classmethod
-    def _reader_takes_the_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        reader = info.data.get("reader")
-        if reader is not None and (value or reader not in BUILT_IN):
-            try:
-                make_reader(reader, value)
-            except ConfigError as error:
-                raise ValueError(str(error)) from None
-        return value
+    licence: str = Field("", description="terms of use")
+    source: str = Field("", description="where the files come from")
+    citation: str = Field("", description="what to cite")
 
     @property
     def has_place(self) -> bool:
@@ -151,7 +123,7 @@ class SiteConfig(StrictModel):
     def _each_disease_once(cls, value: list[str]) -> list[str]:
         check_diseases(value)
         if len(set(value)) < len(value):
-            raise ValueError("names a disease twice")
+            raise ValueError("duplicate disease")
         return value
 
     @field_validator("labels", "uncertain", "blank", "upsample")
@@ -174,14 +146,13 @@ class SiteConfig(StrictModel):
     @field_validator("table")
     @classmethod
     def _table_goes_with_its_reader(cls, value: TableFormat | None, info: ValidationInfo) -> TableFormat | None:
-        reader = info.data.get("reader")
+        reader = info.data["reader"].name if "reader" in info.data else None
         if value is not None and reader not in (None, "table"):
             raise ValueError(f"only with reader: table; reader '{reader}' knows its format")
         if value is None and reader == "table":
             raise ValueError("reader 'table' needs it: format, columns and layout of the site's table")
         if value is not None:
             mistakes = [
-                *_idle_beside_table(value, info.data),
                 *_wrong_roles(value, info.data.get("label_files", {})),
                 *_words_with_two_meanings(value, info.data.get("labels", {})),
             ]
@@ -198,7 +169,16 @@ class SiteConfig(StrictModel):
 
     @field_validator("label_files")
     @classmethod
-    def _files_stay_inside(cls, value: dict[str, list[str]]) -> dict[str, list[str]]:
+    def _files_are_of_the_reader_and_inside(
+        cls, value: dict[str, list[str]], info: ValidationInfo
+    ) -> dict[str, list[str]]:
+        reader = info.data["reader"].name if "reader" in info.data else None
+        roles = READERS.find(reader).roles if reader is not None else None
+        unknown = [role for role in value if roles is not None and role not in roles]
+        if roles is not None and unknown:
+            close = difflib.get_close_matches(unknown[0], roles, n=1, cutoff=0.5)
+            hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(roles)}"
+            raise ValueError(f"reader '{reader}' reads no file '{unknown[0]}'; {hint}")
         for name in (name for names in value.values() for name in names):
             if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
                 raise ValueError(f"'{name}' leaves the site's root: names are relative to it, without '..'")
@@ -206,7 +186,7 @@ class SiteConfig(StrictModel):
 
 
 def _words_with_two_meanings(table: TableFormat, labels: Mapping[str, Sequence[str]]) -> list[str]:
-    """Terms of a disease that are said to mean no finding, or nothing, as well."""
+    """Terms of a disease that are also listed as no finding, or as ignored."""
     others = table.others if isinstance(table.others, list) else []
     silent = {normal(word) for word in (*table.no_finding, *others, *table.unlabelled)}
     both = [name for names in labels.values() for name in names if normal(name) in silent]
@@ -215,21 +195,13 @@ def _words_with_two_meanings(table: TableFormat, labels: Mapping[str, Sequence[s
     return [*mistakes, *(f"'{word}' is among unlabelled, and among no_finding or others" for word in both)]
 
 
-def _idle_beside_table(table: TableFormat, data: Mapping[str, Any]) -> list[str]:
-    """Keys of other readers that this table would read over in silence."""
-    idle = ["methods"] if data.get("methods", "all") != "all" else []
-    idle += ["raters"] if data.get("raters", "any") != "any" and table.layout != "readers" else []
-    idle += ["no_label"] if data.get("no_label") and table.layout in ("onehot", "readers") else []
-    return [f"'{key}' has no meaning with layout '{table.layout}'" for key in idle]
-
-
 def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[str]:
     """Which files there may be: of headers, one table, or one for each split; and those that are joined."""
     if table.layout == "dicom":
         return [] if set(label_files) == {"images"} else ["layout 'dicom' needs label_files.images, and no other"]
     joined = {join.file for join in table.join}
     roles = set(label_files) - joined
-    mistakes = [f"join: '{role}' is no role in label_files" for role in sorted(joined - set(label_files))]
+    mistakes = [f"join: '{role}' is not a role in label_files" for role in sorted(joined - set(label_files))]
     mistakes += [f"join: '{role}' is the table itself" for role in sorted(joined & {"table", *SPLITS})]
     if roles != {"table"} and not ("train" in roles and roles <= set(SPLITS)):
         text = "label_files takes 'table', or 'train' with 'valid' and 'test' if there are such files"
@@ -238,7 +210,7 @@ def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[
         told = "columns.split" if table.columns.split is not None else "the group 'split' of from_path"
         mistakes.append(f"files for each split and {told} exclude each other")
     if "default_split" in table.model_fields_set and ("table" not in roles or table.tells_split()):
-        mistakes.append("'default_split' has no meaning where files, a column or from_path tell the split")
+        mistakes.append("'default_split' has no effect where files, a column or from_path give the split")
     return mistakes
 
 

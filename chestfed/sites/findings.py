@@ -1,4 +1,4 @@
-"""What a label file says of a disease, before policy: the raw findings, and the cells they are written in."""
+"""Raw findings, before policy, and the cells that they are read from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pandas as pd
 
 #: Raw findings, int8. `UNLABELLED`: the image has no label at all, whatever the policy for blanks.
 POSITIVE, NEGATIVE, UNCERTAIN, BLANK, UNLABELLED = (np.int8(code) for code in (1, 0, -1, -2, -3))
-#: A cell that is none of the known values.
+#: A cell that is not one of the known values.
 INVALID: Final = np.int8(-9)
 
 _BY_STRENGTH: Final = np.array([UNLABELLED, BLANK, NEGATIVE, UNCERTAIN, POSITIVE, INVALID], dtype=np.int8)
@@ -28,10 +28,10 @@ _NUMBERS: Final = {
     "-1": UNCERTAIN,
     "-1.0": UNCERTAIN,
 }
-#: Words for the sexes, in small letters.
+#: Words for the sexes, in lowercase.
 SEXES: Final = {"f": "F", "female": "F", "m": "M", "male": "M"}
 _OLDEST: Final = 120
-#: Words behind an age, in small letters without accents -> how many of them are a year; Y, M, W and D are DICOM's.
+#: Units of an age, in lowercase without accents -> how many of them are a year; Y, M, W and D are DICOM's.
 _PER_YEAR: Final = {
     word: number
     for number, words in {
@@ -54,7 +54,7 @@ def from_numbers(cells: pd.Series, *, uncertain: bool = True) -> np.ndarray:
 
 
 def canonical(cell: str) -> str:
-    """A cell without outer blanks, in small letters; 1.0, 1.00 and 1,0 are 1."""
+    """A cell without outer spaces, in lowercase; 1.0, 1.00 and 1,0 are 1."""
     word = cell.strip().casefold()
     whole = re.fullmatch(r"([+-]?\d+)(?:\.0*|,0+)", word)
     return whole[1] if whole else word

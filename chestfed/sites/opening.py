@@ -12,11 +12,10 @@ import pandas as pd
 
 from chestfed.core.config import expand_path
 from chestfed.core.errors import Problem, SiteError
-from chestfed.sites.config import SPLITS, SiteConfig
+from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.source import FORMULA, Source
 from chestfed.sites.partition import split_patients
-from chestfed.sites.reader import check_rows
-from chestfed.sites.registry import make_reader
+from chestfed.sites.registry import READERS
 from chestfed.sites.rows import join_rows
 from chestfed.sites.splits_file import with_splits
 from chestfed.sites.spreadsheet.dicom_headers import SET_ASIDE
@@ -27,12 +26,14 @@ from chestfed.sites.table import (
     apply_policy,
     behind_links,
     check,
+    check_rows,
     nothing_left,
     repeat_positives,
     sound_rows,
 )
+from chestfed.sites.vocabulary import SPLITS
 
-#: A folder with this file holds no patients, whatever its configuration says.
+#: A folder with this file is synthetic, whatever its configuration says.
 SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"
 
 
@@ -44,7 +45,7 @@ def open_site(
 ) -> SiteTable:
     """Read and check a site's label files. No image is decoded; missing ones are found when the cache is filled.
 
-    With `labels_file` that file is read in place of those under the root, which then need not exist. Where the labels
+    With `labels_file`, that file is read instead of those below the root, which then need not exist. Where the labels
     are in the images' headers, `progress(done, total)` counts them.
 
     Raises
@@ -52,7 +53,7 @@ def open_site(
     SiteError
         All problems of the site in one report.
     ChestfedError
-        If a reader of an own package returned something else than rows.
+        If the reader returned invalid rows.
     """
     survey = survey_site(config, data_root, labels_file, progress, keep_going=False)
     if survey.problems:
@@ -62,18 +63,18 @@ def open_site(
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """A site as far as it can be read, with all that is wrong with its label files.
+    """A site as far as it can be read, with all problems of its label files.
 
     Attributes
     ----------
     raw
-        Every row that a reader made something of, whatever its view; see `table.RAW_COLUMNS`.
+        Every row that the reader returned, whatever its view; see `table.RAW_COLUMNS`.
     table
-        The rows that are sound by themselves, of the views that are kept.
+        The rows that are valid by themselves, of the views that are kept.
     files
         The label file of each row of the table.
     has_images
-        Whether the site's root is there, to look for images in.
+        Whether the site's root exists, to look for images in.
     """
 
     raw: pd.DataFrame
@@ -91,9 +92,9 @@ def survey_site(
     *,
     keep_going: bool = True,
 ) -> Survey:
-    """Read a site's label files as far as they can be read; problems are told and never raised.
+    """Read a site's label files as far as they can be read; problems are returned, never raised.
 
-    With `keep_going` the rows that have none are kept, and links out of the site's root are looked for.
+    With `keep_going` the rows without problems are kept, and links out of the site's root are looked for.
     """
     root = expand_path(config.root, data_root)
     source = Source(_as_read(config), root, labels_file, progress=progress, keep_going=keep_going)
@@ -107,8 +108,8 @@ def survey_site(
         )
         raw = join_rows([], source)
     else:
-        raw = make_reader(config.reader, config.options).read(source)
-        check_rows(raw, config.reader, config.diseases, cells=not source.problems)
+        raw = READERS.find(config.reader.name).read(source, config.reader)
+        check_rows(raw, config.reader.name, config.diseases, cells=not source.problems)
     if config.splits.file is not None:
         raw = with_splits(raw, Path(config.splits.file), source)
     problems = _once([*source.problems, *check(raw, config)])
@@ -130,7 +131,7 @@ def survey_site(
 
 
 def _once(problems: list[Problem]) -> list[Problem]:
-    """Without the blank names of rows with a formula, which is no name."""
+    """Without the blank names of rows with a formula, which cannot be a name."""
     formulas = {(problem.file, problem.row) for problem in problems if problem.kind == FORMULA}
     return [one for one in problems if one.kind != "blank name" or (one.file, one.row) not in formulas]
 

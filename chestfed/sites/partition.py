@@ -1,6 +1,6 @@
-"""Cuts by patient: no patient is on both sides, and rare positives are spread over the parts.
+"""Splits by patient: no patient is on both sides, and rare positives are spread over the parts.
 
-A cut depends on the seed, the names given and the patients; the order of rows does not matter.
+A split depends on the seed, the names given and the patients, not on the order of rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def split_patients(
 
 
 def cut_into_clients(table: SiteTable, clients: int, seed: int) -> list[SiteTable]:
-    """The table's patients dealt into `clients` parts of about equal size; rows keep their order.
+    """The table's patients distributed to `clients` parts of about equal size; rows keep their order.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def cut_into_clients(table: SiteTable, clients: int, seed: int) -> list[SiteTabl
 def hold_out(table: SiteTable, fraction: float, seed: int, purpose: str = "hold out") -> tuple[SiteTable, SiteTable]:
     """Training rows, and a test split of about `fraction` of the patients, whose rows are not repeated.
 
-    `purpose` names the random stream: two cuts of a table differ.
+    `purpose` names the random stream, so that two splits of a table differ.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def _deal(frame: pd.DataFrame, diseases: Sequence[str], shares: np.ndarray, seed
     """The part of each row, int `[n]`. Patients are dealt one by one, those with the rarest disease first.
 
     A patient goes to a part that has no carrier yet of the patient's rarest disease, then to the one that has the
-    fewest of them for its share, then of all patients; who has none of the diseases evens out the sizes.
+    fewest of them for its share, then of all patients; patients without any of the diseases even out the sizes.
     """
     patients, of_row = np.unique(frame["patient"].to_numpy(dtype=str), return_inverse=True)
     has = np.zeros((len(patients), len(diseases)), dtype=bool)

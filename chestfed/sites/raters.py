@@ -1,4 +1,4 @@
-"""Several readers of one image, and the one finding that counts."""
+"""Several annotators of one image, combined into one finding."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
 
-#: Rules besides the name of one reader.
+#: Rules other than the name of one reader.
 RULES: Final = ("any", "majority", "all")
 
 
 def agreed(votes: np.ndarray, image: np.ndarray, images: int, rule: str) -> np.ndarray:
     """One finding int8 `[images]` from votes int8 `[v]` on the images at places int `[v]`.
 
-    `majority` is more than half of those who say something of the disease, `all` each of them; any other rule is `any`.
-    Where positive votes do not suffice but do with the uncertain ones, the finding is uncertain. An image without votes
+    `majority` is more than half of those who assessed the disease, `all` every one; any other rule is `any`.
+    If positive votes suffice only together with uncertain ones, the finding is uncertain. An image without votes
     is unlabelled.
     """
 

@@ -1,4 +1,4 @@
-"""What the readers share: the frame of raw rows, views, and findings from columns of 1, 0, -1 or blank."""
+"""Shared by the readers: the frame of raw rows, views, and findings from columns of 1, 0, -1 or blank."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 from chestfed.sites.findings import INVALID, from_numbers, strongest, translate
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.table import RAW_COLUMNS
+from chestfed.sites.vocabulary import RAW_COLUMNS
 
 
 def raw_rows(columns: Mapping[str, object], findings: Mapping[str, np.ndarray], rows: int) -> pd.DataFrame:
@@ -42,7 +42,7 @@ def column_findings(
 ) -> dict[str, np.ndarray]:
     """Findings int8 [n] per disease from the columns that the label map names; bad values are problems."""
     by_name: dict[str, np.ndarray] = {}
-    advice = f"labels are {'1, 0, -1 or blank' if uncertain else '1 or 0'}; mend the cell"
+    advice = f"labels are {'1, 0, -1 or blank' if uncertain else '1 or 0'}; fix the cell"
     rows = frame["row"].to_numpy()
     for name in dict.fromkeys(name for names in source.config.labels.values() for name in names if name in frame):
         cells = frame[name]
@@ -57,7 +57,7 @@ def column_findings(
 
 
 def label_names(source: Source, vocabulary: Collection[str]) -> list[str]:
-    """The names in the site's label map; those that the format does not know are problems."""
+    """The names in the site's label map; those unknown to the format are problems."""
     names = list(dict.fromkeys(name for names in source.config.labels.values() for name in names))
     for name in names:
         if name not in vocabulary:
@@ -66,14 +66,14 @@ def label_names(source: Source, vocabulary: Collection[str]) -> list[str]:
             source.problem(
                 "unknown label name",
                 "labels",
-                f"'{name}' is no label of this format; {hint}",
-                advice="mend 'labels' in the site's YAML",
+                f"'{name}' is not a label of this format; {hint}",
+                advice="fix 'labels' in the site's YAML",
             )
     return [name for name in names if name in vocabulary]
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint at the name that was meant; empty if none is near. Capitals do not matter."""
+    """A suggestion of the closest name, ignoring case; empty if none is close."""
     by_letters = {other.casefold(): other for other in names}
     close = difflib.get_close_matches(name.casefold(), by_letters, n=1, cutoff=0.6)
     return f" (the nearest is '{by_letters[close[0]]}')" if close else ""

@@ -1,4 +1,4 @@
-"""A file that says which split each patient is in: columns `patient` and `split`, one row per patient.
+"""The split of each patient: a CSV with columns `patient` and `split`, one row per patient.
 
 It names patients, so it stays where the site's labels are.
 """
@@ -16,7 +16,7 @@ import pandas as pd
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.vocabulary import SPLITS
 
-_ADVICE = "write the file again with `chestfed site check --fix-splits`"
+_ADVICE = "rewrite the file with `chestfed site check --fix-splits`"
 
 
 def with_splits(raw: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
@@ -26,7 +26,7 @@ def with_splits(raw: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
         return raw
     rows = frame["row"].to_numpy()
     unknown = ~frame["split"].isin(SPLITS).to_numpy(dtype=bool)
-    source.bad_rows(path, "unknown split", unknown, rows, f"the split is none of {', '.join(SPLITS)}", _ADVICE)
+    source.bad_rows(path, "unknown split", unknown, rows, f"the split is not one of {', '.join(SPLITS)}", _ADVICE)
     twice = frame["patient"].duplicated().to_numpy(dtype=bool)
     source.bad_rows(path, "duplicate patient", twice, rows, "this patient has an earlier row", _ADVICE)
     frame = frame[~unknown & ~twice]

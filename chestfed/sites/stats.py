@@ -1,7 +1,7 @@
 """The dataset table: images, patients, training rows and positive ratios per site, beside the paper's Table 2.
 
 A positive ratio is the share of positives among the rows whose label is not missing, with every row counted as often
-as it stands in the training list.
+as it is in the training list.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pandas as pd
 
 from chestfed.core.diseases import TITLES
 from chestfed.core.provenance import Origin
-from chestfed.sites.config import SPLITS
 from chestfed.sites.table import SiteTable
+from chestfed.sites.vocabulary import SPLITS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -5,19 +5,20 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 
-from chestfed.core.errors import Problem
+from chestfed.core.errors import ChestfedError, Problem
 from chestfed.core.provenance import Origin
-from chestfed.sites.config import SPLITS, VIEWS, SiteConfig
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
+from chestfed.sites.vocabulary import RAW_COLUMNS, SPLITS, VIEWS
 
-#: What a reader yields per image, besides one int8 finding per disease; `file` is the label file of `row`.
-RAW_COLUMNS = ("image", "patient", "study", "view", "split", "sex", "age", "row", "file", "inverted")
+if TYPE_CHECKING:
+    from chestfed.sites.config import SiteConfig
 
 #: The kind of problem of an image that is not below the site's root.
 OUTSIDE = "path outside the root"
@@ -35,7 +36,7 @@ class SiteTable:
     root: Path
     synthetic: bool
     diseases: tuple[str, ...]
-    frame: pd.DataFrame
+    frame: pd.DataFrame = field(repr=False)
 
     @property
     def origin(self) -> Origin:
@@ -65,7 +66,7 @@ class SiteTable:
         return self.frame[list(self.diseases)].to_numpy(dtype=np.float32)
 
     def positive_ratios(self) -> np.ndarray:
-        """Share of positives among labelled rows, repeated ones counted: float64 `[diseases]`, NaN without labels."""
+        """Share of positives among labelled rows, with repeats: float64 `[diseases]`, NaN without labels."""
         labels, repeats = self.labels(), self.frame["repeats"].to_numpy()[:, None]
         labelled = (repeats * ~np.isnan(labels)).sum(axis=0)
         positive = (repeats * (labels == 1)).sum(axis=0)
@@ -84,6 +85,53 @@ class SiteTable:
         return hashlib.blake2b(header + np.ascontiguousarray(rows).tobytes(), digest_size=16).hexdigest()
 
 
+_CODES: Final = (POSITIVE, NEGATIVE, UNCERTAIN, BLANK, UNLABELLED)
+
+
+def check_rows(raw: Any, reader: str, diseases: Sequence[str], *, cells: bool = True) -> None:
+    """Check the form of what a reader returned: a mistake there is the reader's, not one in the site's files.
+
+    Without `cells` only the columns: rows in which the reader found problems may hold anything.
+
+    Raises
+    ------
+    ChestfedError
+        With the name of the reader and all that is wrong.
+    """
+    mistakes = [f"read() returned {type(raw).__name__}, not a pandas frame"]
+    if isinstance(raw, pd.DataFrame):
+        wanted = [*RAW_COLUMNS, *diseases]
+        mistakes = [f"no column '{column}'" for column in wanted if column not in raw.columns]
+        mistakes += [f"duplicate column '{column}'" for column in wanted if list(raw.columns).count(column) > 1]
+        mistakes = mistakes or (_wrong_cells(raw, diseases) if cells else [])
+    if mistakes:
+        raise ChestfedError(
+            f"reader '{reader}' returned invalid rows: {'; '.join(mistakes)}. This is a bug in the reader; "
+            "docs/own_reader.md says what it must return"
+        )
+
+
+def _wrong_cells(raw: pd.DataFrame, diseases: Sequence[str]) -> list[str]:
+    mistakes = []
+    for column, words in (("view", VIEWS), ("split", SPLITS), ("sex", ("F", "M"))):
+        known = raw[column].isin(words) | (raw[column].isna() if column == "sex" else False)
+        if not known.all():
+            mistakes.append(f"{column}: {int((~known).sum())} cells are not one of {', '.join(words)}")
+    if not (pd.api.types.is_integer_dtype(raw["row"]) or raw.empty) or (raw["row"] < 1).any():
+        mistakes.append("row: not integers from 1")
+    if not (pd.api.types.is_bool_dtype(raw["inverted"]) or raw.empty):
+        mistakes.append("inverted: not bool")
+    if not (pd.api.types.is_numeric_dtype(raw["age"]) or raw["age"].isna().all()):
+        mistakes.append("age: not numbers")
+    for column in ("image", "patient", "study", "file"):
+        if not raw[column].map(lambda cell: isinstance(cell, str) or pd.isna(cell)).all():
+            mistakes.append(f"{column}: not text")
+    for disease in diseases:
+        if not np.isin(raw[disease].to_numpy(), _CODES).all():
+            mistakes.append(f"{disease}: not findings, which are {', '.join(map(str, map(int, _CODES)))}")
+    return mistakes
+
+
 def check(raw: pd.DataFrame, config: SiteConfig) -> list[Problem]:
     """The problems of a reader's rows that concern several rows, or that any format can have."""
     return [
@@ -95,7 +143,7 @@ def check(raw: pd.DataFrame, config: SiteConfig) -> list[Problem]:
 
 
 def sound_rows(raw: pd.DataFrame) -> np.ndarray:
-    """The rows that can stand in a table, bool `[n]`: named, inside the root by name, in a split, and no repetition."""
+    """The rows that are valid by themselves, bool `[n]`: named, inside the root, in a split, not a duplicate."""
     named = raw[["image", "patient"]].notna().all(axis=1).to_numpy(dtype=bool)
     sound = named & ~leaves_root(raw["image"]).to_numpy(dtype=bool) & raw["split"].notna().to_numpy(dtype=bool)
     return sound & (_first_places(raw["image"]) == np.arange(len(raw)))
@@ -180,7 +228,7 @@ def _blank_names(raw: pd.DataFrame) -> list[Problem]:
 
 def _escaping_paths(raw: pd.DataFrame) -> list[Problem]:
     bad = leaves_root(raw["image"]).to_numpy(dtype=bool)
-    advice = "image paths are relative to the site's root and stay inside it; mend the row"
+    advice = "image paths are relative to the site's root and stay inside it; fix the row"
     return _problems(raw, bad, OUTSIDE, lambda _: "the image's path leaves the site's root", advice)
 
 
@@ -190,7 +238,7 @@ def _duplicate_images(raw: pd.DataFrame) -> list[Problem]:
 
     def tell(place: int) -> str:
         earlier = int(first[place])
-        return f"the image of this row stands already at {_where(raw, earlier)}"
+        return f"duplicate of the image at {_where(raw, earlier)}"
 
     return _problems(raw, bad, "duplicate image", tell, "keep one row per image")
 
@@ -214,7 +262,7 @@ def _patients_in_two_splits(raw: pd.DataFrame) -> list[Problem]:
 
 
 def _problems(raw: pd.DataFrame, bad: np.ndarray, kind: str, tell: Callable[[int], str], advice: str) -> list[Problem]:
-    """One problem per row where `bad`; `tell` gives the message of the row at a place."""
+    """One problem per row where `bad`; `tell(place)` is its message."""
     places = np.flatnonzero(bad)
     files, rows = raw["file"].iloc[places].tolist(), raw["row"].iloc[places].tolist()
     return [

@@ -1,16 +1,45 @@
-"""For the tests of a package that brings a site: does it keep what the rest of chestfed relies on?
+"""For the tests of a plug-in: does it keep what the rest of chestfed relies on?
 
     from chestfed.testing import check_site
 
     def test_our_hospital() -> None:
         check_site("site_configs/our_hospital.yaml", "tests/small_files")
 
-Stable: these names and what they mean change with a major version only; further checks may be added in a minor one.
+Stable: these names and their meaning change with a major version only; a minor version may add checks. Each is imported
+when it is first asked for.
 """
 
 from __future__ import annotations
 
-from chestfed.testing.conformance import CHECKS, check_site
-from chestfed.testing.report import ConformanceError, ConformanceReport, Violation
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["CHECKS", "ConformanceError", "ConformanceReport", "Violation", "check_site"]
+if TYPE_CHECKING:
+    from chestfed.testing.algorithms import check_algorithm
+    from chestfed.testing.contract import ContractError
+    from chestfed.testing.objectives import check_objective
+    from chestfed.testing.sites import CHECKS, ConformanceError, ConformanceReport, Violation, check_site
+
+__all__ = [
+    "CHECKS",
+    "ConformanceError",
+    "ConformanceReport",
+    "ContractError",
+    "Violation",
+    "check_algorithm",
+    "check_objective",
+    "check_site",
+]
+
+_MODULES = {
+    "ContractError": "contract",
+    "check_algorithm": "algorithms",
+    "check_objective": "objectives",
+    **dict.fromkeys(("CHECKS", "ConformanceError", "ConformanceReport", "Violation", "check_site"), "sites"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return getattr(import_module(f"chestfed.testing.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'chestfed.testing' has no attribute '{name}'")

@@ -18,7 +18,7 @@ PLAIN = Augment(enabled=False)
 
 @dataclass(frozen=True)
 class Images:
-    """Pictures of one grey level: row i is i everywhere."""
+    """Pictures of single grey level: row i is i everywhere."""
 
     records: np.ndarray
 

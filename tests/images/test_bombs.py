@@ -18,18 +18,19 @@ from chestfed.dicom.files import refuse_bomb, transfer_syntax
 from chestfed.images import decode as module
 from chestfed.images.compressed import size_of
 from chestfed.images.decode import decode
+from tests.cases import each
 from tests.inspection.planted import FILES, picture, png_bomb, save
 from tests.inspection.planted import dicom as film
 
 
-@pytest.mark.parametrize("name", ["PNG bomb", "huge rows", "deflated bomb", "larger than it says"])
+@each("name", ["PNG bomb", "huge rows", "deflated bomb", "larger than it says"])
 def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
     path = tmp_path / "bomb"
     Image.fromarray(picture(0)).save(path, "PNG")
     decode(path)
     FILES[name][0](path)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(ImageError, match="refused unread"):
+    with pytest.raises(ImageError, match="refused without"):
         decode(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
 
@@ -37,7 +38,7 @@ def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("side", [8_000, 10_000, 50_000])
 def test_a_png_of_too_many_pixels_is_refused_whatever_else_pillow_thinks_of_it(tmp_path: Path, side: int) -> None:
     png_bomb(tmp_path / "a.png", side)
-    with pytest.raises(ImageError, match=r"60,000,000.*refused unread"):
+    with pytest.raises(ImageError, match=r"60,000,000.*refused without"):
         decode(tmp_path / "a.png")
 
 
@@ -48,7 +49,7 @@ def test_a_deflated_file_is_inflated_piece_by_piece_and_damage_is_told(tmp_path:
     save(dataset, path)
     size = 2 * picture(0).size
     refuse_bomb(path, size + 2000)
-    with pytest.raises(ImageError, match="comes to more"):
+    with pytest.raises(ImageError, match="inflates to more"):
         refuse_bomb(path, size - 1)
     (length,) = struct.unpack_from("<I", path.read_bytes(), 140)
     path.write_bytes(path.read_bytes()[: 144 + length] + b"\xff" * 300)
@@ -56,7 +57,7 @@ def test_a_deflated_file_is_inflated_piece_by_piece_and_damage_is_told(tmp_path:
         refuse_bomb(path, size)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "syntax"),
     [
         ("CT_small.dcm", "1.2.840.10008.1.2.1"),
@@ -71,7 +72,7 @@ def test_the_transfer_syntax_is_read_from_the_meta_information_alone(name: str, 
     assert transfer_syntax(Path(path)) == syntax
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "JPEG2000.dcm",
@@ -90,7 +91,7 @@ def test_a_compressed_picture_states_its_size(name: str) -> None:
     assert size_of(stream) == (data.Columns, data.Rows, data.SamplesPerPixel)
 
 
-@pytest.mark.parametrize("stream", [b"", b"\xff\xd8", b"\xff\xd8\xff\xc0", b"\xff\x4f\xff\x51\x00", b"RLE" * 30])
+@each("stream", [b"", b"\xff\xd8", b"\xff\xd8\xff\xc0", b"\xff\x4f\xff\x51\x00", b"RLE" * 30])
 def test_a_stream_that_states_none_has_none(stream: bytes) -> None:
     assert size_of(stream) is None
 
@@ -103,5 +104,5 @@ def test_bytes_that_look_like_the_start_of_a_picture_inside_another_stream_are_n
 def test_a_file_of_too_many_bytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.fromarray(np.zeros((64, 64), np.uint8)).save(tmp_path / "a.png")
     monkeypatch.setattr(module, "MAX_BYTES", 10)
-    with pytest.raises(ImageError, match="bytes: more than 10, refused unread"):
+    with pytest.raises(ImageError, match="bytes: more than 10, refused without"):
         decode(tmp_path / "a.png")

@@ -12,6 +12,7 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from chestfed.core.errors import ImageError
 from chestfed.images.burned_in import Box, Declared, burned_in, declared
+from tests.cases import each
 from tests.images.test_decode import RAMP, dicom, save
 from tests.inspection.planted import deflated_bomb
 
@@ -36,15 +37,15 @@ def written(picture: np.ndarray, words: str, at: tuple[int, int], size: int, gre
     return np.asarray(image)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each("seed", range(4))
 def test_ribs_and_a_cable_are_no_text(seed: int) -> None:
     found = burned_in(chest(seed))
     assert found.kind != "text"
     assert found.score < 3
 
 
-@pytest.mark.parametrize("size", [14, 22, 40])
-@pytest.mark.parametrize("grey", [255, 0])
+@each("size", [14, 22, 40])
+@each("grey", [255, 0])
 def test_a_name_is_text_and_its_place_is_told(size: int, grey: int) -> None:
     found = burned_in(written(chest(), "DOE JANE 4711", (40, 520), size, grey))
     assert found.kind == "text"
@@ -89,7 +90,7 @@ def test_what_is_no_grey_picture_is_refused() -> None:
             burned_in(wrong)
 
 
-@pytest.mark.parametrize(("word", "meaning"), [("YES", True), ("NO", False), ("", None), (None, None)])
+@each(("word", "meaning"), [("YES", True), ("NO", False), ("", None), (None, None)])
 def test_the_senders_word_and_overlays_are_told(tmp_path: Path, word: str | None, meaning: bool | None) -> None:
     elements = {} if word is None else {"BurnedInAnnotation": word}
     source = dicom((RAMP * 4095).astype(np.uint16), **elements)
@@ -116,5 +117,5 @@ def test_boxes_turn_by_swapping_rows_and_columns() -> None:
 
 def test_a_deflated_header_that_is_a_bomb_is_refused_unread(tmp_path: Path) -> None:
     deflated_bomb(tmp_path / "a.dcm")
-    with pytest.raises(ImageError, match="refused unread"):
+    with pytest.raises(ImageError, match="refused without"):
         declared(tmp_path / "a.dcm")

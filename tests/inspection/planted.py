@@ -179,25 +179,25 @@ FILES: dict[str, tuple[Callable[[Path], None], str, bool, str]] = {
     "text": (_text, "unreadable image", True, "not a JPEG, PNG or DICOM file"),
     "garbage": (_garbage, "unreadable image", True, "damaged"),
     "truncated": (_truncated, "unreadable image", True, ""),
-    "PNG bomb": (png_bomb, "unreadable image", True, "refused unread"),
-    "huge rows": (_huge_rows, "unreadable image", True, "refused unread"),
-    "deflated bomb": (deflated_bomb, "unreadable image", True, "refused unread"),
-    "larger than it says": (_larger_than_it_says, "unreadable image", True, "refused unread"),
+    "PNG bomb": (png_bomb, "unreadable image", True, "refused without"),
+    "huge rows": (_huge_rows, "unreadable image", True, "refused without"),
+    "deflated bomb": (deflated_bomb, "unreadable image", True, "refused without"),
+    "larger than it says": (_larger_than_it_says, "unreadable image", True, "refused without"),
     "without pixels": (_without_pixels, "unreadable image", True, "without pixels"),
     "without transfer syntax": (_without_syntax, "unreadable image", True, "without a transfer syntax"),
     "multi-frame": (_multi_frame, "unreadable image", True, "multi-frame"),
-    "colour DICOM": (_colour_dicom, "unreadable image", True, "colour"),
+    "color DICOM": (_colour_dicom, "unreadable image", True, "color"),
     "pipe": (_pipe, "unreadable image", True, "a pipe"),
     "folder": (_folder, "unreadable image", True, "a folder"),
     "removed": (_removed, "missing image", True, "no file"),
     "link out": (_link_out, "path outside the root", True, "link out of"),
     "wrong extension": (_wrong_suffix, "wrong extension", False, "file"),
-    "colours": (_coloured, "picture with colours", False, "colours"),
-    "blank": (_blank, "blank picture", False, "one grey level"),
+    "colors": (_coloured, "picture with colors", False, "colors"),
+    "blank": (_blank, "blank picture", False, "single grey level"),
 }
 DICOM_FILES = (
     "huge rows", "deflated bomb", "larger than it says", "without pixels", "without transfer syntax", "multi-frame",
-    "colour DICOM",
+    "color DICOM",
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from chestfed.core.errors import ChestfedError, Problem
 from chestfed.inspection import CheckReport, check_site
 from chestfed.inspection.problems import WARNINGS
 from chestfed.inspection.text import as_json, as_markdown, render
+from tests.cases import each
 from tests.inspection.planted import DICOM_FILES, FILES, IMAGES, ROWS, Hospital, row_of
 from tests.sites.own_tables import config, person, save_rows
 
@@ -47,7 +48,7 @@ def test_a_clean_site_passes_without_a_word(tmp_path: Path) -> None:
     assert files.sizes == {"96x96": 24}
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_a_planted_file_is_found_by_file_and_row_and_nothing_else_is(tmp_path: Path, name: str) -> None:
     hospital = Hospital(tmp_path)
     spoil, kind, fails, words = FILES[name]
@@ -64,7 +65,7 @@ def test_a_planted_file_is_found_by_file_and_row_and_nothing_else_is(tmp_path: P
     assert "Doe" not in str(report.errors)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@each("name", ROWS)
 def test_a_planted_row_is_found_by_its_number_and_nothing_else_is(tmp_path: Path, name: str) -> None:
     hospital = Hospital(tmp_path)
     plant, kind, fails, words = ROWS[name]

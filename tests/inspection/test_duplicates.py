@@ -13,6 +13,7 @@ from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
 from chestfed.inspection.duplicates import NEAR, first_alike, near_pairs
 from chestfed.inspection.facts import perceptual_hash
+from tests.cases import each
 
 
 def apart(hashes: np.ndarray) -> np.ndarray:
@@ -25,7 +26,7 @@ def test_the_first_row_with_the_same_picture_is_named_and_rows_without_one_are_a
     assert first_alike([b"a", b"", b"b", b"a", b"", b"b"]).tolist() == [0, 1, 2, 0, 4, 2]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each("seed", range(3))
 def test_all_near_pairs_are_found_and_no_other(seed: int) -> None:
     generator = np.random.default_rng(seed)
     hashes = generator.integers(0, 256, (600, 32), dtype=np.uint8)

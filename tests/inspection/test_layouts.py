@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from chestfed.inspection import CheckReport, check_site
 from chestfed.sites import load_site_config
+from tests.cases import each
 from tests.inspection.planted import DICOM_FILES, FILES, picture, write_image
 from tests.sites.small_sites import CONFIGS
 
@@ -120,7 +120,7 @@ def write_lines(path: Path, lines: list[list[str]], *, latin: int | None = None)
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
 
-@pytest.mark.parametrize("site", LAYOUTS)
+@each("site", LAYOUTS)
 def test_the_clean_hospital_passes(tiny: Path, tmp_path: Path, site: str) -> None:
     report = check(site, tiny, tmp_path)
     assert report.passed
@@ -128,7 +128,7 @@ def test_the_clean_hospital_passes(tiny: Path, tmp_path: Path, site: str) -> Non
     assert {problem.file for problem in report.warnings} <= ({"diseases.edema"} if site == "vindr" else set())
 
 
-@pytest.mark.parametrize("site", LAYOUTS)
+@each("site", LAYOUTS)
 def test_planted_files_are_found(tiny: Path, tmp_path: Path, site: str) -> None:
     layout = LAYOUTS[site]
     before = check(site, tiny, tmp_path / "cache")
@@ -139,7 +139,7 @@ def test_planted_files_are_found(tiny: Path, tmp_path: Path, site: str) -> None:
     for place, name in enumerate(names):
         FILES[name][0](root / survey.table.frame["image"][place])
         expected.add((FILES[name][1], survey.files[place], int(survey.table.frame["row"][place])))
-        if site == "vindr" and name == "colours":  # a PNG called .dicom
+        if site == "vindr" and name == "colors":  # a PNG called .dicom
             expected.add(("wrong extension", survey.files[place], int(survey.table.frame["row"][place])))
     frame = survey.table.frame
     alike = frame["inverted"].to_numpy() == frame["inverted"].iloc[-1]  # the same file, inverted, is another picture
@@ -155,7 +155,7 @@ def test_planted_files_are_found(tiny: Path, tmp_path: Path, site: str) -> None:
     assert told(check(site, tmp_path / "data", tmp_path / "cache")) == expected
 
 
-@pytest.mark.parametrize("site", LAYOUTS)
+@each("site", LAYOUTS)
 def test_planted_cells_are_found(tiny: Path, tmp_path: Path, site: str) -> None:
     layout = LAYOUTS[site]
     root = copied(tiny, layout, tmp_path)

@@ -30,7 +30,7 @@ def contents(folder: Path) -> dict[str, str]:
 def crossing(folder: Path) -> Hospital:
     hospital = Hospital(folder)
     hospital.rows[20]["MRN"] = hospital.rows[0]["MRN"]  # two images in train, one in test
-    ROWS["copy, other split"][0](hospital)  # 18 in test shows the picture of 0 in train
+    ROWS["copy, other split"][0](hospital)  # 18 in test is a duplicate of 0 in train
     hospital.save()
     config(folder, {"layout": "onehot"})
     return hospital

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from chestfed.inspection.facts import Facts, look_at
+from tests.cases import each
 from tests.inspection.planted import SYNTAXES, compressed, dicom, picture, save
 
 KINDS = ("PNG", "16-bit PNG", "JPEG", "progressive JPEG", "DICOM", "deflated DICOM", *SYNTAXES)
@@ -35,7 +35,7 @@ def whole(kind: str, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0, 1, exclude_max=True))
 def test_a_cut_file_is_unreadable_or_gives_the_same_pixels(tmp_path: Path, kind: str, where: float) -> None:
@@ -48,7 +48,7 @@ def test_a_cut_file_is_unreadable_or_gives_the_same_pixels(tmp_path: Path, kind:
     assert found.error or found.digest == reference.digest
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_every_cut_before_the_last_bytes_is_found(tmp_path: Path, kind: str) -> None:
     data = whole(kind, tmp_path / "whole").read_bytes()
     for length in range(len(data) - 40, 0, -max(1, len(data) // 60)):

@@ -269,7 +269,7 @@ def test_rows_of_several_readers_need_to_say_who_reads(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"reader column: images stand in 3\.0 rows each.*Candidates: Who"):
         draft(tmp_path)
     made = draft(tmp_path, columns={"reader": "Who"})
-    assert (keys(made)["table"]["layout"], keys(made)["raters"]) == ("readers", "majority")
+    assert (keys(made)["table"]["layout"], keys(made)["table"]["raters"]) == ("readers", "majority")
     assert len(opened(tmp_path, made).frame) == 12
 
 

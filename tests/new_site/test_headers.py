@@ -83,7 +83,7 @@ def test_the_header_row_can_be_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("row", [40, 2000])
 def test_a_header_row_that_is_none_is_told(tmp_path: Path, file: str, row: int) -> None:
     bring(tmp_path, rows(), file=file)
-    with pytest.raises(SiteError, match=rf"row {row} (of the sheet )?is no header"):
+    with pytest.raises(SiteError, match=rf"row {row} (of the sheet )?is not a header"):
         draft(tmp_path, file, header_row=row)
 
 
@@ -133,7 +133,7 @@ def test_cells_merged_downwards_stand_in_each_of_their_rows(tmp_path: Path) -> N
     plain = opened(tmp_path, draft(tmp_path, "labels.xlsx"))
     save_merged(tmp_path, rows(), [f"B{2 * n}:B{2 * n + 1}" for n in range(1, 7)])
     made = draft(tmp_path, "labels.xlsx")
-    assert "6 cells of 'Patient' are merged with one above, and take what it says" in made.notes
+    assert "6 cells of 'Patient' are merged with the cell above and take its value" in made.notes
     assert opened(tmp_path, made).frame["patient"].tolist() == plain.frame["patient"].tolist()
 
 

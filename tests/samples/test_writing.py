@@ -93,7 +93,7 @@ def test_a_folder_with_something_else_in_it_is_refused_and_kept(tiny: Path, tmp_
     place = tmp_path / HOSPITALS[2].folder
     place.mkdir()
     (place / "mine.txt").write_text("precious")
-    with pytest.raises(ChestfedError, match="synthetic-padchest holds something else"):
+    with pytest.raises(ChestfedError, match="synthetic-padchest is not the synthetic"):
         write_hospitals(tmp_path, seed=1, size="tiny", workers=1)
     assert (place / "mine.txt").read_text() == "precious"
     assert not (tmp_path / HOSPITALS[0].folder).exists()

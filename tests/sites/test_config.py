@@ -9,21 +9,22 @@ import pytest
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
 from chestfed.sites import load_site_config
+from chestfed.sites.registry import READERS
 from tests.sites.small_sites import CONFIGS, config_of
 
 SHIPPED = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.yaml"))
 SITES = ("chestxray8", "chexpert", "mimic_cxr", "padchest", "vindr")
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_configuration_is_valid_and_says_where_to_get_the_files(name: str) -> None:
-    path = CONFIGS / name
-    config = load_site_config(path)
-    assert path.read_text(encoding="utf-8").startswith("# ")
-    assert config.site == path.stem
-    assert config.reader == ("table" if path.parent.name == "more" else config.site)
-    assert config.source
-    assert config.licence
+def test_a_shipped_configuration_is_valid_and_says_where_to_get_the_files() -> None:
+    for name in SHIPPED:
+        path = CONFIGS / name
+        config = load_site_config(path)
+        assert path.read_text(encoding="utf-8").startswith("# "), name
+        assert config.site == path.stem
+        assert config.reader.name == ("table" if path.parent.name == "more" else config.site)
+        assert config.source, name
+        assert config.licence, name
 
 
 def test_every_site_has_a_real_and_a_synthetic_configuration() -> None:
@@ -31,51 +32,76 @@ def test_every_site_has_a_real_and_a_synthetic_configuration() -> None:
     assert [name for name in SHIPPED if "synthetic" in name] == [f"synthetic/{site}.yaml" for site in SITES]
 
 
-@pytest.mark.parametrize("site", SITES)
-def test_a_synthetic_configuration_has_the_policy_of_the_real_one_and_says_that_it_is_synthetic(site: str) -> None:
-    real, synthetic = load_site_config(CONFIGS / f"{site}.yaml"), load_site_config(CONFIGS / f"synthetic/{site}.yaml")
-    assert synthetic.synthetic
-    assert not real.synthetic
-    assert "synthetic" in synthetic.title
-    assert synthetic.root == f"synthetic-{site.replace('_', '-')}"
+def test_a_synthetic_configuration_has_the_policy_of_the_real_one_and_says_that_it_is_synthetic() -> None:
     told_apart = {"synthetic", "title", "root", "licence", "source", "citation"}
-    assert synthetic.model_dump(exclude=told_apart) == real.model_dump(exclude=told_apart)
+    for site in SITES:
+        real = load_site_config(CONFIGS / f"{site}.yaml")
+        synthetic = load_site_config(CONFIGS / f"synthetic/{site}.yaml")
+        assert (real.synthetic, synthetic.synthetic) == (False, True)
+        assert "synthetic" in synthetic.title
+        assert synthetic.root == f"synthetic-{site.replace('_', '-')}"
+        assert synthetic.model_dump(exclude=told_apart) == real.model_dump(exclude=told_apart)
 
 
 def test_one_word_stands_for_all_diseases() -> None:
     assert config_of("chexpert", "uncertain=missing").uncertain == dict.fromkeys(DISEASES, "missing")
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("labels.odema=[Edema]", "unknown disease 'odema'; did you mean 'edema'?"),
-        ("upsample.Pleural Effusion=1", "unknown disease 'Pleural Effusion'; did you mean 'pleural_effusion'?"),
-        ("labels.pneumonia=[Pneumonia]", "pneumonia: not among the site's 'diseases'"),
-        ("diseases=[edema, edema]", "names a disease twice"),
-        (
-            "diseases=[cardiomegaly, edema, consolidation, atelectasis, pleural_effusion, mass]",
-            "says nothing about mass",
-        ),
-        ("uncertain={edema: positive}", "says nothing about cardiomegaly, consolidation"),
-        ("uncertain=perhaps", "'positive', 'negative' or 'missing', found 'perhaps'"),
-        ("blank=positive", "'negative' or 'missing', found 'positive'"),
-        ("upsample.edema=-1", "greater than or equal to 0"),
-        ("views=[front]", "'pa', 'ap', 'frontal', 'lateral', 'other' or 'unknown'"),
-        ("views=[]", "keeps nothing"),
-        ("reader=nih", "unknown reader 'nih'. There are: table, chexpert, chestxray8, padchest, mimic_cxr, vindr"),
-        ("label_files.train=[../train.csv]", "'../train.csv' leaves the site's root"),
-        ("label_files.train=[/train.csv]", "'/train.csv' leaves the site's root"),
-        ("splits={valid_fraction: 0.5, test_fraction: 0.5}", "leave nothing to train on"),
-        ("site=My Site", "pattern"),
-        ("uncertian=positive", "unknown key 'uncertian'; did you mean 'uncertain'?"),
-    ],
-)
-def test_a_mistake_is_refused_with_its_place(override: str, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        config_of("chexpert", override)
-    assert message in str(caught.value)
-    assert "--set " in str(caught.value) or "chexpert.yaml:" in str(caught.value)
+MISTAKES = [
+    ("labels.odema=[Edema]", "unknown disease 'odema'; did you mean 'edema'?"),
+    ("upsample.Pleural Effusion=1", "unknown disease 'Pleural Effusion'; did you mean 'pleural_effusion'?"),
+    ("labels.pneumonia=[Pneumonia]", "pneumonia: not among the site's 'diseases'"),
+    ("diseases=[edema, edema]", "duplicate disease"),
+    (
+        "diseases=[cardiomegaly, edema, consolidation, atelectasis, pleural_effusion, mass]",
+        "says nothing about mass",
+    ),
+    ("uncertain={edema: positive}", "says nothing about cardiomegaly, consolidation"),
+    ("uncertain=perhaps", "'positive', 'negative' or 'missing', found 'perhaps'"),
+    ("blank=positive", "'negative' or 'missing', found 'positive'"),
+    ("upsample.edema=-1", "greater than or equal to 0"),
+    ("views=[front]", "'pa', 'ap', 'frontal', 'lateral', 'other' or 'unknown'"),
+    ("views=[]", "keeps nothing"),
+    ("reader=nih", "unknown reader 'nih'. Known: chestxray8, chexpert, mimic_cxr, padchest, vindr, table"),
+    ("reader={raters: any}", "needs the name of one reader"),
+    ("label_files.tset=[x.csv]", "reader 'chexpert' reads no file 'tset'; did you mean 'test'?"),
+    ("label_files.train=[../train.csv]", "'../train.csv' leaves the site's root"),
+    ("label_files.train=[/train.csv]", "'/train.csv' leaves the site's root"),
+    ("splits={valid_fraction: 0.5, test_fraction: 0.5}", "leave nothing to train on"),
+    ("site=My Site", "pattern"),
+    ("uncertian=positive", "unknown key 'uncertian'; did you mean 'uncertain'?"),
+]
+
+
+def test_a_mistake_is_refused_with_its_place() -> None:
+    for override, message in MISTAKES:
+        with pytest.raises(ConfigError) as caught:
+            config_of("chexpert", override)
+        assert message in str(caught.value)
+        assert "--set " in str(caught.value) or "chexpert.yaml:" in str(caught.value)
+
+
+def test_every_reader_refuses_a_wrong_key_and_the_options_of_the_others(tmp_path: Path) -> None:
+    assert set(READERS.built_in) >= {*SITES, "table"}
+    elsewhere = {key for reader in READERS.built_in.values() for key in reader.options.model_fields} - {"name"}
+    assert elsewhere >= {"raters", "methods", "no_label"}
+    for name, reader in READERS.built_in.items():
+        for key in ("nonsense", *(elsewhere - set(reader.options.model_fields))):
+            base = CONFIGS / (f"{name}.yaml" if name != "table" else "example/table.yaml")
+            path = tmp_path / f"{name}.yaml"
+            path.write_text(f"extends: {base}\ntitle: T\nreader:\n  {key}: [any]\n", encoding="utf-8")
+            with pytest.raises(ConfigError, match=rf"{name}\.yaml:4: unknown key 'reader\.{key}'"):
+                load_site_config(path)
+            path.write_text(f"extends: {base}\n{key}: [any]\n", encoding="utf-8")
+            with pytest.raises(ConfigError, match=rf"{name}\.yaml:2: unknown key '{key}'"):
+                load_site_config(path)
+
+
+def test_the_options_of_a_reader_are_checked_and_kept() -> None:
+    assert config_of("vindr", "reader=vindr").reader.model_dump() == {"name": "vindr", "raters": "any"}
+    assert config_of("padchest").reader.model_dump()["no_label"] == ["exclude", "unchanged"]
+    with pytest.raises(ConfigError, match=r"'reader\.methods.*should be"):
+        config_of("padchest", "reader.methods=[Nurse]")
 
 
 def test_an_unknown_disease_in_a_file_is_named_with_its_line(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from chestfed.core.diseases import DISEASES
 from chestfed.images.decode import decode
 from chestfed.objectives.auc_margin import AucMargin
 from chestfed.sites import SiteTable, load_site_config, open_site
+from tests.cases import each
 from tests.sites.more_sites import GREY, NIH, SETS, png
 from tests.sites.own_tables import labels
 from tests.sites.small_sites import CONFIGS, column, config_of, open_files, problems_of, write_files
@@ -101,7 +102,7 @@ EXPECTED: dict[str, tuple[list[str], list[str], list[str], list[list[float | Non
 }
 
 
-@pytest.mark.parametrize("name", SETS)
+@each("name", SETS)
 def test_a_set_in_its_own_layout_is_read(tmp_path: Path, name: str) -> None:
     images, splits, views, five = EXPECTED[name]
     table = opened(tmp_path, name)
@@ -111,7 +112,7 @@ def test_a_set_in_its_own_layout_is_read(tmp_path: Path, name: str) -> None:
     assert labels(table.about(DISEASES)) == five
 
 
-@pytest.mark.parametrize("name", SETS)
+@each("name", SETS)
 def test_the_pictures_of_a_set_are_decoded_with_bone_bright(tmp_path: Path, name: str) -> None:
     table = opened(tmp_path, name)
     for image in column(table, "image"):
@@ -119,7 +120,7 @@ def test_the_pictures_of_a_set_are_decoded_with_bone_bright(tmp_path: Path, name
         np.testing.assert_allclose(grey, GREY, atol=6)
 
 
-@pytest.mark.parametrize("name", SETS)
+@each("name", SETS)
 def test_a_configuration_says_where_from_on_which_terms_and_whom_to_cite(name: str) -> None:
     text = (MORE / f"{name}.yaml").read_text(encoding="utf-8")
     site = load_site_config(MORE / f"{name}.yaml")
@@ -131,7 +132,7 @@ def test_a_configuration_says_where_from_on_which_terms_and_whom_to_cite(name: s
     assert f"chestfed site stats site_configs/more/{name}.yaml" in text
 
 
-@pytest.mark.parametrize("name", SETS)
+@each("name", SETS)
 def test_diseases_that_a_set_does_not_label_are_missing_and_move_nothing_in_training(tmp_path: Path, name: str) -> None:
     table = opened(tmp_path, name).about(DISEASES)
     known = load_site_config(MORE / f"{name}.yaml").diseases
@@ -179,9 +180,9 @@ def test_open_i_reports_an_image_without_a_report_and_keeps_laterals_if_asked(tm
 
 
 def test_a_reader_of_the_expert_labels_can_be_asked_alone(tmp_path: Path) -> None:
-    assert column(opened(tmp_path, "nih_expert_labels", "raters=4343882583"), "atelectasis") == [1, 0]
-    assert column(opened(tmp_path, "nih_expert_labels", "raters=any"), "atelectasis") == [1, 0]
-    assert column(opened(tmp_path, "nih_expert_labels", "raters=all"), "cardiomegaly") == [1, 0]
+    assert column(opened(tmp_path, "nih_expert_labels", "table.raters=4343882583"), "atelectasis") == [1, 0]
+    assert column(opened(tmp_path, "nih_expert_labels", "table.raters=any"), "atelectasis") == [1, 0]
+    assert column(opened(tmp_path, "nih_expert_labels", "table.raters=all"), "cardiomegaly") == [1, 0]
 
 
 def test_rsna_keeps_nihs_patients_and_leaves_out_what_the_challenge_left_out(tmp_path: Path) -> None:

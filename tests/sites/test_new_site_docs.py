@@ -16,6 +16,7 @@ from PIL import Image
 from chestfed.sites import SiteTable, load_site_config, open_site
 from chestfed.sites.spreadsheet.config import Columns, Images, TableFormat, Values, Words
 from chestfed.sites.spreadsheet.files import Join
+from tests.cases import each
 from tests.sites.own_tables import labels, save_dicom
 from tests.sites.small_sites import CONFIGS, column
 
@@ -94,7 +95,7 @@ EXPECTED: Mapping[str, list[list[float | None]]] = {
 }
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@each("name", EXPECTED)
 def test_the_other_shapes_are_read_as_the_page_says(home: Path, name: str) -> None:
     assert labels(opened(home, name)) == EXPECTED[name]
 

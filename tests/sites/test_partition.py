@@ -15,6 +15,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.sites.config import SPLITS, VIEWS
 from chestfed.sites.partition import cut_into_clients, hold_out, split_patients
 from chestfed.sites.table import SiteTable
+from tests.cases import each
 
 
 def table_of(patients: list[int], labels: np.ndarray) -> SiteTable:
@@ -81,7 +82,7 @@ def rare_table() -> SiteTable:
     return table_of(list(range(2000)), labels)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each("seed", range(5))
 def test_rare_positives_are_spread_over_the_clients(seed: int) -> None:
     table = rare_table()
     positives = np.stack([np.nansum(part.labels(), axis=0) for part in cut_into_clients(table, 4, seed)])

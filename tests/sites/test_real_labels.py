@@ -59,7 +59,7 @@ def test_with_laterals_chexpert_has_all_its_images_and_patients(data: Path) -> N
 
 
 def test_a_majority_of_radiologists_is_rarer_than_any(data: Path) -> None:
-    table = table_of(data, "vindr", "vinbigdata-train.csv.gz", "raters=majority")
+    table = table_of(data, "vindr", "vinbigdata-train.csv.gz", "reader.raters=majority")
     np.testing.assert_allclose(table.positive_ratios(), [0.1211, 0, 0.0081, 0.0041, 0.0423], rtol=0, atol=0.00006)
 
 

@@ -11,6 +11,7 @@ import pytest
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.sites import SiteTable, open_site
+from tests.cases import each
 from tests.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C, row
 from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
 
@@ -64,7 +65,7 @@ def test_the_digest_depends_on_content_and_not_on_names_or_order(tmp_path: Path)
     assert table.select("train").label_digest() != digest
 
 
-@pytest.mark.parametrize("name", ["split", "view", "edema", "repeats"])
+@each("name", ["split", "view", "edema", "repeats"])
 def test_the_digest_sees_every_change_of_content(tmp_path: Path, name: str) -> None:
     table = table_of(tmp_path)
     other = {"split": "valid", "view": "ap", "edema": np.nan, "repeats": 2}[name]

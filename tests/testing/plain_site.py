@@ -12,24 +12,25 @@ from tests.testing.packages import offer
 
 READER = """
 import numpy as np
-from chestfed.sites.reader import join_rows, raw_rows, column_findings
+from chestfed.sites.reader import SiteReader, join_rows, raw_rows, column_findings
 
-class Plain:
-    def read(self, source):
-        path = source.find("labels")
-        frame = None if path is None else source.read(path, ["file", "patient", "edema", "heart"], ["ward"])
-        if frame is None:
-            return join_rows([], source)
-        columns = {
-            "image": "pictures/" + frame["file"],
-            "patient": frame["patient"],
-            "study": frame["patient"] + "/1",
-            "view": "pa",
-            "split": np.where(frame["patient"] == "patient-5", "test", "train"),
-            "row": frame["row"].to_numpy(),
-            "file": source.name(path),
-        }
-        return raw_rows(columns, column_findings(source, path, frame), len(frame))
+def read(source, options):
+    path = source.find("labels")
+    frame = None if path is None else source.read(path, ["file", "patient", "edema", "heart"], ["ward"])
+    if frame is None:
+        return join_rows([], source)
+    columns = {
+        "image": "pictures/" + frame["file"],
+        "patient": frame["patient"],
+        "study": frame["patient"] + "/1",
+        "view": "pa",
+        "split": np.where(frame["patient"] == "patient-5", "test", "train"),
+        "row": frame["row"].to_numpy(),
+        "file": source.name(path),
+    }
+    return raw_rows(columns, column_findings(source, path, frame), len(frame))
+
+READER = SiteReader("plain", read)
 """
 CONFIG = """
 site: plain
@@ -65,4 +66,4 @@ def write_reader(folder: Path, monkeypatch: pytest.MonkeyPatch, old: str = "", n
     """Offer the reader, with one piece of its source replaced."""
     assert old in READER
     source = READER.replace(old, new) if old else READER
-    offer(folder / "site-packages", monkeypatch, "plain_reader", {"plain": "plain_reader:Plain"}, source)
+    offer(folder / "site-packages", monkeypatch, "plain_reader", {"plain": "plain_reader:READER"}, source)

@@ -1,4 +1,4 @@
-"""The worked example of docs/own_reader.md: installed by pip, read, and checked by the kit."""
+"""The worked example of docs/own_reader.md: installed by pip, read, and checked by `check_site`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chestfed.core.errors import Problem, SiteError
+from chestfed.core.errors import ConfigError, Problem, SiteError
 from chestfed.sites import load_site_config, open_site
 from chestfed.testing import CHECKS, check_site
 from tests.sites.own_tables import labels
@@ -69,36 +69,47 @@ def test_its_studies_become_rows(hospital: Path) -> None:
 
 
 def test_its_option_moves_the_border_of_the_grades(hospital: Path) -> None:
-    table = open_site(load_site_config(CONFIG, ["options.positive_from=3"]), hospital)
+    table = open_site(load_site_config(CONFIG, ["reader.positive_from=3"]), hospital)
     assert column(table, "cardiomegaly") == [1.0, 0.0, None, 0.0]
 
 
 def test_it_conforms(hospital: Path) -> None:
     report = check_site(CONFIG, hospital)
-    assert {check for check, _ in report.not_checked} == {"shuffled rows", "missing columns"}
+    assert set(report.looked_at) == set(CHECKS)
+    assert report.looked_at["damaged label files"] == 2 * len(STUDIES)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "kind"),
-    [
-        ('"heart": "3"', '"heart": "many"', "bad label value"),
-        ('"heart": "3"', '"hart": "3"', "bad label value"),
-        ('"plane": "pa"', '"plane": "upside down"', "unknown view"),
-        ('"born": 1961', '"borne": 1961', "malformed study"),
-        ('"born": 1961,', '"born": 1961', "unreadable file"),
-        ("S-20240117-01-b.png", "S-20240117-01-a.png", "duplicate image"),
-        ("S-20240117-01-b.png", "../../../x.png", "path outside the root"),
-    ],
-)
-def test_a_defect_of_a_study_is_named_with_its_file(hospital: Path, old: str, new: str, kind: str) -> None:
+DEFECTS = [
+    ('"heart": "3"', '"heart": "many"', "bad label value"),
+    ('"heart": "3"', '"hart": "3"', "bad label value"),
+    ('"plane": "pa"', '"plane": "upside down"', "unknown view"),
+    ('"born": 1961', '"borne": 1961', "malformed study"),
+    ('"born": 1961,', '"born": 1961', "unreadable file"),
+    ("S-20240117-01-b.png", "S-20240117-01-a.png", "duplicate image"),
+    ("S-20240117-01-b.png", "../../../x.png", "path outside the root"),
+]
+
+
+def test_a_defect_of_a_study_is_named_with_its_file(hospital: Path) -> None:
     path = hospital / "odd-hospital/archive/S-20240117-01/study.json"
     text = path.read_text(encoding="utf-8")
-    assert old in text
-    path.write_text(text.replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(SiteError) as caught:
-        open_site(load_site_config(CONFIG), hospital)
-    problems: list[Problem] = caught.value.problems
-    assert [(problem.kind, problem.file) for problem in problems] == [(kind, "archive/S-20240117-01/study.json")]
+    for old, new, kind in DEFECTS:
+        assert old in text
+        path.write_text(text.replace(old, new, 1), encoding="utf-8")
+        with pytest.raises(SiteError) as caught:
+            open_site(load_site_config(CONFIG), hospital)
+        problems: list[Problem] = caught.value.problems
+        assert [(problem.kind, problem.file) for problem in problems] == [(kind, "archive/S-20240117-01/study.json")]
+
+
+def test_a_key_that_it_does_not_know_is_refused(hospital: Path) -> None:
+    for override in ("reader.positive_form=3", "reader.raters=any"):
+        with pytest.raises(ConfigError, match="unknown key 'reader"):
+            load_site_config(CONFIG, [override])
+    with pytest.raises(ConfigError, match=r"reader\.positive_from"):
+        load_site_config(CONFIG, ["reader.positive_from=9"])
+    with pytest.raises(ConfigError, match="reads no file 'study'"):
+        load_site_config(CONFIG, ["label_files.study=[x.json]"])
 
 
 def test_the_page_shows_the_example_as_it_is() -> None:
@@ -109,7 +120,6 @@ def test_the_page_shows_the_example_as_it_is() -> None:
         assert shown in page
 
 
-def test_the_page_lists_every_check_of_the_kit() -> None:
-    assert re.findall(r"^\| `([a-z ]+)` \|", PAGE.read_text(encoding="utf-8").split("## Check it")[1], re.M) == [
-        *CHECKS
-    ]
+def test_the_page_lists_every_check() -> None:
+    page = PAGE.read_text(encoding="utf-8").split("## Check it")[1]
+    assert dict(re.findall(r"^\| `([a-z ]+)` \| (.*) \|$", page, re.M)) == CHECKS

@@ -1,4 +1,4 @@
-"""The first rows of a text with a delimiter: what stands above its table, and its cells."""
+"""The first rows of a text with a delimiter: the lines above its table, and its cells."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def excel_separator(text: bytes) -> tuple[str | None, bytes]:
 
 
 def leading_rows(text: str, delimiter: str, most: int) -> Iterator[list[str]]:
-    """The cells of the first rows, which end where they cannot be told; a blank line is a row without cells."""
+    """The cells of the first rows, up to the first that cannot be parsed; a blank line is a row without cells."""
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
         for _, row in zip(range(most), rows, strict=False):
@@ -29,7 +29,7 @@ def leading_rows(text: str, delimiter: str, most: int) -> Iterator[list[str]]:
 
 
 def first_cells(text: str, delimiter: str) -> list[str]:
-    """The cells of the first row; none if they cannot be told."""
+    """The cells of the first row; none if it cannot be parsed."""
     return next(leading_rows(text, delimiter, 1), [])
 
 

@@ -15,7 +15,7 @@ _SAVE: Final = "save it as UTF-8"
 class WrongEncoding(Exception):
     """A file that is not in one encoding, or not in the one that it should be in.
 
-    `lines` are those to look at (1-based); `text` is a reading of the file in spite of it, as UTF-8.
+    `lines` are the affected ones (1-based); `text` is the file decoded as far as possible, as UTF-8.
     """
 
     def __init__(self, message: str, advice: str, lines: tuple[int, ...], text: bytes) -> None:
@@ -24,12 +24,12 @@ class WrongEncoding(Exception):
 
 
 def as_utf8(data: bytes, encoding: str | None) -> bytes:
-    """The text without BOM: of `encoding`, or else UTF-8, Latin-1 or, by its BOM, UTF-16, as it comes.
+    """The text without BOM: of `encoding`, or else detected: UTF-8, Latin-1 or, by its BOM, UTF-16.
 
     Raises
     ------
     WrongEncoding
-        If it is not that: what looks like another encoding is refused, for it would be read as nonsense.
+        If it is not: text in another encoding would be read as nonsense.
     """
     if is_utf16(data):
         return _from_utf16(data, encoding)
@@ -80,7 +80,7 @@ def _from_utf16(data: bytes, encoding: str | None) -> bytes:
     try:
         return data.decode("utf-16").encode("utf-8")
     except UnicodeDecodeError:
-        raise WrongEncoding("is UTF-16, but damaged or cut short", _SAVE, (), reading) from None
+        raise WrongEncoding("is UTF-16, but damaged or truncated", _SAVE, (), reading) from None
 
 
 def _lines_in(data: bytes) -> tuple[list[int], list[int]]:

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,14 +18,16 @@ import pyarrow as pa
 import pyarrow.csv
 
 from chestfed.core.errors import Problem
-from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.encodings import WrongEncoding, as_utf8, is_utf16
+
+if TYPE_CHECKING:
+    from chestfed.sites.config import SiteConfig
 
 _LARGEST = 1 << 31  # bytes of a label file
 #: The kind of problem of a cell that is a formula.
 FORMULA = "formula cell"
 _NULLS = ["", "nan", "NaN"]
-#: How files begin that are no text -> what they are, and what to do.
+#: How files begin that are not text -> what they are, and what to do.
 _NO_TEXT = {
     b"PK\x03\x04": (
         "is not text but a zip, as spreadsheets of LibreOffice (.ods) and archives are",
@@ -43,8 +46,8 @@ class Source:
 
     `labels_file` replaces the site's label files; then files that belong to it (splits, metadata) are looked for
     beside it, and no image is looked for. `progress(done, total)` counts headers where images are read for labels.
-    With `keep_going` a file in the wrong encoding is read as well as may be, to find its other problems. `remarks` are
-    what was made of a file that its cells alone do not say.
+    With `keep_going` a file in the wrong encoding is read as far as possible, to find its other problems. `remarks` say
+    how a file was interpreted where its cells alone leave it open.
     """
 
     config: SiteConfig
@@ -54,6 +57,7 @@ class Source:
     progress: Callable[[int, int], None] | None = None
     keep_going: bool = False
     remarks: list[str] = field(default_factory=list)
+    _held: tuple[Path, bytes] | None = field(default=None, init=False, repr=False)
 
     @property
     def folder(self) -> Path:
@@ -66,11 +70,11 @@ class Source:
         return self.labels_file is None
 
     def problem(self, kind: str, file: str, message: str, row: int | None = None, advice: str = "") -> None:
-        """Note a problem; reading goes on to find the others."""
+        """Note a problem; reading continues to find the others."""
         self.problems.append(Problem(kind, file, message, row, advice))
 
     def name(self, path: Path) -> str:
-        """How messages call a file: relative to the site's root."""
+        """The name of a file in messages: relative to the site's root."""
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else path.name
 
     def find(self, role: str, *, required: bool = True) -> Path | None:
@@ -108,7 +112,7 @@ class Source:
                 "missing file",
                 patterns[0] if patterns else role,
                 f"no {role} files in {self.folder}; looked for {', '.join(patterns) or 'nothing'} (also as .gz)",
-                advice=f"point the site's root at the folder that holds them, or mend label_files.{role} of its YAML",
+                advice=f"point the site's root at the folder that holds them, or fix label_files.{role} of its YAML",
             )
         return found
 
@@ -117,7 +121,8 @@ class Source:
 
         Optional columns that the file lacks come out blank. None, with a problem, if the file cannot be used.
         """
-        text = self.text(path)
+        held, self._held = self._held, None
+        text = held[1] if held is not None and held[0] == path else self.text(path)
         if text is None:
             return None
         names = _header(text)
@@ -143,9 +148,14 @@ class Source:
         return self._parse(path, text, names, required, optional)
 
     def header(self, path: Path) -> list[str]:
-        """Column names of a CSV; empty if it cannot be read (`read` reports why)."""
-        text = self.text(path, report=False)
-        return [] if text is None else _header(text)
+        """Column names of a CSV; empty if it cannot be read (`read` reports why). The text is kept for `read`."""
+        if self._held is None or self._held[0] != path:
+            try:
+                self._held = (path, _decoded(path))
+            except (WrongEncoding, _UnreadableError):
+                text = self.text(path, report=False)
+                return [] if text is None else _header(text)
+        return _header(self._held[1])
 
     def lines(self, path: Path) -> list[str]:
         """The lines of a text file, stripped; blank ones are empty strings."""
@@ -155,7 +165,7 @@ class Source:
     def bad_rows(
         self, path: Path, kind: str, bad: np.ndarray, rows: np.ndarray, tell: str | Callable[[int], str], advice: str
     ) -> None:
-        """Note one problem per place where `bad`; `tell` is the message, or gives that of a place."""
+        """Note one problem per place where `bad`; `tell` is the message, or a function of the place."""
         for place in np.flatnonzero(bad).tolist():
             text = tell if isinstance(tell, str) else tell(place)
             self.problem(kind, self.name(path), text, row=int(rows[place]), advice=advice)
@@ -169,7 +179,7 @@ class Source:
     def text(self, path: Path, encoding: str | None = None, *, report: bool = True) -> bytes | None:
         """A file's text as UTF-8 bytes without BOM, decompressed if it is gzip, whatever its name.
 
-        Without an encoding it is UTF-8 or Latin-1, as it comes; with one it is that and no other.
+        Without an encoding, UTF-8 or Latin-1 is detected; with one, no other is accepted.
         """
         try:
             return _decoded(path, encoding)
@@ -186,9 +196,9 @@ class Source:
             return None
 
     def refuse_formulas(self, path: Path, frame: pd.DataFrame, columns: Sequence[str]) -> None:
-        """Note the cells of these columns that are formulas, and empty them: what they say is no second problem."""
+        """Note the cells of these columns that are formulas, and empty them, so that they cause no second problem."""
         rows = frame["row"].to_numpy()
-        advice = "paste the column as values and export the table again; formulas are not computed here"
+        advice = "paste the column as values and export the table again; formulas are not evaluated"
         for name in columns:
             bad = frame[name].str.startswith("=").fillna(False).to_numpy(dtype=bool)
             if bad.any():
@@ -213,7 +223,7 @@ class Source:
                 self.name(path),
                 f"{line.actual_columns} cells where the header has {width}",
                 row=line.number,
-                advice="mend or remove the row; a cut-off download ends like this",
+                advice="fix or remove the row; a truncated download ends like this",
             )
         frame = pd.DataFrame(
             {column: table[f"c{place}"].to_pandas() for column, place in zip(kept, places, strict=True)}
@@ -242,7 +252,7 @@ def csv_cells(
     Raises
     ------
     pyarrow.ArrowInvalid
-        If the text is no CSV.
+        If the text is not CSV.
     """
     ragged: list[pa.csv.InvalidRow] = []
 
@@ -290,11 +300,13 @@ def _decoded(path: Path, encoding: str | None = None) -> bytes:
             with gzip.open(path) as file:
                 data = file.read(_LARGEST + 1)
             if len(data) > _LARGEST:
-                raise _UnreadableError(f"comes to more than {_LARGEST:,} bytes", "check the file: no label file is so")
+                raise _UnreadableError(
+                    f"is larger than {_LARGEST:,} bytes", "label files are never this large; check the path"
+                )
     except FileNotFoundError:
         raise _UnreadableError(f"no such file: {path}", "check the path") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _UnreadableError(f"is damaged or cut short: {error}", "download the file again") from None
+        raise _UnreadableError(f"is damaged or truncated: {error}", "download the file again") from None
     except OSError as error:
         raise _UnreadableError(f"cannot be read: {error.strerror}", "check the file and its permissions") from None
     for beginning, (what, advice) in _NO_TEXT.items():
@@ -307,7 +319,7 @@ def _decoded(path: Path, encoding: str | None = None) -> bytes:
 
 
 def _header(text: bytes) -> list[str]:
-    """Names of the columns. A name that contains commas, such as `A[b,c]`, stands for as many cells, quoted or not."""
+    """Names of the columns. A name that contains commas, such as `A[b,c]`, counts as that many cells, quoted or not."""
     line = text[: text.find(b"\n")] if b"\n" in text else text
     try:
         cells = next(csv.reader([line.decode("utf-8").rstrip("\r")]), [])

@@ -18,12 +18,12 @@ from xml.parsers import expat
 
 _CHUNK: Final = 1 << 20
 _DIGITS, _LETTERS = string.digits, string.ascii_uppercase
-#: What Excel itself allows, and the bytes that a part may come to: a small file may claim any number of each.
+#: What Excel itself allows, and the largest part in bytes: a small file may claim any number of each.
 _MOST_ROWS, _MOST_COLUMNS, _LARGEST_PART = 1 << 20, 1 << 14, 1 << 31
 
 
 class XlsxError(Exception):
-    """A file that is no xlsx, or a damaged one. The message holds nothing of a cell."""
+    """A file that is not xlsx, or is damaged. The message has no content of a cell."""
 
 
 class Workbook:
@@ -39,7 +39,7 @@ class Workbook:
         try:
             self._zip = zipfile.ZipFile(path)
         except (OSError, zipfile.BadZipFile):
-            raise XlsxError("is no xlsx file") from None
+            raise XlsxError("is not an xlsx file") from None
         try:
             (book,) = [part for kind, part in self._links("").values() if kind == "officeDocument"]
             links = self._links(book)
@@ -55,7 +55,7 @@ class Workbook:
             self.merged: dict[tuple[int, int], int] = {}
         except (KeyError, ValueError):
             self._zip.close()
-            raise XlsxError("is no xlsx file") from None
+            raise XlsxError("is not an xlsx file") from None
         except XlsxError:
             self._zip.close()
             raise
@@ -106,11 +106,11 @@ class Workbook:
         except (expat.ExpatError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError):
             raise XlsxError("is damaged") from None
         except (KeyError, ValueError, IndexError):
-            raise XlsxError("is no xlsx file, or a damaged one") from None
+            raise XlsxError("is not an xlsx file, or is damaged") from None
 
 
 def fill_down(rows: Sequence[tuple[int, dict[int, str]]], merged: Mapping[tuple[int, int], int]) -> Counter[int]:
-    """Write what stands in cells merged over several rows into the rows below; returns how many cells by column."""
+    """Copy the text of cells merged over several rows into the rows below; returns how many cells by column."""
     filled: Counter[int] = Counter()
     columns = {column for _, column in merged}
     running: dict[int, tuple[int, str]] = {}
@@ -129,7 +129,7 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
     while piece := file.read(_CHUNK):
         total += len(piece)
         if total > _LARGEST_PART:
-            raise XlsxError(f"comes to more than {_LARGEST_PART:,} bytes")
+            raise XlsxError(f"is larger than {_LARGEST_PART:,} bytes")
         yield piece
     yield b""
 

@@ -13,8 +13,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.plugins import Options
 from chestfed.sites.findings import NEGATIVE, POSITIVE, UNLABELLED, ages, sexes
 from chestfed.sites.label_files.source import Source
+from chestfed.sites.registry import SiteReader
 from chestfed.sites.rows import join_rows, label_names, nearest, raw_rows, views
 
 FINDINGS: Final = (
@@ -38,7 +40,7 @@ _VIEWS: Final = {"PA": "pa", "AP": "ap"}
 _FOLDERS: Final = ("images_*/images", "images_*", "images")
 
 
-def read(source: Source) -> pd.DataFrame:
+def read(source: Source, _: Options) -> pd.DataFrame:
     """Raw rows of the label file, with the splits of the lists if they are there."""
     path = source.labels_file or source.find("entries")
     label_names(source, FINDINGS)
@@ -123,3 +125,6 @@ def _images(source: Source, names: pd.Series) -> pd.Series:
     prefix = names.map(folder_of) if folder_of else pd.Series(None, index=names.index, dtype=object)
     prefix = prefix.fillna("images").replace(".", "")
     return (prefix + "/" + names).str.removeprefix("/")
+
+
+READER: Final = SiteReader("chestxray8", read, roles=("entries", "train_val_list", "test_list"))

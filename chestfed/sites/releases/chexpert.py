@@ -13,8 +13,10 @@ from typing import Final
 
 import pandas as pd
 
+from chestfed.core.plugins import Options
 from chestfed.sites.findings import ages, sexes
 from chestfed.sites.label_files.source import Source
+from chestfed.sites.registry import SiteReader
 from chestfed.sites.rows import column_findings, join_rows, label_names, raw_rows, views
 
 OBSERVATIONS: Final = (
@@ -41,7 +43,7 @@ _PATH: Final = (
 )
 
 
-def read(source: Source) -> pd.DataFrame:
+def read(source: Source, _: Options) -> pd.DataFrame:
     """Raw rows of all label files of the release that are there; at least one is."""
     if source.labels_file is not None:
         files: list[Path | None] = [source.labels_file]
@@ -95,7 +97,7 @@ def _understood(source: Source, path: Path, frame: pd.DataFrame, key: str) -> pd
 
 
 def _images_of_studies(source: Source, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per image for a file with one row per study: the images are listed, for the file does not name them.
+    """One row per image for a file with one row per study: the images are listed, because the file does not name them.
 
     Without a folder of images a study counts as its first frontal view.
     """
@@ -121,3 +123,6 @@ def _folder(source: Source, path: Path) -> str:
     if not source.has_images or path.parent == source.root:
         return ""
     return path.parent.relative_to(source.root).as_posix() + "/"
+
+
+READER: Final = SiteReader("chexpert", read, roles=("train", "valid", "test"))

@@ -12,8 +12,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.plugins import Options
 from chestfed.sites.findings import UNLABELLED, translate
 from chestfed.sites.label_files.source import Source
+from chestfed.sites.registry import SiteReader
 from chestfed.sites.releases.chexpert import OBSERVATIONS
 from chestfed.sites.rows import column_findings, join_rows, label_names, raw_rows
 
@@ -23,7 +25,7 @@ _SPLITS: Final = {"train": "train", "validate": "valid", "test": "test"}
 _ADVICE: Final = "use the label, metadata and split files of the same release"
 
 
-def read(source: Source) -> pd.DataFrame:
+def read(source: Source, _: Options) -> pd.DataFrame:
     """Raw rows of the metadata, with labels and splits joined on."""
     names = label_names(source, OBSERVATIONS)
     labels_path = source.labels_file or source.find("labels")
@@ -61,7 +63,7 @@ def _read_splits(source: Source) -> pd.DataFrame | None:
     advice = "splits are train, validate and test"
     source.bad_rows(path, "bad split", bad, rows, lambda place: f"split is '{cells.iat[place]}'", advice)
     twice = frame["dicom_id"].duplicated().to_numpy()
-    source.bad_rows(path, "duplicate image", twice, rows, "this dicom_id stands in the file already", _ADVICE)
+    source.bad_rows(path, "duplicate image", twice, rows, "duplicate dicom_id", _ADVICE)
     return frame.assign(split=words)[~twice]
 
 
@@ -82,7 +84,7 @@ def _joined_findings(source: Source, path: Path, labels: pd.DataFrame, images: p
     per_study = column_findings(source, path, labels)
     key = pd.MultiIndex.from_frame(labels[["subject_id", "study_id"]])
     twice = key.duplicated()
-    text, advice = "this subject and study stand in the file already", "keep one row per study"
+    text, advice = "duplicate subject and study", "keep one row per study"
     source.bad_rows(path, "duplicate study", twice, rows, text, advice)
     places = np.flatnonzero(~twice)
     wanted = pd.MultiIndex.from_frame(images[["subject_id", "study_id"]])
@@ -108,3 +110,6 @@ def _folder(source: Source, path: Path) -> str:
     if not source.has_images or path.parent == source.root:
         return ""
     return path.parent.relative_to(source.root).as_posix() + "/"
+
+
+READER: Final = SiteReader("mimic_cxr", read, roles=("labels", "metadata", "split"))

@@ -1,19 +1,22 @@
 """PadChest: one CSV, findings as a Python list of terms, PNG files in folders 0 to 54 or in one.
 
-Terms carry stray blanks, and some are empty; both are mended here. Which terms mean which disease (the terms form a
+Terms have stray blanks, and some are empty; both are fixed here. Which terms mean which disease (the terms form a
 tree) is in the site's YAML. There is no official split: every image is in train.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import pandas as pd
+from pydantic import Field
 
+from chestfed.core.plugins import Options
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNLABELLED, ages, sexes
 from chestfed.sites.label_files.source import Source
+from chestfed.sites.registry import SiteReader
 from chestfed.sites.rows import join_rows, raw_rows, views
 from chestfed.sites.terms import listed, normal
 
@@ -37,7 +40,16 @@ _OPTIONAL: Final = [
 ]
 
 
-def read(source: Source) -> pd.DataFrame:
+class PadChestOptions(Options):
+    """`reader: {name: padchest, ...}`."""
+
+    no_label: list[str] = Field([], description="terms beside which a disease that is not named is blank, not negative")
+    methods: list[Literal["Physician", "RNN_model"]] | Literal["all"] = Field(
+        "all", description="whose labels count; images labelled otherwise have missing labels"
+    )
+
+
+def read(source: Source, options: PadChestOptions) -> pd.DataFrame:
     """Raw rows of the label file."""
     path = source.labels_file or source.find("labels")
     frame = None if path is None else source.read(path, _REQUIRED, _OPTIONAL)
@@ -56,10 +68,10 @@ def read(source: Source) -> pd.DataFrame:
         "file": source.name(path),
         "inverted": (frame["PhotometricInterpretation_DICOM"] == "MONOCHROME1").to_numpy(dtype=bool),
     }
-    return raw_rows(columns, _findings(source, path, frame), len(frame))
+    return raw_rows(columns, _findings(source, path, frame, options), len(frame))
 
 
-def _findings(source: Source, path: Path, frame: pd.DataFrame) -> dict[str, np.ndarray]:
+def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChestOptions) -> dict[str, np.ndarray]:
     """Findings per disease of the cells' terms.
 
     A blank or empty cell is unlabelled. A disease not named is negative, or blank beside a term of `no_label`.
@@ -67,11 +79,11 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame) -> dict[str, np.n
     codes, cells = pd.factorize(frame["Labels"])
     terms = [_terms(str(cell)) for cell in cells]
     bad = np.array([*(group is None for group in terms), False])[codes]
-    advice = "a cell is a list such as ['cardiomegaly', 'pleural effusion']; mend it"
+    advice = "a cell is a list such as ['cardiomegaly', 'pleural effusion']; fix it"
     rows = frame["row"].to_numpy()
     source.bad_rows(path, "bad label value", bad, rows, lambda place: f"Labels is {cells[codes[place]]!r}", advice)
-    silent = {normal(term) for term in source.config.no_label}
-    kept = _kept_methods(source, path, frame)
+    silent = {normal(term) for term in options.no_label}
+    kept = _kept_methods(source, path, frame, options)
     findings = {}
     for disease in source.config.diseases:
         names = {normal(name) for name in source.config.labels[disease]}
@@ -95,21 +107,21 @@ def _terms(cell: str) -> set[str] | None:
     return None if items is None else {normal(item) for item in items} - {""}
 
 
-def _kept_methods(source: Source, path: Path, frame: pd.DataFrame) -> np.ndarray:
+def _kept_methods(source: Source, path: Path, frame: pd.DataFrame, options: PadChestOptions) -> np.ndarray:
     """Whether a row's labels were made in one of the ways that the configuration accepts."""
-    methods = source.config.methods
+    methods = options.methods
     if methods == "all":
         return np.ones(len(frame), dtype=bool)
     kept = frame["MethodLabel"].isin(methods).to_numpy(dtype=bool)
     if not kept.any():
         found = ", ".join(sorted({str(cell) for cell in frame["MethodLabel"]}))
         text = f"no row's MethodLabel is {' or '.join(methods)}; found: {found}"
-        source.problem("nothing left", source.name(path), text, advice="change 'methods' in the site's YAML")
+        source.problem("nothing left", source.name(path), text, advice="change 'reader.methods' in the site's YAML")
     return kept
 
 
 def _ages(frame: pd.DataFrame) -> np.ndarray:
-    """Year of the study less year of birth, float32 [n]; the other fields say no more."""
+    """Year of the study minus year of birth, float32 [n]; the other fields have no more detail."""
     study = pd.to_numeric(frame["StudyDate_DICOM"].astype("str").str[:4], errors="coerce")
     birth = pd.to_numeric(frame["PatientBirth"], errors="coerce")
     years = (study - birth).to_numpy(dtype=float)
@@ -128,3 +140,6 @@ def _images(source: Source, path: Path, frame: pd.DataFrame) -> pd.Series:
         places.append(f"{prefix}/{name}/" if there else f"{prefix}/")
     folders = pd.Series(np.array([*places, f"{prefix}/"], dtype=object)[codes], index=frame.index)
     return (folders + frame["ImageID"]).str.removeprefix("./")
+
+
+READER: Final = SiteReader("padchest", read, PadChestOptions, roles=("labels",))

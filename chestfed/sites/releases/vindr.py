@@ -2,7 +2,7 @@
 
 PhysioNet's training labels have one row per image and radiologist, the test labels one consensus row per image. The
 challenge's `train.csv` has one row per box, and `No finding` for a radiologist who drew none: an image's radiologists
-are those who have rows. No patient is named: an image is its own group.
+are those with rows. No patient is named: an image is its own group.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+from pydantic import Field
 
+from chestfed.core.plugins import Options
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.raters import RULES, agreed
+from chestfed.sites.registry import SiteReader
 from chestfed.sites.rows import column_findings, join_rows, label_names, nearest, raw_rows
+from chestfed.sites.spreadsheet.files import Column
 
 LOCAL: Final = (
     "Aortic enlargement",
@@ -66,18 +70,26 @@ _OPTIONAL: Final = ("Edema",)
 _CONSENSUS: Final = "consensus"
 
 
-def read(source: Source) -> pd.DataFrame:
+class VinDrOptions(Options):
+    """`reader: {name: vindr, ...}`."""
+
+    raters: Column = Field("any", description="any, majority, all, or the name of one radiologist")
+
+
+def read(source: Source, options: VinDrOptions) -> pd.DataFrame:
     """Raw rows of train and, where there are labels of it, of test."""
     if source.labels_file is not None:
         files: dict[str, Path | None] = {"test" if "test" in source.labels_file.name else "train": source.labels_file}
     else:
         files = {role: source.find(role, required=role == "train") for role in ("train", "test")}
     names = label_names(source, (*LOCAL, *GLOBAL, NO_FINDING))
-    parts = [_read_file(source, split, path, names) for split, path in files.items() if path is not None]
+    parts = [
+        _read_file(source, split, path, names, options.raters) for split, path in files.items() if path is not None
+    ]
     return join_rows([part for part in parts if part is not None], source)
 
 
-def _read_file(source: Source, split: str, path: Path, names: list[str]) -> pd.DataFrame | None:
+def _read_file(source: Source, split: str, path: Path, names: list[str], rule: str) -> pd.DataFrame | None:
     """One row per image."""
     votes = _boxes(source, path) if "class_name" in source.header(path) else _image_labels(source, path, names)
     if votes is None:
@@ -97,7 +109,7 @@ def _read_file(source: Source, split: str, path: Path, names: list[str]) -> pd.D
         "row": first["row"].to_numpy(),
         "file": source.name(path),
     }
-    return raw_rows(columns, _agreed(source, path, votes, first["image_id"]), len(first))
+    return raw_rows(columns, _agreed(source, path, votes, first["image_id"], rule), len(first))
 
 
 def _image_labels(source: Source, path: Path, names: list[str]) -> pd.DataFrame | None:
@@ -109,7 +121,7 @@ def _image_labels(source: Source, path: Path, names: list[str]) -> pd.DataFrame 
         return None
     frame["rad_id"] = frame["rad_id"].fillna(_CONSENSUS) if frame["rad_id"].isna().all() else frame["rad_id"]
     twice = frame.duplicated(["image_id", "rad_id"]).to_numpy()
-    text, advice = "this image and radiologist stand in the file already", "keep one row per image and radiologist"
+    text, advice = "duplicate image and radiologist", "keep one row per image and radiologist"
     source.bad_rows(path, "duplicate image", twice, frame["row"].to_numpy(), text, advice)
     return frame[["image_id", "rad_id", "row"]].assign(**column_findings(source, path, frame, uncertain=False))
 
@@ -143,13 +155,12 @@ def _boxes(source: Source, path: Path) -> pd.DataFrame | None:
     return votes
 
 
-def _agreed(source: Source, path: Path, votes: pd.DataFrame, images: pd.Series) -> dict[str, np.ndarray]:
-    """One finding int8 per image and disease, by the site's `raters`: any, majority, all, or one of them by name."""
-    rule = source.config.raters
+def _agreed(source: Source, path: Path, votes: pd.DataFrame, images: pd.Series, rule: str) -> dict[str, np.ndarray]:
+    """One finding int8 per image and disease, by `raters`: any, majority, all, or one of them by name."""
     if rule not in RULES and set(votes["rad_id"]) != {_CONSENSUS}:
         if rule not in set(votes["rad_id"]):
             found = ", ".join(sorted(set(votes["rad_id"])))
-            advice = "set 'raters' in the site's YAML to any, majority, all, or to one of those found"
+            advice = "set 'reader.raters' in the site's YAML to any, majority, all, or to one of those found"
             source.problem("unknown rater", source.name(path), f"no rater '{rule}'; found: {found}", advice=advice)
         votes = votes[votes["rad_id"] == rule]
     place = pd.Index(images).get_indexer(votes["image_id"])
@@ -167,3 +178,6 @@ def _images(source: Source, path: Path, split: str, images: pd.Series) -> pd.Ser
         files = sorted(folder.iterdir()) if folder.is_dir() else []
         extension = {file.stem: file.suffix for file in files}
     return prefix + "/" + images + images.map(lambda name: extension.get(name, ".dicom"))
+
+
+READER: Final = SiteReader("vindr", read, VinDrOptions, roles=("train", "test"))

@@ -19,7 +19,7 @@ from chestfed.sites.label_files.xlsx import Workbook, XlsxError, fill_down
 from chestfed.sites.rows import nearest
 from chestfed.sites.spreadsheet.files import FileFormat
 
-#: More rows than any table of radiographs has: a parquet file of a few bytes may claim any number.
+#: No table of radiographs has more rows; a parquet file of a few bytes may claim any number.
 _MOST_ROWS: Final = 20_000_000
 
 
@@ -38,7 +38,7 @@ def read_cells(source: Source, path: Path, table: FileFormat, columns: Sequence[
     """The columns as strings without outer blanks (empty is missing), and `row`, the number of the row in the file.
 
     Row 1 is the first of the file, and the header unless `header_row` names another; a format without a header counts
-    as if it had one. A cell of an xlsx that is merged with those below stands in all of these rows, which is noted
+    as if it had one. A merged cell of an xlsx is repeated in all the rows that it covers, which is noted
     among `source.remarks`. None, with problems, if the file cannot be used.
     """
     sheet = _open(source, path, table)
@@ -59,7 +59,7 @@ def read_cells(source: Source, path: Path, table: FileFormat, columns: Sequence[
 
 
 def column_names(source: Source, path: Path, table: FileFormat) -> list[str] | None:
-    """The names in a file's header, some perhaps empty or twice; None, with problems, if it cannot be read."""
+    """The names in a file's header, which may be empty or repeated; None, with problems, if it cannot be read."""
     sheet = _open(source, path, table)
     return None if sheet is None else sheet.names
 
@@ -94,10 +94,10 @@ def _has_columns(source: Source, path: Path, sheet: _Sheet, wanted: Sequence[str
         hint = nearest(name, names)
         others = f"; found: {', '.join(filter(None, names))}" if len(lacking) < len(wanted) else ""
         text = f"no column '{name}'{hint} among {len(names)}{others}"
-        advice = "mend the names in the site's YAML; the first row must be the header, or table.header_row say which is"
+        advice = "fix the names in the site's YAML; the header is the first row, unless table.header_row gives another"
         source.problem("missing column", source.name(path), text, sheet.row, advice)
     for name in twice:
-        text = f"{names.count(name)} columns are called '{name}'"
+        text = f"{names.count(name)} columns have the name '{name}'"
         advice = "rename all but one of them in the file"
         source.problem("duplicate column", source.name(path), text, sheet.row, advice)
     return not lacking and not twice
@@ -121,8 +121,8 @@ def _open_csv(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
     text = without_rows(text, above, delimiter)
     names = [name.strip() for name in first_cells(text[: 1 << 20].decode("utf-8", errors="ignore"), delimiter)]
     if not any(names):
-        said = f"row {table.header_row} is no header" if above else "has no header line"
-        advice = "set table.header_row to the row that names the columns" if above else "export the table again"
+        said = f"row {table.header_row} is not a header" if above else "has no header line"
+        advice = "set table.header_row to the row with the column names" if above else "export the table again"
         source.problem("empty file", source.name(path), said, advice=advice)
         return None
     header = text.split(b"\n", 1)[0].decode("utf-8")
@@ -142,19 +142,19 @@ def _open_csv(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
 
 
 def _shown(delimiter: str) -> str:
-    return "a tabulator" if delimiter == "\t" else f"'{delimiter}'"
+    return "a tab" if delimiter == "\t" else f"'{delimiter}'"
 
 
 def _tell_ragged(source: Source, path: Path, line: Any, row: int, width: int, delimiter: str) -> None:
-    """A row with another number of cells than the header has; nothing of it is shown."""
+    """Report a row whose number of cells is not that of the header, without its content."""
     text = f"{line.actual_columns} cells where the header has {width}"
     for other in DELIMITERS:
         if other != delimiter and len(first_cells(line.text, other)) == width > 1:
-            text = f"{text}; separated by {_shown(other)} it has them"
-            advice = "the file has rows with different delimiters: export it again in one piece"
+            text = f"{text}; it has {width} if separated by {_shown(other)}"
+            advice = "the file has rows with different delimiters: export it again"
             source.problem("mixed delimiters", source.name(path), text, row, advice)
             return
-    advice = "mend or remove the row; a cell that holds the delimiter must be quoted"
+    advice = "fix or remove the row; a cell with the delimiter in it must be quoted"
     source.problem("malformed row", source.name(path), text, row, advice)
 
 
@@ -164,11 +164,13 @@ def _open_parquet(source: Source, path: Path, table: FileFormat) -> _Sheet | Non
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError):
-        source.problem("unreadable file", source.name(path), "is no parquet file", advice="export the table again")
+        source.problem("unreadable file", source.name(path), "is not a parquet file", advice="export the table again")
         return None
     if file.metadata.num_rows > _MOST_ROWS:
-        text = f"says that it has {file.metadata.num_rows:,} rows, more than {_MOST_ROWS:,}"
-        source.problem("unreadable file", source.name(path), text, advice="check the file: no label file is so")
+        text = f"claims {file.metadata.num_rows:,} rows, more than {_MOST_ROWS:,}"
+        source.problem(
+            "unreadable file", source.name(path), text, advice="label files are never this large; check the path"
+        )
         return None
     names = [str(name) for name in file.schema_arrow.names]
 
@@ -176,7 +178,7 @@ def _open_parquet(source: Source, path: Path, table: FileFormat) -> _Sheet | Non
         try:
             cells = file.read(columns=[names[place] for place in places])
         except (pa.ArrowException, OSError):
-            text = "is damaged or cut short"
+            text = "is damaged or truncated"
             source.problem("unreadable file", source.name(path), text, advice="export the table again")
             return None
         arrays = []
@@ -227,8 +229,8 @@ def _open_xlsx(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
         return None
     names = [header.get(place, "").strip() for place in range(max(header, default=-1) + 1)]
     if number != table.header_row or not any(names):
-        text = f"row {table.header_row} of the sheet is no header"
-        advice = "put the names of the columns into row 1, or set table.header_row to the row that holds them"
+        text = f"row {table.header_row} of the sheet is not a header"
+        advice = "put the column names into row 1, or set table.header_row to their row"
         source.problem("empty file", source.name(path), text, advice=advice)
         return None
 
@@ -241,7 +243,7 @@ def _open_xlsx(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
             _tell_no_xlsx(source, path, error)
             return None
         source.remarks += [
-            f"{filled[place]:,} cells of '{names[place]}' are merged with one above, and take what it says"
+            f"{filled[place]:,} cells of '{names[place]}' are merged with the cell above and take its value"
             for place in places
             if place in filled
         ]
@@ -263,7 +265,7 @@ def _open_json(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
         return None
     objects = _json_objects(text)
     if objects is None:
-        said, advice = "is no list of JSON objects, nor one object on each line", "give the file as it was released"
+        said, advice = "is neither a list of JSON objects nor one object per line", "use the original file"
         source.problem("malformed JSON", source.name(path), said, advice=advice)
         return None
     names = list(dict.fromkeys(name for row in objects for name in row))
@@ -274,7 +276,7 @@ def _open_json(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
             column = [_json_cell(row.get(names[place])) for row in objects]
             strange = np.array([cell is _NO_CELL for cell in column], dtype=bool)
             rows, told = row_numbers(len(objects)), f"'{names[place]}' is not text, a number or a list"
-            source.bad_rows(path, "malformed column", strange, rows, told, "take the column out of table.columns")
+            source.bad_rows(path, "malformed column", strange, rows, told, "remove the column from table.columns")
             bad = bad or bool(strange.any())
             cells[str(at)] = pa.array([None if cell is _NO_CELL else cell for cell in column], pa.string())
         return None if bad else (pa.table(cells), row_numbers(len(objects)))
@@ -301,7 +303,7 @@ def _is_text(value: str) -> bool:
     return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
-#: Stands for what has no plain text.
+#: In place of a value that has no plain text.
 _NO_CELL: Final = object()
 
 

@@ -18,7 +18,7 @@ from chestfed.sites.vocabulary import Split, View
 
 Layout = Literal["onehot", "delimited", "list", "long", "readers", "dicom"]
 
-#: What a pattern over the path of the image may tell, as named groups.
+#: What a pattern may find in the path of the image, as named groups.
 IN_PATH: Final = ("patient", "study", "view", "split")
 #: `{name}` or `{name[:2]}`, the first letters of it.
 FIELD: Final = re.compile(r"\{([^{}\[\]]+)(?:\[:(\d+)\])?\}")
@@ -31,6 +31,7 @@ _VALUES: Final = ("onehot", "long", "readers")
 #: Key -> the layouts that it has a meaning in.
 _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "values": _VALUES,
+    "raters": ("readers",),
     "separator": ("delimited", "dicom"),
     "no_finding": _TERMS,
     "others": _TERMS,
@@ -53,8 +54,8 @@ class Columns(StrictModel):
     image: Column | None = Field(None, description="file name or path of the image; not with layout dicom")
     patient: Column | None = Field(
         None,
-        description="patient; where patients are not told apart, the column of the image again. Needed, unless "
-        "'from_path' tells it",
+        description="patient; if patients cannot be told apart, the column of the image again. Required unless "
+        "'from_path' has it",
     )
     study: Column | None = Field(None, description="study; default: the patient")
     view: Column | None = Field(None, description="view; default: every image has the view of 'default_view'")
@@ -68,7 +69,7 @@ class Columns(StrictModel):
     findings: Column | None = Field(None, description="all findings of the image (delimited, list, dicom)")
     finding: Column | None = Field(None, description="one finding of the image (long)")
     value: Column | None = Field(None, description="what is said of the finding (long); default: it is there")
-    reader: Column | None = Field(None, description="who says so (readers)")
+    reader: Column | None = Field(None, description="the annotator (readers)")
 
 
 class Images(StrictModel):
@@ -78,7 +79,7 @@ class Images(StrictModel):
         None,
         min_length=1,
         description='path below a root, such as "{study}/{image}.dcm": in braces image, patient, study, or any column '
-        "of the file; {patient[:2]} are its first two letters. Default: the column of the image as it stands",
+        "of the file; {patient[:2]} are its first two letters. Default: the column of the image, unchanged",
     )
     roots: list[str] = Field(
         ["."], min_length=1, description="folders below the site's root; the first that holds the file counts"
@@ -90,7 +91,7 @@ class Images(StrictModel):
     )
     header: Literal["SOPInstanceUID", "StudyInstanceUID", "AccessionNumber"] | None = Field(
         None,
-        description="DICOM element that the column of the image holds in place of a file name; all images below the "
+        description="DICOM element that the column of the image has instead of a file name; all images below the "
         "roots that have it belong to the row",
     )
     elements: list[str] = Field(
@@ -108,7 +109,7 @@ class Images(StrictModel):
     def _a_header_needs_no_path(self) -> Images:
         named = ("path", "recursive", "suffix", "remove_prefix")
         idle = [key for key in named if self.header is not None and key in self.model_fields_set]
-        mistakes = [f"'{key}' has no meaning beside 'header'" for key in idle]
+        mistakes = [f"'{key}' has no effect together with 'header'" for key in idle]
         alone = [key for key in ("elements", "unmatched") if self.header is None and key in self.model_fields_set]
         mistakes += [f"'{key}' needs 'header'" for key in alone]
         if mistakes:
@@ -163,12 +164,12 @@ class Values(StrictModel):
 
 
 class TableFormat(FileFormat):
-    """A hospital's own table. What its labels mean (`labels`, `uncertain`, `blank`, `raters`) stands outside."""
+    """A hospital's own table. What its labels mean (`labels`, `uncertain`, `blank`) is outside."""
 
     layout: Layout = Field(
         description="onehot: a column per finding; delimited: a cell of findings with a separator; list: a cell such "
-        "as ['edema', 'mass']; long: a row per image and finding; readers: a row per image and reader with a column "
-        "per finding, joined by 'raters'; dicom: no table, the images' headers are read"
+        "as ['edema', 'mass']; long: a row per image and finding; readers: a row per image and annotator with a "
+        "column per finding, combined by 'raters'; dicom: no table, the images' headers are read"
     )
     join: list[Join] = Field([], description="files whose columns are joined to the rows, in this order")
     columns: Columns = Field(description="which column holds what")
@@ -180,14 +181,15 @@ class TableFormat(FileFormat):
         r"(?P<patient>...), (?P<study>...), (?P<view>...), (?P<split>...) are columns, as in (?P<patient>patient\d+)/",
     )
     words: Words = Field(Words(), description="the file's words for views, splits, sexes and ages")
-    default_view: View = Field("unknown", description="the view where no column or an empty cell tells it")
+    default_view: View = Field("unknown", description="the view if there is no column for it, or its cell is empty")
     default_split: Split = Field(
-        "train", description="the split where no column and no file tells it: test for a set that only evaluates"
+        "train", description="the split if no column or file gives it: test for a set that is only evaluated"
     )
     missing: Texts = Field(
-        [], description="cells of patient, study, view, split, sex and age that are as good as empty, such as N/A"
+        [], description="cells of patient, study, view, split, sex and age that count as empty, such as N/A"
     )
     values: Values = Field(Values(), description="what a cell says of a finding (onehot, long, readers)")
+    raters: Column = Field("any", description="any, majority, all, or the name of one annotator (readers)")
     separator: str = Field("|", min_length=1, description="between findings (delimited, dicom)")
     no_finding: Texts = Field(
         [], description='terms that make every disease that is not named negative; "" is the empty cell'
@@ -217,7 +219,7 @@ class TableFormat(FileFormat):
         try:
             groups = re.compile(value).groupindex
         except re.error as error:
-            raise ValueError(f"is no regular expression: {error}") from None
+            raise ValueError(f"is not a regular expression: {error}") from None
         strange = [name for name in groups if name not in IN_PATH]
         if strange or not groups:
             found = f", not {', '.join(strange)}" if strange else ""
@@ -245,12 +247,12 @@ class TableFormat(FileFormat):
         return mistakes
 
     def _idle(self) -> list[str]:
-        """Keys that would be read over in silence."""
+        """Keys that would have no effect."""
         idle = [key for key, layouts in _ONLY.items() if key in self.model_fields_set and self.layout not in layouts]
         for name, layouts in _COLUMNS_ONLY.items():
             if getattr(self.columns, name) is not None and self.layout not in layouts:
                 idle.append(f"columns.{name}")
-        mistakes = [f"'{key}' has no meaning with layout '{self.layout}'" for key in idle]
+        mistakes = [f"'{key}' has no effect with layout '{self.layout}'" for key in idle]
         if self.layout == "long" and self.columns.value is None and "values" in self.model_fields_set:
             mistakes.append("'values' needs columns.value")
         if REST in self.unlabelled and self.others == "any":
@@ -259,11 +261,11 @@ class TableFormat(FileFormat):
         if self.layout == "dicom":
             keys = sorted(self.model_fields_set & {*FileFormat.model_fields, "images", "join"})
             keys += ["columns.image"] if self.columns.image is not None else []
-            return [*mistakes, *(f"'{key}' has no meaning with layout 'dicom'" for key in keys)]
+            return [*mistakes, *(f"'{key}' has no effect with layout 'dicom'" for key in keys)]
         return [*mistakes, *self.idle_keys()]
 
     def _told_twice(self) -> list[str]:
-        """What two keys tell."""
+        """What two keys both give."""
         mistakes = []
         for name in self.path_groups():
             if getattr(self.columns, name) is not None:
@@ -288,7 +290,7 @@ class TableFormat(FileFormat):
         return [*(why for name, tag in tags.items() if (why := refusal(name, tag)) is not None), *idle]
 
     def path_groups(self) -> tuple[str, ...]:
-        """What `from_path` tells."""
+        """What `from_path` finds."""
         return () if self.from_path is None else tuple(re.compile(self.from_path).groupindex)
 
     def tells_split(self) -> bool:

@@ -30,7 +30,7 @@ FILES: Final = "DICOM files"
 #: The kind of problem, in a check alone, of files that are no images.
 SET_ASIDE: Final = "files that are no images"
 _UNREADABLE: Final = "unreadable header"
-_SMALL_JOB: Final = 500  # fewer files than this are not worth the start of processes
+_SMALL_JOB: Final = 500  # below this many files, starting processes takes longer than reading
 _BATCH: Final = 64
 _LARGEST: Final = 480_000_000  # bytes of a deflated file
 _REMOVE: Final = "remove the file or make it readable; rows number the files in the order of their paths"
@@ -41,7 +41,7 @@ _ADVICE: Final = {True: _REMOVE, False: f"`chestfed site check` names it: {_REMO
 def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
     """One row per DICOM file of `label_files.images`, as `read_elements` gives them.
 
-    None, with a problem, if there are none.
+    None, with a problem, if there is no such file.
     """
     patterns = source.config.label_files["images"]
     found = {path for pattern in patterns for path in source.root.glob(pattern) if path.is_file()}
@@ -77,8 +77,8 @@ def read_elements(source: Source, names: Sequence[str], tags: Sequence[str]) -> 
     kinds = without_strangers(images, [header.kind for header in headers])
     aside = [kind for kind in kinds if kind not in (DICOM, UNKNOWN)]
     if aside and source.keep_going:
-        text = f"{len(aside):,} files are no DICOM images and are set aside: {counted(aside)}"
-        source.problem(SET_ASIDE, FILES, text, advice="nothing to do, unless you miss a film among them")
+        text = f"{len(aside):,} files are not DICOM images and are skipped: {counted(aside)}"
+        source.problem(SET_ASIDE, FILES, text, advice="nothing to do, unless one of them should be an image")
     kept = []
     for place, (image, kind, header) in enumerate(zip(images, kinds, headers, strict=True)):
         if kind in (DICOM, UNKNOWN) and header.error:
@@ -111,7 +111,7 @@ def _is_text(name: str) -> bool:
 
 
 def _crashed(_: str) -> _Header:
-    return _Header(UNKNOWN, error="ends the process that reads it: damaged, or too large for this machine's memory")
+    return _Header(UNKNOWN, error="crashes the process that reads it: damaged, or too large for this machine's memory")
 
 
 def _read_one(name: str, root: str, tags: list[str]) -> _Header:
@@ -131,9 +131,9 @@ def _read_one(name: str, root: str, tags: list[str]) -> _Header:
     except ImageError as error:
         return _Header(kind, error=f"is a {error}")
     except InvalidDicomError:
-        return _Header(kind, error="is no DICOM file")
+        return _Header(kind, error="is not a DICOM file")
     except OSError as error:
-        return _Header(kind, error=f"cannot be read: {error.strerror or 'cut short'}")
+        return _Header(kind, error=f"cannot be read: {error.strerror or 'truncated'}")
     except Exception as error:  # pydicom raises many kinds on damaged files
         return _Header(kind, error=f"has a damaged header: {reason(error)}")
 

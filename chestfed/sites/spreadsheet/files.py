@@ -39,7 +39,7 @@ class FileFormat(StrictModel):
         "utf-8", description="of csv and tsv; utf-8 with a byte order mark or without, utf-16 with one"
     )
     delimiter: str | None = Field(
-        None, min_length=1, max_length=1, description="of csv and tsv; default: a comma, and in tsv a tabulator"
+        None, min_length=1, max_length=1, description="of csv and tsv; default: a comma, and in tsv a tab"
     )
     sheet: str | None = Field(None, min_length=1, description="of xlsx; default: the first")
     header_row: int = Field(
@@ -50,12 +50,12 @@ class FileFormat(StrictModel):
     )
 
     def idle_keys(self) -> list[str]:
-        """Mistakes: keys that this format reads over."""
+        """Mistakes: keys that have no effect with this format."""
         kind = self.format or ""
         idle = sorted(self.model_fields_set & {"encoding", "delimiter"}) if kind in ("parquet", "xlsx", "json") else []
         idle += ["header_row"] if kind in ("parquet", "json") and "header_row" in self.model_fields_set else []
         idle += ["sheet"] if kind not in ("", "xlsx") and self.sheet is not None else []
-        return [f"'{key}' has no meaning with format '{kind}'" for key in idle]
+        return [f"'{key}' has no effect with format '{kind}'" for key in idle]
 
 
 class Join(FileFormat):
@@ -64,12 +64,12 @@ class Join(FileFormat):
     file: str = Field(min_length=1, description="the file's role in label_files")
     key: Annotated[list[Column], Field(min_length=1, max_length=2)] = Field(
         description="the column of the key in the table (or in an earlier joined file), and in this file; one if both "
-        "call it the same. Cells are compared as they stand"
+        "call it the same. Cells are compared as text"
     )
     columns: Texts = Field(
         [],
         description="the columns that are taken from this file, also where the table has one of that name; none: it "
-        "only says which rows are kept",
+        "only decides which rows are kept",
     )
     unmatched: Literal["report", "blank", "drop"] = Field(
         "report", description="rows of the table whose key is not in the file: a problem, rows with blanks, left out"
@@ -79,7 +79,7 @@ class Join(FileFormat):
     def _keys_fit_the_format(self) -> Join:
         mistakes = self.idle_keys()
         if len(set(self.columns)) < len(self.columns):
-            mistakes.append("'columns' names a column twice")
+            mistakes.append("duplicate column in 'columns'")
         if not self.columns and self.unmatched == "blank":
             mistakes.append("without columns, 'unmatched: blank' joins nothing")
         if mistakes:

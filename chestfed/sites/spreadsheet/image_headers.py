@@ -1,4 +1,4 @@
-"""A table that names its images by an element of their DICOM headers, as the exports of information systems do.
+"""A table that identifies its images by an element of their DICOM headers, as exports of information systems do.
 
 A row by SOPInstanceUID has one image; one by StudyInstanceUID or AccessionNumber has all images of the study, which
 share what it says. Values of headers stay in here.
@@ -34,7 +34,7 @@ def headers_below(source: Source, images: Images, folders: Folders) -> pd.DataFr
 
 
 def pairs_of(cells: pd.Series, headers: pd.DataFrame, element: str) -> tuple[np.ndarray, np.ndarray]:
-    """Places of rows and of images that belong together, both int `[pairs]`: a row stands as often as it has images."""
+    """Places of rows and of images that belong together, both int `[pairs]`: a row once per image of it."""
     of_value = headers.groupby(element, sort=False).indices
     none = np.array([], dtype=np.int64)
     found = [of_value.get(cell, none) if isinstance(cell, str) else none for cell in cells]
@@ -76,7 +76,7 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
     file.bad("blank name", empty, "no image name", "fill the cell or remove the row")
     if len(cells) and not len(rows):
         text = f"no '{column}' is the {images.header} of an image below {', '.join(images.roots)}"
-        advice = "cells are compared as they stand: 7 is not 007; name another column or element in the YAML"
+        advice = "cells are compared as text: 7 is not 007; name another column or element in the YAML"
         file.source.problem("nothing left", file.name, text, advice=advice)
     elif images.unmatched == "report":
         text = f"no image has this row's '{column}' as {images.header}"
@@ -94,11 +94,13 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
 def _refuse_mixtures(
     file: TableRows, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray, number: np.ndarray
 ) -> None:
-    """Numbers of several patients, UIDs of several files, and other patients' rows lead to labels of somebody else."""
+    """Refuse what would give an image the labels of another patient: ambiguous keys, mixed-up rows."""
     element = file.table.images.header
     patients = pd.Series(headers[_PATIENT].to_numpy(dtype=object)[places]).groupby(rows).nunique(dropna=False)
     mixed = np.isin(np.arange(len(number)), patients.index[patients > 1])
-    advice = "name the images by another element, such as SOPInstanceUID; an empty PatientID counts as another patient"
+    advice = (
+        "name the images by another element, such as SOPInstanceUID; an empty PatientID counts as a different patient"
+    )
     file.bad("ambiguous image", mixed, f"images of several patients have this row's {element}", advice)
     if element == "SOPInstanceUID":
         text = "several files have this row's SOPInstanceUID"
@@ -108,7 +110,7 @@ def _refuse_mixtures(
         other = of_other_patients(file.cells(patient), headers, rows, places) & ~mixed
         text = f"'{patient}' is not the {_PATIENT} in the header of this row's image"
         advice = (
-            "cells may have slipped to other rows: mend the table. If it numbers its patients in another way, "
+            "cells may have moved to other rows: fix the table. If it numbers its patients differently, "
             f"take the patient from the headers ({_PATIENT} in images.elements and columns.patient)"
         )
         file.bad("another patient", other, text, advice)

@@ -37,7 +37,7 @@ class Folders:
         return name in self._entries(folder)
 
     def find(self, path: str) -> str | None:
-        """The path as it is on the disk, which may write accents otherwise; None if there is no such file."""
+        """The path as it is on the disk, which may encode accents differently; None if it does not exist."""
         if self.holds(path):
             return path
         if path.isascii():
@@ -74,7 +74,7 @@ class Folders:
         return [file for file in files if f"/{composed(file.removeprefix(prefix))}".endswith(f"/{wanted}")]
 
     def strays(self, path: str) -> bool:
-        """Whether a link on the way to the path, or the path itself, leads out of the root."""
+        """Whether the path, or a link on the way to it, leads out of the root."""
         folder, _, name = path.rpartition("/")
         return self._folder_strays(folder) or (self._entries(folder).get(name, False) and self._is_outside(path))
 

@@ -1,4 +1,4 @@
-"""The rows of a hospital's own table with the columns of the files that are joined to it, and what the path tells."""
+"""The rows of a hospital's own table, with the columns of joined files and what is found in the image's path."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _other(source: Source, join: Join) -> pd.DataFrame | None:
         return None
     frame = frame[frame[key].notna().to_numpy()].drop_duplicates(names)
     twice = frame[key].duplicated().to_numpy()
-    text = f"an earlier row with the same '{key}' has other cells in {', '.join(join.columns)}"
+    text = f"an earlier row with the same '{key}' differs in {', '.join(join.columns)}"
     advice = "keep one row per key, or take other columns from this file"
     source.bad_rows(path, "contradictory rows", twice, frame["row"].to_numpy(), text, advice)
     return frame[~twice]
@@ -56,16 +56,16 @@ def _joined(file: TableRows, join: Join, other: pd.DataFrame) -> pd.DataFrame:
     places[keys.isna().to_numpy(dtype=bool)] = -1
     found = places >= 0
     if len(found) and not found.any():
-        text = f"no '{join.key[0]}' is among the '{join.key[-1]}' of the file '{join.file}', which is joined to it"
-        advice = "cells are compared as they stand: 7 is not 007, nor 7.png; name other columns in table.join"
+        text = f"no '{join.key[0]}' is in '{join.key[-1]}' of the joined file '{join.file}'"
+        advice = "cells are compared as text: 7 is not 007, nor 7.png; name other columns in table.join"
         file.source.problem("nothing left", file.name, text, advice=advice)
         found = np.ones(len(found), dtype=bool)
     elif join.unmatched == "report":
-        text = f"'{join.key[0]}' is not in the file '{join.file}', which is joined to it"
+        text = f"'{join.key[0]}' is not in the joined file '{join.file}'"
         advice = "add the row there, or set 'unmatched' of table.join to blank or drop in the site's YAML"
         empty = keys.isna().to_numpy(dtype=bool)
         file.bad("unmatched row", ~found & ~empty, text, advice)
-        file.bad("unmatched row", empty, f"'{join.key[0]}' is empty, and is the key of a joined file", advice)
+        file.bad("unmatched row", empty, f"'{join.key[0]}' is empty, but is the key of a joined file", advice)
     frame = file.frame.copy()
     for name in join.columns:
         cells = np.array([*other[name], None], dtype=object)
@@ -87,7 +87,7 @@ def told_by_path(file: TableRows, paths: pd.Series) -> TableRows:
         names[group] = f"{group} in the path"
         frame[names[group]] = told[group].astype(object).where(told[group].notna(), None)
     strange = told[list(names)].isna().all(axis=1).to_numpy(dtype=bool) & paths.notna().to_numpy(dtype=bool)
-    advice = "mend the path, or the pattern in the site's YAML"
+    advice = "fix the path, or the pattern in the site's YAML"
     file.bad("unknown path", strange, "table.from_path finds nothing in the path of the image", advice)
     columns = table.columns.model_copy(update=names)
     return TableRows(file.source, file.name, table.model_copy(update={"columns": columns}), frame)

@@ -42,8 +42,8 @@ def _values(file: TableRows, column: str) -> np.ndarray:
     return found
 
 
-def grammar_of(labels: Mapping[str, Collection[str]], table: TableFormat, no_label: Collection[str] = ()) -> Grammar:
-    """How terms are read: `labels` maps a disease to its terms, `no_label` are terms that say nothing."""
+def grammar_of(labels: Mapping[str, Collection[str]], table: TableFormat) -> Grammar:
+    """How terms are read: `labels` maps a disease to its terms."""
 
     def normals(words: Collection[str], *, longest: bool = False) -> tuple[str, ...]:
         return tuple(sorted(map(normal, words), key=len, reverse=True) if longest else map(normal, words))
@@ -52,7 +52,7 @@ def grammar_of(labels: Mapping[str, Collection[str]], table: TableFormat, no_lab
     return Grammar(
         labels={name: frozenset(normals(names)) for name, names in labels.items()},
         no_finding=frozenset(normals(table.no_finding)),
-        silent=frozenset(normals([*others, *no_label])),
+        silent=frozenset(normals(others)),
         unlabelled=frozenset(normals(table.unlabelled)),
         lenient=table.others == "any",
         wary=REST in table.unlabelled,
@@ -64,7 +64,7 @@ def grammar_of(labels: Mapping[str, Collection[str]], table: TableFormat, no_lab
 
 def _grammar(source: Source, table: TableFormat) -> Grammar:
     config = source.config
-    return grammar_of({name: config.labels[name] for name in config.diseases}, table, config.no_label)
+    return grammar_of({name: config.labels[name] for name in config.diseases}, table)
 
 
 def terms(file: TableRows) -> dict[str, np.ndarray]:
@@ -133,8 +133,8 @@ def _split(cell: str, table: TableFormat) -> list[str] | None:
 
 
 def votes(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.ndarray]:
-    """One finding int8 per image and disease, by the site's `raters`."""
-    rule, column = file.source.config.raters, file.table.columns.reader
+    """One finding int8 per image and disease, by `table.raters`."""
+    rule, column = file.table.raters, file.table.columns.reader
     readers = file.frame[column]
     advice = "fill the cell or remove the row"
     file.bad("blank name", readers.isna().to_numpy(dtype=bool), f"'{column}' is empty", advice)
@@ -148,7 +148,7 @@ def votes(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.nd
         kept = (readers == rule).to_numpy(dtype=bool)
         if not kept.any():
             text = f"'{column}' never names '{rule}' among {readers.nunique()} readers"
-            advice = "set 'raters' in the site's YAML to any, majority, all, or to one of the readers"
+            advice = "set 'table.raters' in the site's YAML to any, majority, all, or to one of the readers"
             file.source.problem("unknown rater", file.name, text, advice=advice)
     return {disease: agreed(cast[kept], of_image[kept], images, rule) for disease, cast in onehot(file).items()}
 
@@ -160,7 +160,7 @@ def long(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.nda
     values = np.full(len(codes), POSITIVE) if columns.value is None else _values(file, columns.value)
     twice = np.array([any(code != POSITIVE for _, code in cell) for cell in cells])[codes] & (values != POSITIVE)
     advice = f"write the plain term beside '{columns.value}'"
-    file.bad("contradictory labels", twice, "a negated or uncertain term has a value besides", advice)
+    file.bad("contradictory labels", twice, "a negated or uncertain term also has a value", advice)
     rows: list[set[tuple[str, np.int8]]] = [set() for _ in range(images)]
     for image, code, value in zip(of_image.tolist(), codes.tolist(), values, strict=True):
         rows[image].update((word, said if value == POSITIVE else value) for word, said in cells[code])

@@ -12,8 +12,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.plugins import Options
 from chestfed.sites.findings import SEXES, ages, translate
 from chestfed.sites.label_files.source import Source
+from chestfed.sites.registry import SiteReader
 from chestfed.sites.rows import join_rows, raw_rows
 from chestfed.sites.spreadsheet.config import TableFormat
 from chestfed.sites.spreadsheet.dicom_headers import FILES, read_headers
@@ -38,7 +40,7 @@ _SEXES: Final = {**SEXES, "u": _UNKNOWN_SEX, "unknown": _UNKNOWN_SEX, "o": _UNKN
 _SEVERAL_ROWS: Final = ("long", "readers")
 
 
-def read(source: Source) -> pd.DataFrame:
+def read(source: Source, _: Options) -> pd.DataFrame:
     """Raw rows of the site's tables: one for all splits, or one for each."""
     table = source.config.table
     assert table is not None
@@ -50,7 +52,7 @@ def read(source: Source) -> pd.DataFrame:
 
 
 def _files(source: Source) -> list[tuple[str | None, Path]]:
-    """The split that a file stands for, if its role is one, and the file."""
+    """Each file, with its split if its role names one."""
     table = source.config.table
     joined = {join.file for join in table.join} if table is not None else set()
     roles = [role for role in source.config.label_files if role not in joined]
@@ -82,7 +84,7 @@ def _read_table(
     if table.images.header is None:
         placed = in_roots(image_names(frame, table.images, roles), table.images, folders)
     elif folders is None:
-        advice = "leave out --labels: which images a row has is told by their headers"
+        advice = "leave out --labels: the headers of the images tell which rows they belong to"
         source.problem("missing file", "labels", "images.header needs the images", advice=advice)
         return None
     else:
@@ -90,8 +92,8 @@ def _read_table(
     file = told_by_path(TableRows(source, source.name(path), table, frame), placed.below)
     text, advice = "the image's path goes through a link out of the site's root", "put the images below the root"
     file.bad("path outside the root", placed.strays, text, advice)
-    text = "several files below the roots are called like the image of this row"
-    advice = "write more of the path into the table, name fewer folders in table.images.roots, or move the copies away"
+    text = "several files below the roots have the name of this row's image"
+    advice = "put more of the path into the table, list fewer folders in table.images.roots, or move the copies away"
     file.bad("ambiguous image", placed.ambiguous, text, advice)
     raw = _described(file, placed.images, split)
     if table.layout not in _SEVERAL_ROWS:
@@ -118,7 +120,7 @@ def _read_images(source: Source, table: TableFormat) -> pd.DataFrame:
 
 
 def _described(file: TableRows, images: pd.Series, split: str | None) -> dict[str, object]:
-    """The raw columns besides the findings."""
+    """The raw columns other than the findings."""
     columns, words = file.table.columns, file.table.words
     assert columns.patient is not None  # from the configuration, or from the path
     patients = file.cells(columns.patient)
@@ -146,7 +148,7 @@ def _worded(file: TableRows, column: str | None, what: str, words: Mapping[str, 
     found = translate(cells, {word.strip().lower(): meaning for word, meaning in words.items()}, lower=True)
     advice = f"known: {', '.join(sorted(words))}; add the word to table.words.{what}, or to table.missing"
     bad = (found.isna() & cells.notna()).to_numpy(dtype=bool)
-    file.bad(f"unknown {what}", bad, f"'{column}' is no known {what}", advice)
+    file.bad(f"unknown {what}", bad, f"'{column}' is not a known {what}", advice)
     return found
 
 
@@ -172,11 +174,11 @@ def _ages(file: TableRows) -> np.ndarray:
     words = {word.strip().lower(): str(told) for word, told in file.table.words.age.items()}
     years = np.where(np.isnan(years), ages(translate(cells, words, lower=True)), years).astype(np.float32)
     advice = (
-        "an age is years from 0 to 120, or as 063Y, 011M, 63 Jahre; mend it, or add its word to table.words.age or "
+        "an age is years from 0 to 120, or as 063Y, 011M, 63 Jahre; fix it, or add its word to table.words.age or "
         "table.missing"
     )
     bad = np.isnan(years) & cells.notna().to_numpy(dtype=bool)
-    file.bad("bad age", bad, f"'{column}' is no age from 0 to 120 years", advice)
+    file.bad("bad age", bad, f"'{column}' is not an age from 0 to 120 years", advice)
     return years
 
 
@@ -209,5 +211,9 @@ def _refuse_contradictions(file: TableRows, raw: pd.DataFrame, of_image: np.ndar
         known = pd.Series(cells[given].to_numpy(), index=of_image[given])
         known = known[~known.index.duplicated()].reindex(range(len(first)))
         bad = given & (cells.to_numpy() != known.to_numpy()[of_image])
-        advice = "all rows of an image tell the same of it; mend the row"
-        file.bad("contradictory rows", bad, f"'{column}' is not as in an earlier row of this image", advice)
+        advice = "all rows of an image must agree; fix the row"
+        file.bad("contradictory rows", bad, f"'{column}' differs from an earlier row of this image", advice)
+
+
+#: Its options are the section `table` of the site's YAML.
+READER: Final = SiteReader("table", read)

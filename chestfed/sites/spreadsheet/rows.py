@@ -13,7 +13,7 @@ from chestfed.sites.spreadsheet.config import TableFormat
 
 @dataclass(frozen=True)
 class TableRows:
-    """One table that is being read: its rows as text, where they stand, and how to note what is wrong with them."""
+    """One table that is being read: its rows as text, their numbers, and how to report problems with them."""
 
     source: Source
     name: str
@@ -31,7 +31,7 @@ class TableRows:
             self.source.problem(kind, self.name, text, row, advice)
 
     def cells(self, column: str) -> pd.Series:
-        """The cells of one of the columns that tell of image and patient; missing where as good as empty."""
+        """The cells of a column about the image or patient; missing where they count as empty."""
         cells = self.frame[column]
         as_empty = {word.strip().lower() for word in self.table.missing}
         return cells.where(~cells.str.lower().isin(as_empty), None) if as_empty else cells

@@ -6,8 +6,8 @@
      "images": [{"file": "S-20240117-01-a.png", "plane": "pa"}, {"file": "S-20240117-01-b.png", "plane": "lateral"}],
      "coding": {"heart": "3", "fluid": "0", "collapse": "?"}}
 
-The coding is a grade from 0 to 4 per sign; "?" is uncertain; a sign that was not looked at is not there. What grade
-counts as positive is an option of this reader.
+The coding is a grade from 0 to 4 per sign; "?" is uncertain; a sign that was not assessed is absent. Which grade counts
+as positive is an option of this reader.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from chestfed.sites.reader import (
     POSITIVE,
     UNCERTAIN,
     UNLABELLED,
+    Options,
+    SiteReader,
     Source,
-    StrictModel,
     join_rows,
     label_names,
     raw_rows,
@@ -36,82 +37,79 @@ from chestfed.sites.reader import (
 
 SIGNS = ("heart", "fluid", "collapse", "water", "dense")
 PLANES = {"pa": "pa", "ap": "ap", "lateral": "lateral", "oblique": "other"}
-ADVICE = "mend the file, or ask the archive to export the study again"
+ADVICE = "fix the file, or ask the archive to export the study again"
 
 
-class Options(StrictModel):
-    """The `options` of the site's YAML."""
+class OddOptions(Options):
+    """`reader: {name: odd_hospital, positive_from: 3}`; any other key is refused."""
 
     positive_from: int = Field(2, ge=1, le=4, description="the lowest grade that counts as positive")
 
 
-class OddHospital:
-    """`reader: odd_hospital`."""
+def read(source: Source, options: OddOptions) -> pd.DataFrame:
+    """One row per image of every study file, in the order of the files' paths."""
+    label_names(source, SIGNS)  # an unknown sign in the YAML is a problem
+    parts = [_study(source, path, options) for path in source.find_all("studies")]
+    return join_rows([part for part in parts if part is not None], source)
 
-    Options = Options
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+def _study(source: Source, path: Path, options: OddOptions) -> pd.DataFrame | None:
+    text = source.text(path)
+    if text is None:
+        return None
+    try:
+        study = json.loads(text)
+        files = [str(image["file"]) for image in study["images"]]
+        planes = [str(image["plane"]) for image in study["images"]]
+        born, year, coding = int(study["born"]), int(study["year"]), dict(study.get("coding", {}))
+        patient, number, sex = str(study["patient"]), str(study["study"]), study.get("sex")
+    except json.JSONDecodeError as error:
+        source.problem("unreadable file", source.name(path), "is not JSON", error.lineno, ADVICE)
+        return None
+    except (KeyError, TypeError, ValueError) as error:
+        key = f"no '{error.args[0]}'" if isinstance(error, KeyError) else "a value of the wrong kind"
+        source.problem("malformed study", source.name(path), key, advice=ADVICE)
+        return None
+    lines = [_line_of(text.decode(), file) for file in files]
+    for plane, line in zip(planes, lines, strict=True):
+        if plane not in PLANES:
+            source.problem("unknown view", source.name(path), f"unknown plane '{plane}'", line, ADVICE)
+    for sign in sorted(coding.keys() - set(SIGNS)):
+        source.problem("bad label value", source.name(path), f"unknown sign '{sign}'", advice=ADVICE)
+    codes = {sign: np.full(len(files), _finding(source, path, sign, coding, options)) for sign in SIGNS}
+    columns = {
+        "image": [(path.parent.relative_to(source.root) / file).as_posix() for file in files],
+        "patient": patient,
+        "study": number,
+        "view": [PLANES.get(plane, "unknown") for plane in planes],
+        "split": "train",  # the archive has no splits: the YAML's `splits` sets patients aside
+        "sex": {"female": "F", "male": "M"}.get(str(sex)),
+        "age": float(year - born),
+        "row": np.array(lines, dtype=np.int64),
+        "file": source.name(path),
+    }
+    labels = source.config.labels.items()  # disease -> signs
+    findings = {name: strongest([codes[s] for s in signs if s in SIGNS], len(files)) for name, signs in labels}
+    return raw_rows(columns, findings, len(files))
 
-    def read(self, source: Source) -> pd.DataFrame:
-        """One row per image of every study file, in the order of the files' paths."""
-        label_names(source, SIGNS)  # a sign in the YAML that the coding does not know is a problem
-        parts = [self._study(source, path) for path in source.find_all("studies")]
-        return join_rows([part for part in parts if part is not None], source)
 
-    def _study(self, source: Source, path: Path) -> pd.DataFrame | None:
-        text = source.text(path)
-        if text is None:
-            return None
-        try:
-            study = json.loads(text)
-            files = [str(image["file"]) for image in study["images"]]
-            planes = [str(image["plane"]) for image in study["images"]]
-            born, year, coding = int(study["born"]), int(study["year"]), dict(study.get("coding", {}))
-            patient, number, sex = str(study["patient"]), str(study["study"]), study.get("sex")
-        except json.JSONDecodeError as error:
-            source.problem("unreadable file", source.name(path), "is no JSON", error.lineno, ADVICE)
-            return None
-        except (KeyError, TypeError, ValueError) as error:
-            key = f"no '{error.args[0]}'" if isinstance(error, KeyError) else "a value of the wrong kind"
-            source.problem("malformed study", source.name(path), key, advice=ADVICE)
-            return None
-        lines = [_line_of(text.decode(), file) for file in files]
-        for plane, line in zip(planes, lines, strict=True):
-            if plane not in PLANES:
-                source.problem("unknown view", source.name(path), f"unknown plane '{plane}'", line, ADVICE)
-        for sign in sorted(coding.keys() - set(SIGNS)):
-            source.problem("bad label value", source.name(path), f"unknown sign '{sign}'", advice=ADVICE)
-        codes = {sign: np.full(len(files), self._finding(source, path, sign, coding)) for sign in SIGNS}
-        columns = {
-            "image": [(path.parent.relative_to(source.root) / file).as_posix() for file in files],
-            "patient": patient,
-            "study": number,
-            "view": [PLANES.get(plane, "unknown") for plane in planes],
-            "split": "train",  # the archive has no splits: the YAML's `splits` sets patients aside
-            "sex": {"female": "F", "male": "M"}.get(str(sex)),
-            "age": float(year - born),
-            "row": np.array(lines, dtype=np.int64),
-            "file": source.name(path),
-        }
-        labels = source.config.labels.items()  # disease -> signs
-        findings = {name: strongest([codes[s] for s in signs if s in SIGNS], len(files)) for name, signs in labels}
-        return raw_rows(columns, findings, len(files))
-
-    def _finding(self, source: Source, path: Path, sign: str, coding: dict[str, Any]) -> np.int8:
-        """The raw finding of one sign."""
-        grade = coding.get(sign)
-        if grade is None:
-            return BLANK if coding else UNLABELLED
-        if grade == "?":
-            return UNCERTAIN
-        if grade in ("0", "1", "2", "3", "4"):
-            return POSITIVE if int(grade) >= self.options.positive_from else NEGATIVE
-        source.problem("bad label value", source.name(path), f"'{sign}' is no grade from 0 to 4", advice=ADVICE)
-        return BLANK
+def _finding(source: Source, path: Path, sign: str, coding: dict[str, Any], options: OddOptions) -> np.int8:
+    """The raw finding of one sign."""
+    grade = coding.get(sign)
+    if grade is None:
+        return BLANK if coding else UNLABELLED
+    if grade == "?":
+        return UNCERTAIN
+    if grade in ("0", "1", "2", "3", "4"):
+        return POSITIVE if int(grade) >= options.positive_from else NEGATIVE
+    source.problem("bad label value", source.name(path), f"'{sign}' is not a grade from 0 to 4", advice=ADVICE)
+    return BLANK
 
 
 def _line_of(text: str, file: str) -> int:
-    """The line that names an image, counted from 1; 1 if it stands nowhere as it is."""
+    """The line that names an image, counted from 1; 1 if it is not found."""
     before, found, _ = text.partition(json.dumps(file))
     return before.count("\n") + 1 if found else 1
+
+
+READER = SiteReader("odd_hospital", read, OddOptions, roles=("studies",))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chestfed.sites.label_files.source import Source
+from tests.cases import each
 from tests.sites.small_sites import config_of, write_files
 
 TEXT = "name,value\nmünchen,1\n"
@@ -18,7 +19,7 @@ def source_of(folder: Path, content: bytes | None, name: str = "train.csv") -> S
     return Source(config_of("chexpert"), folder / "site")
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [
         TEXT.encode(),
@@ -31,7 +32,6 @@ def source_of(folder: Path, content: bytes | None, name: str = "train.csv") -> S
         TEXT.replace("\n", "\r\n").encode("utf-16"),
         b"\xfe\xff" + TEXT.encode("utf-16-be"),
     ],
-    ids=["UTF-8", "BOM", "Latin-1", "gzip", "CRLF", "CR", "spaces and commas in the header", "UTF-16", "big UTF-16"],
 )
 def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> None:
     source = source_of(tmp_path, content)
@@ -41,23 +41,19 @@ def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> Non
     assert source.problems == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "message"),
     [
         (b"", "has no header line"),
         (b"name,value\n", "has a header and no rows"),
-        (TEXT.encode("utf-16")[:-1], "is UTF-16, but damaged or cut short"),
+        (TEXT.encode("utf-16")[:-1], "is UTF-16, but damaged or truncated"),
         ("\0".encode("utf-16") * 9, "is not text"),
         (b"name,value\nm\x81nchen,1\n", "is neither UTF-8 nor Latin-1 (line 2)"),
         (b"PK\x03\x04\x00\x00", "is not text but a zip"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel file"),
-        (gzip.compress(TEXT.encode() * 99)[:-12], "is damaged or cut short"),
-        (b"\x1f\x8b nonsense", "is damaged or cut short"),
+        (gzip.compress(TEXT.encode() * 99)[:-12], "is damaged or truncated"),
+        (b"\x1f\x8b nonsense", "is damaged or truncated"),
         (b'name,value\n"open,1\n', "1 cells where the header has 2"),
-    ],
-    ids=[
-        *("empty", "header only", "cut UTF-16", "zeros", "no encoding", "zip", "xls", "cut gzip", "no gzip"),
-        "open quote",
     ],
 )
 def test_what_cannot_be_read_is_one_problem(tmp_path: Path, content: bytes, message: str) -> None:
@@ -108,3 +104,21 @@ def test_a_header_with_an_endless_cell_is_a_problem(tmp_path: Path) -> None:
     source = source_of(tmp_path, b'"' + b"a" * 200_000 + b'",value\nx,1\n')
     assert source.read(source.root / "train.csv", ["value"]) is None
     assert [problem.kind for problem in source.problems] == ["empty file"]
+
+
+def test_a_file_is_read_once_for_its_header_and_its_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = source_of(tmp_path, TEXT.encode())
+    read: list[Path] = []
+    whole = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path), whole(path))[1])
+    assert source.header(source.root / "train.csv") == ["name", "value"]
+    assert source.read(source.root / "train.csv", ["name"]) is not None
+    assert len(read) == 1
+
+
+def test_a_wrong_encoding_is_reported_also_after_a_look_at_the_header(tmp_path: Path) -> None:
+    source = source_of(tmp_path, TEXT.encode() + "groß,2\n".encode("latin-1"))
+    source.keep_going = True
+    source.header(source.root / "train.csv")
+    source.read(source.root / "train.csv", ["name"])
+    assert [problem.kind for problem in source.problems] == ["wrong encoding"]

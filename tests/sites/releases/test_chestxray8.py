@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import each
 from tests.sites.small_sites import column, open_files, problems_of
 
 START = "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position"
@@ -24,7 +25,7 @@ THREE = row(A, "Cardiomegaly|Effusion") + row(B, patient="2") + row(C, "Edema|Pl
 LABELS = [[1, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0, 1, 0, 0, 0]]
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         HEADER + THREE,
@@ -36,17 +37,6 @@ LABELS = [[1, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0, 1, 0, 0, 0]]
         (HEADER + THREE).replace("\n", "\r\n"),
         (HEADER + THREE).rstrip("\n"),
         HEADER + THREE + "\n\n",
-    ],
-    ids=[
-        "v2020",
-        "quoted",
-        "2017",
-        "comma in header",
-        "comma in rows",
-        "BOM",
-        "CRLF",
-        "no last newline",
-        "blank lines",
     ],
 )
 def test_every_form_of_the_file_is_read(tmp_path: Path, text: str) -> None:
@@ -90,7 +80,7 @@ def test_without_lists_every_image_is_in_train(tmp_path: Path) -> None:
     assert column(table, "split") == ["train"] * 3
 
 
-@pytest.mark.parametrize(
+@each(
     ("train", "test", "kind", "row"),
     [
         (f"{A}\n", f"{C}\n", "image without a split", 3),
@@ -118,15 +108,13 @@ def test_a_patient_in_both_lists_is_refused(tmp_path: Path) -> None:
     assert (problem.kind, problem.row) == ("patient in two splits", 4)
 
 
-@pytest.mark.parametrize(
-    ("age", "years"), [("57", 57), ("058Y", 58), ("018M", 1), ("010D", 0), ("411", None), ("", None), ("old", None)]
-)
+@each(("age", "years"), [("57", 57), ("058Y", 58), ("018M", 1), ("010D", 0), ("411", None), ("", None), ("old", None)])
 def test_ages_are_years_and_impossible_ones_are_missing(tmp_path: Path, age: str, years: int | None) -> None:
     table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + row(A, age=age)})
     assert column(table, "age") == [years]
 
 
-@pytest.mark.parametrize(
+@each(
     ("bad", "kind", "message"),
     [
         (row(B, "Edema|Efusion"), "bad label value", "unknown finding 'Efusion'"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from chestfed.sites import open_site
+from tests.cases import each
 from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
 
 NAMES = (
@@ -41,9 +42,7 @@ def test_a_row_becomes_an_image_with_patient_study_view_and_split(tmp_path: Path
     assert column(table, "row") == [2, 2]
 
 
-@pytest.mark.parametrize(
-    "prefix", ["CheXpert-v1.0/", "CheXpert-v1.0-small/", "my copy/of it/", "", "/data/CheXpert-v1.0/"]
-)
+@each("prefix", ["CheXpert-v1.0/", "CheXpert-v1.0-small/", "my copy/of it/", "", "/data/CheXpert-v1.0/"])
 def test_the_prefix_of_the_path_does_not_matter(tmp_path: Path, prefix: str) -> None:
     path = f"{prefix}train/patient00001/study2/view1_frontal.jpg"
     table = open_files(tmp_path, "chexpert", {"train.csv": HEADER + row(path)})
@@ -149,7 +148,7 @@ def test_a_patient_in_train_and_valid_is_refused(tmp_path: Path) -> None:
     assert "patient00001" not in str(problem)
 
 
-@pytest.mark.parametrize(
+@each(
     ("bad", "kind", "message"),
     [
         (row(P2, labels={"Edema": "2.0"}), "bad label value", "'Edema' is '2.0'"),

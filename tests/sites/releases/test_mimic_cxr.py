@@ -6,9 +6,8 @@ import gzip
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from chestfed.sites import open_site
+from tests.cases import each
 from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
 
 LABELS = "mimic-cxr-2.0.0-chexpert.csv.gz"
@@ -78,7 +77,7 @@ def test_unpacked_files_and_the_other_labeller_are_accepted(tmp_path: Path) -> N
     assert len(open_files(tmp_path, "mimic_cxr", files, override).frame) == 4
 
 
-@pytest.mark.parametrize(
+@each(
     ("position", "view"),
     [("PA", "pa"), ("AP", "ap"), ("LATERAL", "lateral"), ("LL", "lateral"), ("", "unknown"), ("LAO", "other")],
 )
@@ -104,7 +103,7 @@ def test_every_missing_file_is_reported(tmp_path: Path) -> None:
     assert [problem.kind for problem in problems] == ["missing file"] * 3
 
 
-@pytest.mark.parametrize(
+@each(
     ("files", "kind", "file", "row"),
     [
         (release(labels=LABEL_TEXT + "10000032,50414267,,,,,,\n"), "duplicate study", LABELS, 4),

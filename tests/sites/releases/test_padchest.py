@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each
 from tests.sites.small_sites import column, open_files, problems_of
 
 NAME = "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv"
@@ -34,7 +35,7 @@ def labels_of(folder: Path, cell: str, *overrides: str) -> list[float | None]:
     return [column(table, disease)[0] for disease in table.diseases]  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
+@each(
     ("cell", "labels"),
     [
         ("['cardiomegaly', 'pleural effusion ']", [1, 0, 0, 0, 1]),
@@ -57,18 +58,18 @@ def test_terms_become_labels(tmp_path: Path, cell: str, labels: list[float | Non
     assert labels_of(tmp_path, cell) == labels
 
 
-@pytest.mark.parametrize("cell", ["cardiomegaly", "['cardiomegaly'", "{'a': 1}", "[1]", "__import__('os')"])
+@each("cell", ["cardiomegaly", "['cardiomegaly'", "{'a': 1}", "[1]", "__import__('os')"])
 def test_a_cell_that_is_no_list_of_terms_is_refused(tmp_path: Path, cell: str) -> None:
     (problem,) = problems_of(tmp_path, "padchest", {NAME: HEADER + row("1", cell)})
     assert (problem.kind, problem.file, problem.row) == ("bad label value", NAME, 2)
 
 
 def test_what_beside_excluded_images_is_blank_is_a_policy(tmp_path: Path) -> None:
-    assert labels_of(tmp_path, "['exclude']", "no_label=[]") == [0] * 5
+    assert labels_of(tmp_path, "['exclude']", "reader.no_label=[]") == [0] * 5
     assert labels_of(tmp_path, "['exclude']", "blank=negative") == [0] * 5
 
 
-@pytest.mark.parametrize(
+@each(
     ("projection", "view"),
     [("PA", "pa"), ("AP", "ap"), ("AP_horizontal", "ap"), ("L", "lateral"), ("COSTAL", "other"), ("EXCLUDE", "other")],
 )
@@ -121,13 +122,13 @@ def test_labels_of_the_network_can_be_left_out(tmp_path: Path) -> None:
     text = HEADER + row("1", "['cardiomegaly']", method="RNN_model") + row("2", "['cardiomegaly']")
     table = open_files(tmp_path, "padchest", {NAME: text})
     assert column(table, "cardiomegaly") == [1.0, 1.0]
-    table = open_files(tmp_path, "padchest", {}, "methods=[Physician]")
+    table = open_files(tmp_path, "padchest", {}, "reader.methods=[Physician]")
     assert column(table, "cardiomegaly") == [None, 1.0]
     (problem,) = problems_of(
         tmp_path,
         "padchest",
         {NAME: text.replace("Physician", "Radiologist").replace("RNN", "R")},
-        "methods=[Physician]",
+        "reader.methods=[Physician]",
     )
     assert "found: R_model, Radiologist" in problem.message
 

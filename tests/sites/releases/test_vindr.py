@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from chestfed.sites import open_site
+from tests.cases import each
 from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
 
 TRAIN = "annotations/image_labels_train.csv"
@@ -40,12 +39,10 @@ VOTES = {
 }
 
 
-@pytest.mark.parametrize("rule", VOTES)
-@pytest.mark.parametrize(
-    ("name", "text"), [(TRAIN, PHYSIONET), ("train.csv", CHALLENGE)], ids=["physionet", "challenge"]
-)
+@each("rule", VOTES)
+@each(("name", "text"), [(TRAIN, PHYSIONET), ("train.csv", CHALLENGE)])
 def test_votes_are_counted_by_radiologist_and_not_by_row(tmp_path: Path, name: str, text: str, rule: str) -> None:
-    table = open_files(tmp_path, "vindr", {name: text}, f"raters={rule}")
+    table = open_files(tmp_path, "vindr", {name: text}, f"reader.raters={rule}")
     assert table.labels().tolist() == VOTES[rule]
     assert column(table, "image") == ["train/aa.dicom", "train/bb.dicom"]
     assert column(table, "split") == ["train", "train"]
@@ -53,13 +50,13 @@ def test_votes_are_counted_by_radiologist_and_not_by_row(tmp_path: Path, name: s
 
 def test_two_of_four_are_no_majority(tmp_path: Path) -> None:
     text = HEADER + "".join(f"aa,R{number},{number % 2},0,0,0,0,0,0\n" for number in range(4))
-    assert column(open_files(tmp_path, "vindr", {TRAIN: text}, "raters=majority"), "cardiomegaly") == [0.0]
+    assert column(open_files(tmp_path, "vindr", {TRAIN: text}, "reader.raters=majority"), "cardiomegaly") == [0.0]
 
 
 def test_one_radiologist_can_be_named(tmp_path: Path) -> None:
-    table = open_files(tmp_path, "vindr", {TRAIN: PHYSIONET}, "raters=R10")
+    table = open_files(tmp_path, "vindr", {TRAIN: PHYSIONET}, "reader.raters=R10")
     assert column(table, "consolidation") == [1.0, None]
-    (problem,) = problems_of(tmp_path, "vindr", {TRAIN: PHYSIONET}, "raters=R1")
+    (problem,) = problems_of(tmp_path, "vindr", {TRAIN: PHYSIONET}, "reader.raters=R1")
     assert "no rater 'R1'; found: R10, R11, R8, R9" in problem.message
 
 
@@ -88,7 +85,9 @@ def test_an_image_is_its_own_patient(tmp_path: Path) -> None:
 def test_the_test_set_has_one_consensus_row_per_image(tmp_path: Path) -> None:
     test = f"image_id,{NAMES}\ncc,0,0,0,0,1,0,0\n"
     for rule in ("any", "majority", "R8"):
-        table = open_files(tmp_path, "vindr", {TRAIN: PHYSIONET, TEST: test}, f"raters={rule}").select(split="test")
+        table = open_files(tmp_path, "vindr", {TRAIN: PHYSIONET, TEST: test}, f"reader.raters={rule}").select(
+            split="test"
+        )
         assert column(table, "image") == ["test/cc.dicom"]
         assert table.labels().tolist() == [[0, 0, 0, 0, 1]]
 
@@ -104,7 +103,7 @@ def test_a_test_label_file_given_by_name_is_the_test_split(tmp_path: Path) -> No
     assert column(table, "split") == ["test"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "text", "kind", "row"),
     [
         (TRAIN, PHYSIONET + "bb,R11,0,0,0,0,0,0,0\n", "duplicate image", 8),

@@ -9,6 +9,7 @@ import pytest
 
 from chestfed.core.errors import ConfigError
 from chestfed.inspection import check_site
+from tests.cases import each
 from tests.sites.own_tables import config, labels, onehot, open_table, problems, save_dicom, save_rows
 from tests.sites.small_sites import column
 
@@ -113,10 +114,10 @@ def test_an_unreadable_header_is_a_problem_that_names_nothing_but_in_a_check(tmp
     assert "structured report 1" in str(report.warnings)
 
 
-@pytest.mark.parametrize(
+@each(
     ("images", "message"),
     [
-        ({"suffix": ".dcm"}, "'suffix' has no meaning beside 'header'"),
+        ({"suffix": ".dcm"}, "'suffix' has no effect together with 'header'"),
         ({"header": None}, "'elements' needs 'header'"),
         ({"header": "PatientName"}, "header"),
         ({"elements": ["ViewPosition", "PatientSex"]}, "no key of 'columns' names 'PatientSex'"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from chestfed.sites.spreadsheet.config import Images
 from chestfed.sites.spreadsheet.image_paths import Folders, in_roots
+from tests.cases import each
 from tests.sites.own_tables import onehot, open_table, problems
 from tests.sites.small_sites import column
 
@@ -46,8 +47,8 @@ def test_the_path_below_the_root_tells_what_from_path_asks_for(tmp_path: Path) -
     assert column(open_table(tmp_path, table, [onehot(1, File="1"), onehot(2, File="2")]), "patient") == ["P7", "P9"]
 
 
-@pytest.mark.parametrize(("disk", "cell"), [("NFD", "NFC"), ("NFC", "NFD")])
-@pytest.mark.parametrize("recursive", [False, True])
+@each(("disk", "cell"), [("NFD", "NFC"), ("NFC", "NFD")])
+@each("recursive", [False, True])
 def test_accents_may_be_stored_either_way(tmp_path: Path, disk: Any, cell: Any, recursive: bool) -> None:
     file = unicodedata.normalize(disk, "img/Prénom/größe.png")
     touch(tmp_path / "site", file)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from chestfed.core.errors import ConfigError
 from chestfed.sites import open_site
+from tests.cases import each
 from tests.sites.own_tables import (
     COLUMNS,
     NAMES,
@@ -59,7 +60,7 @@ def test_columns_of_a_second_file_are_joined_by_a_key(tmp_path: Path) -> None:
     assert column(table, "row") == [2, 3]
 
 
-@pytest.mark.parametrize("file", ["people.tsv", "people.csv.gz", "people.xlsx", "people.parquet"])
+@each("file", ["people.tsv", "people.csv.gz", "people.xlsx", "people.parquet"])
 def test_the_second_file_has_a_format_of_its_own(tmp_path: Path, file: str) -> None:
     people(tmp_path, {"ID": "p1", "Sex": "F", "Age": "63"}, file=file)
     table = open_table(tmp_path, {**ONEHOT, "join": [PEOPLE]}, images(1), label_files={**FILES, "people": [file]})
@@ -81,7 +82,7 @@ def test_rows_whose_key_is_not_in_the_second_file_are_reported_with_their_row(tm
     found = problems(tmp_path, {**ONEHOT, "join": [PEOPLE]}, rows, label_files=FILES)
     unmatched = [problem for problem in found if problem.kind == "unmatched row"]
     assert [(problem.file, problem.row) for problem in unmatched] == [("labels.csv", 3), ("labels.csv", 4)]
-    assert "'MRN' is not in the file 'people'" in unmatched[0].message
+    assert "'MRN' is not in the joined file 'people'" in unmatched[0].message
     assert "'MRN' is empty" in unmatched[1].message
     assert SECRET not in str(found)
 
@@ -108,7 +109,7 @@ def test_a_key_that_fits_nowhere_is_one_problem_and_not_one_per_row(tmp_path: Pa
         join = {**PEOPLE, "unmatched": unmatched}
         (found,) = problems(tmp_path, {**ONEHOT, "join": [join]}, images(1, 2, 3), label_files=FILES)
         assert (found.kind, found.row) == ("nothing left", None)
-        assert "no 'MRN' is among the 'ID'" in found.message
+        assert "no 'MRN' is in 'ID' of the joined file" in found.message
 
 
 def test_the_second_file_may_repeat_itself_but_not_contradict_itself(tmp_path: Path) -> None:
@@ -170,15 +171,15 @@ def test_what_is_wrong_with_the_second_file_is_reported_under_its_name(tmp_path:
     assert "no column 'Sex'" in found.message
 
 
-@pytest.mark.parametrize(
+@each(
     ("joins", "message"),
     [
-        ([{**PEOPLE, "file": "persons"}], "'persons' is no role in label_files"),
+        ([{**PEOPLE, "file": "persons"}], "'persons' is not a role in label_files"),
         ([{**PEOPLE, "file": "table"}], "'table' is the table itself"),
         ([PEOPLE, {**PEOPLE, "key": ["File"]}], "'Sex' is taken from two joined files"),
-        ([{**PEOPLE, "columns": ["Sex", "Sex"]}], "names a column twice"),
+        ([{**PEOPLE, "columns": ["Sex", "Sex"]}], "duplicate column in 'columns'"),
         ([{**PEOPLE, "columns": [], "unmatched": "blank"}], "joins nothing"),
-        ([{**PEOPLE, "format": "parquet", "delimiter": ";"}], "'delimiter' has no meaning with format 'parquet'"),
+        ([{**PEOPLE, "format": "parquet", "delimiter": ";"}], "'delimiter' has no effect with format 'parquet'"),
         ([{**PEOPLE, "key": []}], "key"),
         ([{**PEOPLE, "key": ["Sex"]}], "the key 'Sex' of the file 'people' is not known before it is taken"),
     ],
@@ -237,16 +238,16 @@ def test_the_pattern_works_on_headers_and_on_several_rows_per_image_too(tmp_path
     assert column(open_table(tmp_path, table, None, label_files={"images": ["**/*.dcm"]}), "patient") == ["p7"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("keys", "message"),
     [
-        ({"from_path": "("}, "is no regular expression"),
+        ({"from_path": "("}, "is not a regular expression"),
         ({"from_path": "patient"}, "needs named groups among patient, study, view, split"),
         ({"from_path": "(?P<age>.)"}, "not age"),
         ({"from_path": "(?P<study>.)"}, "columns.patient is needed"),
         ({"columns": COLUMNS, "from_path": "(?P<view>.)"}, "columns.view and the group 'view' of from_path exclude"),
         ({"from_path": "(?P<patient>.)", "images": {"path": "{patient}/{image}"}}, "images.path needs {patient}"),
-        ({"from_path": "(?P<patient>.)(?P<split>.)", "default_split": "test"}, "'default_split' has no meaning"),
+        ({"from_path": "(?P<patient>.)(?P<split>.)", "default_split": "test"}, "'default_split' has no effect"),
     ],
 )
 def test_a_mistake_in_the_pattern_is_refused(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
@@ -281,7 +282,7 @@ def test_a_list_of_json_objects_is_a_table(tmp_path: Path, file: str) -> None:
     assert column(table, "row") == [2, 3, 4]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "kind"),
     [
         ("[1, 2]", "malformed JSON"),

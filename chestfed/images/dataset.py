@@ -1,0 +1,69 @@
+"""Cached images and labels as a PyTorch dataset, for any training loop."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from chestfed.images.augment import Affine, Augment
+from chestfed.images.batches import Images, normalise
+
+
+class ImageDataset(Dataset[tuple[Tensor, Tensor]]):
+    """Image float32 `[3, size, size]`, normalised as in training, and labels float32 `[J]`, NaN for missing.
+
+    It can be pickled, so it works with any number of workers of a `DataLoader`, forked or spawned. Augmentation is
+    seeded by PyTorch's random numbers: it differs between epochs and workers, and `torch.manual_seed` repeats it.
+
+    Attributes
+    ----------
+    diseases
+        Names of the columns of `labels`.
+    labels
+        float32 `[n, J]`: 1, 0, or NaN for missing.
+    patients
+        int64 `[n]`: images with one number are of one patient, in all datasets of a site. The numbers are not the
+        patients' names.
+    rows
+        int64 `[n]`: the row of each image in the site's table.
+    """
+
+    def __init__(
+        self,
+        images: Images,
+        diseases: tuple[str, ...],
+        labels: np.ndarray,
+        patients: np.ndarray,
+        rows: np.ndarray,
+        augment: Augment | None = None,
+    ) -> None:
+        self._places = np.flatnonzero(images.records >= 0)  # the others have no readable image
+        self._images, self._augment = images, augment
+        self._threads = threading.local()
+        self.diseases = diseases
+        self.labels = np.array(labels[self._places], np.float32)
+        self.patients = np.array(patients[self._places], np.int64)
+        self.rows = np.array(rows[self._places], np.int64)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        grey = self._images.read(int(self._places[index]))
+        if self._augment is not None:
+            if not hasattr(self._threads, "affine"):
+                self._threads.affine = Affine(self._augment)
+            grey = self._threads.affine(grey, int(torch.randint(2**32, ())))
+        return normalise(np.ascontiguousarray(grey)[None])[0], torch.from_numpy(self.labels[index].copy())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_threads"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._threads = threading.local()

@@ -1,0 +1,176 @@
+"""A site for use in Python: its table, and its images as a PyTorch dataset."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, get_args
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.errors import ConfigError
+from chestfed.sites.config import SiteConfig, load_site_config
+from chestfed.sites.opening import open_site
+from chestfed.sites.table import SiteTable
+from chestfed.sites.vocabulary import SPLITS, VIEWS, View
+
+if TYPE_CHECKING:
+    from chestfed.images.dataset import ImageDataset
+
+#: A word for several views.
+_FRONTAL: Final[tuple[View, ...]] = ("pa", "ap", "frontal")
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One site, opened: its labels are read and checked; images are decoded when a dataset is asked for.
+
+    Attributes
+    ----------
+    config
+        The site's YAML.
+    site_table
+        The validated rows, with the methods that the rest of chestfed uses.
+    cache
+        The folder that keeps decoded images. It holds no names of patients or files.
+    """
+
+    config: SiteConfig
+    site_table: SiteTable
+    cache: Path
+
+    def __repr__(self) -> str:
+        return f"Site('{self.name}', {len(self.table):,} images, {', '.join(self.diseases)})"
+
+    @property
+    def name(self) -> str:
+        """The short name."""
+        return self.site_table.name
+
+    @property
+    def diseases(self) -> tuple[str, ...]:
+        """What the site labels."""
+        return self.site_table.diseases
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per image, columns as in `docs/design.md`. It names patients and files: keep it where they are."""
+        return self.site_table.frame
+
+    def dataset(
+        self,
+        split: str = "train",
+        size: int = 320,
+        views: str | Sequence[str] | None = None,
+        *,
+        augment: bool = False,
+        skip_unreadable: bool = False,
+        workers: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> ImageDataset:
+        """The images of a split, for a `torch.utils.data.DataLoader`; what the cache lacks is decoded now.
+
+        Parameters
+        ----------
+        split
+            train, valid, test, or all.
+        size
+            Side of the square images, in pixels.
+        views
+            A view, several, or `frontal` for all frontal ones; default: the views that the YAML keeps.
+        augment
+            Apply chestfed's random rotation, shift and scale.
+        skip_unreadable
+            Leave out images that are missing or cannot be decoded, instead of raising an error.
+        workers
+            Processes that decode; default: one per core.
+        progress
+            Called as `progress(done, total)` while images are decoded.
+
+        Raises
+        ------
+        ConfigError
+            For an unknown split or view, or if no image is left.
+        SiteError
+            All missing and unreadable images.
+        """
+        from chestfed.images.augment import Augment
+        from chestfed.images.cache import fill_cache
+        from chestfed.images.dataset import ImageDataset
+        from chestfed.images.preprocess import Preprocess
+
+        if size not in range(32, 2049):
+            raise ConfigError(f"size={size}: choose 32 to 2048 pixels")
+        kept = self._rows_of(split, views)
+        frame = self.table.iloc[kept].reset_index(drop=True)
+        images = fill_cache(
+            self.site_table.with_frame(frame),
+            self.cache,
+            Preprocess(size=size),
+            workers=workers,
+            skip_unreadable=skip_unreadable,
+            progress=progress,
+        )
+        patients, _ = pd.factorize(self.table["patient"])
+        labels = self.site_table.labels()[kept]
+        return ImageDataset(images, self.diseases, labels, patients[kept], kept, Augment() if augment else None)
+
+    def _rows_of(self, split: str, views: str | Sequence[str] | None) -> np.ndarray:
+        """Rows of the table, int `[n]`."""
+        if split not in (*SPLITS, "all"):
+            raise ConfigError(f"unknown split '{split}'; choose one of {', '.join(SPLITS)}, all")
+        wanted = _FRONTAL if views == "frontal" else (views,) if isinstance(views, str) else tuple(views or VIEWS)
+        unknown = [view for view in wanted if view not in get_args(View)]
+        if unknown:
+            raise ConfigError(f"unknown view '{unknown[0]}'; choose among {', '.join(VIEWS)}")
+        kept = self.table["view"].isin(wanted)
+        if split != "all":
+            kept &= self.table["split"] == split
+        if not kept.any():
+            found = Counter(zip(self.table["split"], self.table["view"], strict=True))
+            counts = ", ".join(f"{count:,} {name} {view}" for (name, view), count in found.items())
+            raise ConfigError(
+                f"site '{self.name}' has no image of split '{split}' and views {', '.join(wanted)}; it has {counts}"
+            )
+        return np.flatnonzero(kept.to_numpy(dtype=bool))
+
+
+def load_site(
+    config: str | Path,
+    data: str | Path | None = None,
+    *,
+    cache: str | Path = "cache",
+    overrides: Sequence[str] = (),
+) -> Site:
+    """Open a site: read and check its label files. No image is decoded yet.
+
+    Parameters
+    ----------
+    config
+        The site's YAML.
+    data
+        The folder that holds the sites' folders, as for `--data`; default: `$CHESTFED_DATA`.
+    cache
+        Folder for decoded images.
+    overrides
+        Keys of the YAML, as for `--set`: `["uncertain=missing"]`.
+
+    Raises
+    ------
+    ConfigError
+        If the YAML is invalid, or it is not known where the files are.
+    SiteError
+        All problems of the label files in one report.
+    """
+    loaded = load_site_config(config, overrides)
+    data = data if data is not None else os.environ.get("CHESTFED_DATA")
+    if data is None and not loaded.has_place:
+        raise ConfigError(
+            f"where are the files of site '{loaded.site}'? Give the folder that holds its folder: "
+            "load_site(..., data=DIR), or set $CHESTFED_DATA"
+        )
+    return Site(loaded, open_site(loaded, Path(data or ".")), Path(cache))

@@ -1,0 +1,113 @@
+"""`check_site` passes what is right and finds each thing that is wrong with a reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from chestfed.cli import bundled
+from chestfed.core.errors import ConfigError
+from chestfed.samples import write_hospitals
+from chestfed.testing import CHECKS, ConformanceError, check_site
+from tests.sites import own_tables
+from tests.sites.own_tables import onehot, save_rows
+from tests.testing.plain_site import write_reader, write_site
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    write_hospitals(folder, seed=1, size="tiny", workers=1)
+    return folder
+
+
+def violations(config: Path, root: Path) -> dict[str, str]:
+    """Check -> its messages."""
+    with pytest.raises(AssertionError) as caught:
+        check_site(config, root)
+    assert isinstance(caught.value, ConformanceError)
+    found: dict[str, str] = {}
+    for violation in caught.value.violations:
+        found[violation.check] = f"{found.get(violation.check, '')}{violation.message}\n"
+    return found
+
+
+def test_the_five_sites_conform_on_their_samples(tiny: Path) -> None:
+    for name in ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"):
+        report = check_site(bundled("site_configs") / "synthetic" / f"{name}.yaml", tiny)
+        assert set(report.looked_at) == set(CHECKS)
+        assert all(report.looked_at.values()), report
+
+
+def test_a_table_below_other_lines_conforms(tmp_path: Path) -> None:
+    for number in range(1, 5):
+        grey = np.random.default_rng(number).integers(0, 255, (48, 40), dtype=np.uint8)
+        (tmp_path / "site").mkdir(exist_ok=True)
+        Image.fromarray(grey).save(tmp_path / f"site/{number}.png")
+    for above, row in (("sep=;\n", 1), ("Films, of 2019\n\n", 3)):
+        path = tmp_path / "site/labels.csv"
+        save_rows(path, [onehot(n, File=f"{n}.png", MRN=f"p{n}", Edema=n % 2) for n in range(1, 5)], delimiter=";")
+        path.write_text(above + path.read_text())
+        own_tables.config(tmp_path, {"layout": "onehot", "delimiter": ";", "header_row": row})
+        assert check_site(tmp_path / "site.yaml", tmp_path).looked_at["missing columns"] >= 12
+
+
+def test_a_good_reader_conforms_and_its_files_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = write_site(tmp_path)
+    write_reader(tmp_path, monkeypatch)
+    before = {path: path.read_bytes() for path in (tmp_path / "plain").rglob("*") if path.is_file()}
+    report = check_site(config, tmp_path)
+    assert (report.site, report.looked_at["site check"]) == ("plain", 6)
+    assert report.looked_at["missing columns"] == 5
+    assert before == {path: path.read_bytes() for path in (tmp_path / "plain").rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError):
+        check_site(config, tmp_path, overrides=["raters=any"])
+
+
+#: What breaks a check: the check, a piece of the plain reader's source, and what replaces it.
+BROKEN = [
+    ("site check", '"image": "pictures/"', '"image": "missing/"'),
+    ("site check", '"image": "pictures/"', '"image": "../pictures/"'),
+    ("site check", '"view": "pa"', '"view": "PA"'),
+    ("site check", "column_findings(source, path, frame)", "dict.fromkeys(source.config.diseases, np.int8(-3))"),
+    ("site check", '"patient-5", "test", "train")', 'None, "test", np.where(frame.index % 2, "valid", "train"))'),
+    ("site check", "    columns = {", "    frame['nothing']\n    columns = {"),
+    ("repeatable", '"view": "pa"', '"view": "pa", "age": np.random.default_rng().uniform(1, 99, len(frame))'),
+    ("site check", "    columns = {", '    open("plain/labels.csv").close()\n    columns = {'),
+    ("missing columns", '"edema", "heart"], ["ward"])', '"heart"], ["edema", "ward"])'),
+    ("damaged label files", "if path is None else source", "if path is None or not path.stat().st_size else source"),
+    ("untouched", "    columns = {", '    (source.root / "seen").touch()\n    columns = {'),
+]
+
+
+def test_a_broken_reader_is_found_by_the_check_that_is_meant_for_it(tmp_path: Path) -> None:
+    for number, (check, old, new) in enumerate(BROKEN):
+        folder = tmp_path / str(number)
+        config = write_site(folder)
+        with pytest.MonkeyPatch.context() as patch:
+            write_reader(folder, patch, old, new)
+            assert set(violations(config, folder)) == {check}, (check, new)
+
+
+def test_a_reader_that_works_in_one_folder_only_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = write_site(tmp_path)
+    write_reader(tmp_path, monkeypatch, "    columns = {", '    open("plain/labels.csv").close()\n    columns = {')
+    monkeypatch.chdir(tmp_path)
+    assert "FileNotFoundError" in violations(config, tmp_path)["site check"]
+
+
+def test_a_bad_image_of_the_site_is_found(tmp_path: Path) -> None:
+    for number, (content, kind) in enumerate(
+        ((None, "missing image"), (b"GIF89a" * 50, "unreadable"), (b"", "unread"))
+    ):
+        folder = tmp_path / str(number)
+        config, image = write_site(folder), folder / "plain/pictures/picture-1.png"
+        image.unlink()
+        if content is not None:
+            image.write_bytes(content)
+        with pytest.MonkeyPatch.context() as patch:
+            write_reader(folder, patch)
+            assert kind in violations(config, folder)["site check"]
