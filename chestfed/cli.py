@@ -347,6 +347,16 @@ def key(
 
 
 @app.command()
+def schema(
+    out: Annotated[Path, typer.Argument(help="Folder to write the schemas to.")] = Path("schemas"),
+) -> None:
+    """Write JSON schemas of pipelines and sites, with which an editor completes and checks the keys of a YAML."""
+    from chestfed.commands.schema import run_command
+
+    run_command(open_console(), out)
+
+
+@app.command()
 def ui(
     out: Annotated[Path, typer.Option(help="The output folder of the studies.")] = Path("runs"),
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,

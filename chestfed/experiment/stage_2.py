@@ -56,7 +56,7 @@ class Federated(StrictModel):
     let all three change geometrically: `lr_decay`, `stage_growth` and `window_growth` of the same size.
     """
 
-    algorithm: AlgorithmName = "codasca"
+    algorithm: AlgorithmName = Field("codasca", description="the method; see `chestfed algorithms`")
     objective: ObjectiveName | None = Field(
         None, description="what is trained on; null: the algorithm's own (see `chestfed algorithms`)"
     )

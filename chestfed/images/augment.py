@@ -17,7 +17,7 @@ from chestfed.core.config import StrictModel
 class Augment(StrictModel):
     """A random rotation, shift and scale; what comes in from outside is black."""
 
-    enabled: bool = True
+    enabled: bool = Field(True, description="false: training images are not changed")
     rotation: float = Field(15.0, ge=0, le=180, description="degrees to either side")
     shift: float = Field(0.05, ge=0, le=0.5, description="share of the side, to either side")
     scale: float = Field(0.05, ge=0, lt=1, description="share of the size, larger or smaller")

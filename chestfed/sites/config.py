@@ -100,12 +100,13 @@ class SiteConfig(StrictModel):
     no_label: list[str] = Field(
         [], description="terms beside which a disease that is not named is blank, not negative (PadChest, table)"
     )
-    uncertain: Annotated[dict[str, Uncertain], BeforeValidator(_for_every_disease)] = Field(
-        description="what an uncertain label counts as, for all diseases or per disease"
-    )
-    blank: Annotated[dict[str, Blank], BeforeValidator(_for_every_disease)] = Field(
-        description="what a disease that is not mentioned counts as, for all diseases or per disease"
-    )
+    uncertain: Annotated[
+        dict[str, Uncertain],
+        BeforeValidator(_for_every_disease, json_schema_input_type=dict[str, Uncertain] | Uncertain),
+    ] = Field(description="what an uncertain label counts as, for all diseases or per disease")
+    blank: Annotated[
+        dict[str, Blank], BeforeValidator(_for_every_disease, json_schema_input_type=dict[str, Blank] | Blank)
+    ] = Field(description="what a disease that is not mentioned counts as, for all diseases or per disease")
     methods: list[Literal["Physician", "RNN_model"]] | Literal["all"] = Field(
         "all", description="whose labels count; images labelled otherwise have missing labels (PadChest)"
     )

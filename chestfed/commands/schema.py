@@ -1,0 +1,48 @@
+"""`chestfed schema`: JSON schemas of the YAML files, with which an editor completes and checks keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+from rich.console import Console
+
+EXTENDS = {
+    "type": "string",
+    "description": "another YAML, relative to this one, whose keys this file takes over and overrides",
+}
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """The JSON schema of each kind of YAML file by its name: `pipeline`, `site`."""
+    from chestfed.experiment.pipeline import Pipeline
+    from chestfed.sites.config import SiteConfig
+
+    return {"pipeline": TypeAdapter(Pipeline).json_schema(), "site": TypeAdapter(SiteConfig).json_schema()}
+
+
+def for_editors(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of one file, which may take missing keys from the file it `extends`."""
+    schema = {**schema, "$schema": "https://json-schema.org/draft/2020-12/schema"}
+    definitions = schema.get("$defs", {})
+    roots = [schema, *schema.get("oneOf", ()), *schema.get("anyOf", ())]
+    for root in roots:
+        kind = definitions.get(str(root.get("$ref")).rpartition("/")[2], root)
+        if "properties" in kind:
+            kind["properties"] = {"extends": EXTENDS, **kind["properties"]}
+            kind["if"] = {"not": {"required": ["extends"]}}
+            kind["then"] = {"required": kind.pop("required", [])}
+    return schema
+
+
+def run_command(console: Console, out: Path) -> None:
+    """Write `pipeline.schema.json` and `site.schema.json` to a folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name, schema in schemas().items():
+        file = out / f"{name}.schema.json"
+        file.write_text(json.dumps(for_editors(schema), indent=2) + "\n", encoding="utf-8")
+        console.print(f"{file}", highlight=False)
+    console.print("First line of a YAML that an editor should check:", highlight=False)
+    console.print(f"# yaml-language-server: $schema={(out / 'pipeline.schema.json').resolve()}", highlight=False)
