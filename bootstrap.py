@@ -2,6 +2,7 @@
 
     python3 bootstrap.py study [options]     run the source-addition study (options of `chestfed study`)
     python3 bootstrap.py test [options]      check style and types, run the tests (options of pytest)
+    python3 bootstrap.py docs                build the documentation in build/site
     python3 bootstrap.py install             only create or update the environment
     python3 bootstrap.py lock [--upgrade]    renew the locked versions after a change of pyproject.toml
 
@@ -31,16 +32,18 @@ def main() -> int:
         print(f"chestfed needs Python 3.11 or newer; this is {found}. Run this file with a newer python3.")
         return 1
     command, options = (sys.argv[1] if len(sys.argv) > 1 else "", sys.argv[2:])
-    if command not in ("study", "test", "install", "lock"):
+    if command not in ("study", "test", "docs", "install", "lock"):
         print(__doc__)
         return 0 if command in ("-h", "--help", "help") else 2
     if command == "lock":
         return lock(options)
-    install("dev" if command == "test" else "")
+    install("dev" if command in ("test", "docs") else "")
     if command == "study":
         return subprocess.call([BIN / "chestfed", "study", *options])
     if command == "test":
         return test(options)
+    if command == "docs":
+        return subprocess.call([PYTHON, ROOT / "docs" / "build.py", *options])
     print(f"Installed: {BIN / 'chestfed'} --help")
     return 0
 

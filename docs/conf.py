@@ -50,8 +50,9 @@ html_theme_options: dict[str, Any] = {
 }
 
 
-def _references(_app: Sphinx, _config: Config) -> None:
-    write_references(DOCS / "reference")
+def _references(app: Sphinx, _config: Config) -> None:
+    if Path(app.srcdir) == DOCS:
+        write_references(DOCS / "reference")
 
 
 def _offer_files_as_downloads(_app: Sphinx, docname: str, source: list[str]) -> None:
