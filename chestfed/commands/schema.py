@@ -20,7 +20,12 @@ def schemas() -> dict[str, dict[str, Any]]:
     from chestfed.experiment.pipeline import Pipeline
     from chestfed.sites.config import SiteConfig
 
-    return {"pipeline": TypeAdapter(Pipeline).json_schema(), "site": TypeAdapter(SiteConfig).json_schema()}
+    return {"pipeline": schema_of(Pipeline), "site": schema_of(SiteConfig)}
+
+
+def schema_of(model: Any) -> dict[str, Any]:
+    """The JSON schema of a model, or of a union of models."""
+    return TypeAdapter(model).json_schema()
 
 
 def for_editors(schema: dict[str, Any]) -> dict[str, Any]:

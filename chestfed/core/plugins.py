@@ -211,10 +211,13 @@ class Choice:
         """A name, or one object per built-in part, told apart by `name`."""
         objects = []
         for name, declared in self.catalogue.built_in.items():
-            part = declared.options.model_json_schema()
-            part["properties"]["name"] = {"const": name}
-            objects.append({**part, "title": name, "required": ["name"]})
-        return {"anyOf": [{"type": "string", "examples": self.catalogue.names}, *objects]}
+            part = handler.resolve_ref_schema(handler(declared.options.__pydantic_core_schema__))
+            properties = {**part["properties"], "name": {"const": name}}
+            required = ["name", *part.get("required", ())]
+            objects.append({**part, "title": name, "properties": properties, "required": required})
+        other = {"type": "string", "not": {"enum": list(self.catalogue.built_in)}, "description": "a plug-in"}
+        plugin = {"type": "object", "properties": {"name": other}, "required": ["name"]}
+        return {"anyOf": [{"type": "string", "examples": self.catalogue.names}, *objects, plugin]}
 
 
 @contextmanager

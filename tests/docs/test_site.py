@@ -9,14 +9,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Annotated, Any
 
 import jsonschema
 import pytest
 import yaml
+from pydantic import Field
 
-from chestfed.commands.schema import for_editors, schemas
-from chestfed.core.config import Document
+from chestfed.commands.schema import for_editors, schema_of, schemas
+from chestfed.core.config import Document, StrictModel
+from chestfed.core.plugins import Catalogue, Choice, Options
 from docs.generate import api, commands, keys
 from docs.generate.markdown import escaped
 
@@ -126,6 +129,39 @@ def test_the_reference_of_keys_follows_references_lists_mappings_and_unions() ->
     assert "`y` (`1` or `2`)" in text
 
 
+def test_named_parts_have_a_section_each_and_leave_plug_ins_their_own_options() -> None:
+    class Inner(StrictModel):
+        depth: int = Field(1, description="how deep")
+
+    class First(Options):
+        inner: Inner = Field(Inner(), description="what is inside")
+
+    class Second(Options):
+        inner: Inner = Field(Inner(), description="what is inside")
+
+    catalogue = Catalogue("method", "nowhere", SimpleNamespace)
+    vars(catalogue)["built_in"] = {
+        "first": SimpleNamespace(name="first", options=First),
+        "second": SimpleNamespace(name="second", options=Second),
+    }
+    vars(catalogue)["installed"] = {}
+
+    class Experiment(StrictModel):
+        method: Annotated[Options, Choice(catalogue)] = Field(description="which method")
+
+    schema = schema_of(Experiment)
+
+    text = keys.page("pipeline", schema)
+    for heading in ("`method` with `name: first`", "`method` with `name: second`", "`method.inner`"):
+        assert text.count(f"## {heading}\n") == 1
+    assert text.count("`depth` (integer, default `1`)") == 1
+    validator = jsonschema.Draft202012Validator(for_editors(schema))
+    for method in ("first", {"name": "second", "inner": {"depth": 2}}, "mylab:Rule", {"name": "mylab:Rule", "x": 1}):
+        assert validator.is_valid({"method": method}), method
+    for method in ({"name": "first", "x": 1}, {"name": "second", "inner": {"depth": "2"}}, {"x": 1}):
+        assert not validator.is_valid({"method": method}), method
+
+
 def test_the_reference_of_the_api_has_every_public_name() -> None:
     import chestfed
     import chestfed.sites.reader
@@ -182,11 +218,30 @@ def test_the_slurm_script_stops_the_study_and_requeues_the_job(tmp_path: Path) -
         "SLURM_CPUS_PER_TASK": "3",
     }
     job = subprocess.Popen(
-        ["bash", script, "p.yaml", "--seeds", "2"], env=variables, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+        ["bash", script, "p.yaml", "--seeds", "2"],
+        env=variables,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
     )
-    assert job.stdout is not None
-    assert job.stdout.readline() == "study: study p.yaml --seeds 2 --set runtime.threads=3 --no-tracking\n"
-    job.send_signal(signal.SIGUSR1)
-    printed, _ = job.communicate(timeout=60)
+    try:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "study: study p.yaml --seeds 2 --set runtime.threads=3 --no-tracking\n"
+        job.send_signal(signal.SIGUSR1)
+        printed, _ = job.communicate(timeout=60)
+    except BaseException:
+        os.killpg(job.pid, signal.SIGKILL)
+        raise
     assert printed.splitlines()[-1] == "scontrol: requeue 4711"
     assert job.returncode == 0
+
+
+def test_the_slurm_script_ends_with_the_status_of_the_study(tmp_path: Path) -> None:
+    script = DOCS / "examples" / "slurm" / "study.sbatch"
+    for status in (0, 3):
+        program = tmp_path / "chestfed"
+        program.write_text(f"#!/bin/sh\nexit {status}\n", encoding="utf-8")
+        program.chmod(0o755)
+        variables = {**os.environ, "CHESTFED": str(program), "CHESTFED_DATA": str(tmp_path), "SLURM_JOB_ID": "1"}
+        assert subprocess.run(["bash", script, "p.yaml"], env=variables, check=False).returncode == status
