@@ -11,6 +11,7 @@ import typer
 from chestfed._version import __version__
 from chestfed.cli_site import site_app
 from chestfed.commands.console import open_console
+from chestfed.commands.schema import schema
 from chestfed.core.errors import ChestfedError
 
 DEFAULT_PIPELINE = "source_addition_samples.yaml"
@@ -346,14 +347,7 @@ def key(
         body.run_command(open_console(), new)
 
 
-@app.command()
-def schema(
-    out: Annotated[Path, typer.Argument(help="Folder to write the schemas to.")] = Path("schemas"),
-) -> None:
-    """Write JSON schemas of pipelines and sites, with which an editor completes and checks the keys of a YAML."""
-    from chestfed.commands.schema import run_command
-
-    run_command(open_console(), out)
+app.command()(schema)
 
 
 @app.command()

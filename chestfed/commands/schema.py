@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter
-from rich.console import Console
+import typer
+
+from chestfed.commands.console import open_console
 
 EXTENDS = {
     "type": "string",
@@ -25,6 +26,8 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 def schema_of(model: Any) -> dict[str, Any]:
     """The JSON schema of a model, or of a union of models."""
+    from pydantic import TypeAdapter
+
     return TypeAdapter(model).json_schema()
 
 
@@ -42,12 +45,17 @@ def for_editors(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def run_command(console: Console, out: Path) -> None:
-    """Write `pipeline.schema.json` and `site.schema.json` to a folder."""
+Out = Annotated[Path, typer.Argument(help="Folder to write the schemas to.")]
+
+
+def schema(out: Out = Path("schemas")) -> None:
+    """Write JSON schemas of pipelines and sites, with which an editor completes and checks the keys of a YAML."""
+    console = open_console()
     out.mkdir(parents=True, exist_ok=True)
-    for name, schema in schemas().items():
+    for name, content in schemas().items():
         file = out / f"{name}.schema.json"
-        file.write_text(json.dumps(for_editors(schema), indent=2) + "\n", encoding="utf-8")
-        console.print(f"{file}", highlight=False)
+        file.write_text(json.dumps(for_editors(content), indent=2) + "\n", encoding="utf-8")
+        console.print(str(file), highlight=False, soft_wrap=True)
     console.print("First line of a YAML that an editor should check:", highlight=False)
-    console.print(f"# yaml-language-server: $schema={(out / 'pipeline.schema.json').resolve()}", highlight=False)
+    line = f"# yaml-language-server: $schema={(out / 'pipeline.schema.json').resolve()}"
+    console.print(line, highlight=False, soft_wrap=True)

@@ -33,24 +33,11 @@ def _sections(command: click.Command, name: str) -> Iterator[str]:
     if not subcommands:
         yield f"## {name}\n"
         yield f"```text\n{name} {' '.join(command.collect_usage_pieces(context))}\n```\n"
-        yield f"{_text(command.help)}\n"
+        yield f"{inspect.cleandoc(command.help or '')}\n"
     yield from _parameters(command, context)
     for key in sorted(subcommands):
         if not subcommands[key].hidden:
             yield from _sections(subcommands[key], f"{name} {key}")
-
-
-def _text(text: str | None) -> str:
-    """A help text as Markdown: its paragraphs, examples as blocks of code."""
-    paragraphs = inspect.cleandoc(text or "").replace("\b", "").replace("\f", "").split("\n\n")
-    return "\n\n".join(_paragraph(one) for one in paragraphs)
-
-
-def _paragraph(text: str) -> str:
-    head, mark, rest = text.partition(":  ")
-    if mark and "\n" not in head:
-        return f"{escaped(head)}:\n\n```text\n{rest}\n```"
-    return escaped(text)
 
 
 def _parameters(command: click.Command, context: click.Context) -> Iterator[str]:
