@@ -30,11 +30,12 @@ def _sections(command: click.Command, name: str) -> Iterator[str]:
     """The section of a command, then those of its subcommands."""
     context = command.make_context(name, [], resilient_parsing=True)
     subcommands = getattr(command, "commands", {})
-    if not subcommands:
+    parameters = list(_parameters(command, context))
+    if parameters or not subcommands:
         yield f"## {name}\n"
         yield f"```text\n{name} {' '.join(command.collect_usage_pieces(context))}\n```\n"
         yield f"{inspect.cleandoc(command.help or '')}\n"
-    yield from _parameters(command, context)
+    yield from parameters
     for key in sorted(subcommands):
         if not subcommands[key].hidden:
             yield from _sections(subcommands[key], f"{name} {key}")

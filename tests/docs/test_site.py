@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -14,9 +15,12 @@ from typing import Annotated, Any
 
 import jsonschema
 import pytest
+import typer
 import yaml
 from pydantic import Field
+from typer.testing import CliRunner
 
+from chestfed.cli import app
 from chestfed.commands.schema import for_editors, schema_of, schemas
 from chestfed.core.config import Document, StrictModel
 from chestfed.core.plugins import Catalogue, Choice, Options
@@ -58,10 +62,6 @@ def test_every_page_is_on_the_index() -> None:
 
 
 def test_the_reference_of_commands_has_every_command_and_option() -> None:
-    import typer
-
-    from chestfed.cli import app
-
     text = commands.page()
 
     def leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -188,6 +188,15 @@ def test_every_shipped_yaml_fits_the_schema_for_editors() -> None:
         for file in files:
             for data in (Document(file).data, yaml.safe_load(file.read_text(encoding="utf-8"))):
                 assert [error.message for error in validator.iter_errors(data)] == [], file
+
+
+def test_the_command_writes_a_schema_per_kind_of_file_and_says_how_to_name_it(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["schema", str(tmp_path / "schemas")])
+    assert result.exit_code == 0
+    assert f"# yaml-language-server: $schema={tmp_path}/schemas/pipeline.schema.json" in result.output
+    for kind, schema in schemas().items():
+        written = json.loads((tmp_path / "schemas" / f"{kind}.schema.json").read_text(encoding="utf-8"))
+        assert written == for_editors(schema)
 
 
 def test_the_schema_for_editors_refuses_unknown_and_missing_keys_unless_another_file_may_have_them() -> None:
