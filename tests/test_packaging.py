@@ -56,6 +56,21 @@ def test_continuous_integration_runs_the_readmes_test_command() -> None:
     assert "python3 bootstrap.py test" in ci
 
 
+def test_the_workflow_runs_the_test_command_on_the_oldest_python_that_the_project_supports() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    job = workflow["jobs"]["test"]
+    assert {"run": ".ci/run"} in job["steps"]
+    assert f">={min(job['strategy']['matrix']['python'])}" == PROJECT["project"]["requires-python"]
+
+
+def test_the_image_gets_every_file_that_the_installation_needs() -> None:
+    """The image itself is not built here."""
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    build = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*build["packages"], *build["force-include"], "README.md", "LICENSE", "pyproject.toml"}
+    assert {*needed, "bootstrap.py", "requirements"} <= kept
+
+
 def test_the_changelog_has_the_current_version() -> None:
     assert f"## {chestfed.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
