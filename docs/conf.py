@@ -7,6 +7,7 @@ The pages are the Markdown files of this folder. Those in reference/ are written
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -58,17 +59,21 @@ def _references(app: Sphinx, _config: Config) -> None:
 def _offer_files_as_downloads(_app: Sphinx, docname: str, source: list[str]) -> None:
     """Make a link to a Markdown file outside of this folder a download; Sphinx would look for a page.
 
-    A link to a folder is one to its README. What does not exist is left as it is, for Sphinx to report.
+    A link to a folder is one to its README, or plain text if it has none. What does not exist is left as it is, for
+    Sphinx to report.
     """
+    folder = DOCS / Path(docname).parent
 
     def rewrite(match: re.Match[str]) -> str:
-        folder = DOCS / Path(docname).parent
-        file = f"{match[1].rstrip('/')}/README.md" if (folder / match[1]).is_dir() else match[1]
-        target = (folder / file).resolve()
+        text, link = match.groups()
+        is_folder = (folder / link).is_dir()
+        target = (folder / link / "README.md" if is_folder else folder / link).resolve()
+        if is_folder and not target.is_file():
+            return text
         outside = target.is_file() and not target.is_relative_to(DOCS)
-        return f"](path:{file})" if outside else match[0]
+        return f"[{text}](path:{os.path.relpath(target, folder)})" if outside else match[0]
 
-    source[0] = re.sub(r"\]\(((?:\.\./)+[^)#\s]*(?:\.md|/))\)", rewrite, source[0])
+    source[0] = re.sub(r"\[([^\[\]]+)\]\(((?:\.\./)+[^)#\s]*\.md|[^)#:\s]*/)\)", rewrite, source[0])
 
 
 def setup(app: Sphinx) -> None:

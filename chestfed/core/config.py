@@ -16,6 +16,7 @@ from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from chestfed.core.errors import ConfigError
 
@@ -158,9 +159,12 @@ class Document:
                 target = target.setdefault(key, {}) if isinstance(target, dict) else target[int(key)]
             else:
                 try:
-                    target[key] = yaml.load(text, Loader=_Loader)
+                    value = yaml.load(text, Loader=_Loader)
                 except yaml.YAMLError:
                     raise ConfigError(f"--set {assignment}: the value is not valid YAML") from None
+                before = target.get(key) if isinstance(target, dict) else None
+                same_part = key in _NAMED_PARTS and isinstance(before, dict) and before.get("name") == value
+                target[key] = before if same_part else value  # naming the part that is there keeps its options
         self.places = {
             place: where for place, where in self.places.items() if place[: len(location)] != tuple(location)
         }
@@ -220,42 +224,58 @@ def _explain(document: Document, model: type[BaseModel], error: ValidationError)
             value = detail.get("input")
             shown = "" if isinstance(value, dict | list) else f", found {value!r}"
             plain = detail["type"] == "value_error"
-            messages.append(f"{place}: '{dotted}': {text}" if plain else f"{place}: '{dotted}' should be {text}{shown}")
+            told = f"'{dotted}': {text}" if dotted else text
+            messages.append(f"{place}: {told}" if plain else f"{place}: '{dotted}' should be {text}{shown}")
     return messages
 
 
 def _hint(document: Document, model: type[BaseModel], location: Location) -> str:
-    """What to write in place of an unknown key: a key much like it, or the parts that have it, or all keys."""
+    """What to write in place of an unknown key: a key much like it, or where it is an option, or all keys."""
     *parents, key = location
-    known, owners = _fields_at(model, tuple(parents), document.data, str(key))
-    close = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+    models, owners = _models_at(model, tuple(parents), document.data, str(key))
     if owners:
         return f": it is an option of {', '.join(owners)}"
-    return f"; did you mean '{close[0]}'?" if close else f"; known keys: {', '.join(sorted(known))}"
+    known = [name for kind in models for name in kind.model_fields]
+    close = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    for kind in models:
+        for name, field in kind.model_fields.items():
+            owners = [owner for mark in _choices(field) for owner in mark.catalogue.owners(str(key))]
+            if owners:
+                return f": it is an option of {', '.join(owners)}, under '{'.'.join(map(str, (*parents, name)))}'"
+    return f"; known keys: {', '.join(sorted(known))}"
 
 
-def _fields_at(model: type[BaseModel], location: Location, data: Any, key: str) -> tuple[list[str], list[str]]:
-    """Names of the keys allowed at a location, following nested models, lists, mappings, unions and named parts.
+def _models_at(
+    model: type[BaseModel], location: Location, data: Any, key: str
+) -> tuple[list[type[BaseModel]], list[str]]:
+    """The models of the keys allowed at a location, following nested models, lists, mappings, unions and named parts.
 
     And the names of the other parts of the same kind that have the option `key`.
     """
     candidates: list[Any] = [model]
     owners: list[str] = []
     for part in location:
-        data = data.get(part) if isinstance(data, dict) else data[part] if isinstance(data, list) else None  # type: ignore[index]
+        inside = isinstance(data, dict | list) and (part in data if isinstance(data, dict) else isinstance(part, int))
+        data = data[part] if inside else None
         following: list[Any] = []
         owners = []
         for candidate in candidates:
             for kind in _models_in(candidate):
                 if isinstance(part, str) and part in kind.model_fields:
-                    field = kind.model_fields[part]
-                    choices = [mark for mark in field.metadata if hasattr(mark, "model_of")]
-                    following += [mark.model_of(data) for mark in choices] or [field.annotation]
+                    choices = _choices(kind.model_fields[part])
+                    following += [mark.model_of(data) for mark in choices] or [kind.model_fields[part].annotation]
                     owners += [name for mark in choices for name in mark.catalogue.owners(key)]
             if not _models_in(candidate) or isinstance(part, int):
                 following.append(candidate)
         candidates = following or candidates
-    return [name for candidate in candidates for kind in _models_in(candidate) for name in kind.model_fields], owners
+    return [kind for candidate in candidates for kind in _models_in(candidate)], owners
+
+
+def _choices(field: FieldInfo) -> list[Any]:
+    """The marks of a field that holds a named part, see `chestfed.core.plugins.Choice`."""
+    return [mark for mark in field.metadata if hasattr(mark, "model_of")]
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

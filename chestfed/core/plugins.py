@@ -16,6 +16,7 @@ import ast
 import difflib
 import hashlib
 import importlib
+import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
@@ -82,6 +83,7 @@ class Catalogue(Generic[Declared]):
         self.group = package
         self._declaration = declaration
         self._adapt = adapt
+        self._registered: dict[str, Declared] = {}
 
     @cached_property
     def built_in(self) -> dict[str, Declared]:
@@ -100,10 +102,23 @@ class Catalogue(Generic[Declared]):
         points = metadata.entry_points(group=self.group)
         return {point.name: point for point in points if point.name not in self.built_in}
 
+    def register(self, declared: Declared) -> str:
+        """Make a declaration known by its name in this process, as from a notebook; returns the name.
+
+        Raises
+        ------
+        ConfigError
+            If a built-in or installed part has the name.
+        """
+        if declared.name in self.built_in or declared.name in self.installed:
+            raise ConfigError(f"{self.kind} '{declared.name}': the name is taken; choose another")
+        self._registered[declared.name] = declared
+        return declared.name
+
     @property
     def names(self) -> list[str]:
-        """Built-in and installed names."""
-        return [*self.built_in, *self.installed]
+        """Built-in, installed and registered names."""
+        return [*self.built_in, *self.installed, *self._registered]
 
     def find(self, name: str) -> Declared:
         """The part with this name or reference.
@@ -113,8 +128,8 @@ class Catalogue(Generic[Declared]):
         ConfigError
             If there is none, with the nearest name; if the module cannot be imported or declares none of that name.
         """
-        if name in self.built_in:
-            return self.built_in[name]
+        if name in self.built_in or name in self._registered:
+            return self.built_in.get(name) or self._registered[name]
         if name in self.installed:
             point = self.installed[name]
             return self._as_declaration(name, _load(name, point.value.partition(":")[0]), point.value.partition(":")[2])
@@ -141,6 +156,8 @@ class Catalogue(Generic[Declared]):
         """
         if name in self.built_in:
             return None
+        if name in self._registered:
+            return _digest_of_parts(self.kind, name, self._registered[name])
         target = self.installed[name].value if name in self.installed else name
         return source_digest(_load(name, target.partition(":")[0]))
 
@@ -172,12 +189,13 @@ class Catalogue(Generic[Declared]):
 class Choice:
     """Marks a configuration field that holds one part of a catalogue, by name or as a mapping with its options."""
 
-    def __init__(self, catalogue: Catalogue[Any]) -> None:
+    def __init__(self, catalogue: Catalogue[Any], *, optional: bool = False) -> None:
         self.catalogue = catalogue
+        self._optional = optional
 
-    def validate(self, value: Any) -> Options:
-        """The part's options, checked by the part's own model."""
-        if isinstance(value, Options):
+    def validate(self, value: Any) -> Options | None:
+        """The part's options, checked by the part's own model; None where nothing is chosen and need not be."""
+        if isinstance(value, Options) or (value is None and self._optional):
             return value
         given = {"name": value} if isinstance(value, str) else value
         if not isinstance(given, dict) or not isinstance(given.get("name"), str):
@@ -203,7 +221,10 @@ class Choice:
         return core_schema.no_info_plain_validator_function(
             self.validate,
             serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda value, info: value.model_dump(mode=info.mode), info_arg=True
+                lambda value, info: (
+                    None if value is None else value.model_dump(mode=info.mode, exclude_unset=info.exclude_unset)
+                ),
+                info_arg=True,
             ),
         )
 
@@ -214,10 +235,21 @@ class Choice:
             part = handler.resolve_ref_schema(handler(declared.options.__pydantic_core_schema__))
             properties = {**part["properties"], "name": {"const": name}}
             required = ["name", *part.get("required", ())]
-            objects.append({**part, "title": name, "properties": properties, "required": required})
-        other = {"type": "string", "not": {"enum": list(self.catalogue.built_in)}, "description": "a plug-in"}
-        plugin = {"type": "object", "properties": {"name": other}, "required": ["name"]}
-        return {"anyOf": [{"type": "string", "examples": self.catalogue.names}, *objects, plugin]}
+            about = {"description": ""} if declared.options is Options else {}
+            objects.append({**part, **about, "title": name, "properties": properties, "required": required})
+        other = {
+            "type": "string",
+            "not": {"enum": list(self.catalogue.built_in)},
+            "description": "an installed name, or package.module:Name",
+        }
+        plugin = {
+            "type": "object",
+            "description": "A plug-in; further keys are its own options.",
+            "properties": {"name": other},
+            "required": ["name"],
+        }
+        nothing = [{"type": "null"}] if self._optional else []
+        return {"anyOf": [{"type": "string", "examples": self.catalogue.names}, *objects, plugin, *nothing]}
 
 
 @contextmanager
@@ -262,6 +294,22 @@ def source_digest(module: ModuleType) -> str:
     for part in files:
         digest.update(part.relative_to(root).as_posix().encode() + b"\0" + part.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def _digest_of_parts(kind: str, name: str, declared: Any) -> str:
+    """The digest of a declaration that was made in this process: of the module's file, or of its parts' source."""
+    parts = [value for value in vars(declared).values() if inspect.isclass(value) or inspect.isfunction(value)]
+    modules = {sys.modules[part.__module__] for part in parts if part.__module__ in sys.modules}
+    files = [
+        module for module in modules if module.__name__ != "__main__" and not module.__name__.startswith("chestfed.")
+    ]
+    if files:
+        return " ".join(sorted(source_digest(module) for module in files))
+    try:
+        texts = sorted(inspect.getsource(part) for part in parts if part.__module__ == "__main__")
+    except (OSError, TypeError):
+        raise ConfigError(f"{kind} '{name}': its source cannot be read; put it into a file and import it") from None
+    return hashlib.blake2b("\0".join(texts).encode(), digest_size=8).hexdigest()
 
 
 def _with_imports(file: Path) -> set[Path]:

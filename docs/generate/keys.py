@@ -66,6 +66,8 @@ class _Walk:
             if section.get("description"):
                 yield f"{_paragraphs(section['description'])}\n"
             for key, value in section["properties"].items():
+                if "const" in value:  # it is in the heading
+                    continue
                 yield from self.entry(path, key, value, key in section.get("required", ()))
 
     def entry(self, path: str, key: str, value: Schema, required: bool) -> Iterator[str]:
