@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 import re
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
+
+from docs.generate.markdown import escaped
 
 HEAD = """# Python API
 
@@ -16,9 +16,7 @@ What a script, a notebook or a package of your own may rely on. Written from the
 built.
 """
 #: Every name in `__all__` is public.
-MODULES = ("chestfed", "chestfed.testing", "chestfed.sites.reader")
-#: Everything that a part of one's own must look like: the protocols of these packages.
-PLUGINS = ("chestfed.algorithms", "chestfed.objectives", "chestfed.models")
+MODULES = ("chestfed", "chestfed.plugins", "chestfed.testing", "chestfed.sites.reader")
 #: A heading of a numpy docstring: a word with dashes below.
 SECTION = re.compile(r"^([A-Z][A-Za-z ]+)\n-{3,}\n", re.MULTILINE)
 
@@ -31,27 +29,7 @@ def page() -> str:
         for name in sorted(module.__all__, key=str.lower):
             if not name.startswith("__"):
                 lines += entry(f"{module.__name__}.{name}", getattr(module, name))
-    for package in map(importlib.import_module, PLUGINS):
-        found = [value for module in modules_of(package) for value in protocols(module)]
-        if found:
-            lines += [f"## {package.__name__}\n", f"{_docstring(package)}\n"]
-        for value in found:
-            lines += entry(f"{value.__module__}.{value.__name__}", value)
     return "\n".join(lines)
-
-
-def modules_of(package: ModuleType) -> Iterator[ModuleType]:
-    """A package and its modules, imported."""
-    yield package
-    for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        yield importlib.import_module(info.name)
-
-
-def protocols(module: ModuleType) -> list[type]:
-    """The public protocols that a module defines."""
-    classes = [value for value in vars(module).values() if inspect.isclass(value)]
-    own = [one for one in classes if one.__module__ == module.__name__ and not one.__name__.startswith("_")]
-    return [one for one in own if getattr(one, "_is_protocol", False)]
 
 
 def entry(name: str, value: Any) -> Iterator[str]:
@@ -59,7 +37,7 @@ def entry(name: str, value: Any) -> Iterator[str]:
     yield f"### `{name}`\n"
     if inspect.isclass(value):
         yield from _class(value)
-    elif callable(value):
+    elif inspect.isroutine(value):
         yield _code(value.__name__, value)
         yield f"{_docstring(value)}\n"
     else:
@@ -69,9 +47,13 @@ def entry(name: str, value: Any) -> Iterator[str]:
 
 def _class(value: type) -> Iterator[str]:
     """A class: how it is made, its fields, its public methods and properties."""
-    if not getattr(value, "_is_protocol", False):
+    fields = getattr(value, "model_fields", None)
+    if not getattr(value, "_is_protocol", False) and fields is None:
         yield _code(value.__name__, value)
     yield f"{_docstring(value)}\n"
+    for name, field in (fields or {}).items():
+        default = "required" if field.is_required() else f"default `{field.get_default(call_default_factory=True)!r}`"
+        yield f"`{name}` ({default})\n: {escaped(field.description or '')}\n"
     for name, member in vars(value).items():
         if name.startswith("_") or not _written(member):
             continue
@@ -109,8 +91,14 @@ def _signature(value: Callable[..., Any], *, drop_first: bool = False) -> str:
     except (TypeError, ValueError):
         return "(...)"
     parameters = list(signature.parameters.values())[1 if drop_first else 0 :]
-    plain = [one.replace(annotation=_unquoted(one.annotation)) for one in parameters]
+    plain = [one.replace(annotation=_unquoted(one.annotation), default=_named(one.default)) for one in parameters]
     return str(signature.replace(parameters=plain, return_annotation=_unquoted(signature.return_annotation)))
+
+
+def _named(default: Any) -> Any:
+    return (
+        _AsWritten(default.__name__) if inspect.isclass(default) and default is not inspect.Parameter.empty else default
+    )
 
 
 def _unquoted(annotation: Any) -> Any:
