@@ -1,12 +1,16 @@
-"""Set chestfed up and use it, on a machine with Python 3.11 or newer and nothing else.
+"""Install chestfed and run it, on a machine that has only Python 3.11 or newer.
 
     python3 bootstrap.py study [options]     run the source-addition study (options of `chestfed study`)
-    python3 bootstrap.py test [options]      style, types and tests (options of pytest)
-    python3 bootstrap.py install             only create the environment
+    python3 bootstrap.py test [options]      check style and types, run the tests (options of pytest)
+    python3 bootstrap.py docs                build the documentation in build/site
+    python3 bootstrap.py install             only create or update the environment
+    python3 bootstrap.py lock [--upgrade]    renew the locked versions after a change of pyproject.toml
 
-The virtual environment is .venv beside this file ($CHESTFED_VENV names another place). It is made once and
-brought up to date when pyproject.toml changes. Needs only Python's standard library.
+The virtual environment is .venv beside this file; set CHESTFED_VENV to put it elsewhere. It is created once and
+updated when pyproject.toml or the files in requirements/ change. This script uses only the standard library.
 """
+
+from __future__ import annotations
 
 import hashlib
 import os
@@ -17,6 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = Path(os.environ.get("CHESTFED_VENV", ROOT / ".venv")).resolve()
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
+LOCKS = ROOT / "requirements"
 
 
 def main() -> int:
@@ -26,50 +32,63 @@ def main() -> int:
         print(f"chestfed needs Python 3.11 or newer; this is {found}. Run this file with a newer python3.")
         return 1
     command, options = (sys.argv[1] if len(sys.argv) > 1 else "", sys.argv[2:])
-    if command not in ("study", "test", "install"):
+    if command not in ("study", "test", "docs", "install", "lock"):
         print(__doc__)
         return 0 if command in ("-h", "--help", "help") else 2
-    install("dev" if command == "test" else "")
+    if command == "lock":
+        return lock(options)
+    install("dev" if command in ("test", "docs") else "")
     if command == "study":
         return subprocess.call([BIN / "chestfed", "study", *options])
     if command == "test":
         return test(options)
-    print(f"ready: {BIN / 'chestfed'} --help")
+    if command == "docs":
+        return subprocess.call([PYTHON, ROOT / "docs" / "build.py", *options])
+    print(f"Installed: {BIN / 'chestfed'} --help")
     return 0
 
 
 def install(extra: str) -> None:
-    """Create or update the virtual environment; says nothing if it is up to date."""
-    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    """Create or update the virtual environment; silent if it is up to date."""
+    inputs = [ROOT / "pyproject.toml", *sorted(LOCKS.glob("*.txt"))]
+    wanted = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
     stamp = VENV / f"chestfed-{extra or 'core'}.stamp"
     if stamp.exists() and stamp.read_text() == wanted:
         return
-    if not (BIN / ("python.exe" if os.name == "nt" else "python")).exists():
-        print(f"creating a virtual environment in {VENV}", flush=True)
-        run([sys.executable, "-m", "venv", VENV])
-    print("installing chestfed and what it needs (about 2 GB with PyTorch; once)", flush=True)
+    print("Installing chestfed and its dependencies (about 2 GB with PyTorch; only once)", flush=True)
+    install_locked(extra or "core")
+    # PyTorch, which the lock leaves to the machine (CPU or CUDA build), and the package itself.
     target = f"{ROOT}[{extra}]" if extra else str(ROOT)
-    pip = [
-        BIN / "python",
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--quiet",
-        "--editable",
-        target,
-    ]
-    run(pip)
+    pip_install("--no-build-isolation", "--constraint", LOCKS / "constraints.txt", "--editable", target)
     stamp.write_text(wanted)
 
 
+def install_locked(name: str) -> None:
+    """Create the virtual environment if needed; install requirements/NAME.txt and check every file's hash."""
+    if not PYTHON.exists():
+        print(f"Creating a virtual environment in {VENV}", flush=True)
+        run([sys.executable, "-m", "venv", VENV])
+    pip_install("--no-deps", "--require-hashes", "--only-binary", ":all:", "--requirement", LOCKS / f"{name}.txt")
+
+
+def pip_install(*arguments: str | Path) -> None:
+    """Run `pip install` in the virtual environment."""
+    run([PYTHON, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *arguments])
+
+
+def lock(options: list[str]) -> int:
+    """Resolve pyproject.toml again and rewrite the files in requirements/."""
+    install_locked("dev")
+    return subprocess.call([PYTHON, LOCKS / "lock.py", *options], cwd=ROOT)
+
+
 def test(options: list[str]) -> int:
-    """Style, types, tests: all are run, the first failure decides."""
+    """Run style, types and tests; all of them, and fail if one fails."""
     checks = [
         [BIN / "ruff", "check", "."],
         [BIN / "ruff", "format", "--check", "."],
         [BIN / "mypy"],
-        [BIN / "python", "-m", "pytest", "-m", "not slow and not mutants", "-n", "2", *options],
+        [PYTHON, "-m", "pytest", "-m", "not slow and not mutants", "-n", "2", *options],
     ]
     status = 0
     for check in checks:
@@ -79,10 +98,10 @@ def test(options: list[str]) -> int:
 
 
 def run(command: list) -> None:
-    """Run a command; stop with its status and a hint if it fails."""
+    """Run a command; exit with its status and a hint if it fails."""
     status = subprocess.call(command)
     if status:
-        print(f"this step failed: {' '.join(map(str, command))}\nMend what it reports above and start again.")
+        print(f"This step failed: {' '.join(map(str, command))}\nFix the error above and rerun.")
         raise SystemExit(status)
 
 

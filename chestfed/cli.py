@@ -19,6 +19,7 @@ from chestfed.commands.evaluate import evaluate
 from chestfed.commands.key import key
 from chestfed.commands.report import report
 from chestfed.commands.samples import samples
+from chestfed.commands.schema import schema
 from chestfed.commands.site.card import site_card
 from chestfed.commands.site.check import site_check
 from chestfed.commands.site.new import site_new
@@ -73,6 +74,7 @@ app.command(rich_help_panel=_RESULTS)(report)
 app.command(rich_help_panel=_RESULTS)(ui)
 app.add_typer(site, rich_help_panel=_HOSPITALS)
 app.command(rich_help_panel=_HOSPITALS)(key)
+app.command(rich_help_panel=_STUDIES)(schema)
 
 
 def _print_version(wanted: bool) -> None:

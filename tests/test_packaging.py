@@ -1,4 +1,4 @@
-"""pyproject.toml, environment.yml and the set-up script say the same."""
+"""pyproject.toml, environment.yml, the lock and the set-up script say the same."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-
 def test_the_conda_environment_asks_for_the_projects_python_and_for_the_project_by_pip() -> None:
     *plain, by_pip = ENVIRONMENT["dependencies"]
     assert plain == [f"python{PROJECT['project']['requires-python']}", "pip"]
-    assert by_pip == {"pip": ["-e .[dev]"]}
-    assert "dev" in PROJECT["project"]["optional-dependencies"]
+    assert by_pip == {"pip": ["-c requirements/constraints.txt", "-e ."]}
 
 
 def test_pip_accepts_the_conda_environments_pip_section() -> None:
@@ -57,8 +56,39 @@ def test_continuous_integration_runs_the_readmes_test_command() -> None:
     assert "python3 bootstrap.py test" in ci
 
 
+def test_the_workflow_runs_the_test_command_on_the_oldest_python_that_the_project_supports() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    job = workflow["jobs"]["test"]
+    assert {"run": ".ci/run"} in job["steps"]
+    assert f">={min(job['strategy']['matrix']['python'])}" == PROJECT["project"]["requires-python"]
+
+
+def test_the_image_gets_every_file_that_the_installation_needs() -> None:
+    """The image itself is not built here."""
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    build = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*build["packages"], *build["force-include"], "README.md", "LICENSE", "pyproject.toml"}
+    assert {*needed, "bootstrap.py", "requirements"} <= kept
+
+
 def test_the_changelog_has_the_current_version() -> None:
     assert f"## {chestfed.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_package_is_marked_as_typed() -> None:
+    assert (ROOT / "chestfed" / "py.typed").read_bytes() == b""
+    assert "Typing :: Typed" in PROJECT["project"]["classifiers"]
+
+
+def test_the_citation_has_the_current_version_and_the_papers() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == chestfed.__version__
+    assert citation["license"] == PROJECT["project"]["license"]
+    assert [(paper["authors"][0]["family-names"], paper["year"]) for paper in citation["references"]] == [
+        ("Yuan", 2021),
+        ("Zhang", 2023),
+        ("Niwa", 2020),
+    ]
 
 
 def test_the_wheel_has_every_site_configuration_and_pipeline(tmp_path: Path) -> None:
@@ -67,6 +97,7 @@ def test_the_wheel_has_every_site_configuration_and_pipeline(tmp_path: Path) -> 
     assert result.returncode == 0, result.stderr
     (wheel,) = tmp_path.glob("*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
+    assert "chestfed/py.typed" in packed
     shipped = [path for part in ("site_configs", "pipelines") for path in (ROOT / part).rglob("*.yaml")]
     assert "site_configs/more/brax.yaml" in [path.relative_to(ROOT).as_posix() for path in shipped]
     missing = {f"chestfed/bundled/{path.relative_to(ROOT).as_posix()}" for path in shipped} - packed

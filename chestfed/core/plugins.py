@@ -254,11 +254,24 @@ class Choice:
         """A name, or one object per built-in part, told apart by `name`."""
         objects = []
         for name, declared in self.catalogue.built_in.items():
-            part = declared.options.model_json_schema()
-            part["properties"]["name"] = {"const": name}
-            objects.append({**part, "title": name, "required": ["name"]})
+            part = handler.resolve_ref_schema(handler(declared.options.__pydantic_core_schema__))
+            properties = {**part["properties"], "name": {"const": name}}
+            required = ["name", *part.get("required", ())]
+            about = {"description": ""} if declared.options is Options else {}
+            objects.append({**part, **about, "title": name, "properties": properties, "required": required})
+        other = {
+            "type": "string",
+            "not": {"enum": list(self.catalogue.built_in)},
+            "description": "an installed name, or package.module:Name",
+        }
+        plugin = {
+            "type": "object",
+            "description": "A plug-in; further keys are its own options.",
+            "properties": {"name": other},
+            "required": ["name"],
+        }
         nothing = [{"type": "null"}] if self._optional else []
-        return {"anyOf": [{"type": "string", "examples": self.catalogue.names}, *objects, *nothing]}
+        return {"anyOf": [{"type": "string", "examples": self.catalogue.names}, *objects, plugin, *nothing]}
 
 
 @lru_cache(maxsize=32)

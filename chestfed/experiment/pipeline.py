@@ -125,7 +125,7 @@ class Pretrain(StrictModel):
     """Stage 1: cross-entropy on the target's (the first client's) training images, with Adam."""
 
     epochs: float = Field(2.0, ge=0, description="passes over the target's training images; 0: no stage 1")
-    batch_size: int = Field(32, ge=1)
+    batch_size: int = Field(32, ge=1, description="images per step")
     lr: float = Field(1e-5, gt=0, description="Adam's step size")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty")
     schedule: Literal["constant", "cosine"] = Field(
@@ -163,7 +163,7 @@ class Evaluation(StrictModel):
         description="local steps of a client between two evaluations, in place of `every`, so that all windows of a "
         "comparison are evaluated as often; after the round in which they are reached",
     )
-    batch_size: int = Field(64, ge=1)
+    batch_size: int = Field(64, ge=1, description="images scored at a time; does not change a result")
     resamples: int = Field(2000, ge=0, description="bootstrap resamples for the 95% intervals; 0: none")
 
 
@@ -185,7 +185,7 @@ class Runtime(StrictModel):
 class Pipeline(StrictModel):
     """One experiment."""
 
-    title: str
+    title: str = Field(description="heading of tables and reports")
     data_root: str | None = Field(None, description="folder of the sites' roots; null: $CHESTFED_DATA")
     samples: SampleHospitals | None = Field(None, description="write synthetic hospitals into data_root first")
     sites: list[SiteEntry] = Field([], description="in the order in which they are added")

@@ -17,11 +17,11 @@ from chestfed.core.config import StrictModel
 class Augment(StrictModel):
     """A random rotation, shift and scale; the outside is black."""
 
-    enabled: bool = True
-    rotation: float = Field(15.0, ge=0, le=180, description="degrees in either direction")
-    shift: float = Field(0.05, ge=0, le=0.5, description="share of the side, in either direction")
-    scale: float = Field(0.05, ge=0, lt=1, description="share of the size, up or down")
-    flip: bool = Field(False, description="mirror half of the images left to right, at random; never for chests")
+    enabled: bool = Field(True, description="false: training images are not changed")
+    rotation: float = Field(15.0, ge=0, le=180, description="degrees to either side")
+    shift: float = Field(0.05, ge=0, le=0.5, description="share of the side, to either side")
+    scale: float = Field(0.05, ge=0, lt=1, description="share of the size, larger or smaller")
+    flip: bool = Field(False, description="mirror every other image left to right, at random; never for chests")
 
 
 class Affine:

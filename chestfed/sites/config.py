@@ -96,12 +96,13 @@ class SiteConfig(StrictModel):
         description="the diseases that the site labels; any other is missing there, not negative",
     )
     labels: dict[str, list[str]] = Field(description="disease -> the names that mean it in the site's vocabulary")
-    uncertain: Annotated[dict[str, Uncertain], BeforeValidator(_for_every_disease)] = Field(
-        description="how to treat uncertain labels, for all diseases or per disease"
-    )
-    blank: Annotated[dict[str, Blank], BeforeValidator(_for_every_disease)] = Field(
-        description="how to treat diseases that are not mentioned, for all diseases or per disease"
-    )
+    uncertain: Annotated[
+        dict[str, Uncertain],
+        BeforeValidator(_for_every_disease, json_schema_input_type=dict[str, Uncertain] | Uncertain),
+    ] = Field(description="how to treat uncertain labels, for all diseases or per disease")
+    blank: Annotated[
+        dict[str, Blank], BeforeValidator(_for_every_disease, json_schema_input_type=dict[str, Blank] | Blank)
+    ] = Field(description="how to treat diseases that are not mentioned, for all diseases or per disease")
     table: TableFormat | None = Field(
         None, validate_default=True, description="layout of the site's own table (reader table)"
     )

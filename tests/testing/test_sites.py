@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chestfed.cli import bundled
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.samples import write_hospitals
 from chestfed.testing import CHECKS, ConformanceError, check_site

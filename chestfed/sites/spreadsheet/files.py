@@ -27,8 +27,10 @@ def text_keys(value: object) -> object:
     return {_text(key): word for key, word in value.items()} if isinstance(value, dict) else value
 
 
-Texts = Annotated[list[str], BeforeValidator(_texts)]
-Column = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
+#: What YAML makes of a cell's text: `1` and `true` are no text there.
+Cell = str | int | float | bool
+Texts = Annotated[list[str], BeforeValidator(_texts, json_schema_input_type=list[Cell])]
+Column = Annotated[str, Field(min_length=1), BeforeValidator(_text, json_schema_input_type=Cell)]
 
 
 class FileFormat(StrictModel):

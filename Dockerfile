@@ -1,0 +1,29 @@
+# docker build --tag chestfed --build-arg PIP_EXTRA_INDEX_URL=... .
+# With the address of PyTorch's CPU index the image has no CUDA libraries. See docs/installation.md.
+FROM python:3.13-slim
+
+ARG PIP_EXTRA_INDEX_URL=""
+ENV CHESTFED_VENV=/opt/venv \
+    PIP_NO_CACHE_DIR=1 \
+    PYTHONUNBUFFERED=1
+
+WORKDIR /opt/chestfed
+# The locked packages first: a change of the source does not install them again.
+COPY bootstrap.py pyproject.toml ./
+COPY requirements requirements
+RUN python -c "import bootstrap; bootstrap.install_locked('core')"
+
+COPY . .
+RUN python bootstrap.py install \
+    && useradd --create-home --uid 1000 chestfed \
+    && mkdir /work \
+    && chown chestfed /work
+
+USER 1000
+WORKDIR /work
+# Readable settings and caches of libraries for any user id that `docker run --user` gives.
+ENV HOME=/work \
+    MPLCONFIGDIR=/tmp/matplotlib \
+    PATH=/opt/venv/bin:$PATH
+ENTRYPOINT ["chestfed"]
+CMD ["--help"]

@@ -1,0 +1,253 @@
+"""The documentation site: it builds without a warning, and its references are those of the program."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+import jsonschema
+import pytest
+import typer
+import yaml
+from pydantic import Field
+from typer.testing import CliRunner
+
+from chestfed.cli import app
+from chestfed.commands.schema import for_editors, schema_of, schemas
+from chestfed.core.config import Document, StrictModel
+from chestfed.core.plugins import Catalogue, Choice, Options
+from docs.generate import api, commands, keys
+from docs.generate.markdown import escaped
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+FOLDERS = {"pipeline": "pipelines", "site": "site_configs"}
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx", reason="needs chestfed[docs]")
+    site = tmp_path / "site"
+    command = [sys.executable, str(DOCS / "build.py"), str(site)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    for page in ("index", "reference/commands", "reference/pipeline_keys", "reference/site_keys", "reference/api"):
+        assert (site / f"{page}.html").is_file()
+
+
+def test_a_page_that_links_to_nothing_fails_the_build(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx", reason="needs chestfed[docs]")
+    (tmp_path / "index.md").write_text("# Title\n\n[a](missing.md), [b](../missing/README.md)\n", encoding="utf-8")
+    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--quiet", "--conf-dir", str(DOCS)]
+    result = subprocess.run(
+        [*command, str(tmp_path), str(tmp_path / "out")], capture_output=True, text=True, check=False
+    )
+    assert result.returncode != 0
+    assert result.stderr.count("xref_missing") == 2
+
+
+def test_every_page_is_on_the_index() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    listed = {line for line in index.splitlines() if re.fullmatch(r"[a-z_0-9/]+", line)}
+    written = {page.stem for page in DOCS.glob("*.md")} - {"index"}
+    assert written <= listed
+    assert {f"reference/{name}" for name in ("commands", "pipeline_keys", "site_keys", "api")} == listed - written
+
+
+def test_the_reference_of_commands_has_every_command_and_option() -> None:
+    text = commands.page()
+
+    def leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+        for key, child in getattr(command, "commands", {}).items():
+            yield from leaves(child, f"{name} {key}")
+        if not hasattr(command, "commands"):
+            yield name, command
+
+    found = list(leaves(typer.main.get_command(app), "chestfed"))
+    assert len(found) > 10
+    for name, command in found:
+        section = text.partition(f"## {name}\n")[2].partition("\n## ")[0]
+        assert section, name
+        for parameter in command.params:
+            for option in (one for one in parameter.opts if one.startswith("--") and one != "--help"):
+                assert option in section, (name, option)
+
+
+def test_every_key_is_in_the_reference_and_has_a_description() -> None:
+    for kind, schema in schemas().items():
+        text = keys.page(kind, schema)
+        entries = re.findall(r"^`([a-z_0-9]+)` \(.*\)\n: (.*)$", text, re.MULTILINE)
+        assert [key for key, meaning in entries if not re.search(r"[A-Za-z]{3}", meaning)] == []
+        named = {key for part in (schema, *schema.get("$defs", {}).values()) for key in part.get("properties", ())}
+        assert named <= {key for key, _ in entries}
+
+
+def test_the_reference_of_keys_follows_references_lists_mappings_and_unions() -> None:
+    text = keys.page(
+        "pipeline",
+        {
+            "type": "object",
+            "required": ["sites"],
+            "properties": {
+                "sites": {"type": "array", "items": {"$ref": "#/$defs/Site"}, "description": "some"},
+                "more": {"type": "object", "additionalProperties": {"$ref": "#/$defs/Site"}, "description": "others"},
+                "method": {
+                    "description": "which",
+                    "anyOf": [
+                        {"type": "string"},
+                        {
+                            "type": "object",
+                            "properties": {"name": {"const": "a"}, "x": {"type": "integer", "default": 1}},
+                        },
+                        {"$ref": "#/$defs/B"},
+                    ],
+                },
+            },
+            "$defs": {
+                "Site": {"type": "object", "properties": {"root": {"type": "string", "minLength": 1}}},
+                "B": {"type": "object", "properties": {"name": {"const": "b"}, "y": {"enum": [1, 2]}}},
+            },
+        },
+    )
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [
+        "Top level",
+        "`sites[]`",
+        "`method` with `name: a`",
+        "`method` with `name: b`",
+    ]
+    assert "`sites` (list of section, required)" in text
+    assert text.count("Keys: [`sites[]`](#pipeline-keys-sites).") == 2
+    assert "`root` (string (not empty))" in text
+    assert "`x` (integer, default `1`)" in text
+    assert "`y` (`1` or `2`)" in text
+
+
+def test_named_parts_have_a_section_each_and_leave_plug_ins_their_own_options() -> None:
+    class Inner(StrictModel):
+        depth: int = Field(1, description="how deep")
+
+    class First(Options):
+        inner: Inner = Field(Inner(), description="what is inside")
+
+    class Second(Options):
+        inner: Inner = Field(Inner(), description="what is inside")
+
+    catalogue = Catalogue("method", "nowhere", SimpleNamespace)
+    vars(catalogue)["built_in"] = {
+        "first": SimpleNamespace(name="first", options=First),
+        "second": SimpleNamespace(name="second", options=Second),
+    }
+    vars(catalogue)["installed"] = {}
+
+    class Experiment(StrictModel):
+        method: Annotated[Options, Choice(catalogue)] = Field(description="which method")
+
+    schema = schema_of(Experiment)
+
+    text = keys.page("pipeline", schema)
+    for heading in ("`method` with `name: first`", "`method` with `name: second`", "`method.inner`"):
+        assert text.count(f"## {heading}\n") == 1
+    assert text.count("`depth` (integer, default `1`)") == 1
+    validator = jsonschema.Draft202012Validator(for_editors(schema))
+    for method in ("first", {"name": "second", "inner": {"depth": 2}}, "mylab:Rule", {"name": "mylab:Rule", "x": 1}):
+        assert validator.is_valid({"method": method}), method
+    for method in ({"name": "first", "x": 1}, {"name": "second", "inner": {"depth": "2"}}, {"x": 1}):
+        assert not validator.is_valid({"method": method}), method
+
+
+def test_the_reference_of_the_api_has_every_public_name() -> None:
+    text = api.page()
+    for module in map(
+        importlib.import_module, ("chestfed", "chestfed.plugins", "chestfed.testing", "chestfed.sites.reader")
+    ):
+        missing = [name for name in module.__all__ if name[0] != "_" and f"### `{module.__name__}.{name}`" not in text]
+        assert missing == []
+
+
+def test_a_line_of_help_is_not_taken_for_markup() -> None:
+    assert escaped("a_b *c*  `d_*e` <f> [g]") == r"a\_b \*c\* `d_*e` \<f> \[g]"
+
+
+def test_every_shipped_yaml_fits_the_schema_for_editors() -> None:
+    for kind, schema in schemas().items():
+        validator = jsonschema.Draft202012Validator(for_editors(schema))
+        validator.check_schema(validator.schema)
+        files = sorted((ROOT / FOLDERS[kind]).rglob("*.yaml"))
+        assert files
+        for file in files:
+            for data in (Document(file).data, yaml.safe_load(file.read_text(encoding="utf-8"))):
+                assert [error.message for error in validator.iter_errors(data)] == [], file
+
+
+def test_the_command_writes_a_schema_per_kind_of_file_and_says_how_to_name_it(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["schema", str(tmp_path / "schemas")])
+    assert result.exit_code == 0
+    assert f"# yaml-language-server: $schema={tmp_path}/schemas/pipeline.schema.json" in result.output
+    for kind, schema in schemas().items():
+        written = json.loads((tmp_path / "schemas" / f"{kind}.schema.json").read_text(encoding="utf-8"))
+        assert written == for_editors(schema)
+
+
+def test_the_schema_for_editors_refuses_unknown_and_missing_keys_unless_another_file_may_have_them() -> None:
+    for kind, start in {"pipeline": "source_addition_samples.yaml", "site": "chexpert.yaml"}.items():
+        validator = jsonschema.Draft202012Validator(for_editors(schemas()[kind]))
+        data = Document(ROOT / FOLDERS[kind] / start).data
+        without = {key: value for key, value in data.items() if key != "title"}
+        assert not validator.is_valid({**data, "tilte": "x"})
+        assert not validator.is_valid(without)
+        assert validator.is_valid({**without, "extends": "other.yaml"})
+
+
+def test_the_slurm_script_stops_the_study_and_requeues_the_job(tmp_path: Path) -> None:
+    script = DOCS / "examples" / "slurm" / "study.sbatch"
+    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+    programs = {
+        "chestfed": 'echo "study: $*"\nexec tail -f /dev/null\n',
+        "scontrol": 'echo "scontrol: $*"\n',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{text}", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    variables = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "CHESTFED": str(tmp_path / "chestfed"),
+        "CHESTFED_DATA": str(tmp_path),
+        "SLURM_JOB_ID": "4711",
+        "SLURM_CPUS_PER_TASK": "3",
+    }
+    job = subprocess.Popen(
+        ["bash", script, "p.yaml", "--seeds", "2"],
+        env=variables,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    try:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "study: study p.yaml --seeds 2 --set runtime.threads=3 --no-tracking\n"
+        job.send_signal(signal.SIGUSR1)
+        printed, _ = job.communicate(timeout=60)
+    except BaseException:
+        os.killpg(job.pid, signal.SIGKILL)
+        raise
+    assert printed.splitlines()[-1] == "scontrol: requeue 4711"
+    assert job.returncode == 0
+
+
+def test_the_slurm_script_ends_with_the_status_of_the_study(tmp_path: Path) -> None:
+    script = DOCS / "examples" / "slurm" / "study.sbatch"
+    for status in (0, 3):
+        program = tmp_path / "chestfed"
+        program.write_text(f"#!/bin/sh\nexit {status}\n", encoding="utf-8")
+        program.chmod(0o755)
+        variables = {**os.environ, "CHESTFED": str(program), "CHESTFED_DATA": str(tmp_path), "SLURM_JOB_ID": "1"}
+        assert subprocess.run(["bash", script, "p.yaml"], env=variables, check=False).returncode == status

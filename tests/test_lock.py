@@ -1,0 +1,111 @@
+"""requirements/: locked versions that fit pyproject.toml, with hashes, for every build of PyTorch."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "requirements"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CORE = PROJECT["project"]["dependencies"]
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+RENEW = "renew the lock: python3 bootstrap.py lock"
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def blocks(name: str) -> list[str]:
+    """The requirements of a file, each with its hashes."""
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    return re.findall(r"^[^\s#].*\n(?:[ \t].*\n)*", text, re.MULTILINE)
+
+
+def versions(name: str) -> dict[str, set[str]]:
+    """Package -> its locked lines without hashes: several where the version depends on the machine."""
+    found: dict[str, set[str]] = {}
+    for block in blocks(name):
+        line = block.splitlines()[0].removesuffix(" \\")
+        found.setdefault(normal(Requirement(line).name), set()).add(line)
+    return found
+
+
+def unlocked(required: list[str], locked: dict[str, set[str]]) -> list[str]:
+    """Requirements with a missing or forbidden version."""
+    bad = []
+    for requirement in map(Requirement, required):
+        lines = locked.get(normal(requirement.name), set())
+        exact = [next(iter(Requirement(line).specifier)).version for line in lines]
+        if not exact or not all(requirement.specifier.contains(version) for version in exact):
+            bad.append(str(requirement))
+    return bad
+
+
+def test_every_requirement_of_the_project_is_locked_to_a_version_it_allows() -> None:
+    constraints = versions("constraints.txt")
+    for file, required in {
+        "core.txt": [*CORE, *PROJECT["build-system"]["requires"]],
+        "dev.txt": [*CORE, *PROJECT["build-system"]["requires"], *EXTRAS["dev"], *EXTRAS["docs"]],
+    }.items():
+        locked = versions(file)
+        torch = {"torch": constraints["torch"]}
+        own = [line for line in required if not line.startswith("chestfed[")]
+        assert unlocked(own, {**locked, **torch}) == [], RENEW
+
+
+def test_the_tests_install_what_the_documentation_needs() -> None:
+    assert "chestfed[docs]" in EXTRAS["dev"]
+
+
+def test_all_files_of_the_lock_have_the_same_versions() -> None:
+    def pins(file: str) -> set[str]:
+        return {line.partition(" ")[0] for lines in versions(file).values() for line in lines}
+
+    assert pins("core.txt") <= pins("dev.txt") <= pins("constraints.txt")
+
+
+def test_every_locked_file_has_hashes_and_pytorchs_stack_is_in_none() -> None:
+    """A CPU build and a CUDA build of the same version are different files; CUDA packages belong to one of them."""
+    stack = set(versions("constraints.txt")) - set(versions("dev.txt"))
+    assert {"torch", "triton"} <= stack
+    assert all(re.match(r"torch$|triton$|nvidia-|cuda-", name) for name in stack)
+    for file in ("core.txt", "dev.txt"):
+        assert [block for block in blocks(file) if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", block)] == []
+    assert not re.search("--hash", (FOLDER / "constraints.txt").read_text(encoding="utf-8"))
+
+
+def test_the_lock_names_no_index_and_no_folder_of_a_machine() -> None:
+    for file in FOLDER.glob("*.txt"):
+        text = file.read_text(encoding="utf-8")
+        assert "://" not in text
+        assert "index-url" not in text
+        assert "find-links" not in text
+
+
+def test_renewing_the_lock_leaves_pytorch_and_cuda_to_the_constraints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = importlib.util.spec_from_file_location("lock", FOLDER / "lock.py")
+    assert spec is not None
+    assert spec.loader is not None
+    lock = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(lock)
+    hashes = "    --hash=sha256:00 \\\n    --hash=sha256:11\n"
+    resolved = [f"{line} \\\n{hashes}" for line in ("a==1", "nvidia-x==2 ; sys_platform == 'linux'", "torch==3")]
+    monkeypatch.setattr(lock, "HERE", tmp_path)
+    monkeypatch.setattr(lock, "resolve", lambda output, preferred, options: resolved)
+
+    assert lock.main([]) == 0
+    assert lock.main(["--no-such-option"]) == 2
+
+    constraints, dev, core = ((tmp_path / f"{name}.txt").read_text() for name in ("constraints", "dev", "core"))
+    assert constraints.splitlines()[1:] == ["a==1", "nvidia-x==2 ; sys_platform == 'linux'", "torch==3"]
+    assert dev == core
+    assert dev.splitlines()[1:] == resolved[0].splitlines()
