@@ -30,6 +30,9 @@ def stats_command(
     tables = [open_site(config, root, labels_file=labels) for config in loaded]
     frame = dataset_table(tables)
     console.print(render(frame))
+    for table in tables:
+        for note in table.notes:
+            console.print(f"{table.title}: {note}", markup=False, highlight=False, soft_wrap=True, style="yellow")
     if csv is not None:
         write_text(csv, frame.to_csv(index=False, float_format="%.4f"))
         console.print(f"written to {csv}", highlight=False, soft_wrap=True)

@@ -27,7 +27,7 @@ OUTSIDE = "path outside the root"
 class SiteTable:
     """One site's images and labels. `frame` has the columns that `docs/design.md` lists.
 
-    Patient and study names stay in here: they enter no digest, cache or message.
+    `notes` say what the labels do not show by themselves, such as terms that nobody has confirmed yet. Patient and study names stay in here: they enter no digest, cache or message.
     """
 
     name: str
@@ -36,6 +36,7 @@ class SiteTable:
     synthetic: bool
     diseases: tuple[str, ...]
     frame: pd.DataFrame
+    notes: tuple[str, ...] = ()
 
     @property
     def origin(self) -> Origin:
