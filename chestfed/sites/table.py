@@ -27,7 +27,8 @@ OUTSIDE = "path outside the root"
 class SiteTable:
     """One site's images and labels. `frame` has the columns that `docs/design.md` lists.
 
-    `notes` say what the labels do not show by themselves, such as terms that nobody has confirmed yet. Patient and study names stay in here: they enter no digest, cache or message.
+    `notes` say what the labels do not show by themselves, such as terms that nobody has confirmed yet. Patient and
+    study names stay in here: they enter no digest, cache or message.
     """
 
     name: str

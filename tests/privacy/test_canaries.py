@@ -32,7 +32,6 @@ SITE = {
     "label_files": {"images": ["**/*.dcm"]},
     "views": "all",
     "diseases": ["edema"],
-    "labels": {"edema": ["Edema"]},
     "uncertain": "missing",
     "blank": "missing",
     "splits": {"valid_fraction": 0.4},
@@ -46,7 +45,7 @@ SITE = {
             "age": "PatientAge",
             "findings": "ImageComments",
         },
-        "no_finding": ["Normal"],
+        "terms": {"Edema": "edema", "Normal": "normal"},
     },
 }
 STUDY = {

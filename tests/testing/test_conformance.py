@@ -295,13 +295,14 @@ def own_rows(findings: tuple[str, ...] = ("",), **cells: str) -> list[Row]:
     ]
 
 
-TERMS = {"separator": "|", "no_finding": ["Normal"]}
+MEANINGS = {"terms": own_tables.meanings()}
+TERMS = {"separator": "|", **MEANINGS}
 LAYOUTS: dict[str, tuple[dict[str, Any], list[Row], str]] = {
     "xlsx": ({"layout": "onehot"}, own_rows(), "labels.xlsx"),
     "parquet": ({"layout": "onehot"}, own_rows(), "labels.parquet"),
     "csv.gz": ({"layout": "onehot"}, own_rows(), "labels.csv.gz"),
     "long": (
-        {"layout": "long", "columns": {**COLUMNS, "finding": "Finding"}},
+        {"layout": "long", "columns": {**COLUMNS, "finding": "Finding"}, **MEANINGS},
         own_rows(("Edema", "Effusion")),
         "labels.csv",
     ),

@@ -193,7 +193,8 @@ class TableFormat(FileFormat):
         '"finding = value"',
     )
     other_terms: Literal["report", "ignore", "missing"] = Field(
-        "report", description="a term that 'terms' does not have: a problem, or as if its meaning were ignore or missing"
+        "report",
+        description="a term that 'terms' does not have: a problem, or as if its meaning were ignore or missing",
     )
 
     @field_validator("terms")

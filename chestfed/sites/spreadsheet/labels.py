@@ -43,7 +43,10 @@ def votes(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.nd
     twice = pd.DataFrame({"image": of_image, "reader": readers}).duplicated().to_numpy(dtype=bool)
     twice = twice & readers.notna().to_numpy(dtype=bool)
     file.bad(
-        "duplicate image", twice, "this annotator has an earlier row for the image", "keep one row per image and annotator"
+        "duplicate image",
+        twice,
+        "this annotator has an earlier row for the image",
+        "keep one row per image and annotator",
     )
     kept = np.ones(len(readers), dtype=bool)
     if rule not in RULES:

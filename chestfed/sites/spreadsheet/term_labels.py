@@ -53,7 +53,9 @@ def _vocabulary(source: Source, table: TableFormat) -> _Vocabulary:
     return _Vocabulary({**{row.term: row.meant or MISSING for row in rows}, **other}, waiting, path.name)
 
 
-def cut(cells: pd.Series, table: TableFormat, values: pd.Series | None = None) -> tuple[np.ndarray, list[list[str] | None]]:
+def cut(
+    cells: pd.Series, layout: str, separator: str, values: pd.Series | None = None
+) -> tuple[np.ndarray, list[list[str] | None]]:
     """For each row a place int `[n]` in the list of the different cells' terms, in `normal` form; None: not a list.
 
     `values` are the cells that say whether a finding is present (long): a term is then `finding = value`.
@@ -64,23 +66,22 @@ def cut(cells: pd.Series, table: TableFormat, values: pd.Series | None = None) -
     codes, different = pd.factorize(cells)
     terms: list[list[str] | None] = []
     for cell in map(str, different):
-        parts = _parts(cell, table)
+        parts = _parts(cell, layout, separator)
         terms.append(None if parts is None else [term for term in map(normal, parts) if term])
     return np.where(codes < 0, len(terms), codes), [*terms, []]
 
 
-def _parts(cell: str, table: TableFormat) -> list[str] | None:
-    if table.layout == "list":
+def _parts(cell: str, layout: str, separator: str) -> list[str] | None:
+    if layout == "list":
         return listed(cell)
-    if table.layout == "long":
+    if layout == "long":
         return [cell]
-    cell = cell.replace("\\", table.separator) if table.layout == "dicom" else cell
-    return cell.split(table.separator)
+    return (cell.replace("\\", separator) if layout == "dicom" else cell).split(separator)
 
 
 def terms(file: TableRows) -> dict[str, np.ndarray]:
     """Findings int8 `[n]` per disease of a column that holds all terms of an image."""
-    codes, cells = cut(file.frame[file.table.columns.findings or ""], file.table)
+    codes, cells = cut(file.frame[file.table.columns.findings or ""], file.table.layout, file.table.separator)
     vocabulary = _vocabulary(file.source, file.table)
     known = _known(file, codes, cells, vocabulary)
     diseases = file.source.config.diseases
@@ -96,7 +97,7 @@ def long(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.nda
     """Findings int8 per image and disease of rows with one term each."""
     columns, vocabulary = file.table.columns, _vocabulary(file.source, file.table)
     values = None if columns.value is None else file.frame[columns.value]
-    codes, cells = cut(file.frame[columns.finding or ""], file.table, values)
+    codes, cells = cut(file.frame[columns.finding or ""], "long", "", values)
     known = _known(file, codes, cells, vocabulary)
     rows: list[set[str]] = [set() for _ in range(images)]
     for image, code in zip(of_image.tolist(), codes.tolist(), strict=True):
@@ -109,7 +110,9 @@ def long(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.nda
     bad[np.unique(of_image, return_index=True)[1]] = np.array([s.contradictory for s in sayings], dtype=bool)[places]
     advice = f"decide which it is: fix the rows, or the meaning of their terms in {vocabulary.place}"
     file.bad("contradictory labels", bad, "the rows of this image say that a disease is present, and not", advice)
-    _remark(file, [(sayings[place], sorted(terms)) for place, terms in zip(places.tolist(), rows, strict=True)], vocabulary)
+    _remark(
+        file, [(sayings[place], sorted(terms)) for place, terms in zip(places.tolist(), rows, strict=True)], vocabulary
+    )
     return _by_disease(sayings, places, diseases)
 
 
