@@ -62,11 +62,15 @@ def _may_be_misspelled(name: str, word: str) -> bool:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What a term seems to mean (None: unknown) and why; `exact`: the whole of it is known to the lexicon."""
+    """What a term seems to mean (None: unknown) and why; `exact`: the whole of it is known to the lexicon.
+
+    `about` are the diseases that it mentions, also where it is uncertain what it says of them.
+    """
 
     meaning: Meaning | None
     why: str
     exact: bool = False
+    about: frozenset[str] = frozenset()
 
 
 @lru_cache(maxsize=50_000)
@@ -153,8 +157,9 @@ def _contained(term: str) -> Suggestion:
         return Suggestion(IGNORED, "contains an unrelated finding") if unrelated else Suggestion(None, "unknown")
     listed = ", ".join(f"'{name}'" for name in names)
     if turned:
-        return Suggestion(None, f"contains {listed}, and a word or sign that may reverse it")
-    return Suggestion(Meaning(findings), f"contains {listed}")
+        why = f"contains {listed}, and a word or sign that may reverse it"
+        return Suggestion(None, why, about=frozenset(findings))
+    return Suggestion(Meaning(findings), f"contains {listed}", about=frozenset(findings))
 
 
 def _longest_name(parts: Sequence[str]) -> tuple[int, Name | None, bool]:

@@ -248,6 +248,8 @@ def _diseases(labels: Labels, choices: Choices) -> None:
         raise ConfigError(f"--label {unseen[term]}: no column and no term is called '{term}'{hint}")
     of_terms = [row.meaning or row.suggestion for row in labels.terms]
     mentioned = diseases_in(parse_meaning(text) for text in of_terms if text)
+    mentioned |= {disease for row in labels.terms for disease in suggest(row.term).about}
+    mentioned -= {disease for disease, terms in choices.labels.items() if not terms}
     labels.names = {disease: [] for disease in TITLES if disease in (mentioned or DISEASES)}
     for disease in labels.names:
         about = [

@@ -180,7 +180,7 @@ def test_headers_leave_no_value_in_yaml_output_or_cache(tmp_path: Path) -> None:
     place = ["--images", tmp_path / "images", "--labels", tmp_path / "labels.csv", "--out", tmp_path / "out"]
     said = chestfed("site", "new", "st-anne", "--yes", *place)
     said += (tmp_path / "out/st-anne.yaml").read_text(encoding="utf-8")
-    assert "it opens: 6 images of 3 patients" in said
+    assert "loaded 6 images of 3 patients" in said
     assert not [value for value in ("Zappa", "0000003", "1.2.3", "1.9.3") if value in said]
 
 

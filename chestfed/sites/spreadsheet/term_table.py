@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -30,8 +30,8 @@ _CONFIRMED: Final = {
     LEXICON: LEXICON,
     **dict.fromkeys(("", "no", "n", "0", "false", "nein", "non", "não", "nao"), ""),
 }
-#: A spreadsheet program takes a cell that begins like this for a formula; a ' in front keeps it text.
-_FORMULA_SIGNS: Final = ("=", "+", "-", "@")
+#: A spreadsheet program takes a cell that begins like this for a formula, unless it is quoted with a ' in front.
+_QUOTED: Final = ("=", "+", "-", "@", "'", EMPTY)
 #: Behind these a denial or a doubt may go on: `no edema, effusion`.
 LOOSE_SEPARATORS: Final = (",", "/", "+", "&")
 
@@ -59,8 +59,7 @@ def terms_text(rows: Iterable[TermRow]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:
-        term = row.term or EMPTY
-        shown = f"'{term}" if term.startswith(_FORMULA_SIGNS) else term
+        shown = f"'{row.term}" if row.term.startswith(_QUOTED) else row.term or EMPTY
         writer.writerow([shown, row.rows, row.suggestion, row.why, row.meaning, row.confirmed])
     return text.getvalue()
 
@@ -97,20 +96,21 @@ def read_terms(
         mistake = mistake or _misplaced(row, diseases, separator)
         if mistake is not None:
             problems.append(Problem(mistake[0], path.name, mistake[1], number, mistake[2]))
-            continue
-        first[row.term] = number
-        rows.append(row)
+            row = replace(row, meaning="", confirmed="")
+        if row.term not in first:
+            rows.append(row)
+        first.setdefault(row.term, number)
     return rows, problems
 
 
 def _row(told: Mapping[str, str]) -> tuple[TermRow, tuple[str, str, str] | None]:
     """One row, and what is wrong with it: kind, message, advice."""
-    term = told["term"]
-    term = term[1:] if term.startswith("'") and term[1:].startswith(_FORMULA_SIGNS) else term
+    quoted = told["term"].startswith("'") and told["term"][1:].startswith(_QUOTED)
+    term = told["term"].removeprefix("'") if quoted else told["term"]
     confirmed = _CONFIRMED.get(told["confirmed"].casefold())
     number = told.get("rows", "")
     row = TermRow(
-        "" if term == EMPTY else normal(term),
+        "" if term == EMPTY and not quoted else normal(term),
         int(number) if number.isdecimal() else 0,
         told.get("suggestion", ""),
         told.get("why", ""),
