@@ -130,7 +130,7 @@ def with_roles(path: str, found: Found) -> str:
 def rest_of_table(page: Page, found: Found, labels: Labels) -> None:
     """Words, and the keys that the labels need."""
     if any(word != meaning.lower() for told in found.words.values() for word, meaning in told.items()):
-        page.section("words", "your words for them, in small letters")
+        page.section("words", "your words for them, in lower case")
         for what, told in found.words.items():
             page.key(what, {word: meaning for word, meaning in told.items() if word != meaning.lower()})
         page.end()

@@ -253,7 +253,8 @@ def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteCon
         One message with all mistakes, each with file, line and key.
     """
     config = load_config(path, SiteConfig, overrides)
-    folder, update = Path(path).parent, {}
+    folder = Path(path).parent
+    update: dict[str, object] = {}
     if config.splits.file is not None:
         update["splits"] = config.splits.model_copy(update={"file": str(expand_path(config.splits.file, folder))})
     if config.table is not None and isinstance(config.table.terms, str):

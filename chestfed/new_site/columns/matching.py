@@ -138,7 +138,7 @@ def _rules(
     if suffix:
         keys["suffix"] = suffix
     how = "a path" if any(len(pair.cell) - cut > 1 for pair in pairs) else "a file name"
-    how += "" if whole else ", without its ending"
+    how += "" if whole else ", without its extension"
     roots = [p.file[: max(0, len(p.file) - (len(p.cell) - cut))] for p in pairs]
     rules = []
     counts = Counter("/".join(root) or "." for root in roots)

@@ -19,7 +19,7 @@ from chestfed.sites.label_files.encodings import is_utf16
 from chestfed.sites.terms import MISSING, Meaning, normal, parse_meaning
 
 #: The columns, in order; the last two are the person's.
-COLUMNS: Final = ("term", "rows", "suggestion", "why", "MEANING", "confirmed")
+COLUMNS: Final[tuple[str, ...]] = ("term", "rows", "suggestion", "why", "MEANING", "confirmed")
 _NEEDED: Final = ("term", "MEANING", "confirmed")
 #: How the file writes a cell without any term.
 EMPTY: Final = "(empty)"
