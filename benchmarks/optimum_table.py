@@ -29,7 +29,7 @@ from chestfed.algorithms.local_scgdam import LocalScgdam
 from chestfed.algorithms.local_sgdam import LocalSgdam
 from chestfed.algorithms.local_sgdm import LocalSgdm
 from chestfed.algorithms.scaffold import Scaffold
-from chestfed.engines.topology import build_graph
+from chestfed.algorithms.topology import build_graph
 from tests.invariants import quadratic_composition as composition
 from tests.invariants import quadratic_saddle as saddle
 from tests.invariants.edge_consensus_checks import errors, run

@@ -1,4 +1,14 @@
-"""Federated algorithms: one file each, pure steps on flat tensors.
+"""Federated algorithms: one file each, a rule of pure steps on flat tensors and its declaration.
 
-The paper's pseudocode is the table of contents: `variables.py` has the types, every other file one algorithm.
+`variables.py` has the types, `declaration.py` what a declaration holds; every other file is one algorithm and reads
+like its paper's pseudocode. `ALGORITHMS` finds them by name.
 """
+
+from __future__ import annotations
+
+from chestfed.algorithms.declaration import AlgorithmSpec
+from chestfed.core.plugins import Catalogue
+
+__all__ = ["ALGORITHMS", "AlgorithmSpec"]
+
+ALGORITHMS: Catalogue[AlgorithmSpec] = Catalogue("algorithm", "chestfed.algorithms", AlgorithmSpec)

@@ -11,15 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pydantic import Field
 from torch import Tensor
 
+from chestfed.algorithms import coda_plus
 from chestfed.algorithms.coda_plus import CodaPlus
+from chestfed.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.algorithms.variables import Point, weighted_mean
 
 
 @dataclass(frozen=True)
 class Coda(CodaPlus):
-    """Hyper-parameters as in `CodaPlus`."""
+    """Hyper-parameters as in `CodaPlus`; `dual_batches` are those from which alpha is estimated."""
+
+    dual_batches: int = 8
 
     def restart(self, point: Point, duals: Sequence[Tensor], weights: Sequence[float]) -> Point:
         """The next stage's start: the stage's v, and the mean of the clients' best alphas `[J]` at it.
@@ -28,3 +33,32 @@ class Coda(CodaPlus):
         is the maximiser of the mean loss; where all clients have the ratio p it is the papers' mean(h-) - mean(h+).
         """
         return Point(point.primal, weighted_mean(duals, weights))
+
+
+class Options(coda_plus.Options):
+    """Options of CODA+, and the batches of the estimate."""
+
+    dual_batches: int = Field(8, ge=1, description="batches from which alpha is estimated between two stages")
+
+
+def build(options: Options, setting: Setting) -> Coda:
+    """The rule of one stage."""
+    plus = coda_plus.build(options, setting)
+    return Coda(**vars(plus), dual_batches=options.dual_batches)
+
+
+CODA = AlgorithmSpec(
+    name="coda",
+    title="CODA",
+    family="min-max AUC",
+    paper="Guo et al., ICML 2020",
+    where="Algorithms 1, 2",
+    takes=("min-max",),
+    objective="auc",
+    sends="d + 3J",
+    sent="v and alpha; the best alpha between two stages: J",
+    exact="window 1",
+    options=Options,
+    build=build,
+    rule=Coda,
+)

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
 from chestfed.algorithms.variables import Gradients, Point, weighted_mean
 
 
@@ -90,3 +93,94 @@ class CodaPlus:
         """The average over all iterates and clients, or the last iterate."""
         means = [final for final in finals if final is not None]
         return self.server_round(server, means, weights) if means else server
+
+
+class Options(MinMaxOptions):
+    """Options of CODA+, CODA and NPA."""
+
+    prox: float = Field(
+        1e-3, ge=0, description="coefficient of the proximal term towards the start of the stage [lambda]"
+    )
+    output: Literal["average", "last"] = Field(
+        "average", description="what a stage returns: the average of all iterates and clients, or the last"
+    )
+
+
+def build(options: Options, setting: Setting) -> CodaPlus:
+    """The rule of one stage."""
+    return CodaPlus(
+        window=setting.window,
+        local_lr=setting.local_lr,
+        dual_lr=options.dual_step_size(setting),
+        prox=options.prox,
+        output=options.output if setting.returns_average else "last",
+    )
+
+
+def build_sgda(options: MinMaxOptions, setting: Setting) -> CodaPlus:
+    """Local descent ascent: no proximal term, no average."""
+    return CodaPlus(setting.window, setting.local_lr, options.dual_step_size(setting), prox=0.0, output="last")
+
+
+CODA_PLUS = AlgorithmSpec(
+    name="coda_plus",
+    title="CODA+",
+    family="min-max AUC",
+    paper="Yuan et al., ICML 2021",
+    where="Algorithms 1, 2; eq. 2, 3",
+    takes=("min-max",),
+    objective="auc",
+    sends="d + 3J",
+    sent="v and alpha; their averages once a stage",
+    exact="window 1",
+    options=Options,
+    build=build,
+    rule=CodaPlus,
+)
+
+NPA = AlgorithmSpec(
+    name="npa",
+    title="NPA, small batch",
+    family="min-max AUC",
+    paper="Yuan et al., ICML 2021",
+    where="section 6; Algorithm 2 with I = 1",
+    takes=("min-max",),
+    objective="auc",
+    sends="d + 3J",
+    sent="v and alpha after every step",
+    exact="any window",
+    options=Options,
+    build=build,
+    pace="every step",
+)
+
+NPA_LARGE_BATCH = AlgorithmSpec(
+    name="npa_large_batch",
+    title="NPA, large batch",
+    family="min-max AUC",
+    paper="Yuan et al., ICML 2021",
+    where="section 6; Algorithm 2 with I = 1",
+    takes=("min-max",),
+    objective="auc",
+    sends="d + 3J",
+    sent="v and alpha after every step on `window` batches at once",
+    exact="any window",
+    options=Options,
+    build=build,
+    pace="large batch",
+)
+
+LOCAL_SGDA = AlgorithmSpec(
+    name="local_sgda",
+    title="CoDA as Zhang et al. run it",
+    family="compositional",
+    paper="Zhang et al., NeurIPS 2023",
+    where="baseline: local SGDA",
+    takes=("min-max",),
+    objective="auc",
+    sends="d + 3J",
+    sent="x and y",
+    exact="window 1",
+    options=MinMaxOptions,
+    build=build_sgda,
+)

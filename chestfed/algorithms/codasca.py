@@ -16,10 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
 from chestfed.algorithms.variables import Gradients, Point, weighted_mean
 
 
@@ -120,10 +123,42 @@ class Codasca:
         """The server's v and alpha."""
         return Point(server.primal, server.dual)
 
-    def final_message(self, client: Client) -> None:
-        """Nothing: control variates are dropped at the end of a stage."""
-        return
 
-    def stage_output(self, server: Server, finals: Sequence[None], weights: Sequence[float]) -> Point:
-        """The last iterate. (The analysis returns the iterate of a random round.)"""
-        return self.current(server)
+class Options(MinMaxOptions):
+    """Options of CODASCA."""
+
+    server_lr: Annotated[float, Field(gt=0)] | Literal["sqrt_k"] = Field(
+        1.0, description="the server's step [eta_g]; sqrt_k: the square root of the number of clients"
+    )
+    prox: float = Field(
+        1e-3, ge=0, description="coefficient of the proximal term towards the start of the stage [lambda]"
+    )
+
+
+def build(options: Options, setting: Setting) -> Codasca:
+    """The rule of one stage."""
+    server_lr = setting.clients**0.5 if options.server_lr == "sqrt_k" else options.server_lr
+    return Codasca(
+        window=setting.window,
+        local_lr=setting.local_lr,
+        dual_lr=options.dual_step_size(setting),
+        server_lr=server_lr,
+        prox=options.prox,
+    )
+
+
+CODASCA = AlgorithmSpec(
+    name="codasca",
+    title="CODASCA",
+    family="min-max AUC",
+    paper="Yuan et al., ICML 2021",
+    where="Algorithms 3, 4; eq. 2, 6, 7",
+    takes=("min-max",),
+    objective="auc",
+    sends="2(d + 3J)",
+    sent="v, alpha and their control variates",
+    exact="any window",
+    options=Options,
+    build=build,
+    rule=Codasca,
+)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms import codasca
+from chestfed.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.algorithms.variables import Gradients, Point
 
 
@@ -80,10 +81,25 @@ class CodascaMinimal:
         """The server's v and alpha."""
         return server
 
-    def final_message(self, client: Client) -> None:
-        """Nothing."""
-        return
 
-    def stage_output(self, server: Point, finals: Sequence[None], weights: Sequence[float]) -> Point:
-        """The last iterate."""
-        return server
+def build(options: codasca.Options, setting: Setting) -> CodascaMinimal:
+    """The rule of one stage."""
+    return CodascaMinimal(codasca.build(options, setting))
+
+
+CODASCA_MINIMAL = AlgorithmSpec(
+    name="codasca_minimal",
+    title="CODASCA, half the bytes",
+    family="min-max AUC",
+    paper="Yuan et al., ICML 2021",
+    where="as CODASCA; the control variates are derived, not sent",
+    takes=("min-max",),
+    objective="auc",
+    sends="d + 3J",
+    sent="v and alpha",
+    exact="any window",
+    options=codasca.Options,
+    build=build,
+    rule=CodascaMinimal,
+    note="CODASCA's iterates up to rounding",
+)

@@ -19,13 +19,17 @@ repeats ADMM's average at every local step; here eta and rho are the same at all
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from chestfed.algorithms.declaration import AlgorithmSpec, DecentralizedOptions, Setting
 from chestfed.algorithms.variables import Gradients, Point
+from chestfed.core.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -119,3 +123,52 @@ class EdgeConsensus:
     def current(self, node: Node) -> Point:
         """The node's point."""
         return Point(node.primal, node.dual)
+
+
+class Options(DecentralizedOptions):
+    """Options of PDMM-SGD and ADMM-SGD."""
+
+    eta: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+        1.0, description="weight of the dual variables; auto: the tuning-free formula"
+    )
+    rho: float = Field(0.1, ge=0, description="weight of the neighbors' points; 0 halves the traffic")
+
+
+def build(rule: Literal["pdmm", "admm"], options: Options, setting: Setting) -> EdgeConsensus:
+    """The rule of the nodes.
+
+    Raises
+    ------
+    ConfigError
+        If eta has no tuning-free value.
+    """
+    eta = options.eta
+    if eta == "auto":
+        try:
+            eta = tuning_free_eta(rule, setting.local_lr, setting.window, setting.degree)
+        except ValueError as error:
+            raise ConfigError(f"eta: auto: {error}: set a number, or take a larger window") from None
+    return EdgeConsensus(rule, setting.window, 1 / setting.local_lr, eta, options.rho)
+
+
+def _sends(options: Options) -> str:
+    return "2d" if options.rho > 0 else "d"
+
+
+PDMM = AlgorithmSpec(
+    name="pdmm",
+    title="PDMM-SGD",
+    family="decentralized",
+    paper="Niwa et al., KDD 2020",
+    where="the U and X steps, PDMM",
+    takes=("minimization",),
+    objective="cross_entropy",
+    sends=_sends,
+    sent="along each edge y, with rho also w",
+    exact="any window",
+    options=Options,
+    build=partial(build, "pdmm"),
+    decentralized=True,
+)
+
+ADMM = replace(PDMM, name="admm", title="ADMM-SGD", where="the U and X steps, ADMM", build=partial(build, "admm"))

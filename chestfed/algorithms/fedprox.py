@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pydantic import Field
+
+from chestfed.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.algorithms.variables import Gradients, Point, weighted_mean
+from chestfed.core import plugins
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,49 @@ class FedProx:
         """The server's w."""
         return server
 
-    def final_message(self, client: Client) -> None:
-        """Nothing."""
-        return
 
-    def stage_output(self, server: Point, finals: Sequence[None], weights: Sequence[float]) -> Point:
-        """The last iterate."""
-        return server
+class Options(plugins.Options):
+    """Options of FedProx."""
+
+    prox: float = Field(1e-3, ge=0, description="coefficient of the proximal term towards the round's start [mu]")
+
+
+def build(options: Options, setting: Setting) -> FedProx:
+    """The rule of one stage."""
+    return FedProx(window=setting.window, local_lr=setting.local_lr, mu=options.prox)
+
+
+def build_fedavg(options: plugins.Options, setting: Setting) -> FedProx:
+    """FedProx without the proximal term."""
+    return FedProx(window=setting.window, local_lr=setting.local_lr)
+
+
+FEDPROX = AlgorithmSpec(
+    name="fedprox",
+    title="FedProx",
+    family="minimization",
+    paper="Li et al., MLSys 2020",
+    where="Algorithm 2",
+    takes=("minimization", "server-weighted"),
+    objective="cross_entropy",
+    sends="d",
+    sent="w",
+    exact="window 1",
+    options=Options,
+    build=build,
+    rule=FedProx,
+)
+
+FEDAVG = AlgorithmSpec(
+    name="fedavg",
+    title="FedAvg",
+    family="minimization",
+    paper="McMahan et al., AISTATS 2017",
+    where="Algorithm 1",
+    takes=("minimization", "server-weighted"),
+    objective="cross_entropy",
+    sends="d",
+    sent="w",
+    exact="window 1",
+    build=build_fedavg,
+)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from chestfed.algorithms.declaration import AlgorithmSpec, DecentralizedOptions, Setting
 from chestfed.algorithms.variables import Gradients, Point
 
 
@@ -68,3 +69,27 @@ class Gossip:
     def current(self, node: Node) -> Point:
         """The node's point."""
         return Point(node.primal, node.dual)
+
+
+def build(options: DecentralizedOptions, setting: Setting) -> Gossip:
+    """The rule of the nodes."""
+    return Gossip(setting.window, setting.local_lr, pairwise=options.exchange != "synchronous")
+
+
+GOSSIP = AlgorithmSpec(
+    name="gossip",
+    title="gossip SGD",
+    family="decentralized",
+    paper="Xiao, Boyd, Lall, IPSN 2005; Boyd et al., IEEE TIT 2006",
+    where="Metropolis weights; pairwise averaging",
+    takes=("minimization",),
+    objective="cross_entropy",
+    sends="d",
+    sent="along each edge w",
+    exact="no",
+    options=DecentralizedOptions,
+    build=build,
+    rule=Gossip,
+    note="off it in proportion to step and window",
+    decentralized=True,
+)

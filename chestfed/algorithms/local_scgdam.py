@@ -17,8 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
 from chestfed.algorithms.variables import CompositionalGradients, Point, weighted_mean
 
 
@@ -97,10 +99,40 @@ class LocalScgdam:
         """The server's x and y."""
         return Point(server.primal, server.dual)
 
-    def final_message(self, client: Client) -> None:
-        """Nothing."""
-        return
 
-    def stage_output(self, server: State, finals: Sequence[None], weights: Sequence[float]) -> Point:
-        """The last iterate."""
-        return self.current(server)
+class Options(MinMaxOptions):
+    """Options of LocalSCGDAM."""
+
+    inner_rate: float = Field(0.9, gt=0, le=1, description="rate of the moving average h [alpha eta]")
+    momentum_rate: float = Field(0.1, gt=0, le=1, description="rate of the gradient averages [beta eta]")
+
+
+def build(options: Options, setting: Setting) -> LocalScgdam:
+    """The rule of one stage."""
+    rate = options.momentum_rate
+    return LocalScgdam(
+        window=setting.window,
+        local_lr=setting.local_lr,
+        dual_lr=options.dual_step_size(setting),
+        inner_rate=options.inner_rate,
+        primal_rate=rate,
+        dual_rate=rate,
+    )
+
+
+LOCAL_SCGDAM = AlgorithmSpec(
+    name="local_scgdam",
+    title="LocalSCGDAM",
+    family="compositional",
+    paper="Zhang et al., NeurIPS 2023",
+    where="Algorithm 1, exact J'q",
+    takes=("compositional",),
+    objective="compositional_auc",
+    sends="3d + 8J",
+    sent="x, y, h and two gradient averages",
+    exact="window 1",
+    options=Options,
+    build=build,
+    rule=LocalScgdam,
+    note="off the optimum also where the clients' inner functions differ",
+)

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
 from chestfed.algorithms.variables import Gradients, Point, weighted_mean
 
 
@@ -84,10 +86,32 @@ class LocalSgdam:
         """The server's x and y."""
         return Point(server.primal, server.dual)
 
-    def final_message(self, client: Client) -> None:
-        """Nothing."""
-        return
 
-    def stage_output(self, server: State, finals: Sequence[None], weights: Sequence[float]) -> Point:
-        """The last iterate."""
-        return self.current(server)
+class Options(MinMaxOptions):
+    """Options of LocalSGDAM."""
+
+    momentum_rate: float = Field(0.1, gt=0, le=1, description="rate of the gradient averages [beta eta]")
+
+
+def build(options: Options, setting: Setting) -> LocalSgdam:
+    """The rule of one stage."""
+    rate = options.momentum_rate
+    dual_lr = options.dual_step_size(setting)
+    return LocalSgdam(setting.window, setting.local_lr, dual_lr, primal_rate=rate, dual_rate=rate)
+
+
+LOCAL_SGDAM = AlgorithmSpec(
+    name="local_sgdam",
+    title="LocalSGDAM",
+    family="compositional",
+    paper="Zhang et al., NeurIPS 2023",
+    where="baseline: Algorithm 1 without g",
+    takes=("min-max",),
+    objective="auc",
+    sends="2(d + 3J)",
+    sent="x, y and two gradient averages",
+    exact="window 1",
+    options=Options,
+    build=build,
+    rule=LocalSgdam,
+)

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from chestfed.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.algorithms.variables import Gradients, Point, weighted_mean
+from chestfed.core import plugins
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,45 @@ class LocalSgdm:
         """The server's w."""
         return Point(server.primal, server.dual)
 
-    def final_message(self, client: Client) -> None:
-        """Nothing."""
-        return
 
-    def stage_output(self, server: State, finals: Sequence[None], weights: Sequence[float]) -> Point:
-        """The last iterate."""
-        return self.current(server)
+class Options(plugins.Options):
+    """Options of LocalSGDM."""
+
+    momentum: float = Field(0.9, ge=0, lt=1, description="beta")
+
+
+def build(options: Options, setting: Setting) -> LocalSgdm:
+    """The rule of one stage."""
+    return LocalSgdm(window=setting.window, local_lr=setting.local_lr, beta=options.momentum)
+
+
+LOCAL_SGDM = AlgorithmSpec(
+    name="local_sgdm",
+    title="LocalSGDM",
+    family="minimization",
+    paper="Yu, Jin, Yang, ICML 2019",
+    where="Algorithm 1",
+    takes=("minimization",),
+    objective="cross_entropy",
+    sends="2d",
+    sent="w and the momentum",
+    exact="window 1",
+    options=Options,
+    build=build,
+    rule=LocalSgdm,
+)
+
+LOCAL_SGDM_RATIO = AlgorithmSpec(
+    name="local_sgdm_ratio",
+    title="LocalSGDM with the Ratio Loss",
+    family="minimization",
+    paper="Wang et al., AAAI 2021; Zhang et al., NeurIPS 2023",
+    where="weights alpha + beta R",
+    takes=("server-weighted",),
+    objective="ratio_loss",
+    sends="2d",
+    sent="w and the momentum; down also 2J ratios",
+    exact="window 1",
+    options=Options,
+    build=build,
+)

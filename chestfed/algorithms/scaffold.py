@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from chestfed.algorithms.declaration import AlgorithmSpec, Setting
 from chestfed.algorithms.variables import Gradients, Point, weighted_mean
+from chestfed.core import plugins
 
 
 @dataclass(frozen=True)
@@ -81,10 +85,33 @@ class Scaffold:
         """The server's x."""
         return Point(server.primal, server.dual)
 
-    def final_message(self, client: Client) -> None:
-        """Nothing."""
-        return
 
-    def stage_output(self, server: Server, finals: Sequence[None], weights: Sequence[float]) -> Point:
-        """The last iterate."""
-        return self.current(server)
+class Options(plugins.Options):
+    """Options of SCAFFOLD."""
+
+    server_lr: Annotated[float, Field(gt=0)] | Literal["sqrt_k"] = Field(
+        1.0, description="the server's step [eta_g]; sqrt_k: the square root of the number of clients"
+    )
+
+
+def build(options: Options, setting: Setting) -> Scaffold:
+    """The rule of one stage."""
+    server_lr = setting.clients**0.5 if options.server_lr == "sqrt_k" else options.server_lr
+    return Scaffold(window=setting.window, local_lr=setting.local_lr, server_lr=server_lr)
+
+
+SCAFFOLD = AlgorithmSpec(
+    name="scaffold",
+    title="SCAFFOLD",
+    family="minimization",
+    paper="Karimireddy et al., ICML 2020",
+    where="Algorithm 1, option II",
+    takes=("minimization", "server-weighted"),
+    objective="cross_entropy",
+    sends="2d",
+    sent="the changes of w and c",
+    exact="any window",
+    options=Options,
+    build=build,
+    rule=Scaffold,
+)

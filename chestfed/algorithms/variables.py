@@ -77,8 +77,8 @@ class CompositionalGradients(Protocol):
 class Algorithm(Protocol):
     """What an engine needs of a federated algorithm with a server: pure steps on states.
 
-    A stage is a whole number of rounds with constant hyper-parameters. `Any` stands for the algorithm's own
-    state and message types.
+    A stage is a whole number of rounds with constant hyper-parameters; it returns `current`, unless the algorithm is
+    `Finishing`. `Any` stands for the algorithm's own state and message types.
     """
 
     @property
@@ -110,6 +110,11 @@ class Algorithm(Protocol):
         """The server's point after a round, the one to evaluate."""
         ...
 
+
+@runtime_checkable
+class Finishing(Protocol):
+    """An algorithm whose stage returns another point than `current`; its clients may send something for it."""
+
     def final_message(self, client: Any) -> Any | None:
         """What a client sends once at the end of a stage, or None."""
         ...
@@ -121,7 +126,12 @@ class Algorithm(Protocol):
 
 @runtime_checkable
 class Restarting(Protocol):
-    """An algorithm that has its clients estimate the best dual variables before a stage begins."""
+    """An algorithm that has its clients estimate the best dual variables, on `dual_batches` batches, between stages."""
+
+    @property
+    def dual_batches(self) -> int:
+        """Batches that a client takes together for its estimate."""
+        ...
 
     def restart(self, point: Point, duals: Sequence[Tensor], weights: Sequence[float]) -> Point:
         """The point from which the next stage starts."""

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 if TYPE_CHECKING:
     from chestfed.results.table import Row
-    from chestfed.training.federated import History
+    from chestfed.training.state import History
 
 #: Seconds between two lines of a log: short commands print none.
 _PAUSE = 30.0

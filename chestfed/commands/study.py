@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import cast, get_args
 
 from rich.console import Console
 
 from chestfed.commands.progress import Bars
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.device import prepare_machine
-from chestfed.experiment.pipeline import Pipeline, load_pipeline
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.preflight import check_runs
-from chestfed.experiment.stage_2 import AlgorithmName
 from chestfed.public_datasets.opening import COLLECTIONS
 from chestfed.results import compare
 from chestfed.results.significance import render as render_significance
@@ -105,8 +103,8 @@ def run_command(
         runs = []
         for variant, study in zip(variants, studies, strict=True):
             settings = variant.federated
-            label = compare.label_of(settings.algorithm, settings.window, windows)
-            runs.append(compare.Run(label, settings.algorithm, settings.window, variant.seed, study))
+            label = compare.label_of(settings.spec.name, settings.window, windows)
+            runs.append(compare.Run(label, settings.spec.name, settings.window, variant.seed, study))
         comparison = compare.collect(runs, pipeline.title, pipeline.published)
         folder = compare.write(comparison, runs, out)
         console.print(compare.render(comparison))
@@ -171,14 +169,7 @@ def _say_if_mixed(console: Console, tables: SiteTables) -> None:
 
 def _variants(pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[int], seeds: int) -> list[Pipeline]:
     """One variant per algorithm, window and seed, the seeds of an algorithm together."""
-    known = get_args(AlgorithmName)
-    chosen: list[AlgorithmName] = []
-    for name in algorithms or [pipeline.federated.algorithm]:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
-            raise ConfigError(f"--algorithms: '{name}' is none of {', '.join(known)}{hint}")
-        chosen.append(cast(AlgorithmName, name))
+    chosen = list(algorithms) or [pipeline.federated.algorithm.name]
     if len(set(chosen)) < len(chosen):
         raise ConfigError("--algorithms: name each algorithm once")
     try:
@@ -188,13 +179,13 @@ def _variants(pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[i
             for window in (windows or (None,))
             for number in range(seeds)
         ]
-    except ValueError as error:
+    except (ConfigError, ValueError) as error:
         raise ConfigError(f"--algorithms: {error}") from None
 
 
 def _name(variant: Pipeline) -> str:
     settings = variant.federated
-    name = f"{settings.algorithm}, window {settings.window}, seed {variant.seed}, K={variant.k[-1]}"
+    name = f"{settings.spec.name}, window {settings.window}, seed {variant.seed}, K={variant.k[-1]}"
     return name + whole_rounds(settings)
 
 

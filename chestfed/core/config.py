@@ -16,6 +16,7 @@ from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from chestfed.core.errors import ConfigError
 
@@ -50,6 +51,9 @@ _Loader.add_implicit_resolver(
     list("-+.0123456789"),
 )
 
+
+#: Keys whose value may be a name alone, short for a mapping of the name and the part's options.
+_NAMED_PARTS = ("algorithm", "objective", "model", "reader")
 
 #: More values than any configuration has: aliases of aliases come to any number of them.
 _MOST_VALUES = 200_000
@@ -93,7 +97,7 @@ class Document:
             for key_node, value_node in node.value:
                 key = self._plain(key_node)
                 if key in mapping:
-                    raise ConfigError(f"{self.path}:{key_node.start_mark.line + 1}: key '{key}' stands twice")
+                    raise ConfigError(f"{self.path}:{key_node.start_mark.line + 1}: duplicate key '{key}'")
                 mapping[key] = self._build(value_node, (*location, key))
                 self.places[(*location, key)] = f"{self.path}:{key_node.start_mark.line + 1}"
             return mapping
@@ -150,12 +154,17 @@ class Document:
                 raise ConfigError(f"--set {assignment}: '{'.'.join(parts[:position])}' holds a value, not keys")
             location.append(key)
             if position < len(parts) - 1:
+                if isinstance(target, dict) and key in _NAMED_PARTS and isinstance(target.get(key), str):
+                    target[key] = {"name": target[key]}
                 target = target.setdefault(key, {}) if isinstance(target, dict) else target[int(key)]
             else:
                 try:
-                    target[key] = yaml.load(text, Loader=_Loader)
+                    value = yaml.load(text, Loader=_Loader)
                 except yaml.YAMLError:
                     raise ConfigError(f"--set {assignment}: the value is not valid YAML") from None
+                before = target.get(key) if isinstance(target, dict) else None
+                same_part = key in _NAMED_PARTS and isinstance(before, dict) and before.get("name") == value
+                target[key] = before if same_part else value  # naming the part that is there keeps its options
         self.places = {
             place: where for place, where in self.places.items() if place[: len(location)] != tuple(location)
         }
@@ -163,11 +172,19 @@ class Document:
 
 
 def _merge(base: dict[Any, Any], over: dict[Any, Any]) -> dict[Any, Any]:
+    """Mappings are merged key by key; one that names another part (`name: ...`) replaces the whole."""
     merged = dict(base)
     for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(base.get(key), dict)
-        merged[key] = _merge(base[key], value) if both else value
+        under = _long_form(base.get(key), value)
+        both = isinstance(value, dict) and isinstance(under, dict)
+        another = both and "name" in value and value["name"] != under.get("name")
+        merged[key] = _merge(under, value) if both and not another else value
     return merged
+
+
+def _long_form(value: Any, beside: Any) -> Any:
+    """`codasca` as `{name: codasca}` where a mapping is to be merged into it."""
+    return {"name": value} if isinstance(value, str) and isinstance(beside, dict) else value
 
 
 def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] = ()) -> Model:
@@ -199,10 +216,7 @@ def _explain(document: Document, model: type[BaseModel], error: ValidationError)
         dotted = ".".join(str(part) for part in location)
         place = document.place(location)
         if detail["type"] == "extra_forbidden":
-            known = _fields_at(model, location[:-1])
-            close = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
-            hint = f"; did you mean '{close[0]}'?" if close else f"; known keys: {', '.join(sorted(known))}"
-            messages.append(f"{place}: unknown key '{dotted}'{hint}")
+            messages.append(f"{place}: unknown key '{dotted}'{_hint(document, model, location)}")
         elif detail["type"] == "missing":
             messages.append(f"{place}: key '{dotted}' is missing")
         else:
@@ -210,23 +224,58 @@ def _explain(document: Document, model: type[BaseModel], error: ValidationError)
             value = detail.get("input")
             shown = "" if isinstance(value, dict | list) else f", found {value!r}"
             plain = detail["type"] == "value_error"
-            messages.append(f"{place}: '{dotted}': {text}" if plain else f"{place}: '{dotted}' should be {text}{shown}")
+            told = f"'{dotted}': {text}" if dotted else text
+            messages.append(f"{place}: {told}" if plain else f"{place}: '{dotted}' should be {text}{shown}")
     return messages
 
 
-def _fields_at(model: type[BaseModel], location: Location) -> list[str]:
-    """Names of the keys allowed at a location, following nested models, lists, mappings and unions."""
+def _hint(document: Document, model: type[BaseModel], location: Location) -> str:
+    """What to write in place of an unknown key: a key much like it, or where it is an option, or all keys."""
+    *parents, key = location
+    models, owners = _models_at(model, tuple(parents), document.data, str(key))
+    if owners:
+        return f": it is an option of {', '.join(owners)}"
+    known = [name for kind in models for name in kind.model_fields]
+    close = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    for kind in models:
+        for name, field in kind.model_fields.items():
+            owners = [owner for mark in _choices(field) for owner in mark.catalogue.owners(str(key))]
+            if owners:
+                return f": it is an option of {', '.join(owners)}, under '{'.'.join(map(str, (*parents, name)))}'"
+    return f"; known keys: {', '.join(sorted(known))}"
+
+
+def _models_at(
+    model: type[BaseModel], location: Location, data: Any, key: str
+) -> tuple[list[type[BaseModel]], list[str]]:
+    """The models of the keys allowed at a location, following nested models, lists, mappings, unions and named parts.
+
+    And the names of the other parts of the same kind that have the option `key`.
+    """
     candidates: list[Any] = [model]
+    owners: list[str] = []
     for part in location:
+        inside = isinstance(data, dict | list) and (part in data if isinstance(data, dict) else isinstance(part, int))
+        data = data[part] if inside else None
         following: list[Any] = []
+        owners = []
         for candidate in candidates:
             for kind in _models_in(candidate):
                 if isinstance(part, str) and part in kind.model_fields:
-                    following.append(kind.model_fields[part].annotation)
+                    choices = _choices(kind.model_fields[part])
+                    following += [mark.model_of(data) for mark in choices] or [kind.model_fields[part].annotation]
+                    owners += [name for mark in choices for name in mark.catalogue.owners(key)]
             if not _models_in(candidate) or isinstance(part, int):
                 following.append(candidate)
         candidates = following or candidates
-    return [name for candidate in candidates for kind in _models_in(candidate) for name in kind.model_fields]
+    return [kind for candidate in candidates for kind in _models_in(candidate)], owners
+
+
+def _choices(field: FieldInfo) -> list[Any]:
+    """The marks of a field that holds a named part, see `chestfed.core.plugins.Choice`."""
+    return [mark for mark in field.metadata if hasattr(mark, "model_of")]
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from chestfed.engines.compositional import NetworkComposition
 from chestfed.models import FlatModule
-from chestfed.objectives import Objective
-from chestfed.objectives.auc_margin import AucMargin
 from chestfed.objectives.compositional import CompositionalAuc
+from chestfed.objectives.protocol import DualEstimate, Objective
 
 
 class Batch(Protocol):
@@ -58,8 +57,6 @@ class NetworkClient:
     ----------
     autocast
         Run the network in bfloat16 (`torch.autocast`); the loss is always computed in float32.
-    large_batch
-        Batches that `best_dual` takes together.
     inner_batches
         For a compositional objective a second sequence, for the inner function: its samples are independent of the
         outer function's, and each sequence goes through all images in every epoch.
@@ -74,7 +71,6 @@ class NetworkClient:
         *,
         device: torch.device,
         autocast: bool = False,
-        large_batch: int = 8,
         inner_batches: Batches | None = None,
     ) -> None:
         self.name = name
@@ -86,7 +82,6 @@ class NetworkClient:
         self._objective = objective
         self._device = device
         self._autocast = autocast
-        self._large_batch = large_batch
         self._loss_sum = torch.zeros((), device=device)
         self._gradient_sum = torch.zeros(network.size + objective.extra_size).to(network.grad)
         self._steps = 0
@@ -128,20 +123,20 @@ class NetworkClient:
         """Mean of the gradient by the primal variables over the round's steps, `[d + extra]`."""
         return self._gradient_sum / max(self._steps, 1)
 
-    def best_dual(self, primal: Tensor, dual: Tensor) -> Tensor:
-        """The dual variables `[J]` that maximise the objective at `primal`, from the next `large_batch` batches.
+    def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
+        """The dual variables `[J]` that maximize the objective at `primal`, from the next `batches` batches.
 
         Raises
         ------
         TypeError
             If the objective has no dual variables with a closed form.
         """
-        if not isinstance(self._objective, AucMargin):
+        if not isinstance(self._objective, DualEstimate):
             raise TypeError(f"{type(self._objective).__name__} has no dual variables to estimate")
         self._network.bind(primal)
         scores, labels = [], []
         with torch.no_grad():
-            for _ in range(self._large_batch):
+            for _ in range(batches):
                 images, truth = self._next_batch()
                 scores.append(torch.sigmoid(self._logits(images)))
                 labels.append(truth)

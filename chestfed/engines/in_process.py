@@ -12,6 +12,7 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import (
     Algorithm,
+    Finishing,
     Point,
     Restarting,
     byte_count,
@@ -53,8 +54,8 @@ class Client(Protocol):
         """Mean over the round's steps of the gradient by the primal variables `[d + extra]`."""
         ...
 
-    def best_dual(self, primal: Tensor, dual: Tensor) -> Tensor:
-        """The dual variables that are best for this client's loss at `primal`, estimated on a large batch."""
+    def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
+        """The dual variables that are best for this client's loss at `primal`, estimated on so many batches."""
         ...
 
 
@@ -203,6 +204,8 @@ class InProcessEngine:
 
     def finish_stage(self, federation: Federation) -> StageEnd:
         """The point that the algorithm returns after a stage."""
+        if not isinstance(self.algorithm, Finishing):
+            return StageEnd(self.current(federation), 0, 0, 0)
         finals = [self.algorithm.final_message(state) for state in federation.clients]
         up = sum(byte_count(final) for final in finals if final is not None) if self._sends else 0
         return StageEnd(self.algorithm.stage_output(federation.server, finals, self.weights), up, 0, 0)
@@ -215,7 +218,7 @@ class InProcessEngine:
         duals = []
         for client in self.clients:
             with client.training(buffers):
-                duals.append(client.best_dual(point.primal, point.dual))
+                duals.append(client.best_dual(point.primal, point.dual, self.algorithm.dual_batches))
         up = sum(dual.numel() * dual.element_size() for dual in duals)
         down = len(self.clients) * (byte_count(point) + buffers.numel() * buffers.element_size())
         images = sum(client.images_seen for client in self.clients) - images_before

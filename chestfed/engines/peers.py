@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from chestfed.algorithms.topology import Graph
 from chestfed.algorithms.variables import (
     PeerAlgorithm,
     Point,
@@ -20,7 +21,6 @@ from chestfed.algorithms.variables import (
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.randomness import numpy_stream
 from chestfed.engines.in_process import Client, RoundRecord, StageEnd, spread
-from chestfed.engines.topology import Graph
 
 Schedule = Literal["synchronous", "random_edge", "round_robin"]
 

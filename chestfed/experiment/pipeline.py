@@ -9,21 +9,22 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from chestfed.core.config import Document, StrictModel, checked, expand_path
+from chestfed.algorithms import ALGORITHMS
+from chestfed.core.config import StrictModel
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
-from chestfed.engines.topology import NAMED_GRAPHS, read_edges
+from chestfed.core.plugins import Catalogue
 from chestfed.evaluation.protocols import ImageProtocol
-from chestfed.experiment.stage_2 import AVERAGING, PEER_ALGORITHMS, AlgorithmName, Federated
+from chestfed.experiment.stage_2 import SERVER_KEYS, Federated, name_of, section_for
 from chestfed.images.augment import Augment
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import ModelConfig
-from chestfed.sites.config import check_diseases, load_site_config
+from chestfed.objectives import OBJECTIVES
+from chestfed.sites.config import check_diseases
 
 
 class SampleHospitals(StrictModel):
@@ -113,7 +114,7 @@ class Published(StrictModel):
 class Comparison(StrictModel):
     """What `chestfed study` compares if the command line names no algorithms: one YAML, one command."""
 
-    algorithms: list[AlgorithmName] = Field(min_length=1, description="in the order of the table")
+    algorithms: list[str] = Field(min_length=1, description="names or references, in the order of the table")
     windows: list[Annotated[int, Field(ge=1)]] = Field(
         [], description="each algorithm with each; none: federated.window"
     )
@@ -203,10 +204,10 @@ class Pipeline(StrictModel):
     augment: Augment = Augment()
     pretrain: Pretrain = Pretrain()
     federated: Federated = Federated()
-    per_algorithm: dict[AlgorithmName, dict[str, Any]] = Field(
+    per_algorithm: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
-        description="keys of `federated` that hold for one algorithm: its own step size, say. They come before those "
-        "under `federated`, and after `--set federated.KEY`",
+        description="keys that hold for one algorithm, or for several (`codasca, coda_plus: {...}`): its own step size "
+        "or objective, and its options. They come before those under `federated`, and after `--set federated.KEY`",
     )
     held_out: HeldOut | None = Field(
         None, description="hold each site out in turn; `k` then is the number of clients of all the others"
@@ -225,27 +226,29 @@ class Pipeline(StrictModel):
             raise ValueError("names a disease twice")
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _every_k(cls, data: Any) -> Any:
+        """Fill in `k` where none is said, so that the resolved configuration says it."""
+        if not isinstance(data, dict) or data.get("k"):
+            return data
+        total = _clients_in(data)
+        only_all = data.get("collection") is not None or data.get("held_out") is not None
+        return {**data, "k": [total] if only_all else list(range(1, total + 1))} if total else data
+
     @model_validator(mode="after")
     def _clients_suffice(self) -> Self:
         if bool(self.sites) == (self.collection is not None):
             raise ValueError("needs either sites or a collection")
+        available = sum(entry.clients for entry in self.sites)
         if self.collection is not None:
             available = self.collection.clients
-            everything = [available]
-        else:
-            available = sum(entry.clients for entry in self.sites)
-            everything = list(range(1, available + 1))
         if self.held_out is not None:
             self._can_hold_out(available)
-            everything = [available]
-        if not self.k:
-            object.__setattr__(self, "k", everything)  # frozen for everybody else
         if not all(1 <= k <= available for k in self.k) or self.k != sorted(set(self.k)):
             raise ValueError(
                 f"k must be increasing numbers from 1 to {available}, the number of clients; found {self.k}"
             )
-        for algorithm in self.per_algorithm:
-            self.for_algorithm(algorithm)
         if self.sites and self.sites[0].test_fraction is None and any(entry.test_fraction for entry in self.sites):
             raise ValueError("test_fraction of a further site needs one at the first site, the target, too")
         if self.sites and self.sites[0].test_fraction is not None and self.evaluation.split != "test":
@@ -254,12 +257,24 @@ class Pipeline(StrictModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _algorithms_are_known(self) -> Self:
+        named = [name for key in self.per_algorithm for name in names_in(key)]
+        for name in [*named, *(self.comparison.algorithms if self.comparison else [])]:
+            try:
+                self.for_algorithm(name)
+            except ConfigError as error:
+                raise ValueError(str(error)) from None
+            except ValidationError as error:
+                raise ValueError("; ".join(_problem(name, part) for part in error.errors())) from None
+        return self
+
     def _can_hold_out(self, clients: int) -> None:
         if len(self.sites) < 2:
             raise ValueError("held_out needs two sites at least: one to train on, one to evaluate on")
         if self.comparison is not None:
             raise ValueError("held_out and comparison exclude each other")
-        if self.k not in ([], [clients]):
+        if self.k != [clients]:
             raise ValueError("with held_out all other sites train: leave k out, or set k: []")
 
     @property
@@ -282,7 +297,7 @@ class Pipeline(StrictModel):
             due = [number for number in range(1, len(after)) if after[number] // every > after[number - 1] // every]
         return tuple(due) if due and due[-1] == settings.rounds else (*due, settings.rounds)
 
-    def for_algorithm(self, algorithm: AlgorithmName | None = None, beside: Sequence[str] = ()) -> Pipeline:
+    def for_algorithm(self, algorithm: str | None = None, beside: Sequence[str] = ()) -> Pipeline:
         """The experiment with another algorithm, or its own, and the keys that hold for it.
 
         `beside` are the algorithms it is compared with: what depends on the algorithm but must not differ between
@@ -290,30 +305,33 @@ class Pipeline(StrictModel):
 
         Raises
         ------
-        ValueError
-            If the algorithm's keys under `per_algorithm` are not those of `federated`, or do not suit it.
+        ConfigError
+            If the algorithm is not known.
+        ValidationError
+            If keys under `per_algorithm` are not the algorithm's.
         """
-        chosen = algorithm or self.federated.algorithm
-        base = self.federated.model_dump()
-        if chosen != self.federated.algorithm:  # what was said of another algorithm
-            base |= {"objective": None, "communication": "published"}
-            if chosen not in AVERAGING and base["returned"] == "average":
-                base["returned"] = None
-        settings = Federated(**{**base, **self.per_algorithm.get(chosen, {}), "algorithm": chosen})
+        chosen = algorithm or self.federated.algorithm.name
+        own = {
+            name: value
+            for key, keys in self.per_algorithm.items()
+            if chosen in names_in(key)
+            for name, value in keys.items()
+        }
+        section = section_for(self.federated.model_dump(exclude_unset=True), chosen, own)
+        decentralized = any(ALGORITHMS.find(name).decentralized for name in {chosen, *beside})
         norm = self.model.norm
         if norm == "auto":
-            norm = "group" if {chosen, *beside} & set(PEER_ALGORITHMS) else "batch"
+            norm = "group" if decentralized else "batch"
         model = self.model.model_copy(update={"norm": norm})
+        settings = Federated.model_validate(section)
         return self.model_copy(update={"federated": settings, "model": model, "per_algorithm": {}})
 
-    def variant(
-        self, algorithm: AlgorithmName, seed: int, beside: Sequence[str] = (), window: int | None = None
-    ) -> Pipeline:
+    def variant(self, algorithm: str, seed: int, beside: Sequence[str] = (), window: int | None = None) -> Pipeline:
         """One run of a comparison: another algorithm, seed and window, the largest K only.
 
         Raises
         ------
-        ValueError
+        ConfigError, ValidationError
             As `for_algorithm`.
         """
         chosen = self.for_algorithm(algorithm, beside)
@@ -322,79 +340,35 @@ class Pipeline(StrictModel):
         return chosen.model_copy(update={"seed": seed, "k": [max(self.k)]})
 
 
-def load_pipeline(path: Path, overrides: Sequence[str] = (), added: Sequence[Path] = ()) -> Pipeline:
-    """Read a pipeline; `added` are the YAMLs of further sites, which come after its own, one client each.
-
-    Where the pipeline lists its `k`, the new numbers of clients are added to them, unless an override says `k`. See
-    `chestfed.core.config.load_config` for the errors.
-    """
-    document = Document(path)
-    if added:
-        _append_sites(document, added)
-    for override in overrides:
-        document.override(override)
-    if added and not any(override.partition("=")[0] == "k" for override in overrides):
-        _extend_k(document, len(added))
-    _read_graphs(document)
-    pipeline = checked(document, Pipeline)
-    for override in overrides:  # said on the command line, a key holds for every algorithm
-        section, _, rest = override.partition(".")
-        if section == "federated":
-            for own in pipeline.per_algorithm.values():
-                own.pop(rest.split("=")[0].strip(), None)
-    return pipeline
+def _problem(algorithm: str, detail: Any) -> str:
+    """What is wrong with the keys that hold for one algorithm."""
+    key = str(detail["loc"][-1]) if detail["loc"] else "federated"
+    if detail["type"] != "extra_forbidden":
+        return f"per_algorithm, {algorithm}: '{key}': {detail['msg'].removeprefix('Value error, ')}"
+    owners = ALGORITHMS.owners(key)
+    return f"per_algorithm, {algorithm}: unknown key '{key}'" + (
+        f": it is an option of {', '.join(owners)}" if owners else ""
+    )
 
 
-def _read_graphs(document: Document) -> None:
-    """Put a graph's edges in the place of its file: what is in the file determines the result, not where it lies."""
-    own = document.data.get("per_algorithm")
-    places: list[tuple[str, ...]] = [("federated",)]
-    places += [("per_algorithm", name) for name in own] if isinstance(own, dict) else []
-    for place in places:
-        section: Any = document.data
-        for name in place:
-            section = section.get(name)
-        topology = section.get("topology") if isinstance(section, dict) else None
-        if isinstance(topology, str) and topology not in NAMED_GRAPHS:
-            where = (*place, "topology")
-            try:
-                section["topology"] = read_edges(expand_path(topology, document.path.parent))
-            except ConfigError as error:
-                raise ConfigError(f"{document.place(where)}: '{'.'.join(where)}': {error}") from None
+def names_in(key: str) -> list[str]:
+    """The algorithms that a key of `per_algorithm` names."""
+    return [name.strip() for name in key.split(",")]
 
 
-def _append_sites(document: Document, added: Sequence[Path]) -> None:
-    sites = document.data.get("sites")
-    if not isinstance(sites, list) or not sites:
-        raise ConfigError(f"--add-site: {document.path} has no hospitals to add one to (no 'sites')")
-    configs = [load_site_config(site) for site in added]
-    entries = [
-        {"config": str(site.absolute()), **_own_root(site, config.root)}
-        for site, config in zip(added, configs, strict=True)
-    ]
-    document.data["sites"] = [*sites, *entries]
-    if isinstance(document.data.get("title"), str):
-        document.data["title"] += "".join(f" + {config.site}" for config in configs)
+def _clients_in(data: dict[str, Any]) -> int:
+    """Clients of a pipeline that is not checked yet; 0 if that cannot be said."""
+    collection, sites = data.get("collection"), data.get("sites")
+    if isinstance(collection, dict):
+        return int(collection.get("clients", 4)) if isinstance(collection.get("clients", 4), int) else 0
+    if collection is not None:
+        return int(getattr(collection, "clients", 0))
+    return sum(clients_of(entry) for entry in sites) if isinstance(sites, list) else 0
 
 
-def _own_root(site: Path, root: str) -> dict[str, str]:
-    """Where an added site's files are if its YAML says so from its own folder; else they are below the data root."""
-    beside = expand_path(root, site.absolute().parent)
-    return {"root": str(beside)} if beside.is_dir() else {}
-
-
-def _extend_k(document: Document, added: int) -> None:
-    """The numbers of clients that come about by the added sites, one client each, behind those listed."""
-    k, sites = document.data.get("k"), document.data["sites"]
-    if isinstance(k, list) and k and isinstance(sites, list):
-        before = sum(_clients(entry) for entry in sites[:-added])
-        total = before + sum(_clients(entry) for entry in sites[-added:])
-        document.data["k"] = [*k, *range(before + 1, total + 1)]
-
-
-def _clients(entry: object) -> int:
-    """Clients of a site's entry that is not checked yet."""
-    clients = entry.get("clients", 1) if isinstance(entry, dict) else 1
+def clients_of(entry: object) -> int:
+    """Clients of a site's entry, checked or not yet."""
+    clients = entry.get("clients", 1) if isinstance(entry, dict) else getattr(entry, "clients", 1)
     return clients if isinstance(clients, int) else 1
 
 
@@ -410,7 +384,10 @@ _NOT_IDENTITY = (
 
 
 def identity(pipeline: Pipeline) -> dict[str, Any]:
-    """The part of the resolved configuration that determines the result, as plain data."""
+    """The part of the resolved configuration that determines the result, as plain data.
+
+    With the code of every plug-in that takes part: see `chestfed.core.plugins.source_digest`.
+    """
     data = pipeline.model_dump(mode="json")
     for *parents, last in _NOT_IDENTITY:
         section = data
@@ -421,4 +398,18 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
         del entry["config"], entry["root"]
     if data["collection"] is not None:
         del data["collection"]["root"]
-    return data
+    if pipeline.federated.spec.decentralized:
+        for key in SERVER_KEYS:
+            del data["federated"][key]
+    return data | {"plugins": plugin_digests(pipeline)}
+
+
+def plugin_digests(pipeline: Pipeline) -> dict[str, str]:
+    """The parts of a pipeline that are not built in, and what identifies the code of each."""
+    settings = pipeline.federated
+    named: list[tuple[Catalogue[Any], str]] = [
+        (ALGORITHMS, settings.algorithm.name),
+        (OBJECTIVES, name_of(settings.objective)),
+    ]
+    digests = {name: catalogue.digest(name) for catalogue, name in named}
+    return {name: digest for name, digest in digests.items() if digest is not None}

@@ -1,4 +1,4 @@
-"""Can these runs work at all? Asked before any data are read, of every run, so that none is refused after another."""
+"""Checks of every run before any data are read, so that none is refused after another has run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import torch
 
 from chestfed.core.errors import ConfigError
 from chestfed.engines.peers import refuse_running_statistics
-from chestfed.engines.topology import build_graph
-from chestfed.experiment.methods import algorithm_of_stage, objective_of, peer_algorithm
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.stage_2 import PEER_ALGORITHMS
+from chestfed.experiment.rules import graph_of, objective_of, rule_of_stage
 from chestfed.models import FlatModule, ModelConfig, build_model
 
 
@@ -22,41 +20,38 @@ def check_runs(runs: Sequence[Pipeline]) -> None:
     Raises
     ------
     ConfigError
-        One message with all that cannot work: which runs, which key, why, and what to do.
+        One message with every problem: which runs, which key, why, and what to do.
     """
     found: dict[str, list[str]] = {}
     number_of_buffers = cache(_number_of_buffers)
     for run in runs:
         buffers = number_of_buffers(run.model.model_dump_json(), len(run.tasks))
         for k in run.k:
-            where = f"{run.federated.algorithm}, window {run.federated.window}, K={k}"
+            where = f"{run.federated.spec.name}, window {run.federated.window}, K={k}"
             for problem in _problems(run, k, buffers):
                 if where not in found.setdefault(problem, []):
                     found[problem].append(where)
     if found:
         lines = [f"{'; '.join(where)}: {problem}" for problem, where in found.items()]
-        raise ConfigError("\n".join(["nothing was started, for this cannot work:", *lines]))
+        raise ConfigError("\n".join(["invalid configuration; nothing was started:", *lines]))
 
 
 def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
     settings = run.federated
     ratios = torch.full((len(run.tasks),), 0.5)
-    objective_of(settings, ratios)
-    if settings.algorithm in PEER_ALGORITHMS:
+    objective = objective_of(settings, ratios)
+    if settings.spec.decentralized:
         try:
             refuse_running_statistics(buffers)
         except ConfigError as error:
             yield str(error)
-        try:
-            peer_algorithm(settings, build_graph(settings.topology, k))
-        except ConfigError as error:
-            yield f"federated.{error}"
-        return
+        if objective.dual_size:
+            yield f"federated.objective: nodes have no step for the dual variables of {settings.objective_spec.name}"
     for number in range(len(settings.schedule)):
         try:
-            algorithm_of_stage(settings, number, ratios, k)
+            rule_of_stage(settings, number, ratios, k, graph_of(settings, k))
         except ConfigError as error:
-            yield str(error)
+            yield f"federated.algorithm.{error}"
 
 
 def _number_of_buffers(model: str, tasks: int) -> int:

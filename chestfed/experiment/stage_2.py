@@ -1,43 +1,22 @@
-"""The schema of stage 2 in a pipeline: the algorithm, its hyper-parameters, its stages."""
+"""The schema of stage 2 in a pipeline: the algorithm and the objective with their options, and the schedule."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.core.config import StrictModel
-from chestfed.engines.topology import NamedGraph
-from chestfed.experiment.catalogue import BY_NAME, algorithms_for, names_of
+from chestfed.core.errors import ConfigError
+from chestfed.core.plugins import Choice, Options
+from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 
-AlgorithmName = Literal[
-    "codasca",
-    "coda_plus",
-    "coda",
-    "npa",
-    "npa_large_batch",
-    "local_scgdam",
-    "local_sgdam",
-    "local_sgda",
-    "local_sgdm",
-    "local_sgdm_ratio",
-    "scaffold",
-    "fedprox",
-    "fedavg",
-    "pdmm",
-    "admm",
-    "gossip",
-    "centralised",
-]
-ObjectiveName = Literal["auc", "compositional_auc", "cross_entropy", "ratio_loss"]
-
-Edge = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
-
-#: The algorithms without a server, and those that average the iterates of a stage.
-PEER_ALGORITHMS = names_of("without a server")
-AVERAGING = ("coda_plus", "coda", "npa", "npa_large_batch")
+#: Keys that mean nothing without a server: all steps are one stage, and nobody averages with weights.
+SERVER_KEYS = ("window_growth", "lr_decay", "weights")
 
 
 @dataclass(frozen=True)
@@ -56,19 +35,14 @@ class Federated(StrictModel):
     let all three change geometrically: `lr_decay`, `stage_growth` and `window_growth` of the same size.
     """
 
-    algorithm: AlgorithmName = "codasca"
-    objective: ObjectiveName | None = Field(
-        None, description="what is trained on; null: the algorithm's own (see `chestfed algorithms`)"
+    algorithm: Annotated[Options, Choice(ALGORITHMS)] = Field(
+        default="codasca",
+        validate_default=True,
+        description="a name, or a mapping of `name` and the algorithm's own options",
     )
-    positive_ratio: Literal["common", "client"] = Field(
-        "common",
-        description="p of the AUC loss: one for all clients, which makes the weighted losses that of the pooled data; "
-        "or each client's own, another problem, as an ablation",
-    )
-    communication: Literal["published", "minimal"] = Field(
-        "published",
-        description="CODASCA's messages: with control variates (2d each way), or without (d each way; equal up to "
-        "rounding)",
+    objective: Annotated[Options | None, Choice(OBJECTIVES, optional=True)] = Field(
+        None,
+        description="what is trained on: a name, or a mapping of `name` and options; null: the algorithm's own",
     )
     window: int = Field(
         32,
@@ -77,53 +51,8 @@ class Federated(StrictModel):
         "on this many batches at once",
     )
     window_growth: float = Field(1.0, ge=1, description="the window is multiplied by this after each stage")
-    local_lr: float = Field(0.1, gt=0, description="step size of v at the clients [eta_l]")
-    dual_lr: float | None = Field(None, gt=0, description="step size of alpha; null: local_lr")
-    dual_step: Literal["gradient", "preconditioned"] = Field(
-        "gradient",
-        description="gradient: alpha steps along its gradient; preconditioned: the step is divided by p(1-p)/J, "
-        "the curvature of each disease's alpha, so that rare diseases move as fast as common ones",
-    )
-    server_lr: Annotated[float, Field(gt=0)] | Literal["sqrt_k"] = Field(
-        1.0, description="server step [eta_g] of CODASCA and SCAFFOLD; sqrt_k: the square root of the number of clients"
-    )
-    prox: float = Field(
-        1e-3,
-        ge=0,
-        description="coefficient of the proximal term: lambda, towards the stage's start; FedProx's mu, "
-        "towards the round's",
-    )
-    momentum: float = Field(0.9, ge=0, lt=1, description="beta of LocalSGDM")
-    inner_lr: float = Field(0.1, ge=0, description="LocalSCGDAM: step along the cross-entropy inside the AUC [rho]")
-    inner_rate: float = Field(0.9, gt=0, le=1, description="LocalSCGDAM: rate of the moving average h [alpha eta]")
-    momentum_rate: float = Field(
-        0.1, gt=0, le=1, description="LocalSCGDAM, LocalSGDAM: rate of the gradient averages [beta eta]"
-    )
-    hvp: Literal["exact", "drop"] = Field(
-        "exact", description="LocalSCGDAM: the Hessian-vector product of the inner step, or none, as an ablation"
-    )
-    ratio_alpha: float = Field(1.0, ge=0, description="Ratio Loss: weight of a class is alpha + beta R")
-    ratio_beta: float = Field(0.1, ge=0, description="Ratio Loss: beta")
-    auxiliary: int = Field(
-        16,
-        ge=1,
-        description="Ratio Loss: images per disease and class, of the first client's training images, that the server "
-        "looks at once per round",
-    )
-    topology: NamedGraph | list[Edge] = Field(
-        "ring",
-        description="without a server: ring, star, complete, a list of edges (pairs of node numbers from 0), or a file "
-        "with an edge per line, relative to the pipeline's file; it is replaced by its edges when it is read",
-    )
-    exchange: Literal["synchronous", "random_edge", "round_robin"] = Field(
-        "synchronous", description="without a server: the edges that exchange after the local steps"
-    )
-    eta: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
-        1.0, description="weight of the dual variables of PDMM and ADMM; auto: the tuning-free formula"
-    )
-    rho: float = Field(0.1, ge=0, description="weight of the neighbours' points in PDMM and ADMM; 0 halves the traffic")
+    local_lr: float = Field(0.1, gt=0, description="step size of the weights at the clients [eta_l]")
     batch_size: int = Field(32, ge=1, description="images per client and step")
-    large_batch: int = Field(8, ge=1, description="batches from which CODA estimates alpha between two stages")
     weights: Literal["uniform", "images"] = Field(
         "uniform",
         description="weight of a client in every mean: 1/K (the paper), or its share of the training rows",
@@ -132,45 +61,64 @@ class Federated(StrictModel):
     stage_steps: int = Field(1000, ge=1, description="local steps per stage [T0], to the nearest whole round")
     stage_growth: float = Field(1.0, ge=1, description="stage_steps is multiplied by this after each stage")
     lr_decay: float = Field(3.0, ge=1, description="step sizes are divided by this after each stage")
-    returned: Literal["last", "average", "random_round"] | None = Field(
-        None,
-        description="the point that a stage returns: its last; the average of all iterates (CODA+, CODA, NPA); that of "
-        "a round drawn at random, as in the analysis; null: average for CODA+, CODA and NPA, else last",
+    stage_output: Literal["algorithm", "random_round"] = Field(
+        "algorithm",
+        description="the point that a stage returns: the algorithm's own; or that of a round drawn at random, as in "
+        "the analysis",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _own_objective(cls, data: Any) -> Any:
+        """Fill in the algorithm's own objective, so that the resolved configuration says it."""
+        if not isinstance(data, dict) or name_of(data.get("objective")):
+            return data
+        try:
+            spec = ALGORITHMS.find(name_of(data.get("algorithm", "codasca")))
+        except ConfigError:
+            return data  # refused where it is checked
+        options = data.get("objective") or {}
+        return {**data, "objective": {"name": spec.objective, **options}} if isinstance(options, dict) else data
+
     @model_validator(mode="after")
-    def _options_suit_the_algorithm(self) -> Self:
-        if self.returned == "average" and self.algorithm not in AVERAGING:
-            raise ValueError(f"returned: average is for {', '.join(AVERAGING)}; {self.algorithm} has no such average")
-        if self.algorithm != "codasca" and self.communication == "minimal":
-            raise ValueError(f"communication: minimal is for codasca; {self.algorithm} has one form of messages")
-        possible = BY_NAME[self.algorithm].objectives
-        if self.objective is not None and self.objective not in possible:
+    def _parts_suit_each_other(self) -> Self:
+        spec, objective = self.spec, self.objective_spec
+        if objective.kind not in spec.takes:
+            fitting = [name for name, other in ALGORITHMS.built_in.items() if objective.kind in other.takes]
             raise ValueError(
-                f"objective: {self.objective} does not go with {self.algorithm}, which takes {' or '.join(possible)}; "
-                f"{self.objective} goes with {', '.join(algorithms_for(self.objective))}"
+                f"objective: {objective.name} ({objective.kind}) does not go with {spec.name}, which takes "
+                f"{' or '.join(spec.takes)}; it goes with {', '.join(fitting)}"
             )
+        idle = [key for key in SERVER_KEYS if key in self.model_fields_set]
+        if spec.decentralized and idle:
+            raise ValueError(f"{', '.join(idle)}: no use with {spec.name}, which is decentralized; remove it")
         return self
 
     @property
-    def trains_on(self) -> str:
-        """The objective: the one that is set, or the algorithm's own."""
-        return self.objective or BY_NAME[self.algorithm].objectives[0]
+    def spec(self) -> AlgorithmSpec:
+        """The declaration of the algorithm."""
+        return ALGORITHMS.find(self.algorithm.name)
+
+    @property
+    def objective_spec(self) -> ObjectiveSpec:
+        """The declaration of the objective."""
+        assert self.objective is not None
+        return OBJECTIVES.find(self.objective.name)
 
     @property
     def batches_per_step(self) -> int:
         """Batches that a client takes at once in a local step: 1, but for NPA with large batches."""
-        return self.window if self.algorithm == "npa_large_batch" else 1
+        return self.window if self.spec.pace == "large batch" else 1
 
     @property
     def images_per_step(self) -> int:
-        """Images that a client sees per local step; centralised, per client whose images were moved."""
+        """Images that a client sees per local step; centralized, per client whose images were moved."""
         return self.batch_size * self.batches_per_step
 
     @property
     def rounds_per_window(self) -> int:
         """Rounds in which a client takes `window` steps: 1, but for NPA."""
-        return self.window if self.algorithm == "npa" else 1
+        return self.window if self.spec.pace == "every step" else 1
 
     @property
     def schedule(self) -> tuple[Stage, ...]:
@@ -181,15 +129,14 @@ class Federated(StrictModel):
         unless a stage is shorter than its window, for it has one round at least.
         """
         planned, wanted, done = [], 0.0, 0
+        spec, batches = self.spec, self.batches_per_step
         for number in range(self.stages):
-            window = round(self.window * self.window_growth**number)
-            if self.algorithm in ("npa", "npa_large_batch"):
-                window = 1
+            window = round(self.window * self.window_growth**number) if spec.pace == "window" else 1
             wanted += self.stage_steps * self.stage_growth**number
-            rounds = _nearest(wanted - done, window * self.batches_per_step)
-            done += rounds * window * self.batches_per_step
+            rounds = _nearest(wanted - done, window * batches)
+            done += rounds * window * batches
             planned.append(Stage(window, rounds, self.lr_decay**-number))
-        if self.algorithm in PEER_ALGORITHMS:
+        if spec.decentralized:
             return (Stage(self.window, _nearest(wanted, self.window), 1.0),)
         return tuple(planned)
 
@@ -212,6 +159,33 @@ class Federated(StrictModel):
     def steps(self) -> int:
         """Local steps of one client over all stages."""
         return sum(stage.rounds * stage.window for stage in self.schedule)
+
+
+def name_of(part: Any) -> str:
+    """The name of a part that is given by its name, as a mapping, or as options; empty if there is none."""
+    if isinstance(part, Options):
+        return part.name
+    name = part.get("name") if isinstance(part, Mapping) else part
+    return name if isinstance(name, str) else ""
+
+
+def section_for(federated: Mapping[str, Any], algorithm: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of `federated` for another algorithm, as plain data.
+
+    Options of the algorithm that was there, and its objective, go with it; `own` are the keys that hold for the other
+    one: those of the schedule, its objective, and its options.
+    """
+    section = dict(federated)
+    if name_of(section.get("algorithm")) != algorithm:
+        section.pop("objective", None)
+        section["algorithm"] = {"name": algorithm}
+        if ALGORITHMS.find(algorithm).decentralized:
+            section = {key: value for key, value in section.items() if key not in SERVER_KEYS}
+    part = section["algorithm"]
+    options = {"name": part} if isinstance(part, str) else dict(part)
+    for key, value in own.items():
+        (section if key in Federated.model_fields else options)[key] = value
+    return {**section, "algorithm": options}
 
 
 def _nearest(steps: float, window: int) -> int:

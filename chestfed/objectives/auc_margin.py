@@ -16,9 +16,14 @@ The multi-label loss is the mean of the diseases' losses, so the gradients of a_
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
+
+from chestfed.core import plugins
+from chestfed.objectives.declaration import ObjectiveSpec, Population
 
 
 @dataclass(frozen=True)
@@ -79,3 +84,29 @@ class AucMargin:
         known = (count > 0) & (p > 0) & (p < 1)
         best = terms.sum(dim=0) / (count.clamp(min=1) * torch.where(known, p * (1 - p), 1.0))
         return torch.where(known, best, dual)
+
+
+class Options(plugins.Options):
+    """Options of the AUC loss."""
+
+    positive_ratio: Literal["common", "client"] = Field(
+        "common",
+        description="p: one for all clients, which makes the weighted losses that of the pooled data; or each client's "
+        "own, another problem, as an ablation",
+    )
+
+
+def build(options: Options, population: Population) -> AucMargin:
+    """The loss of one client."""
+    return AucMargin(population.positive_ratio if options.positive_ratio == "common" else population.own_ratio)
+
+
+AUC = ObjectiveSpec(
+    name="auc",
+    text="min-max AUC square loss",
+    paper="Yuan et al., ICML 2021, eq. 2",
+    kind="min-max",
+    options=Options,
+    build=build,
+    rule=AucMargin,
+)

@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pydantic import Field
 from torch import Tensor
 
+from chestfed.objectives import auc_margin
 from chestfed.objectives.auc_margin import AucMargin
 from chestfed.objectives.cross_entropy import CrossEntropy
+from chestfed.objectives.declaration import ObjectiveSpec, Population
 
 
 @dataclass(frozen=True)
@@ -42,3 +45,28 @@ class CompositionalAuc:
     def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
         """The outer loss f, on logits of the network at g(x)."""
         return self.outer.loss(logits, labels, extra, dual)
+
+
+class Options(auc_margin.Options):
+    """Options of the compositional AUC loss."""
+
+    inner_lr: float = Field(0.1, ge=0, description="step along the cross-entropy inside the AUC [rho]")
+    hvp: Literal["exact", "drop"] = Field(
+        "exact", description="the Hessian-vector product of the inner step, or none, as an ablation"
+    )
+
+
+def build(options: Options, population: Population) -> CompositionalAuc:
+    """The loss of one client."""
+    return CompositionalAuc(auc_margin.build(options, population), options.inner_lr, options.hvp)
+
+
+COMPOSITIONAL_AUC = ObjectiveSpec(
+    name="compositional_auc",
+    text="AUC of a network after a step along its cross-entropy",
+    paper="Yuan et al., ICLR 2022; Zhang et al., NeurIPS 2023",
+    kind="compositional",
+    options=Options,
+    build=build,
+    rule=CompositionalAuc,
+)

@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from chestfed.core.plugins import Options
+from chestfed.objectives.declaration import ObjectiveSpec, Population
+
 
 @dataclass(frozen=True)
 class CrossEntropy:
@@ -33,3 +36,18 @@ class CrossEntropy:
         terms = functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
         count = known.sum(dim=0).clamp(min=1)
         return (torch.where(known, terms, 0.0).sum(dim=0) / count).mean()
+
+
+def build(options: Options, population: Population) -> CrossEntropy:
+    """The loss, the same at every client."""
+    return CrossEntropy()
+
+
+CROSS_ENTROPY = ObjectiveSpec(
+    name="cross_entropy",
+    text="binary cross-entropy",
+    paper="-",
+    kind="minimization",
+    build=build,
+    rule=CrossEntropy,
+)

@@ -15,8 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
+
+from chestfed.core import plugins
+from chestfed.objectives.declaration import ObjectiveSpec, Population
 
 
 @dataclass(frozen=True)
@@ -82,3 +86,32 @@ def class_ratios(logits: Tensor, features: Tensor, labels: Tensor) -> Tensor:
             torch.where(usable, of_negatives / torch.where(usable, of_positives, 1.0), 1.0),
         ]
     )
+
+
+class Options(plugins.Options):
+    """Options of the Ratio Loss; the weight of a class is alpha + beta R."""
+
+    alpha: float = Field(1.0, ge=0, description="weight of a class without its ratio")
+    beta: float = Field(0.1, ge=0, description="weight of the ratio")
+    monitor_images: int = Field(
+        16,
+        ge=1,
+        description="images per disease and class, of the first client's training images, that the server looks at "
+        "once per round",
+    )
+
+
+def build(options: Options, population: Population) -> RatioLoss:
+    """The loss, the same at every client."""
+    return RatioLoss(population.diseases, options.alpha, options.beta)
+
+
+RATIO_LOSS = ObjectiveSpec(
+    name="ratio_loss",
+    text="cross-entropy weighted by the classes' scarcity",
+    paper="Wang et al., AAAI 2021",
+    kind="server-weighted",
+    options=Options,
+    build=build,
+    rule=RatioLoss,
+)

@@ -45,7 +45,7 @@ class Study:
     def label(self) -> str:
         """Algorithm, window and seed: what studies of one pipeline differ in."""
         federated = self.pipeline.federated
-        return f"{federated.algorithm} I={federated.window} seed {self.pipeline.seed}"
+        return f"{federated.spec.name} I={federated.window} seed {self.pipeline.seed}"
 
     @property
     def mark(self) -> str:
@@ -242,7 +242,7 @@ class StudyRecord:
             **study.data.origin.tags(),
             "kind": kind,
             "pipeline": study.name,
-            "algorithm": study.pipeline.federated.algorithm,
+            "algorithm": study.pipeline.federated.spec.name,
             "seed": str(study.pipeline.seed),
             "digest": study.digest,
             "mlflow.source.name": "chestfed study",

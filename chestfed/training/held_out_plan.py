@@ -99,7 +99,7 @@ def render(plans: Sequence[FoldPlan], pipeline: Pipeline, machine: Machine) -> R
     facts = (
         f"{len(plans)} studies, one for each site that is held out; stage 1 is shared by those that start on the same "
         f"site. {first.pipeline.model.title}, {first.plan.parameters:,} parameters, on {machine.name}. "
-        f"{settings.algorithm}, window {settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds"
+        f"{settings.spec.name}, window {settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds"
         f"{whole_rounds(settings)}. "
         f"In all at most about {duration(total)}, from a few timed steps; decoding what is not cached, start-up and "
         "MLflow come on top. Nothing was written."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import subprocess
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +16,7 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline, identity
 from chestfed.training.clients import StudyData
 
-#: Packages whose versions can change a result; recorded with every run.
+#: Packages whose versions can change a result: shown with it. All others are recorded too.
 PACKAGES = (
     "torch",
     "monai",
@@ -29,20 +30,29 @@ PACKAGES = (
     "mlflow",
 )
 
+#: Raised by hand when the same configuration and data come to other numbers: runs of another version are not resumed.
+#: Changes that leave all numbers as they are (the report, a new algorithm, a message) do not raise it;
+#: tests/training/test_identity.py trains a small study and says when it is due.
+RESULTS_VERSION = 1
+
 
 @dataclass(frozen=True)
 class Identity:
-    """What determines a study's result, and the digest that names it."""
+    """What determines a study's result, and the digest that names it.
+
+    `configuration` is resolved and holds the code of plug-ins; `inputs` are digests of the sites' content; `machine` is
+    the kind of device.
+    """
 
     configuration: dict[str, Any]
     inputs: dict[str, str]
-    code: str
     machine: dict[str, Any]
+    results_version: int = RESULTS_VERSION
 
     @property
     def digest(self) -> str:
         """12 hexadecimal digits."""
-        text = json.dumps([self.configuration, self.inputs, self.code, self.machine], sort_keys=True)
+        text = json.dumps([self.configuration, self.inputs, self.results_version, self.machine], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
@@ -52,16 +62,7 @@ def identify(pipeline: Pipeline, data: StudyData, machine: Machine) -> Identity:
         "device": machine.device.type,
         "threads": machine.threads if machine.device.type == "cpu" else 0,
     }
-    return Identity(identity(pipeline), data.digests, code_digest(), device)
-
-
-def code_digest() -> str:
-    """Digest of the package's source."""
-    root = Path(__file__).parents[1]
-    digest = hashlib.blake2b(digest_size=8)
-    for file in sorted(root.rglob("*.py")):
-        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
+    return Identity(identity(pipeline), data.digests, device)
 
 
 def stage_1_identity(this: Identity, data: StudyData) -> Identity:
@@ -71,17 +72,36 @@ def stage_1_identity(this: Identity, data: StudyData) -> Identity:
     return Identity(
         {part: this.configuration[part] for part in parts},
         {target: this.inputs[target]},
-        this.code,
         this.machine,
     )
 
 
 def software_versions() -> dict[str, str]:
-    """Versions of chestfed, Python and the packages that can change a result."""
-    versions = {"chestfed": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "not installed under this name"
-    return versions
+    """Versions of chestfed, with the commit, of Python and of the packages that can change a result."""
+    versions = {"chestfed": __version__, "commit": _commit() or "not known", "python": platform.python_version()}
+    installed = installed_packages()
+    return versions | {name: installed.get(name, "not installed under this name") for name in PACKAGES}
+
+
+def installed_packages() -> dict[str, str]:
+    """Version of every installed distribution by its name, in small letters."""
+    found = {part.metadata["Name"].lower(): part.version for part in metadata.distributions() if part.metadata["Name"]}
+    return dict(sorted(found.items()))
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that this package is run from, marked if files were changed; None if it is none."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        told = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude", "*"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return told.stdout.strip()

@@ -13,7 +13,7 @@ from chestfed.core.diseases import TITLES
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.stage_2 import PEER_ALGORITHMS, Federated
+from chestfed.experiment.stage_2 import Federated
 from chestfed.training.clients import SiteTables, StudyData
 
 if TYPE_CHECKING:
@@ -136,24 +136,24 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) ->
     import torch
 
     from chestfed.algorithms.variables import Point, byte_count
-    from chestfed.engines.topology import build_graph
-    from chestfed.experiment.methods import algorithm_of_stage, objective_of, peer_algorithm
+    from chestfed.experiment.rules import graph_of, objective_of, rule_of_stage
     from chestfed.objectives.compositional import CompositionalAuc
 
     settings, count = pipeline.federated, len(pipeline.tasks)
     objective = objective_of(settings, torch.empty(count, device="meta"))
     primal = torch.empty(parameters + objective.extra_size, device="meta")
-    if settings.algorithm in PEER_ALGORITHMS:
-        nodes = max(pipeline.k)
-        graph = build_graph(settings.topology, nodes)
-        peer, none = peer_algorithm(settings, graph), primal[:0]
+    ratios = torch.empty(count, device="meta")
+    graph = graph_of(settings, max(pipeline.k))
+    if graph is not None:
+        peer, none = rule_of_stage(settings, 0, ratios, graph.nodes, graph), primal[:0]
         node = peer.start_node(Point(primal, none), torch.empty(1, device="meta"), torch.empty(1, device="meta"))
-        edges = len(graph.edges) if settings.exchange == "synchronous" else min(1, len(graph.edges))
-        mean = 2 * edges * byte_count(peer.message(node, 0)) // nodes
+        synchronous = getattr(settings.algorithm, "exchange", "synchronous") == "synchronous"
+        edges = len(graph.edges) if synchronous else min(1, len(graph.edges))
+        mean = 2 * edges * byte_count(peer.message(node, 0)) // graph.nodes
         return mean, mean
-    if settings.algorithm == "centralised":
+    if settings.spec.pooled:
         return 0, 0
-    algorithm = algorithm_of_stage(settings, 0, torch.empty(count, device="meta"), 1)
+    algorithm = rule_of_stage(settings, 0, ratios, 1)
     point = Point(primal, torch.empty(objective.dual_size, device="meta"))
     message = algorithm.message(algorithm.start_stage(point))
     oracle = _NoComposition() if isinstance(objective, CompositionalAuc) else lambda v, alpha: (v, alpha)
@@ -235,7 +235,7 @@ def render(plan: StudyPlan, pipeline: Pipeline, machine: Machine) -> RenderableT
             duration(seconds),
         )
     facts = (
-        f"{pipeline.model.title}, {plan.parameters:,} parameters, on {machine.name}. {settings.algorithm}, window "
+        f"{pipeline.model.title}, {plan.parameters:,} parameters, on {machine.name}. {settings.spec.name}, window "
         f"{settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds{whole_rounds(settings)}, "
         f"evaluated {len(pipeline.evaluated_rounds)} times. In all about "
         f"{duration(total)}, from {_TIMED_STEPS} timed steps; start-up and MLflow come on top. Nothing was written."

@@ -42,9 +42,10 @@ from chestfed.tracking.recording import StudyRecord
 from chestfed.tracking.store import MODEL_FILE, Tracker
 from chestfed.training.client_summary import write_site_cards
 from chestfed.training.clients import NAMED_BY, StudyData
-from chestfed.training.federated import History, Trained, train_federated
-from chestfed.training.identity import Identity, identify, software_versions, stage_1_identity
+from chestfed.training.identity import Identity, identify, installed_packages, software_versions, stage_1_identity
+from chestfed.training.loop import Trained, train_federated
 from chestfed.training.pretrain import Pretrained, pretrain
+from chestfed.training.state import History
 from chestfed.training.test_scores import evaluate
 
 
@@ -95,7 +96,14 @@ def run_study(
         _write_identity(folder, pipeline, this, data)
         write_site_cards(folder, data, pipeline.seed)
         about = recording.Study(
-            folder, name, pipeline, data, this.digest, this.configuration, this.code, software_versions()
+            folder,
+            name,
+            pipeline,
+            data,
+            this.digest,
+            this.configuration,
+            str(this.results_version),
+            software_versions(),
         )
         record = StudyRecord(tracker, about)
         record.start()
@@ -224,7 +232,8 @@ def _published(pipeline: Pipeline) -> tables.PublishedRow | None:
     if pipeline.published is None:
         return None
     settings = pipeline.federated
-    for key in (f"{settings.algorithm}, I={settings.window}", settings.algorithm):
+    name = settings.spec.name
+    for key in (f"{name}, I={settings.window}", name):
         if key in pipeline.published.auc:
             return tables.PublishedRow(pipeline.published.source, pipeline.published.auc[key])
     return None
@@ -247,9 +256,10 @@ def _write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: Stud
         "configuration": pipeline.model_dump(mode="json"),
         "inputs": this.inputs,
         "quarantined": {site: len(problems) for site, problems in data.quarantined.items()},
-        "code": this.code,
+        "results_version": this.results_version,
         "machine": this.machine,
         "versions": software_versions(),
+        "packages": installed_packages(),
     }
     write_json(folder / "study.json", value)
 

@@ -64,7 +64,7 @@ def test_a_good_file_is_read_with_its_defaults(tmp_path: Path) -> None:
             "p.yaml:3: 'federated.window' should be greater than or equal to 1, found 0",
         ),
         ("federated: {}\n", "'title' is missing"),
-        ("title: x\ntitle: y\n", "p.yaml:2: key 'title' stands twice"),
+        ("title: x\ntitle: y\n", "p.yaml:2: duplicate key 'title'"),
         ("title: [\n", "not valid YAML"),
         ("- a\n", "expected keys and values"),
         ("title: x\nextends: nowhere.yaml\n", "p.yaml:2: no such file"),

@@ -7,10 +7,10 @@ import torch
 
 from chestfed.algorithms.edge_consensus import EdgeConsensus
 from chestfed.algorithms.gossip import Gossip
+from chestfed.algorithms.topology import build_graph
 from chestfed.algorithms.variables import Point
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.engines.peers import PeerEngine, Peers, Schedule
-from chestfed.engines.topology import build_graph
 from tests.engines.quadratic_client import QuadraticClient
 from tests.invariants import quadratic_saddle as saddle
 

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from chestfed import algorithms
+from chestfed.algorithms import ALGORITHMS
 from chestfed.cli import bundled
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
-from chestfed.experiment.catalogue import CATALOGUE, OBJECTIVES
-from chestfed.experiment.methods import algorithm_of_stage, returned_round
-from chestfed.experiment.pipeline import Pipeline, identity, load_pipeline
-from chestfed.experiment.stage_2 import AlgorithmName, Federated, ObjectiveName
+from chestfed.core.plugins import Catalogue
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Pipeline, identity
+from chestfed.experiment.rules import returned_round, rule_of_stage
+from chestfed.experiment.stage_2 import Federated
+from chestfed.objectives import OBJECTIVES
 from chestfed.training.identity import Identity
 from chestfed.training.plan import bytes_per_client_round
 
@@ -80,7 +84,7 @@ def test_the_figures_of_the_compositional_table_1_stand_in_its_pipelines(data: s
 def test_the_ring_is_one_command_for_all_that_is_compared_on_it() -> None:
     pipeline = load_pipeline(bundled("pipelines") / "ring_chestxray14.yaml")
     assert pipeline.comparison is not None
-    assert pipeline.comparison.algorithms == ["pdmm", "admm", "gossip", "centralised"]
+    assert pipeline.comparison.algorithms == ["pdmm", "admm", "gossip", "centralized"]
     runs = [pipeline.variant(name, 1, pipeline.comparison.algorithms) for name in pipeline.comparison.algorithms]
     assert {(run.model.norm, run.federated.steps, run.federated.window) for run in runs} == {("group", 4000, 8)}
     assert pipeline.published is None
@@ -104,10 +108,10 @@ def test_the_papers_pipelines_hold_the_published_hyper_parameters(network: str) 
     assert pipeline.model.name == network
     assert (pipeline.pretrain.lr, pipeline.pretrain.batch_size, pipeline.pretrain.epochs) == (1e-5, 32, 2)
     settings = pipeline.federated
-    assert settings.algorithm == "codasca"
+    assert settings.algorithm.name == "codasca"
     assert settings.window in (16, 32, 64, 128)
     assert settings.local_lr in (0.1, 0.01)
-    assert (settings.prox, settings.stage_steps, settings.batch_size) == (1e-3, 1000, 32)
+    assert (settings.algorithm.prox, settings.stage_steps, settings.batch_size) == (1e-3, 1000, 32)
     assert (pipeline.preprocess.size, pipeline.k) == (320, [1, 2, 3, 4, 5])
     assert (pipeline.augment.rotation, pipeline.augment.shift, pipeline.augment.scale) == (15, 0.05, 0.05)
     assert len(pipeline.sites) == 5
@@ -129,7 +133,8 @@ def test_a_stage_is_a_whole_number_of_rounds() -> None:
     algorithm=st.sampled_from(["codasca", "npa", "npa_large_batch", "pdmm"]),
 )
 def test_the_whole_is_not_off_by_more_than_half_a_window(window: int, stages: int, steps: int, algorithm: Any) -> None:
-    found = Federated(algorithm=algorithm, window=window, stages=stages, stage_steps=steps)
+    settings = {"algorithm": algorithm, "window": window, "stages": stages, "stage_steps": steps}
+    found = Federated.model_validate(settings)
     assert found.wanted_steps == stages * steps
     assert abs(found.batches - found.wanted_steps) <= window / 2
     if algorithm == "npa":
@@ -163,7 +168,7 @@ def test_the_rounds_that_are_evaluated() -> None:
         ("every_steps=200", "npa_large_batch", (13, 25, 38, 40)),
         ("every_steps=3", "codasca", tuple(range(1, 41))),
     ):
-        pipeline = load_pipeline(path, [f"evaluation.{setting}"]).for_algorithm(algorithm)  # type: ignore[arg-type]
+        pipeline = load_pipeline(path, [f"evaluation.{setting}"]).for_algorithm(algorithm)
         assert pipeline.evaluated_rounds == expected, (setting, algorithm)
 
 
@@ -176,40 +181,69 @@ def test_stages_that_grow_keep_the_number_of_rounds_and_the_product_of_step_and_
     assert [stage.window * stage.lr_factor for stage in stages] == [8] * 4
     assert growing.steps == 10 * (8 + 16 + 32 + 64)
     p = torch.full((2,), 0.3)
-    rules = [algorithm_of_stage(growing, number, p, 9) for number in (0, 3)]
+    rules = [rule_of_stage(growing, number, p, 9) for number in (0, 3)]
     assert [(rule.window, rule.local_lr, rule.dual_lr) for rule in rules] == [(8, 0.1, 0.1), (64, 0.0125, 0.0125)]
-    root = growing.model_copy(update={"server_lr": "sqrt_k"})
-    assert algorithm_of_stage(root, 0, p, 9).server_lr == 3
+    root = Federated.model_validate({"algorithm": {"name": "codasca", "server_lr": "sqrt_k"}})
+    assert rule_of_stage(root, 0, p, 9).server_lr == 3
 
 
 def test_the_returned_round_is_drawn_from_the_stage_and_the_seed() -> None:
-    settings = Federated(window=2, stage_steps=10, returned="random_round")
+    settings = Federated(window=2, stage_steps=10, stage_output="random_round")
     drawn = {returned_round(settings, seed, number) for seed in range(40) for number in range(3)}
     assert drawn == {1, 2, 3, 4, 5}
     assert returned_round(settings, 7, 1) == returned_round(settings, 7, 1)
     assert returned_round(Federated(), 7, 1) is None
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"returned": "average"}, "codasca has no such average"),
-        ({"algorithm": "coda", "communication": "minimal"}, "coda has one form of messages"),
-        ({"algorithm": "scaffold", "objective": "auc"}, "objective: auc does not go with scaffold"),
-        ({"algorithm": "codasca", "objective": "cross_entropy"}, "cross_entropy does not go with codasca"),
-        ({"algorithm": "pdmm", "objective": "ratio_loss"}, "pdmm, which takes cross_entropy; ratio_loss goes with loc"),
-        ({"algorithm": "local_scgdam", "objective": "auc"}, "takes compositional_auc; auc goes with codasca"),
-    ],
-)
-def test_options_that_an_algorithm_has_not_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Federated(**settings)
+def test_parts_that_do_not_suit_each_other_are_refused() -> None:
+    for settings, words in (
+        ({"algorithm": "scaffold", "objective": "auc"}, ("auc", "scaffold", "codasca")),
+        ({"algorithm": "codasca", "objective": "cross_entropy"}, ("cross_entropy", "codasca", "scaffold")),
+        ({"algorithm": "pdmm", "objective": "ratio_loss"}, ("ratio_loss", "pdmm", "local_sgdm_ratio")),
+        ({"algorithm": "local_scgdam", "objective": "auc"}, ("auc", "local_scgdam", "codasca")),
+        ({"algorithm": "pdmm", "lr_decay": 3.0}, ("lr_decay", "pdmm")),
+        ({"algorithm": "none_such"}, ("none_such", "package.module:Name")),
+    ):
+        with pytest.raises(ValueError, match=re.escape(words[0])) as caught:
+            Federated.model_validate(settings)
+        assert all(word in str(caught.value) for word in words), settings
+
+
+def keys_of_others(catalogue: Catalogue[Any], name: str) -> list[str]:
+    """Options that other parts have and this one has not."""
+    own = catalogue.built_in[name].options.model_fields
+    return sorted({key for spec in catalogue.built_in.values() for key in spec.options.model_fields} - set(own))
+
+
+def test_a_key_that_only_another_algorithm_or_objective_has_is_refused() -> None:
+    for section, catalogue in (("algorithm", ALGORITHMS), ("objective", OBJECTIVES)):
+        for name in catalogue.built_in:
+            others = keys_of_others(catalogue, name)
+            assert others
+            for key in [*others, "nonsense"]:
+                data = {section: {"name": name, key: 1}}
+                if section == "objective":
+                    kind = OBJECTIVES.built_in[name].kind
+                    data["algorithm"] = next(n for n, spec in ALGORITHMS.built_in.items() if kind in spec.takes)
+                with pytest.raises(ValidationError) as caught:
+                    Federated.model_validate(data)
+                assert [(part["type"], part["loc"]) for part in caught.value.errors()] == [
+                    ("extra_forbidden", (section, key))
+                ]
+
+
+def test_an_option_in_the_wrong_place_is_told_where_it_belongs() -> None:
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    for setting in ("federated.momentum=1", "federated.algorithm.momentum=1", "per_algorithm.fedprox.momentum=1"):
+        with pytest.raises(ConfigError, match=r"unknown key '.*momentum': it is an option of local_sgdm"):
+            load_pipeline(path, [setting])
 
 
 def test_npa_communicates_after_every_step_and_its_large_batch_holds_a_window_of_batches() -> None:
-    plain = Federated(window=4, stage_steps=10, stages=2, batch_size=8)
-    small = plain.model_copy(update={"algorithm": "npa"})
-    large = plain.model_copy(update={"algorithm": "npa_large_batch"})
+    schedule: dict[str, Any] = {"window": 4, "stage_steps": 10, "stages": 2, "batch_size": 8}
+    plain = Federated.model_validate(schedule)
+    small = Federated.model_validate({**schedule, "algorithm": "npa"})
+    large = Federated.model_validate({**schedule, "algorithm": "npa_large_batch"})
     assert [(s.window, s.rounds) for s in small.schedule] == [(1, 10)] * 2
     assert [(s.window, s.rounds) for s in large.schedule] == [(1, 3), (1, 2)]
     assert (small.images_per_step, large.images_per_step) == (8, 32)
@@ -218,17 +252,8 @@ def test_npa_communicates_after_every_step_and_its_large_batch_holds_a_window_of
 
 
 def test_without_a_server_the_stages_are_one() -> None:
-    settings = Federated(algorithm="admm", window=4, stage_steps=10, stages=2, lr_decay=3)
+    settings = Federated.model_validate({"algorithm": "admm", "window": 4, "stage_steps": 10, "stages": 2})
     assert [(s.window, s.rounds, s.lr_factor) for s in settings.schedule] == [(4, 5, 1.0)]
-
-
-def test_the_catalogue_names_every_algorithm_and_objective_once_and_its_file() -> None:
-    assert [entry.name for entry in CATALOGUE] == list(get_args(AlgorithmName))
-    assert list(OBJECTIVES) == list(get_args(ObjectiveName))
-    folder = Path(algorithms.__file__).parent
-    for entry in CATALOGUE:
-        assert set(entry.objectives) <= set(OBJECTIVES)
-        assert all((folder / file).is_file() for file in entry.file.split(", "))
 
 
 def test_an_algorithms_own_keys_come_before_the_common_ones_and_after_the_command_line() -> None:
@@ -237,9 +262,9 @@ def test_an_algorithms_own_keys_come_before_the_common_ones_and_after_the_comman
     pipeline = load_pipeline(path, own)
     assert pipeline.for_algorithm().federated.local_lr == 4.0
     settings = pipeline.for_algorithm("fedprox").federated
-    assert (settings.local_lr, settings.prox) == (0.5, 0.2)
+    assert (settings.local_lr, settings.algorithm.prox) == (0.5, 0.2)
     settings = load_pipeline(path, [*own, "federated.local_lr=0.7"]).for_algorithm("fedprox").federated
-    assert (settings.local_lr, settings.prox) == (0.7, 0.2)
+    assert (settings.local_lr, settings.algorithm.prox) == (0.7, 0.2)
 
 
 def test_normalisation_suits_all_algorithms_of_a_comparison() -> None:
@@ -276,7 +301,7 @@ def pipeline_on_a_graph(folder: Path, edges: str, topology: str = "graph.txt") -
     """One that lies in `folder` and names a graph there."""
     (folder / "graph.txt").write_text(edges, encoding="utf-8")
     base = bundled("pipelines") / "digits_ih.yaml"
-    text = f"extends: {os.path.relpath(base, folder)}\nfederated: {{algorithm: pdmm, topology: {topology}}}\n"
+    text = f"extends: {os.path.relpath(base, folder)}\nfederated: {{algorithm: {{name: pdmm, topology: {topology}}}}}\n"
     (folder / "ours.yaml").write_text(text, encoding="utf-8")
     return load_pipeline(folder / "ours.yaml")
 
@@ -286,19 +311,19 @@ def test_the_identity_holds_what_is_in_a_graphs_file_and_not_where_it_lies(tmp_p
         folder.mkdir()
     ring = pipeline_on_a_graph(tmp_path / "a", "0 1\n1 2\n2 3\n3 4\n4 0\n")
     star = pipeline_on_a_graph(tmp_path / "a", "0 1\n0 2\n0 3\n0 4\n")
-    assert star.federated.topology == [[0, 1], [0, 2], [0, 3], [0, 4]]
-    digests = [Identity(identity(pipeline), {}, "", {}).digest for pipeline in (ring, star)]
+    assert star.federated.algorithm.topology == [[0, 1], [0, 2], [0, 3], [0, 4]]
+    digests = [Identity(identity(pipeline), {}, {}).digest for pipeline in (ring, star)]
     assert digests[0] != digests[1]
     elsewhere = pipeline_on_a_graph(tmp_path / "b", "# the same\n4,0\n0 3\n2 0\n0 1\n", str(tmp_path / "b/graph.txt"))
     assert identity(elsewhere) == identity(star)
-    listed = load_pipeline(tmp_path / "b/ours.yaml", ["federated.topology=[[0,1],[0,2],[0,3],[0,4]]"])
+    listed = load_pipeline(tmp_path / "b/ours.yaml", ["federated.algorithm.topology=[[0,1],[0,2],[0,3],[0,4]]"])
     assert identity(listed) == identity(star)
     own = load_pipeline(tmp_path / "b/ours.yaml", ["per_algorithm.gossip={topology: graph.txt}"])
-    assert own.for_algorithm("gossip").federated.topology == star.federated.topology
+    assert own.for_algorithm("gossip").federated.algorithm.topology == star.federated.algorithm.topology
 
 
 def test_a_graph_that_is_not_there_is_named_with_the_place_that_was_looked_at(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"ours\.yaml:2: 'federated\.topology': neither ring, .* can be read: .*rign"):
+    with pytest.raises(ConfigError, match=r"ours\.yaml:2: 'federated\.algorithm\.topology': .*rign"):
         pipeline_on_a_graph(tmp_path, "0 1\n", "rign")
 
 
@@ -307,7 +332,7 @@ def test_bytes_of_a_round_follow_the_formula() -> None:
     path = bundled("pipelines") / "source_addition_samples.yaml"
     d, j = 1234, 5
     assert bytes_per_client_round(load_pipeline(path), d, 0) == (8 * (d + 3 * j),) * 2
-    half = load_pipeline(path, ["federated.communication=minimal"])
+    half = load_pipeline(path, ["federated.algorithm=codasca_minimal"])
     assert bytes_per_client_round(half, d, 0) == (4 * (d + 3 * j),) * 2
     plus = load_pipeline(path, ["federated.algorithm=coda_plus"])
     assert bytes_per_client_round(plus, d, 10) == (4 * (d + 3 * j) + 40,) * 2
@@ -319,7 +344,7 @@ def test_bytes_of_a_round_follow_the_formula() -> None:
         assert bytes_per_client_round(other, d, 0) == (4 * (primal * (d + 2 * j) + dual * j),) * 2
     ratio = load_pipeline(path, ["federated.algorithm=fedavg", "federated.objective=ratio_loss"])
     assert bytes_per_client_round(ratio, d, 0) == (4 * d, 4 * (d + 2 * j))
-    assert bytes_per_client_round(load_pipeline(path, ["federated.algorithm=centralised"]), d, 0) == (0, 0)
-    for algorithm, rho, numbers in (("pdmm", 0, 2 * d), ("admm", 0.1, 4 * d), ("gossip", 0, 2 * d)):
-        ring = ["federated.stages=1", f"federated.algorithm={algorithm}", f"federated.rho={rho}"]
+    assert bytes_per_client_round(load_pipeline(path, ["federated.algorithm=centralized"]), d, 0) == (0, 0)
+    for algorithm, rho, numbers in (("pdmm", 0.0, 2 * d), ("admm", 0.1, 4 * d), ("gossip", None, 2 * d)):
+        ring = [f"federated.algorithm={algorithm}"] + ([f"federated.algorithm.rho={rho}"] if rho is not None else [])
         assert bytes_per_client_round(load_pipeline(path, ring), d, 0) == (4 * numbers,) * 2

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from chestfed.algorithms import ALGORITHMS
 from chestfed.cli import bundled
 from chestfed.core.errors import ConfigError
-from chestfed.experiment.catalogue import CATALOGUE
-from chestfed.experiment.pipeline import Pipeline, load_pipeline
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.preflight import check_runs
-from chestfed.experiment.stage_2 import AlgorithmName
 
 DIGITS = bundled("pipelines") / "digits_ih.yaml"
 
 
-def runs(algorithms: list[AlgorithmName], *settings: str, windows: tuple[int, ...] = (4,)) -> list[Pipeline]:
+def runs(algorithms: list[str], *settings: str, windows: tuple[int, ...] = (4,)) -> list[Pipeline]:
     pipeline = load_pipeline(DIGITS, settings)
     return [
         pipeline.variant(name, seed, algorithms, window) for name in algorithms for window in windows for seed in (1, 2)
@@ -37,9 +37,9 @@ def test_every_run_that_cannot_work_is_named_with_key_reason_and_remedy() -> Non
     with pytest.raises(ConfigError) as found:
         check_runs(runs(["codasca", "admm", "pdmm"], windows=(1, 8)) + runs(["gossip"], "model.norm=batch"))
     head, eta, norm = str(found.value).splitlines()
-    assert head == "nothing was started, for this cannot work:"
+    assert head == "invalid configuration; nothing was started:"
     assert eta == (
-        "admm, window 1, K=5: federated.eta: auto: eta has no tuning-free value for admm with window 1 and 2 "
+        "admm, window 1, K=5: federated.algorithm.eta: auto: eta has no tuning-free value for admm with window 1 and 2 "
         "neighbours: set a number, or take a larger window"
     )
     assert norm.startswith("gossip, window 4, K=5: without a server nobody averages")
@@ -48,12 +48,14 @@ def test_every_run_that_cannot_work_is_named_with_key_reason_and_remedy() -> Non
 
 def test_every_k_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "graph.txt").write_text("0 1\n2 3\n")
-    settings = ["federated.algorithm=pdmm", f"federated.topology={tmp_path / 'graph.txt'}", "k=[3,4]"]
+    settings = ["federated.algorithm=pdmm", f"federated.algorithm.topology={tmp_path / 'graph.txt'}", "k=[3,4]"]
     with pytest.raises(ConfigError) as found:
         check_runs([load_pipeline(DIGITS, settings).for_algorithm()])
     _, three, four = str(found.value).splitlines()
-    assert three.startswith("pdmm, window 16, K=3: federated.topology: edge 2 3: with 3 clients the nodes are 0 to 2")
-    assert four.startswith("pdmm, window 16, K=4: federated.topology: no path leads from node 0 to 2, 3")
+    assert three.startswith(
+        "pdmm, window 16, K=3: federated.algorithm.topology: edge 2 3: with 3 clients the nodes are 0 to 2"
+    )
+    assert four.startswith("pdmm, window 16, K=4: federated.algorithm.topology: no path leads from node 0 to 2, 3")
 
 
 def test_one_problem_of_several_runs_is_said_once() -> None:
@@ -64,20 +66,20 @@ def test_one_problem_of_several_runs_is_said_once() -> None:
 
 
 def test_what_works_is_not_refused() -> None:
-    check_runs(runs([entry.name for entry in CATALOGUE], windows=(4, 8)))  # type: ignore[misc]
+    check_runs(runs(list(ALGORITHMS.built_in), windows=(4, 8)))
 
 
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
 def test_nothing_starts_and_a_dry_run_says_it_too(dry: list[str], tmp_path: Path) -> None:
     out = tmp_path / "runs"
     message = refused("--algorithms", "codasca,admm", "--windows", "1,8", "--out", str(out), *dry)
-    assert "admm, window 1, K=5: federated.eta: auto" in message
+    assert "admm, window 1, K=5: federated.algorithm.eta: auto" in message
     assert not out.exists()
 
 
 def test_a_held_out_study_is_looked_at_too(tmp_path: Path) -> None:
     pipeline = bundled("pipelines") / "leave_one_site_out.yaml"
-    settings = ["federated.algorithm=pdmm", "model.norm=batch", "federated.eta=1.0"]
+    settings = ["federated.algorithm=pdmm", "model.norm=batch", "federated.algorithm.eta=1.0"]
     program = [sys.executable, "-m", "chestfed", "study", str(pipeline), "--dry-run"]
     program += [part for setting in settings for part in ("--set", setting)]
     result = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)

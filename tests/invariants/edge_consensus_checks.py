@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from chestfed.algorithms.topology import Graph, build_graph
 from chestfed.algorithms.variables import Point
 from chestfed.engines.peers import PeerEngine, Peers, Schedule
-from chestfed.engines.topology import Graph, build_graph
 from tests.engines.quadratic_client import QuadraticClient
 from tests.invariants import quadratic_saddle as saddle
 

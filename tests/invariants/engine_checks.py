@@ -73,7 +73,7 @@ def check_what_the_next_stage_starts_from_is_charged_once(module: ModuleType) ->
     number, d, j = 8, 4, 2
     assert (begun.bytes_up, begun.bytes_down) == (3 * number * j, 3 * number * (d + j + 2))
     assert (begun.images, end.images) == (3 * 50, 0)
-    best = [client.best_dual(end.point.primal, end.point.dual) for client in clients]
+    best = [client.best_dual(end.point.primal, end.point.dual, 8) for client in clients]
     expected = sum(weight * part for weight, part in zip([0.2, 0.3, 0.5], best, strict=True))
     torch.testing.assert_close(begun.point.dual, expected, rtol=0, atol=1e-14)
 

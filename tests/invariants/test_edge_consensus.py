@@ -7,7 +7,7 @@ import torch
 
 from chestfed.algorithms.edge_consensus import tuning_free_eta
 from chestfed.algorithms.gossip import Gossip
-from chestfed.engines.topology import build_graph
+from chestfed.algorithms.topology import build_graph
 from tests.invariants.edge_consensus_checks import IRREGULAR, errors, run
 
 

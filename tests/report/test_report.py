@@ -20,7 +20,7 @@ import pytest
 from chestfed.cli import bundled
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
-from chestfed.experiment.pipeline import load_pipeline
+from chestfed.experiment.loading import load_pipeline
 from chestfed.report import figures, overview
 from chestfed.report.drift import drift, histogram_distance
 from chestfed.report.page import make_report, write_report

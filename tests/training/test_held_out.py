@@ -18,12 +18,13 @@ from chestfed.cli import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import prepare_machine
-from chestfed.experiment.pipeline import Pipeline, load_pipeline
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.cache import CachedImages
 from chestfed.samples import write_hospitals
 from chestfed.sites import load_site_config
-from chestfed.training import federated, held_out
-from chestfed.training.federated import train_federated
+from chestfed.training import held_out, loop
+from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import pretrain
 
 PIPELINE = bundled("pipelines") / "leave_one_site_out.yaml"
@@ -155,7 +156,7 @@ def test_no_image_of_the_held_out_site_is_read_in_training(
     monkeypatch.setattr(CachedImages, "read", noted)
     start = pretrain(this.pipeline, this.data, machine, tmp_path, lambda *_: None)
     stage = 1
-    monkeypatch.setattr(federated, "score", lambda *_: np.zeros((len(this.data.test.labels), 5), np.float32))
+    monkeypatch.setattr(loop, "score", lambda *_: np.zeros((len(this.data.test.labels), 5), np.float32))
     (tmp_path / "k4").mkdir()
     train_federated(this.pipeline, this.data, machine, 4, start, tmp_path / "k4", lambda _: None)
     others = [name for name in SITES if name != site]

@@ -13,7 +13,8 @@ import pytest
 
 from chestfed.cli import bundled
 from chestfed.core.errors import ConfigError
-from chestfed.experiment.pipeline import Pipeline, load_pipeline
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Pipeline
 from chestfed.training.public_clients import load_collection
 
 DIGITS = bundled("pipelines") / "digits_ih.yaml"

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from chestfed.algorithms import ALGORITHMS
 from chestfed.algorithms.coda import Coda
+from chestfed.algorithms.declaration import numbers_sent
 from chestfed.algorithms.variables import Point
 from chestfed.cli import bundled
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.engines.in_process import Federation, InProcessEngine
-from chestfed.experiment.catalogue import BY_NAME, CATALOGUE
 from chestfed.experiment.device import prepare_machine
-from chestfed.experiment.methods import returned_round
-from chestfed.experiment.pipeline import Pipeline, load_pipeline
-from chestfed.experiment.stage_2 import PEER_ALGORITHMS
-from chestfed.training import federated
-from chestfed.training.federated import History, Trained, train_federated
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.rules import returned_round
+from chestfed.objectives import OBJECTIVES
+from chestfed.training import loop, state
+from chestfed.training.loop import Trained, train_federated
 from chestfed.training.plan import bytes_per_client_round
 from chestfed.training.pretrain import pretrain
 from chestfed.training.public_clients import load_collection
+from chestfed.training.state import History
 
 SETTINGS = [
     "collection.clients=3",
@@ -32,12 +34,11 @@ SETTINGS = [
     "federated.batch_size=4",
     "federated.stages=2",
     "federated.stage_steps=4",
-    "federated.auxiliary=2",
     "evaluation.every=1000",
     "runtime.threads=1",
     "comparison=null",
 ]
-NAMES = [entry.name for entry in CATALOGUE]
+NAMES = list(ALGORITHMS.built_in)
 
 
 class Interrupted(Exception):
@@ -67,7 +68,7 @@ def train(pipeline: Pipeline, folder: Path, stop_after: int | None = None) -> Tr
 def test_interrupted_after_any_round_it_ends_in_the_same_bits(
     algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(federated, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_SAVES", 0.0)
     pipeline = pipeline_of(algorithm)
     whole = train(pipeline, tmp_path / "whole")
     rounds = pipeline.federated.rounds
@@ -86,15 +87,15 @@ def test_interrupted_after_any_round_it_ends_in_the_same_bits(
 def test_within_a_stage_the_state_is_saved_now_and_then_and_always_at_its_end(
     seconds: float, saved: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(federated, "SECONDS_BETWEEN_SAVES", seconds)
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_SAVES", seconds)
     found: list[int] = []
-    original = federated.save_checkpoint
+    original = state.save_checkpoint
 
     def save(path: Path, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
         found.append(len(values["history"]))
         original(path, tensors, values)
 
-    monkeypatch.setattr(federated, "save_checkpoint", save)
+    monkeypatch.setattr(state, "save_checkpoint", save)
     pipeline = pipeline_of("codasca", "federated.stage_steps=6")
     whole = train(pipeline, tmp_path / "whole")
     assert found == saved
@@ -108,7 +109,7 @@ def test_within_a_stage_the_state_is_saved_now_and_then_and_always_at_its_end(
 
 
 def test_the_clients_common_reference_point_is_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(federated, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_SAVES", 0.0)
     pipeline = pipeline_of("codasca", "federated.stage_steps=6")
     for stop_after in (1, 2):  # within a stage, also after it was loaded from there
         with pytest.raises(Interrupted):
@@ -118,36 +119,30 @@ def test_the_clients_common_reference_point_is_stored_once(tmp_path: Path, monke
     assert set(values["same"]) >= {"client.1.reference", "client.2.reference"}
 
 
-def numbers_sent(algorithm: str, d: int, j: int) -> int:
-    """What `sends` of the catalogue comes to: the first formula behind a colon, such as 2(d + 3J) or 3d + 8J."""
-    if algorithm == "centralised":
-        return 0
-    formula = re.search(r": ([\dd(][\ddJ+() ]*)", BY_NAME[algorithm].sends)
-    assert formula is not None
-    return int(eval(re.sub(r"(?<=\d)(?=[dJ(])", "*", formula[1]), {"d": d, "J": j}))
+CASES = [
+    (name, objective.name, "group")
+    for name, spec in ALGORITHMS.built_in.items()
+    for objective in OBJECTIVES.built_in.values()
+    if objective.kind in spec.takes
+] + [(name, spec.objective, "batch") for name, spec in ALGORITHMS.built_in.items() if not spec.decentralized]
 
 
-PAIRS = [(entry.name, objective) for entry in CATALOGUE for objective in entry.objectives]
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "objective", "norm"),
-    [(*pair, "group") for pair in PAIRS]
-    + [(name, BY_NAME[name].objectives[0], "batch") for name in NAMES if name not in PEER_ALGORITHMS],
-)
-def test_the_bytes_recorded_are_those_of_the_catalogues_formula(
+@pytest.mark.parametrize(("algorithm", "objective", "norm"), CASES)
+def test_the_bytes_recorded_are_those_of_the_declared_formula(
     algorithm: str, objective: str, norm: str, tmp_path: Path
 ) -> None:
-    own = [f"model.norm={norm}", f"federated.objective={objective}", "federated.returned=last", "federated.rho=0"]
+    own = [f"model.norm={norm}", f"federated.objective={objective}"]
+    own += ["federated.algorithm.output=last"] if algorithm in ("coda", "coda_plus", "npa", "npa_large_batch") else []
     pipeline = pipeline_of(algorithm, *own)
+    spec = pipeline.federated.spec
     trained = train(pipeline, tmp_path / "run")
     buffers = trained.buffers.numel()
     assert (buffers > 0) == (norm == "batch")
     up, down = bytes_per_client_round(pipeline, trained.network.size, buffers)
-    sent = numbers_sent(algorithm, trained.network.size, 1)
-    if algorithm in PEER_ALGORITHMS:
+    sent = numbers_sent(spec.formula(pipeline.federated.algorithm), trained.network.size, 1)
+    if spec.decentralized:
         sent *= 2  # on the ring every node has two edges
-    if algorithm != "centralised":
+    if not spec.pooled:
         assert up == 4 * (sent + buffers)
         assert down == 4 * (sent + buffers + (2 if objective == "ratio_loss" else 0))
     first_stage = pipeline.federated.schedule[0].rounds
@@ -158,8 +153,8 @@ def test_the_bytes_recorded_are_those_of_the_catalogues_formula(
         assert entry["bytes_down"] == 3 * down
 
 
-def test_centralised_training_sees_as_many_images_and_sends_nothing(tmp_path: Path) -> None:
-    pipeline = pipeline_of("centralised", "federated.objective=auc")
+def test_centralized_training_sees_as_many_images_and_sends_nothing(tmp_path: Path) -> None:
+    pipeline = pipeline_of("centralized_auc")
     trained = train(pipeline, tmp_path / "run")
     assert trained.history[-1]["images"] == 2 * 3 * 4  # window, clients whose images were moved, batch
     assert all(entry["bytes_up"] == entry["bytes_down"] == 0 for entry in trained.history)
@@ -172,7 +167,12 @@ def test_coda_starts_a_stage_at_the_best_alpha_for_the_point_that_is_returned(
     returned: str, norm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With seed 1 the first round of the first stage is drawn, and not the last."""
-    pipeline = pipeline_of("coda", f"federated.returned={returned}", f"model.norm={norm}", "federated.window=1")
+    own = (
+        "federated.stage_output=random_round"
+        if returned == "random_round"
+        else f"federated.algorithm.output={returned}"
+    )
+    pipeline = pipeline_of("coda", own, f"model.norm={norm}", "federated.window=1")
     drawn = returned_round(pipeline.federated, pipeline.seed, 0)
     assert drawn is None or drawn < pipeline.federated.schedule[0].rounds
     begun: list[Point] = []

@@ -109,9 +109,9 @@ def test_the_same_command_finds_the_finished_study(home: Path, finished: Path) -
 KILLER = """
 import os, signal, sys
 import chestfed.core.checkpoint as checkpoint
-import chestfed.training.federated as federated
+import chestfed.training.loop as loop
 from chestfed.cli import main
-federated.SECONDS_BETWEEN_SAVES = float(sys.argv.pop(1))
+loop.SECONDS_BETWEEN_SAVES = float(sys.argv.pop(1))
 count, moment = int(sys.argv.pop(1)), sys.argv.pop(1)
 original = checkpoint.write_atomically
 def write_atomically(path, write):

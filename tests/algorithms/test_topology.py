@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from chestfed.algorithms.topology import build_graph, read_edges
 from chestfed.core.errors import ConfigError
-from chestfed.engines.topology import build_graph, read_edges
 
 
 def test_the_named_graphs() -> None:

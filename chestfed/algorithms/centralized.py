@@ -1,0 +1,64 @@
+"""The reference: one place that holds all images, with the batches of all clients together.
+
+Nothing is averaged and nothing is sent. It minimizes as FedAvg with a single client, or steps on the AUC loss as CODA+
+does with a single client.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from chestfed.algorithms.coda_plus import CodaPlus
+from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
+from chestfed.algorithms.fedprox import FedProx
+from chestfed.core.plugins import Options
+
+
+def build(options: Options, setting: Setting) -> FedProx:
+    """Plain gradient descent."""
+    return FedProx(window=setting.window, local_lr=setting.local_lr)
+
+
+class MinMax(MinMaxOptions):
+    """Options of the reference on the AUC loss."""
+
+    prox: float = Field(
+        1e-3, ge=0, description="coefficient of the proximal term towards the start of the stage [lambda]"
+    )
+
+
+def build_min_max(options: MinMax, setting: Setting) -> CodaPlus:
+    """Descent ascent, the last iterate."""
+    return CodaPlus(setting.window, setting.local_lr, options.dual_step_size(setting), options.prox, "last")
+
+
+CENTRALIZED = AlgorithmSpec(
+    name="centralized",
+    title="centralized",
+    family="reference",
+    paper="-",
+    where="one place that holds all images",
+    takes=("minimization", "server-weighted"),
+    objective="cross_entropy",
+    sends="0",
+    sent="nothing: the images were moved",
+    exact="any window",
+    build=build,
+    pooled=True,
+)
+
+CENTRALIZED_AUC = AlgorithmSpec(
+    name="centralized_auc",
+    title="centralized, AUC loss",
+    family="reference",
+    paper="-",
+    where="one place that holds all images",
+    takes=("min-max",),
+    objective="auc",
+    sends="0",
+    sent="nothing: the images were moved",
+    exact="any window",
+    options=MinMax,
+    build=build_min_max,
+    pooled=True,
+)

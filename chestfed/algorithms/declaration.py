@@ -1,0 +1,181 @@
+"""What an algorithm's file declares beside its rule: where it comes from, what it sends, what it takes, its options."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from chestfed.algorithms.topology import NamedGraph
+from chestfed.core.plugins import Options
+from chestfed.objectives.declaration import ObjectiveKind
+
+Family = Literal["min-max AUC", "compositional", "minimization", "decentralized", "reference"]
+
+#: Where it ends with heterogeneous clients and a constant step: at the optimum whatever the window, only with a window
+#: of 1, or not.
+Exact = Literal["any window", "window 1", "no"]
+
+#: How many local steps a round has: `window`; one; or one, on `window` batches at once.
+Pace = Literal["window", "every step", "large batch"]
+
+Edge = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the rule of one stage is built for.
+
+    Attributes
+    ----------
+    window
+        I, local steps between two communications.
+    local_lr
+        Step size of the primal variables in this stage.
+    lr_factor
+        This stage's factor on step sizes, already in `local_lr`; an option that is a step size is multiplied by it.
+    clients
+        K.
+    positive_ratio
+        p, float `[J]`: the common share of positives per disease.
+    degree
+        Largest number of neighbours of a node; 0 with a server.
+    returns_average
+        False where a stage returns the point of a random round, so that no average is needed.
+    """
+
+    window: int
+    local_lr: float
+    lr_factor: float = 1.0
+    clients: int = 1
+    positive_ratio: Tensor | None = None
+    degree: int = 0
+    returns_average: bool = True
+
+
+@dataclass(frozen=True)
+class AlgorithmSpec:
+    """One algorithm.
+
+    Attributes
+    ----------
+    name, title, family, paper, where
+        The name in configurations; for people; the kind of problem; who published it; the lines or equations there.
+    takes
+        Kinds of objectives that it can train on.
+    objective
+        Name of the objective that it trains on unless the configuration says another.
+    sends
+        Numbers that a client sends per round, d being the weights and J the diseases: "2(d + 3J)"; as many come down.
+        Decentralized: per edge and direction. A function where it depends on the options.
+    sent
+        In words, what these numbers are.
+    exact, note
+        Where it ends, see `Exact`; and anything that should be said beside it.
+    options
+        The model of its own options.
+    build
+        Makes the rule of a stage from options and setting: an `Algorithm`, or a `PeerAlgorithm` if decentralized.
+    rule
+        The class of the rule; `package.module:Rule` is then a reference to this declaration.
+    decentralized
+        Nodes of a graph without a server; the options are `DecentralizedOptions`.
+    pooled
+        A reference that holds all images in one place and sends nothing.
+    pace
+        Local steps per round.
+    """
+
+    name: str
+    title: str
+    family: Family
+    paper: str
+    where: str
+    takes: tuple[ObjectiveKind, ...]
+    objective: str
+    sends: str | Callable[[Any], str]
+    sent: str
+    exact: Exact
+    build: Callable[[Any, Setting], Any]
+    options: type[Options] = Options
+    rule: type | None = None
+    note: str = ""
+    decentralized: bool = False
+    pooled: bool = False
+    pace: Pace = "window"
+
+    def formula(self, options: Options | None = None) -> str:
+        """`sends` under these options, or the default ones."""
+        return self.sends if isinstance(self.sends, str) else self.sends(options or self.options())
+
+
+def numbers_sent(formula: str, weights: int, diseases: int) -> int:
+    """A formula such as "2(d + 3J)" for d weights and J diseases.
+
+    Raises
+    ------
+    ValueError
+        If it holds anything but numbers, d, J, +, - and products.
+    """
+    explicit = re.sub(r"(?<=[\dJd)])\s*(?=[Jd(])", "*", formula.replace(" ", ""))
+    known = {"d": weights, "J": diseases}
+
+    def value(node: ast.expr) -> int:
+        match node:
+            case ast.Constant(value=int(number)):
+                return number
+            case ast.Name(id=name) if name in known:
+                return known[name]
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return value(left) + value(right)
+            case ast.BinOp(left=left, op=ast.Sub(), right=right):
+                return value(left) - value(right)
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                return value(left) * value(right)
+        raise ValueError(f"not a formula in d and J: '{formula}'")
+
+    try:
+        return value(ast.parse(explicit, mode="eval").body)
+    except SyntaxError:
+        raise ValueError(f"not a formula in d and J: '{formula}'") from None
+
+
+class MinMaxOptions(Options):
+    """Step size of the dual variables."""
+
+    dual_lr: float | None = Field(None, gt=0, description="step size of alpha; null: local_lr")
+    dual_step: Literal["gradient", "preconditioned"] = Field(
+        "gradient",
+        description="gradient: alpha steps along its gradient; preconditioned: the step is divided by p(1-p)/J, "
+        "the curvature of each disease's alpha, so that rare diseases move as fast as common ones",
+    )
+
+    def dual_step_size(self, setting: Setting) -> float | Tensor:
+        """The step size of alpha in a stage: a number, or one per disease `[J]`."""
+        dual_lr = setting.local_lr if self.dual_lr is None else self.dual_lr * setting.lr_factor
+        if self.dual_step == "gradient":
+            return dual_lr
+        assert setting.positive_ratio is not None
+        p = setting.positive_ratio
+        curvature = p * (1 - p) / p.numel()
+        return dual_lr / torch.where(curvature > 0, curvature, 1.0)
+
+
+class DecentralizedOptions(Options):
+    """The graph, and which of its edges exchange."""
+
+    topology: NamedGraph | list[Edge] = Field(
+        "ring",
+        description="ring, star, complete, a list of edges (pairs of node numbers from 0), or a file with an edge per "
+        "line, relative to the pipeline's file; it is replaced by its edges when it is read",
+    )
+    exchange: Literal["synchronous", "random_edge", "round_robin"] = Field(
+        "synchronous",
+        description="the edges that exchange after the local steps: all; one drawn at random; one after the other",
+    )

@@ -1,0 +1,314 @@
+"""Plug-ins: named parts with options of their own, which anybody may bring.
+
+A catalogue holds one kind of part (algorithms, objectives, networks). A part is found in three ways:
+
+* built in: every declaration at the top level of a module of the catalogue's package;
+* by entry point: an installed distribution that names its declaration in the catalogue's group;
+* by reference, `package.module:Name`, from the folder the command runs in or from anything installed.
+
+In a configuration a part is its name, or a mapping of its name and its options: `{name: fedprox, prox: 0.01}`. The
+options are checked by the part's own `Options` model, so a key that another part would take is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, Protocol, TypeVar
+
+from pydantic import Field
+from pydantic_core import core_schema
+
+from chestfed.core.config import StrictModel
+from chestfed.core.errors import ConfigError
+
+
+class Options(StrictModel):
+    """Base of every part's options. `name` is the part's name or reference, as in the configuration."""
+
+    name: str = Field("", description="which one: a built-in name, an installed one, or package.module:Name")
+
+
+class Declaration(Protocol):
+    """What a catalogue needs of a declaration."""
+
+    @property
+    def name(self) -> str:
+        """The name in configurations and tables."""
+        ...
+
+    @property
+    def options(self) -> type[Options]:
+        """The model of its options."""
+        ...
+
+
+Declared = TypeVar("Declared", bound=Declaration)
+
+
+class Catalogue(Generic[Declared]):
+    """All parts of one kind.
+
+    Parameters
+    ----------
+    kind
+        For messages: "algorithm".
+    package
+        The package whose modules declare the built-in ones; also the entry point group.
+    declaration
+        The class of the declarations.
+    adapt
+        Makes a declaration of another object that a reference names, or returns None: the networks take any factory.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        package: str,
+        declaration: type[Declared],
+        adapt: Callable[[str, Any], Declared | None] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.group = package
+        self._declaration = declaration
+        self._adapt = adapt
+        self._registered: dict[str, Declared] = {}
+
+    @cached_property
+    def built_in(self) -> dict[str, Declared]:
+        """The built-in parts by name, in the order of the modules' names."""
+        package = importlib.import_module(self.group)
+        found: dict[str, Declared] = {}
+        for info in pkgutil.iter_modules(package.__path__):
+            module = importlib.import_module(f"{self.group}.{info.name}")
+            for declared in self._declared_in(module):
+                found.setdefault(declared.name, declared)
+        return found
+
+    @cached_property
+    def installed(self) -> dict[str, metadata.EntryPoint]:
+        """Entry points of the group by name; built-in names cannot be taken."""
+        points = metadata.entry_points(group=self.group)
+        return {point.name: point for point in points if point.name not in self.built_in}
+
+    def register(self, declared: Declared) -> str:
+        """Make a declaration known by its name in this process, as from a notebook; returns the name.
+
+        Raises
+        ------
+        ConfigError
+            If a built-in or installed part has the name.
+        """
+        if declared.name in self.built_in or declared.name in self.installed:
+            raise ConfigError(f"{self.kind} '{declared.name}': the name is taken; choose another")
+        self._registered[declared.name] = declared
+        return declared.name
+
+    @property
+    def names(self) -> list[str]:
+        """Built-in, installed and registered names."""
+        return [*self.built_in, *self.installed, *self._registered]
+
+    def find(self, name: str) -> Declared:
+        """The part with this name or reference.
+
+        Raises
+        ------
+        ConfigError
+            If there is none, with the nearest name; if the module cannot be imported or declares none of that name.
+        """
+        if name in self.built_in or name in self._registered:
+            return self.built_in.get(name) or self._registered[name]
+        if name in self.installed:
+            point = self.installed[name]
+            return self._as_declaration(name, _load(name, point.value.partition(":")[0]), point.value.partition(":")[2])
+        if ":" in name:
+            module, _, attribute = name.partition(":")
+            return self._as_declaration(name, _load(name, module), attribute)
+        close = difflib.get_close_matches(name, self.names, 1)
+        hint = f"; did you mean '{close[0]}'?" if close else "."
+        raise ConfigError(
+            f"unknown {self.kind} '{name}'{hint} Known: {', '.join(self.names)}; or package.module:Name for your own"
+        )
+
+    def owners(self, key: str) -> list[str]:
+        """Names of the built-in parts that have this option."""
+        return [name for name, declared in self.built_in.items() if key in declared.options.model_fields]
+
+    def digest(self, name: str) -> str | None:
+        """What identifies a plug-in's code, see `source_digest`; None for a built-in part.
+
+        Raises
+        ------
+        ConfigError
+            As `find`.
+        """
+        if name in self.built_in:
+            return None
+        if name in self._registered:
+            return _digest_of_parts(self.kind, name, self._registered[name])
+        target = self.installed[name].value if name in self.installed else name
+        return source_digest(_load(name, target.partition(":")[0]))
+
+    def _declared_in(self, module: ModuleType) -> list[Declared]:
+        own = [value for value in vars(module).values() if isinstance(value, self._declaration)]
+        return list({id(value): value for value in own}.values())
+
+    def _as_declaration(self, name: str, module: ModuleType, attribute: str) -> Declared:
+        value: Any = module
+        for part in attribute.split(".") if attribute else []:
+            if not hasattr(value, part):
+                raise ConfigError(f"{self.kind} '{name}': {module.__name__} has no '{attribute}'")
+            value = getattr(value, part)
+        if isinstance(value, self._declaration):
+            return value
+        declared = self._declared_in(module)
+        builders = [entry for entry in declared if getattr(entry, "rule", None) is value]
+        if len(builders) == 1 or (not attribute and len(declared) == 1):
+            return builders[0] if builders else declared[0]
+        adapted = None if self._adapt is None else self._adapt(name, value)
+        if adapted is None:
+            raise ConfigError(
+                f"{self.kind} '{name}' is not a {self._declaration.__name__}"
+                + (f"; {module.__name__} declares {', '.join(entry.name for entry in declared)}" if declared else "")
+            )
+        return adapted
+
+
+class Choice:
+    """Marks a configuration field that holds one part of a catalogue, by name or as a mapping with its options."""
+
+    def __init__(self, catalogue: Catalogue[Any], *, optional: bool = False) -> None:
+        self.catalogue = catalogue
+        self._optional = optional
+
+    def validate(self, value: Any) -> Options | None:
+        """The part's options, checked by the part's own model; None where nothing is chosen and need not be."""
+        if isinstance(value, Options) or (value is None and self._optional):
+            return value
+        given = {"name": value} if isinstance(value, str) else value
+        if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+            raise ValueError(f"needs the name of one {self.catalogue.kind}, or a mapping with 'name' and its options")
+        return self._declared(given["name"]).options.model_validate(given)
+
+    def model_of(self, value: Any) -> type[Options] | None:
+        """The options' model that a value would be checked by; None if its name is not known."""
+        name = value.get("name") if isinstance(value, dict) else value
+        try:
+            return self.catalogue.find(name).options if isinstance(name, str) else None
+        except ConfigError:
+            return None
+
+    def _declared(self, name: str) -> Any:
+        try:
+            return self.catalogue.find(name)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        """Checked by `validate`, dumped as the options' model does."""
+        return core_schema.no_info_plain_validator_function(
+            self.validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda value, info: (
+                    None if value is None else value.model_dump(mode=info.mode, exclude_unset=info.exclude_unset)
+                ),
+                info_arg=True,
+            ),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: Any) -> dict[str, Any]:
+        """A name, or one object per built-in part, told apart by `name`."""
+        objects = []
+        for name, declared in self.catalogue.built_in.items():
+            part = declared.options.model_json_schema()
+            part["properties"]["name"] = {"const": name}
+            objects.append({**part, "title": name, "required": ["name"]})
+        nothing = [{"type": "null"}] if self._optional else []
+        return {"anyOf": [{"type": "string", "examples": self.catalogue.names}, *objects, *nothing]}
+
+
+@contextmanager
+def _working_folder_first() -> Iterator[None]:
+    """`python -m` finds modules of the working folder, an installed command does not: here both do."""
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _load(name: str, module: str) -> ModuleType:
+    with _working_folder_first():
+        try:
+            return importlib.import_module(module)
+        except Exception as error:
+            raise ConfigError(
+                f"'{name}': module '{module}' cannot be imported: {type(error).__name__}: {error}"
+            ) from error
+
+
+def source_digest(module: ModuleType) -> str:
+    """What identifies the code of a plug-in.
+
+    Name and version of its distribution where the module was installed from one; otherwise a digest of its source: the
+    file of the module and every file beside it that it imports, or all files of its top-level package.
+    """
+    top = module.__name__.partition(".")[0]
+    file = getattr(module, "__file__", None)
+    if file is None:
+        raise ConfigError(f"plug-in module '{module.__name__}' has no source file that could be identified")
+    path = Path(file).resolve()
+    if "site-packages" in path.parts or "dist-packages" in path.parts:
+        for distribution in metadata.packages_distributions().get(top, []):
+            return f"{distribution} {metadata.version(distribution)}"
+    package = sys.modules[top]
+    root = Path(package.__file__ or file).resolve().parent
+    files = sorted(root.rglob("*.py")) if hasattr(package, "__path__") else sorted(_with_imports(path))
+    digest = hashlib.blake2b(digest_size=8)
+    for part in files:
+        digest.update(part.relative_to(root).as_posix().encode() + b"\0" + part.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _digest_of_parts(kind: str, name: str, declared: Any) -> str:
+    """The digest of a declaration that was made in this process: of the module's file, or of its parts' source."""
+    parts = [value for value in vars(declared).values() if inspect.isclass(value) or inspect.isfunction(value)]
+    modules = {sys.modules[part.__module__] for part in parts if part.__module__ in sys.modules}
+    files = [
+        module for module in modules if module.__name__ != "__main__" and not module.__name__.startswith("chestfed.")
+    ]
+    if files:
+        return " ".join(sorted(source_digest(module) for module in files))
+    try:
+        texts = sorted(inspect.getsource(part) for part in parts if part.__module__ == "__main__")
+    except (OSError, TypeError):
+        raise ConfigError(f"{kind} '{name}': its source cannot be read; put it into a file and import it") from None
+    return hashlib.blake2b("\0".join(texts).encode(), digest_size=8).hexdigest()
+
+
+def _with_imports(file: Path) -> set[Path]:
+    """A file, and the files beside it (or packages) that it imports, directly or not."""
+    found, waiting = {file}, [file]
+    while waiting:
+        tree = ast.parse(waiting.pop().read_bytes())
+        names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+        for name in names:
+            beside = file.parent / name.partition(".")[0]
+            near = [beside.with_suffix(".py")] if beside.with_suffix(".py").is_file() else sorted(beside.rglob("*.py"))
+            waiting += [path for path in near if path not in found]
+            found |= set(near)
+    return found

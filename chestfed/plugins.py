@@ -1,0 +1,42 @@
+"""What a plug-in is written with: the names of this module are stable.
+
+An algorithm declares an `AlgorithmSpec`, an objective an `ObjectiveSpec`, a network a `ModelSpec`; docs/own_method.md
+shows one of each.
+"""
+
+from __future__ import annotations
+
+from chestfed.algorithms.declaration import AlgorithmSpec, DecentralizedOptions, MinMaxOptions, Setting
+from chestfed.algorithms.variables import (
+    Algorithm,
+    CompositionalGradients,
+    Finishing,
+    Gradients,
+    PeerAlgorithm,
+    Point,
+    Restarting,
+    weighted_mean,
+)
+from chestfed.core.plugins import Options
+from chestfed.objectives.declaration import ObjectiveSpec, Population
+from chestfed.objectives.protocol import DualEstimate, Objective
+
+__all__ = [
+    "Algorithm",
+    "AlgorithmSpec",
+    "CompositionalGradients",
+    "DecentralizedOptions",
+    "DualEstimate",
+    "Finishing",
+    "Gradients",
+    "MinMaxOptions",
+    "Objective",
+    "ObjectiveSpec",
+    "Options",
+    "PeerAlgorithm",
+    "Point",
+    "Population",
+    "Restarting",
+    "Setting",
+    "weighted_mean",
+]

@@ -1,0 +1,130 @@
+"""Small heterogeneous quadratics whose optimum is known: what algorithms are checked on.
+
+Client k has F_k(v, alpha) = v' A_k v / 2 - b_k' v + v' C_k alpha - alpha' D alpha / 2 + e_k' alpha, in float64. The
+optimum of the mean solves one linear system. Without dual variables it is a minimization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chestfed.algorithms.variables import Point
+
+#: d weights, then a and b of J diseases; J dual variables.
+WEIGHTS, DISEASES = 5, 2
+PRIMAL, CLIENTS = WEIGHTS + 2 * DISEASES, 4
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """One client's problem."""
+
+    a: Tensor
+    b: Tensor
+    c: Tensor
+    d: Tensor
+    e: Tensor
+
+    def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        """By primal and by dual."""
+        return self.a @ primal - self.b + self.c @ dual, self.c.T @ primal - self.d @ dual + self.e
+
+
+def problems(primal: int, dual: int, clients: int = CLIENTS) -> list[Quadratic]:
+    """Clients that differ in curvature and in where their optimum is."""
+    rng = np.random.default_rng(0)
+
+    def definite(size: int) -> np.ndarray:
+        root = rng.normal(size=(size, size)) / max(size, 1) ** 0.5
+        return 0.5 * np.eye(size) + 0.5 * root @ root.T
+
+    d = definite(dual)
+    return [
+        Quadratic(
+            *map(
+                torch.from_numpy,
+                (
+                    definite(primal),
+                    rng.normal(size=primal),
+                    0.3 * rng.normal(size=(primal, dual)),
+                    d,
+                    rng.normal(size=dual),
+                ),
+            )
+        )
+        for _ in range(clients)
+    ]
+
+
+def optimum(parts: list[Quadratic]) -> Point:
+    """Where the mean's gradients vanish."""
+    a, b, c, d, e = (
+        torch.stack([getattr(part, name) for part in parts]).mean(dim=0) for name in ("a", "b", "c", "d", "e")
+    )
+    system = torch.cat([torch.cat([a, c], dim=1), torch.cat([c.T, -d], dim=1)])
+    solution = torch.linalg.solve(system, torch.cat([b, -e]))
+    return Point(solution[: len(b)], solution[len(b) :])
+
+
+class QuadraticClient:
+    """A client of the engine with exact gradients; without a network, so without buffers."""
+
+    def __init__(self, name: str, problem: Quadratic, *, composed: bool = False) -> None:
+        self.name, self.images_seen, self.gradients_computed = name, 0, 0
+        self._problem, self._composed = problem, composed
+        self._slopes: list[Tensor] = []
+
+    @contextmanager
+    def training(self, buffers: Tensor) -> Iterator[None]:
+        """Enter a round."""
+        self._slopes = []
+        yield
+
+    @property
+    def oracle(self) -> Any:
+        """Exact gradients, or the parts of compositional ones."""
+        return self if self._composed else self.gradients
+
+    def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the problem, on a batch that is all of it."""
+        self.images_seen += 1
+        self.gradients_computed += 1
+        found = self._problem.gradients(primal, dual)
+        self._slopes.append(found[0].clone())
+        return found
+
+    def inner(self, x: Tensor) -> Tensor:
+        """g(x) = x / 2."""
+        self.gradients_computed += 1
+        return x / 2
+
+    def outer(self, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of f at h."""
+        return self.gradients(h, y)
+
+    def pull_back(self, q: Tensor) -> Tensor:
+        """J'q."""
+        return q / 2
+
+    def buffers(self) -> Tensor:
+        """None."""
+        return torch.zeros(0, dtype=torch.float64)
+
+    def mean_loss(self) -> float:
+        """Not computed."""
+        return 0.0
+
+    def mean_gradient(self) -> Tensor:
+        """Mean over the round."""
+        return torch.stack(self._slopes).mean(dim=0)
+
+    def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
+        """The maximizer of this client's problem at `primal`."""
+        return torch.linalg.solve(self._problem.d, self._problem.c.T @ primal + self._problem.e)

@@ -1,0 +1,133 @@
+"""Stage 2 for one K: the classifier is discarded, and the first K clients train round by round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from chestfed.algorithms.variables import Point
+from chestfed.engines.in_process import StageEnd
+from chestfed.evaluation.auc import mean_auc
+from chestfed.experiment.device import Machine
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.rules import returned_round
+from chestfed.models import FlatModule
+from chestfed.training.assemble import Team, assemble
+from chestfed.training.clients import StudyData
+from chestfed.training.pretrain import Pretrained
+from chestfed.training.state import History, Progress, at_the_start, load_progress, save_progress
+from chestfed.training.test_scores import evaluate, score
+
+#: Within a stage the state is saved when so much time has passed since the last save: it is that of all clients,
+#: gigabytes for a large network.
+SECONDS_BETWEEN_SAVES = 60.0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of stage 2: the last stage's point, buffers, scores of the test set `[n, J]`, and the rounds."""
+
+    point: Point
+    buffers: Tensor
+    scores: np.ndarray
+    history: History
+    network: FlatModule
+
+
+def train_federated(
+    pipeline: Pipeline,
+    data: StudyData,
+    machine: Machine,
+    k: int,
+    pretrained: Pretrained,
+    folder: Path,
+    report: Callable[[History], None],
+) -> Trained:
+    """Run stage 2 with the first `k` clients, or what is left of it.
+
+    State is written to `folder` at the end of a stage, and after a round that ends `SECONDS_BETWEEN_SAVES` or more
+    after the last save. `report(history)` is called after every round, and after the state if that is written.
+
+    Raises
+    ------
+    TrainingError
+        If a client's update is not finite.
+    """
+    team = assemble(pipeline, data, machine, k, pretrained)
+    evaluated, state_file = frozenset(pipeline.evaluated_rounds), folder / "state.safetensors"
+
+    def scores_of(point: Point, buffers: Tensor) -> np.ndarray:
+        batch_size = pipeline.evaluation.batch_size
+        return score(team.network, point.primal, buffers, data.test, batch_size, machine)
+
+    progress = at_the_start(team)
+    if state_file.exists():
+        progress = load_progress(state_file, team)
+        report(progress.history)
+    scores, saved = None, time.monotonic()
+    try:
+        while progress.stage < len(team.settings.schedule):
+            entry, point = _run_round(team, progress)
+            if entry["round"] in evaluated:
+                scores = scores_of(point, progress.federation.buffers)
+                entry |= _aucs(scores, data)
+            progress.history.append(entry)
+            if progress.round == 0 or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
+                save_progress(state_file, progress, team.clients)
+                saved = time.monotonic()
+            report(progress.history)
+    finally:
+        team.close()
+
+    point, buffers = progress.engine.current(progress.federation), progress.federation.buffers
+    if scores is None:  # everything was done before this start
+        scores = scores_of(point, buffers)
+    return Trained(point, buffers, scores, progress.history, team.network)
+
+
+def _run_round(team: Team, progress: Progress) -> tuple[dict[str, Any], Point]:
+    """One round, and the change to the next stage if it ends one: what to record, and the point to evaluate."""
+    progress.federation, record = progress.engine.run_round(progress.federation)
+    progress.round += 1
+    point = progress.engine.current(progress.federation)
+    drawn = returned_round(team.settings, team.seed, progress.stage)
+    if progress.round == drawn:
+        progress.kept, progress.kept_buffers = point, progress.federation.buffers
+    beyond: list[StageEnd] = []
+    if progress.round == team.settings.schedule[progress.stage].rounds:
+        beyond = _end_stage(team, progress, random_round=drawn is not None)
+        point = beyond[-1].point
+    entry = asdict(record) | {
+        "round": len(progress.history) + 1,
+        "stage": progress.stage + (progress.round > 0),
+    }
+    for part in beyond:
+        entry["bytes_up"] += part.bytes_up
+        entry["bytes_down"] += part.bytes_down
+        entry["images"] += part.images
+    return entry, point
+
+
+def _end_stage(team: Team, progress: Progress, *, random_round: bool) -> list[StageEnd]:
+    """Put the point that the stage returns at the start of the next one; what was sent and seen for it."""
+    if random_round:
+        ends, buffers = [StageEnd(progress.kept, 0, 0, 0)], progress.kept_buffers
+    else:
+        ends, buffers = [progress.engine.finish_stage(progress.federation)], progress.federation.buffers
+    progress.stage, progress.round = progress.stage + 1, 0
+    if progress.stage < len(team.settings.schedule):
+        ends.append(progress.engine.restart(ends[0].point, buffers))
+    progress.engine = team.engine_of(progress.stage)
+    progress.federation = progress.engine.start_stage(ends[-1].point, buffers)
+    return ends
+
+
+def _aucs(scores: np.ndarray, data: StudyData) -> dict[str, Any]:
+    results = evaluate(scores, data.test)
+    return {"auc": {result.disease: result.auc for result in results}, "mean_auc": mean_auc(results)}

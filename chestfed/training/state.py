@@ -1,0 +1,89 @@
+"""The state of stage 2 on disk: everything that a round needs, so that a killed study resumes bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from chestfed.algorithms.variables import Point, named_tensors
+from chestfed.core.checkpoint import load_checkpoint, save_checkpoint
+from chestfed.engines.client import NetworkClient
+from chestfed.training.assemble import Engine, Team
+
+#: One entry per finished round: counters, loss, drift, and AUCs where the round was evaluated.
+History = list[dict[str, Any]]
+
+
+@dataclass
+class Progress:
+    """Where training stands.
+
+    `round` counts the finished rounds of the current `stage`; `federation` is the engine's state; `kept` and
+    `kept_buffers` are put aside for a stage that returns the point of a random round.
+    """
+
+    engine: Engine
+    federation: Any
+    stage: int
+    round: int
+    history: History
+    kept: Point
+    kept_buffers: Tensor
+
+
+def at_the_start(team: Team) -> Progress:
+    """Nothing trained yet."""
+    engine, buffers = team.engine_of(0), team.network.buffers()
+    return Progress(engine, engine.start_stage(team.start, buffers), 0, 0, [], team.start, buffers)
+
+
+def save_progress(path: Path, progress: Progress, clients: Sequence[NetworkClient]) -> None:
+    """Write one checkpoint; a tensor that several states share is stored once."""
+    tensors = progress.engine.tensors(progress.federation)
+    tensors |= {f"kept.{name}": tensor for name, tensor in named_tensors(progress.kept).items()}
+    tensors["kept_buffers"] = progress.kept_buffers
+    first = {_place(tensor): name for name, tensor in reversed(tensors.items())}
+    same = {name: first[_place(tensor)] for name, tensor in tensors.items() if first[_place(tensor)] != name}
+    values = {
+        "same": same,
+        "stage": progress.stage,
+        "round": progress.round,
+        "history": progress.history,
+        "positions": [client.positions() for client in clients],
+        "images_seen": [client.images_seen for client in clients],
+        "gradients_computed": [client.gradients_computed for client in clients],
+    }
+    save_checkpoint(path, {name: tensor for name, tensor in tensors.items() if name not in same}, values)
+
+
+def load_progress(path: Path, team: Team) -> Progress:
+    """The saved progress; the clients' batches go on where they were.
+
+    Raises
+    ------
+    ChestfedError
+        If the file is damaged.
+    """
+    blank = at_the_start(team)
+    stored, values = load_checkpoint(path)
+    device = blank.kept.primal.device
+    tensors = {name: tensor.to(device) for name, tensor in stored.items()}
+    tensors |= {name: tensors[first] for name, first in values["same"].items()}
+    for index, client in enumerate(team.clients):
+        client.seek(values["positions"][index])
+        client.images_seen = values["images_seen"][index]
+        client.gradients_computed = values["gradients_computed"][index]
+    federation = blank.engine.restored(tensors, blank.federation)
+    kept = Point(tensors["kept.primal"], tensors["kept.dual"])
+    engine = team.engine_of(values["stage"])
+    history = values["history"]
+    return Progress(engine, federation, values["stage"], values["round"], history, kept, tensors["kept_buffers"])
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    """Where a tensor lies in memory: the clients' common reference point, say, is one tensor and is stored once."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype

@@ -1,0 +1,143 @@
+"""`check_algorithm` and `check_objective`: every built-in part keeps its contract, and a broken one is found."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from chestfed.algorithms import ALGORITHMS
+from chestfed.algorithms.fedprox import FedProx
+from chestfed.algorithms.variables import Point
+from chestfed.core.errors import ConfigError
+from chestfed.objectives import OBJECTIVES
+from chestfed.objectives.cross_entropy import CrossEntropy
+from chestfed.testing.algorithms import check_algorithm
+from chestfed.testing.contract import ContractError
+from chestfed.testing.objectives import check_objective
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "own_method"
+FEDAVG, ENTROPY = ALGORITHMS.find("fedavg"), OBJECTIVES.find("cross_entropy")
+
+
+@pytest.mark.parametrize("name", ALGORITHMS.built_in)
+def test_a_built_in_algorithm_keeps_its_contract(name: str) -> None:
+    assert len(check_algorithm(name)) >= 7
+
+
+def test_the_built_in_objectives_and_the_examples_keep_their_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in OBJECTIVES.built_in:
+        assert len(check_objective(name)) == 8
+    monkeypatch.chdir(EXAMPLES)
+    assert "window 8: it ends at the optimum" in check_algorithm("feddyn:FedDyn", alpha=0.2)
+    assert len(check_objective("focal:FOCAL", gamma=1.5)) == 8
+
+
+class InPlace(FedProx):
+    def local_round(self, message: Point, client: Any, gradients: Any) -> tuple[Point, Any]:
+        message.primal.sub_(self.local_lr * gradients(message.primal, message.dual)[0])
+        return Point(message.primal, message.dual[:0]), client
+
+
+class OneStepMore(FedProx):
+    def local_round(self, message: Point, client: Any, gradients: Any) -> tuple[Point, Any]:
+        gradients(message.primal, message.dual)
+        return super().local_round(message, client, gradients)
+
+
+class Random(FedProx):
+    def server_round(self, server: Point, updates: Any, weights: Any) -> Point:
+        return Point(updates[0].primal * random.random(), server.dual)
+
+
+@dataclass(frozen=True)
+class Counter:
+    rounds: int = 0
+
+
+class NumberAsState(FedProx):
+    def start_client(self, point: Point) -> Any:
+        return Counter()
+
+
+class Forgetful(FedProx):
+    """Keeps a state that no checkpoint sees."""
+
+    def local_round(self, message: Point, client: Any, gradients: Any) -> tuple[Point, Any]:
+        update, client = super().local_round(message, client, gradients)
+        calls = self.__dict__.setdefault("calls", [])
+        calls.append(1)
+        return Point(update.primal * (1 + 1e-3 * len(calls)), update.dual), client
+
+
+def broken(rule: type[FedProx], **changes: Any) -> list[str]:
+    spec = replace(FEDAVG, name="x", build=lambda options, setting: rule(setting.window, setting.local_lr), **changes)
+    with pytest.raises(ContractError) as caught:
+        check_algorithm(spec)
+    return caught.value.broken
+
+
+def test_what_an_algorithm_breaks_is_named() -> None:
+    for rule, name in (
+        (InPlace, "a round changes no tensor that it was given"),
+        (OneStepMore, "a round takes `window` gradients"),
+        (Random, "no global generator is used"),
+        (NumberAsState, "states and messages are dataclasses of tensors"),
+        (Forgetful, "a saved state resumes bit by bit"),
+    ):
+        assert name in broken(rule), rule
+    assert broken(FedProx, exact="any window") == ["window 8: it ends at the optimum"]
+    assert broken(FedProx, sends="2d") == ["the bytes sent are those of the formula"]
+
+
+class Unmasked(CrossEntropy):
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        return torch.nn.functional.binary_cross_entropy_with_logits(logits, labels.nan_to_num())
+
+
+class NotFinite(CrossEntropy):
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        known = ~labels.isnan()
+        return (torch.where(known, logits - labels.nan_to_num(), 0.0) ** 2).sum() / known.sum(dim=0).prod()
+
+
+class Detached(CrossEntropy):
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        return super().loss(logits, labels, extra, dual) + (logits.detach() ** 2).sum()
+
+
+class WithDual(CrossEntropy):
+    @property
+    def dual_size(self) -> int:
+        return 3
+
+
+def test_what_an_objective_breaks_is_named() -> None:
+    for loss, name in (
+        (Unmasked, "a missing label counts for nothing"),
+        (NotFinite, "a disease without labels in the batch is legal"),
+        (Detached, "its gradients are those of finite differences"),
+        (WithDual, "its variables are those of its kind"),
+    ):
+        spec = replace(ENTROPY, name="x", build=lambda options, population, loss=loss: loss())  # type: ignore[misc]
+        with pytest.raises(ContractError) as caught:
+            check_objective(spec)
+        assert name in caught.value.broken, loss
+
+
+def test_a_reference_that_leads_nowhere_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    for reference, words in (
+        ("nowhere:X", ["nowhere"]),
+        ("feddyn:FedDin", ["feddyn", "FedDin"]),
+        ("feddyn:Server", ["feddyn"]),
+        ("codasc", ["codasca"]),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            check_algorithm(reference)
+        assert all(word in str(caught.value) for word in words)

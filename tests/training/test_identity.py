@@ -1,0 +1,85 @@
+"""What identifies a run: what can change its numbers, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chestfed.cli import bundled
+from chestfed.core.plugins import source_digest
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import identity
+from chestfed.training.identity import RESULTS_VERSION, Identity, installed_packages, software_versions
+from tests.training.test_resume_algorithms import pipeline_of, train
+
+SAMPLES = bundled("pipelines") / "source_addition_samples.yaml"
+EXPECTED = Path(__file__).parent / "expected_numbers.json"
+
+PLUGIN = """
+from dataclasses import dataclass
+from chestfed.algorithms.declaration import AlgorithmSpec
+from chestfed.algorithms.fedprox import FedProx
+MINE = AlgorithmSpec("mine", "Mine", "minimization", "-", "-", ("minimization",), "cross_entropy", "d", "w", "no",
+                     build=lambda options, setting: FedProx(setting.window, setting.local_lr))
+"""
+
+
+def digest_of(*overrides: str) -> str:
+    return Identity(identity(load_pipeline(SAMPLES, overrides).for_algorithm()), {}, {}).digest
+
+
+def test_an_option_of_the_algorithm_changes_the_identity_and_one_of_another_cannot_be_said() -> None:
+    assert digest_of() == digest_of("federated.algorithm=codasca") == digest_of("per_algorithm.fedprox.prox=0.5")
+    assert digest_of() != digest_of("federated.algorithm.prox=0.5")
+
+
+def test_a_change_of_a_plug_ins_code_makes_its_runs_new_and_nobody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = {}
+    for text in (PLUGIN, PLUGIN + "# another line\n"):
+        name = f"plugin_{len(found)}"  # a module is imported once per process
+        (tmp_path / f"{name}.py").write_text(text)
+        settings = load_pipeline(SAMPLES, [f"federated.algorithm={name}:MINE"]).for_algorithm()
+        found[name] = identity(settings)["plugins"]
+    assert [list(digests) for digests in found.values()] == [["plugin_0:MINE"], ["plugin_1:MINE"]]
+    assert identity(load_pipeline(SAMPLES))["plugins"] == {}
+
+
+def test_the_digest_of_a_plug_in_covers_what_it_imports_beside_it_and_names_installed_ones_by_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "one_beside.py").write_text("A = 1\n")
+    (tmp_path / "uses_it.py").write_text("import one_beside\n")
+    module = importlib.import_module("uses_it")
+    before = source_digest(module)
+    (tmp_path / "unrelated.py").write_text("B = 1\n")
+    assert source_digest(module) == before
+    (tmp_path / "one_beside.py").write_text("A = 2\n")
+    assert source_digest(module) != before
+    assert source_digest(np) == f"numpy {np.__version__}"
+
+
+def test_the_numbers_of_a_small_study_are_those_of_this_results_version(tmp_path: Path) -> None:
+    """If this fails because numbers were meant to change: raise RESULTS_VERSION and write the new numbers down."""
+    expected = json.loads(EXPECTED.read_text(encoding="utf-8"))
+    assert expected["results_version"] == RESULTS_VERSION
+    found = {}
+    for name in expected["points"]:
+        trained = train(pipeline_of(name), tmp_path / name)
+        point = trained.point.primal.double()
+        found[name] = [float(point.abs().sum()), float(point.square().sum()), float(trained.scores.mean())]
+    for name, numbers in expected["points"].items():  # processors round differently
+        np.testing.assert_allclose(found[name], numbers, rtol=2e-5, err_msg=f"{name}: {found[name]}")
+
+
+def test_commit_and_all_packages_are_recorded_beside_a_result() -> None:
+    assert software_versions()["commit"]
+    assert {"torch", "pydantic", "safetensors"} <= set(installed_packages())
