@@ -22,7 +22,8 @@ from chestfed.sites.findings import NEGATIVE
 #: Columns, and the disease that each is about.
 COLUMNS = {
     "pleural_effusion": "Pleural Effusion; effusion; pleural_fluid; Left pleural effusion; PleuralEffusion; "
-    "Plueral effusion; Pleuraerguss; Pleuraerguß; derrame pleural izquierdo; Épanchement pleural; e\u0301panchement; Effusion (left)",
+    "Plueral effusion; Pleuraerguss; Pleuraerguß; derrame pleural izquierdo; Épanchement pleural; "
+    "e\u0301panchement; Effusion (left)",
     "cardiomegaly": "Enlarged heart; HERZVERGRÖSSERUNG; Cardiomegalia; Cardiomegely",
     "edema": "Lung edema; pulmonary oedema; Lungenödem; Edema agudo de pulmón; œdème pulmonaire",
     "consolidation": "Consolidação; Konsolidierung; Konsolidierungen",
