@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -20,8 +20,23 @@ _SHORTEST: Final = 6
 #: What may follow a name in an inflected form of it.
 _INFLECTIONS: Final = ("s", "es", "e", "n", "en", "r", "er", "em")
 _LONGEST_NAME: Final = max(len(name.split()) for name in NAMES)
+#: The first letters of the names: a word in a sentence that begins otherwise is not compared with them.
+_STARTS: Final = frozenset(name[:3] for name in NAMES)
 _DENYING: Final = frozenset(plain(word).split()[0] for word in DENIALS)
 _DOUBTING: Final = frozenset(part for word in DOUBTS if len(parts := plain(word).split()) == 1 for part in parts)
+
+
+def _without_accents(text: str) -> str:
+    """As many letters, without their accents."""
+    return "".join(unicodedata.normalize("NFD", letter)[0] for letter in text)
+
+
+#: Denials and doubts as they are written, as a term begins with them, and what they make of a name.
+_PREFIXES: Final = [
+    (word, _without_accents(word) + ("" if word.endswith(("'", "’")) else " "), code)
+    for words, code in ((DOUBTS, UNCERTAIN), (DENIALS, NEGATIVE))
+    for word in words
+]
 
 
 @lru_cache(maxsize=20_000)
@@ -34,6 +49,7 @@ def disease_of(name: str) -> Name | None:
     return _look_up(word) or (_look_up(bare) if bare else None)
 
 
+@lru_cache(maxsize=50_000)
 def _look_up(word: str) -> Name | None:
     """The disease of a name in `plain` form, as it is or misspelled."""
     if word in LOOKALIKES:
@@ -84,10 +100,10 @@ def suggest(term: str) -> Suggestion:
         return Suggestion(None, "empty cell")
     found = _exact(term)
     if found is None and is_clear(term):
-        for doubt in (prefix for prefix in DOUBTS if _behind(term, prefix)):
-            found = found or _turned(_behind(term, doubt), UNCERTAIN, f"'{doubt}' and a name")
-        for denial in (prefix for prefix in DENIALS if _behind(term, prefix)):
-            found = found or _turned(_behind(term, denial), NEGATIVE, f"'{denial}' and a name")
+        bare = _without_accents(term)
+        for prefix, start, code in _PREFIXES:
+            if found is None and bare.startswith(start):
+                found = _turned(term[len(start) :].strip(), code, f"'{prefix}' and a name")
     for sign in DOUBT_SIGNS:
         if found is None and term.endswith(sign):
             found = _turned(term.removesuffix(sign).strip(), UNCERTAIN, f"a name and '{sign}'")
@@ -128,14 +144,6 @@ def _turned(rest: str, code: object, why: str) -> Suggestion | None:
     return Suggestion(Meaning({name.disease: code}), why, exact=True)  # type: ignore[dict-item]
 
 
-def _behind(term: str, prefix: str) -> str:
-    """What follows a prefix, accents aside; empty if the term does not begin with it."""
-    bare = "".join(unicodedata.normalize("NFD", letter)[0] for letter in term)
-    start = "".join(unicodedata.normalize("NFD", letter)[0] for letter in prefix)
-    start += "" if start.endswith(("'", "’")) else " "
-    return term[len(start) :].strip() if bare.startswith(start) else ""
-
-
 def _contained(term: str) -> Suggestion:
     """The names among the words of a term, each denied or doubted by the words before it."""
     if plain(term) in lexicon.MAYBE_NORMAL:
@@ -170,8 +178,8 @@ def _longest_name(parts: Sequence[str]) -> tuple[int, Name | None, bool]:
             return length, None, word in UNRELATED
         if word in NAMES:
             return length, NAMES[word], False
-    near = _look_up(parts[0])
-    return 1, None if near is None else replace(near, kind=False), False
+    near = _look_up(parts[0]) if parts[0][:3] in _STARTS else None
+    return 1, near, False
 
 
 def diseases_in(meanings: Iterable[Meaning | None]) -> set[str]:

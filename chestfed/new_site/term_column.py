@@ -26,7 +26,7 @@ from chestfed.sites.terms import IGNORED, Meaning, listed, normal, parse_meaning
 _FLAG: Final = "--findings-column"
 _FIRM_SEPARATORS: Final = ("|", ";")
 #: Different cells of a column that are looked at to see whether it is one of findings.
-_SAMPLE: Final = 3000
+_SAMPLE: Final = 1000
 #: Share of the cells that must have a known term, if the column is called like findings, or not.
 _TELLING, _TELLING_UNNAMED = 0.2, 0.5
 #: Share of the cells that must hold a list.

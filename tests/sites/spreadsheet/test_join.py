@@ -234,7 +234,7 @@ def test_the_pattern_works_on_headers_and_on_several_rows_per_image_too(tmp_path
         "p1"
     ]
     save_dicom(tmp_path / "site" / "p7" / "1.dcm", ImageComments="Edema")
-    table = {"layout": "dicom", "columns": {"findings": "ImageComments"}, **by_folder}
+    table = {"layout": "dicom", "columns": {"findings": "ImageComments"}, "terms": meanings(), **by_folder}
     assert column(open_table(tmp_path, table, None, label_files={"images": ["**/*.dcm"]}), "patient") == ["p7"]
 
 
@@ -256,13 +256,12 @@ def test_a_mistake_in_the_pattern_is_refused(tmp_path: Path, keys: dict[str, Any
     assert message in str(caught.value)
 
 
-# JSON, words for ages, sets that only evaluate, images that nobody labelled.
+# JSON, words for ages, sets that only evaluate.
 
 LISTED: dict[str, Any] = {
     "layout": "list",
     "columns": {"image": "file_name", "patient": "file_name", "findings": "syms"},
-    "others": ["Mass"],
-    "no_finding": [""],
+    "terms": meanings(**{"Mass": "ignore", "": "normal"}),
 }
 OBJECTS = [
     {"file_name": "1.png", "syms": ["Effusion", "Mass"], "boxes": [[1, 2, 3, 4]]},
