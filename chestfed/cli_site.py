@@ -27,7 +27,7 @@ def site_new(
             show_default=False,
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for NAME.yaml.")] = Path("site_configs"),
+    out: Annotated[Path, typer.Option(help="Folder for NAME.yaml and NAME.terms.csv.")] = Path("site_configs"),
     data: Annotated[
         Path | None,
         typer.Option(help="Write the site's root relative to this folder, to give it as --data to other commands."),
@@ -61,7 +61,7 @@ def site_new(
         list[str] | None,
         typer.Option(
             metavar="CELL=MEANING",
-            help="What a cell, or a term, means: positive, negative, uncertain or blank. Repeatable.",
+            help="What a cell of a label column means: positive, negative, uncertain or blank. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -83,8 +83,8 @@ def site_new(
 ) -> None:
     """Describe a new hospital: looks at its images and its table, and writes a YAML that says how each thing was found.
 
-    On a terminal it asks, with its guess as the default. What it cannot tell it says, with the candidates and the flag
-    that settles it. Patients' names are neither shown nor written.
+    On a terminal it asks, with its guess as the default. When it cannot decide, it lists the candidates and the flag that
+    settles it. Findings in words go into a mapping table, NAME.terms.csv, where a person says what each term means.
 
     Example:  chestfed site new st-anne --images hospitals/st-anne/images --labels hospitals/st-anne/labels.csv --yes
     """

@@ -42,11 +42,6 @@ class Spreadsheet:
     formulas: tuple[str, ...] = ()
     doubt: str = ""
 
-    @property
-    def names(self) -> list[str]:
-        """The columns, in their order."""
-        return [str(name) for name in self.frame]
-
 
 def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
     """Find out how the file is to be read, and read it.

@@ -245,7 +245,7 @@ def _diseases(labels: Labels, choices: Choices) -> None:
     for term in unseen.keys() - {row.term for row in labels.terms if row.rows}:
         close = difflib.get_close_matches(term, [row.term for row in labels.terms], n=1, cutoff=0.7)
         hint = " (one is spelled almost like it)" if close else ""
-        raise ConfigError(f"--label {unseen[term]}: no column and no term is called '{term}'{hint}")
+        raise ConfigError(f"--label {unseen[term]}: the findings have no term '{term}'{hint}")
     of_terms = [row.meaning or row.suggestion for row in labels.terms]
     mentioned = diseases_in(parse_meaning(text) for text in of_terms if text)
     mentioned |= {disease for row in labels.terms for disease in suggest(row.term).about}

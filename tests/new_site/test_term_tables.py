@@ -331,7 +331,7 @@ def test_a_term_can_be_given_on_the_command_line_and_a_disease_left_out(tmp_path
     assert (by_term(made)["ktr"].meaning, by_term(made)["ktr"].confirmed) == ("cardiomegaly", YES)
     assert by_term(made)["edema"].meaning == "ignore"
     assert labels_of(opened(tmp_path, made), "cardiomegaly") == [1, 1, 0, None]
-    with pytest.raises(ConfigError, match="no column and no term is called 'typo'"):
+    with pytest.raises(ConfigError, match="the findings have no term 'typo'"):
         draft(tmp_path, labels={"cardiomegaly": ["Typo"]})
 
 

@@ -47,14 +47,13 @@ class _Candidate:
     column: str
     element: str
     share: float
-    small: bool
     frame: pd.DataFrame
     told: pd.DataFrame
 
-    @classmethod
-    def of(cls, frame: pd.DataFrame, told: pd.DataFrame, column: str, element: str, share: float) -> _Candidate:
-        """The candidate in a table and what the headers tell."""
-        return cls(column, element, share, _small(frame[column]), frame, told)
+    @cached_property
+    def small(self) -> bool:
+        """Whether its cells are small numbers, which are found by chance."""
+        return _small(self.frame[self.column])
 
     @property
     def fits(self) -> bool:
@@ -186,7 +185,7 @@ def _column_and_element(
     if said:
         column = columns[0]
     else:
-        guess, why = _best_of([_Candidate.of(frame, told, *key, share) for key, share in shares.items()])
+        guess, why = _best_of([_Candidate(*key, share, frame, told) for key, share in shares.items()])
         column = chooser.choose("image column", "--image-column", guess.column if guess else None, listed, why)
     if guess is not None and guess.column == column:
         return column, guess.element
