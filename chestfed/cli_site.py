@@ -83,8 +83,8 @@ def site_new(
 ) -> None:
     """Describe a new hospital: looks at its images and its table, and writes a YAML that says how each thing was found.
 
-    On a terminal it asks, with its guess as the default. When it cannot decide, it lists the candidates and the flag that
-    settles it. Findings in words go into a mapping table, NAME.terms.csv, where a person says what each term means.
+    On a terminal it asks, with its guess as the default. When it cannot decide, it lists the candidates and the flag
+    that settles it. Findings in words go into a mapping table, NAME.terms.csv, where a person says what they mean.
 
     Example:  chestfed site new st-anne --images hospitals/st-anne/images --labels hospitals/st-anne/labels.csv --yes
     """
