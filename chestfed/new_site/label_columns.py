@@ -128,7 +128,7 @@ def _find_reader(
 
 
 def _tells_readers(cells: pd.Series, image: pd.Series) -> bool:
-    """Filled, few different ones, and no image twice by the same."""
+    """Filled, few different ones, and no image with two rows of one annotator."""
     if cells.isna().any() or cells.nunique() > max(2, len(cells) // 2):
         return False
     return not pd.DataFrame({"image": image, "reader": cells}).duplicated().any()

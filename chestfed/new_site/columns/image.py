@@ -100,7 +100,7 @@ def _doubt(best: ImageMatch, frame: pd.DataFrame) -> str:
 
 
 def refuse_ambiguous(match: ImageMatch) -> None:
-    """Stop where a name stands for files in several folders: taking one of them would be a guess about the image.
+    """Stop where a name fits files in several folders: taking one of them would be a guess about the image.
 
     Raises
     ------

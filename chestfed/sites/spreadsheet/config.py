@@ -211,7 +211,7 @@ class TableFormat(FileFormat):
         if wrong:
             raise ValueError("; ".join(wrong))
         if len({normal(term) for term in value}) < len(value):
-            raise ValueError("has a term twice (capitals and spaces do not matter)")
+            raise ValueError("has duplicate terms (capitals and spaces do not matter)")
         return value
 
     @field_validator("from_path")
