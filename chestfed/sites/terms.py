@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import json
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,8 +22,8 @@ _FORMS: Final = "DISEASE, DISEASE absent, DISEASE uncertain (several joined by '
 
 
 def normal(term: str) -> str:
-    """A term in lower case with single spaces."""
-    return " ".join(term.lower().split())
+    """A term in lower case with single spaces, its accents composed as spreadsheet programs save them."""
+    return unicodedata.normalize("NFC", " ".join(term.lower().split()))
 
 
 def listed(cell: str) -> list[str] | None:

@@ -18,7 +18,7 @@ from chestfed.new_site import Draft
 from chestfed.sites import SiteTable, load_site_config, open_site
 from chestfed.sites.findings import NEGATIVE
 from chestfed.sites.spreadsheet.term_table import LEXICON, YES, TermRow, read_terms, terms_text
-from chestfed.sites.terms import parse_meaning
+from chestfed.sites.terms import normal, parse_meaning
 from tests.new_site.free_text import vocabulary
 from tests.new_site.hospitals import bring, chestfed, draft, everything_said, keys, opened
 
@@ -68,7 +68,7 @@ def test_what_a_person_confirms_is_what_comes_out(tmp_path: Path) -> None:
     made = draft(tmp_path, blank="negative", separator=";")
     words = {1.0: "", 0.0: " absent", None: " uncertain"}
     meanings = {
-        " ".join(cell.lower().split()): "; ".join(f"{disease}{words[told]}" for disease, told in truth.items())
+        normal(cell): "; ".join(f"{disease}{words[told]}" for disease, told in truth.items())
         for cell, truth in MEANT.items()
     }
     table = opened(tmp_path, confirmed(made, meanings))
@@ -135,7 +135,7 @@ def test_no_label_is_negative_unless_a_confirmed_meaning_says_so(tmp_path: Path,
         raise
     said = {row.term: row.meant for row in made.terms}
     for row, cell in enumerate(open_cells(tmp_path)):
-        meant = [said[" ".join(part.lower().split())] for part in cell.split("|") if part.strip()]
+        meant = [said[normal(part)] for part in cell.split("|") if part.strip()]
         for disease in table.diseases:
             if table.frame[disease].iloc[row] == 0:
                 denied = any(one is not None and one.findings.get(disease) == NEGATIVE for one in meant)
@@ -340,7 +340,7 @@ def test_cells_in_which_a_denial_may_reach_over_a_comma_are_not_cut(tmp_path: Pa
         sign = next(sign for sign in (",", "/") if sign in cell)
         bring_findings(tmp_path, [cell, f"cardiomegaly{sign} edema", "effusion", "normal"] * 2)
         made = draft(tmp_path, columns={"findings": "Findings"})
-        assert by_term(made)[" ".join(cell.lower().split())].meaning == ""
+        assert by_term(made)[normal(cell)].meaning == ""
         assert labels_of(opened(tmp_path, made), "edema")[0] is None
         with pytest.raises(ConfigError, match="2 of 4 cells with it deny or doubt"):
             draft(tmp_path, separator=sign)
