@@ -77,7 +77,7 @@ def _config(case: str) -> Any:
 
     if case == "dicom":
         columns = {"patient": "PatientID", "view": "ViewPosition", "age": "PatientAge", "findings": "ImageComments"}
-        table: dict[str, Any] = {"layout": "dicom", "columns": columns, "no_finding": ["Normal"]}
+        table: dict[str, Any] = {"layout": "dicom", "columns": columns, "terms": _meanings()}
         files = {"images": ["*/*.dcm"]}
     else:
         file, keys = CASES[case]
@@ -85,7 +85,7 @@ def _config(case: str) -> Any:
         columns = {name: told for name, told in columns.items() if "from_path" not in keys or name != "patient"}
         table = {"columns": columns, **{key: keys[key] for key in ("layout", "images", "from_path") if key in keys}}
         if keys["layout"] in ("delimited", "list", "long"):
-            table["no_finding"] = ["Normal"]
+            table["terms"] = _meanings()
         files = {"table": [file]}
         if "join" in keys:
             files["people"] = [keys["join"]]
@@ -98,12 +98,21 @@ def _config(case: str) -> Any:
             "root": ".",
             "label_files": files,
             "views": "all",
-            "labels": {disease: [name] for disease, name in zip(DISEASES, NAMES, strict=True)},
+            **({} if "terms" in table else {"labels": {of: [name] for of, name in zip(DISEASES, NAMES, strict=True)}}),
             "uncertain": "missing",
             "blank": "missing",
             "table": table,
         }
     )
+
+
+def _meanings() -> dict[str, str]:
+    """Each finding, denied and in doubt too, and `Normal`."""
+    told = {"Normal": "normal"}
+    for disease, name in zip(DISEASES, NAMES, strict=True):
+        told |= {name: disease, f"no {name}": f"{disease} absent"}
+        told |= {form.format(name): f"{disease} uncertain" for form in ("possible {}", "{}?")}
+    return told
 
 
 def _open(case: str, folder: str) -> dict[str, object]:

@@ -11,7 +11,7 @@ from chestfed.core.errors import Problem
 from chestfed.inspection.counts import Counts, count
 from chestfed.inspection.crossing import shared_patients, shared_pictures
 from chestfed.inspection.pictures import damaged_files, repeated_pictures
-from chestfed.inspection.problems import NO_LABELS, NO_VIEWS, ONE_CLASS, OTHER_SITE, Looked, sort_out
+from chestfed.inspection.problems import NO_LABELS, NO_VIEWS, ONE_CLASS, OTHER_SITE, REMARK, Looked, sort_out
 from chestfed.inspection.scan import scan_images
 from chestfed.inspection.spellings import alike_in_two_splits
 from chestfed.sites.config import SiteConfig
@@ -86,6 +86,7 @@ def check_site(
     """
     site = _look(config, data_root, labels_file, images, cache_root, workers, progress)
     problems = [*site.survey.problems, *alike_in_two_splits(site), *_unknown_views(site), *_idle_diseases(site)]
+    problems += [Problem(REMARK, "labels", note) for note in site.survey.table.notes]
     if site.scan is not None:
         problems += damaged_files(site, site.scan)
         problems += repeated_pictures(site, site.scan)

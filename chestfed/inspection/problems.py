@@ -28,6 +28,7 @@ NO_LABELS: Final = "disease without labels"
 OTHER_SITE: Final = "other site not read"
 PATIENTS_ALIKE: Final = "patients of almost the same name in two splits"
 NO_VIEWS: Final = "views not known"
+REMARK: Final = "how the labels were read"
 
 #: Every other kind is an error.
 WARNINGS: Final = (
@@ -44,6 +45,7 @@ WARNINGS: Final = (
     OTHER_SITE,
     PATIENTS_ALIKE,
     NO_VIEWS,
+    REMARK,
     SET_ASIDE,
 )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from chestfed.core.errors import ConfigError
+from chestfed.sites.spreadsheet.term_table import TermRow
 
 #: What a flag is given for "there is no such column".
 NONE = "none"
@@ -18,12 +19,14 @@ class Choices:
     """What the flags say; None, or empty, is a guess.
 
     `columns` maps image, patient, study, view, split, sex, age, reader, findings and value to a column or `none`;
-    `labels` maps a disease to columns or terms; `values` maps a cell to positive, negative, uncertain or blank.
+    `labels` maps a disease to columns or terms; `values` maps a cell to positive, negative, uncertain or blank. `terms`
+    are the rows of the mapping table that an earlier call wrote.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     values: Mapping[str, str] = field(default_factory=dict)
+    terms: Sequence[TermRow] = ()
     layout: str | None = None
     uncertain: str | None = None
     blank: str | None = None
@@ -39,15 +42,34 @@ class Choices:
 class Chooser(Protocol):
     """Who decides."""
 
-    def choose(self, what: str, flag: str, guess: str | None, candidates: Sequence[str], why: str) -> str:
-        """One of the candidates. `guess` is None where the evidence, `why`, is weak; `flag` would have said it."""
+    def choose(
+        self,
+        what: str,
+        flag: str,
+        guess: str | None,
+        candidates: Sequence[str],
+        why: str,
+        examples: Sequence[str] = (),
+    ) -> str:
+        """One of the candidates. `guess` is None where the evidence, `why`, is weak; `flag` would have settled it.
+
+        `examples` may name files of patients: they are for a person at the terminal and belong into no error.
+        """
         ...
 
 
 class TakesGuesses:
-    """Nobody is asked: a guess is taken, and where there is none it ends."""
+    """Nobody is asked: a guess is taken, and without one it stops."""
 
-    def choose(self, what: str, flag: str, guess: str | None, candidates: Sequence[str], why: str) -> str:
+    def choose(
+        self,
+        what: str,
+        flag: str,
+        guess: str | None,
+        candidates: Sequence[str],
+        why: str,
+        examples: Sequence[str] = (),
+    ) -> str:
         """The guess.
 
         Raises

@@ -9,13 +9,14 @@ from typing import Final
 import pandas as pd
 
 from chestfed.new_site.choosing import Choices
-from chestfed.new_site.columns import Found
+from chestfed.new_site.columns.found import Found
+from chestfed.new_site.columns.pictures import Pictures
 from chestfed.new_site.labelling import Labels
-from chestfed.new_site.pictures import Pictures
 from chestfed.new_site.spreadsheet import Spreadsheet
 from chestfed.new_site.yaml_text import Page
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.opening import SYNTHETIC_MARKER
+from chestfed.sites.spreadsheet.term_table import TermRow
 
 #: Columns that may be left out.
 OPTIONAL: Final = ("study", "view", "split", "sex", "age")
@@ -24,11 +25,22 @@ _VIEWS: Final = ["pa", "ap", "frontal", "unknown"]
 
 @dataclass(frozen=True)
 class Draft:
-    """The YAML's text, the guesses as (what, value, why), and what the user should know."""
+    """The YAML's text, the guesses as (what, value, why), and what the user should know.
+
+    `terms` are the rows of the mapping table, none if the labels are columns. `examples` of rows and their images are
+    for the terminal only.
+    """
 
     text: str
     guesses: tuple[tuple[str, str, str], ...]
     notes: tuple[str, ...]
+    terms: tuple[TermRow, ...] = ()
+    examples: tuple[str, ...] = ()
+
+
+def terms_file(name: str) -> str:
+    """What the mapping table of a site is called, beside its YAML."""
+    return f"{name}.terms.csv"
 
 
 def head(
@@ -38,16 +50,16 @@ def head(
     root = pictures.root
     page = Page()
     page.comment(f"{name}, described by `chestfed site new`: {line}.")
-    page.comment('Behind each key stands how it was found. Look at those that say "a guess": they are your decisions.')
+    page.comment('The comments say how each key was found. Look at those that say "a guess": they are your decisions.')
     page.blank()
     page.key("site", name)
     page.key("title", choices.title or name.replace("-", " ").replace("_", " ").title())
     page.key("reader", "table")
     if _is_synthetic(pictures):
-        page.key("synthetic", True, f"{SYNTHETIC_MARKER} is there")
+        page.key("synthetic", True, f"{SYNTHETIC_MARKER} exists")
     below = data is not None and root.is_relative_to(data.resolve())
     where = root.relative_to(data.resolve()).as_posix() if below and data is not None else root.as_posix()
-    page.key("root", where, "below the data root" if below else "on this machine; move the folder, and change this")
+    page.key("root", where, "below the data root" if below else "on this machine; change it if the folder moves")
     page.key("label_files", files)
     page.blank()
     return page
@@ -60,15 +72,19 @@ def _is_synthetic(pictures: Pictures) -> bool:
 
 
 def policy(page: Page, labels: Labels, found: Found) -> None:
-    """Views, diseases, labels, and what uncertain and blank labels count as."""
+    """Views, diseases, labels, and how uncertain and blank labels are treated."""
     views = found.words.get("view")
-    kept = "lateral and other views are left out" if views else "no column tells the view: all images are kept"
+    kept = "lateral and other views are left out" if views else "no column holds the view: all images are kept"
     page.key("views", _VIEWS, kept)
     page.key("diseases", list(labels.names), "the others are missing here, not negative")
-    page.section("labels", "disease -> your names for it")
-    for disease, names in labels.names.items():
-        page.key(disease, names, labels.evidence[disease])
-    page.end()
+    if labels.terms:
+        for disease in labels.names:
+            page.comment(f"{disease}: {labels.evidence[disease]}")
+    else:
+        page.section("labels", "disease -> your names for it")
+        for disease, names in labels.names.items():
+            page.key(disease, names, labels.evidence[disease])
+        page.end()
     page.key("uncertain", labels.uncertain, labels.evidence["uncertain"])
     page.key("blank", labels.blank, labels.evidence["blank"])
     page.blank()
@@ -79,7 +95,7 @@ def about_layout(labels: Labels, image: pd.Series) -> str:
     rows, images = int(image.notna().sum()), image.nunique()
     kinds = {
         "onehot": "a column per finding",
-        "readers": "a row per image and reader",
+        "readers": "a row per image and annotator",
         "long": "a row per image and finding",
         "delimited": "one column of findings",
         "list": "a list of findings in a cell",
@@ -101,7 +117,7 @@ def columns_of(page: Page, found: Found, labels: Labels, by_path: tuple[str, str
 
 
 def with_roles(path: str, found: Found) -> str:
-    """In a path, patient and study by what they are: the names of columns are then said once."""
+    """In a path, patient and study by their roles, so that the names of columns are written once."""
     for role in ("patient", "study"):
         column = found.columns.get(role)
         if column is not None:
@@ -112,12 +128,12 @@ def with_roles(path: str, found: Found) -> str:
 def rest_of_table(page: Page, found: Found, labels: Labels) -> None:
     """Words, and the keys that the labels need."""
     if any(word != meaning.lower() for told in found.words.values() for word, meaning in told.items()):
-        page.section("words", "your words for them, in small letters")
+        page.section("words", "your words for them, in lower case")
         for what, told in found.words.items():
             page.key(what, {word: meaning for word, meaning in told.items() if word != meaning.lower()})
         page.end()
     if found.missing:
-        page.key("missing", sorted(found.missing), "cells that say nothing")
+        page.key("missing", sorted(found.missing), "cells that count as empty")
     if labels.raters is not None:
         page.key("raters", labels.raters, labels.evidence["raters"])
     for key, value in labels.keys.items():
@@ -132,12 +148,13 @@ def finished(
     notes: list[str],
     sheet: Spreadsheet | None,
     by_path: tuple[str, str] | None = None,
+    examples: tuple[str, ...] = (),
 ) -> Draft:
-    """The whole page, and what it says in short."""
+    """The whole page, and a summary of it."""
     page.blank()
     split = found.columns.get("split")
     page.section("splits")
-    page.key("official", True, f"by the column {split}" if split else "no column tells a split: every image trains")
+    page.key("official", True, f"by the column {split}" if split else "no column holds a split: every image trains")
     page.key("valid_fraction", 0.0, "share of the training patients to set aside")
     page.key("test_fraction", 0.0)
     page.end()
@@ -147,15 +164,14 @@ def finished(
     guesses += [("layout", labels.layout, "")]
     guesses += [(what, column, labels.evidence[what]) for what, column in labels.columns.items()]
     guesses += [(disease, ", ".join(names), labels.evidence[disease]) for disease, names in labels.names.items()]
-    guesses += [("uncertain", labels.uncertain, labels.evidence["uncertain"])]
-    guesses += [("blank", labels.blank, labels.evidence["blank"])]
-    if labels.raters is not None:
-        guesses.append(("raters", labels.raters, labels.evidence["raters"]))
+    decided = {"terms": labels.keys.get("terms"), "uncertain": labels.uncertain, "blank": labels.blank}
+    decided["raters"] = labels.raters
+    guesses += [(key, value, labels.evidence[key]) for key, value in decided.items() if value is not None]
     if sheet is not None:
         guesses += [(key, repr(value), sheet.evidence[key]) for key, value in sheet.keys.items()]
     if "view" not in found.columns:
         notes.append(
-            "the views are not known: laterals, if there are any, will train (--view-column NAME if a column tells "
+            "the views are not known: laterals, if there are any, will train (--view-column NAME if a column holds "
             "them; if all are frontal, default_view: frontal below table says so)"
         )
     lacking = [what for what in OPTIONAL if what not in found.columns]
@@ -164,4 +180,4 @@ def finished(
     absent = [disease for disease in SiteConfig.model_fields["diseases"].default if disease not in labels.names]
     if absent:
         notes.append(f"not labelled here, so missing: {', '.join(absent)} (--label {absent[0]}=NAME if it is)")
-    return Draft(page.text(), tuple(guesses), tuple(notes))
+    return Draft(page.text(), tuple(guesses), tuple(notes), labels.terms, examples)

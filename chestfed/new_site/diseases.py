@@ -1,139 +1,187 @@
-"""Which disease a hospital's name for one means: by its synonyms in five languages, or by letters that are near."""
+"""Which disease a column is called like, and what a term seems to mean: by exact names, else as a suggestion."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final
 
-from chestfed.core.diseases import TITLES
-from chestfed.new_site.words import is_clear, plain, word_set
+from chestfed.new_site import lexicon
+from chestfed.new_site.lexicon import DENIALS, DOUBT_SIGNS, DOUBTS, LOOKALIKES, NAMES, UNRELATED, Name, is_clear, plain
+from chestfed.sites.findings import NEGATIVE, POSITIVE, UNCERTAIN
+from chestfed.sites.terms import IGNORED, NORMAL, Meaning
 
-How = Literal["its name", "a synonym", "a spelling near to it"]
-
-#: Disease -> what it is called besides its own name; English, German, Spanish, Portuguese, French.
-_SYNONYMS: Final[Mapping[str, str]] = {
-    "cardiomegaly": "enlarged heart, heart enlarged, enlargement of the heart, heart enlargement, big heart, "
-    "enlarged cardiac silhouette, cardiac enlargement, "
-    "cardiomegalie, kardiomegalie, herzvergrösserung, herzvergroesserung, vergrössertes herz, vergroessertes herz, "
-    "herz vergrössert, cardiomegalia, corazon agrandado, aumento da area cardiaca, coracao aumentado",
-    "edema": "oedema, pulmonary edema, pulmonary oedema, lung edema, lung oedema, edema lung, edema pulmonary, "
-    "lungenödem, lungenoedem, ödem, oedem, lungenstauungsödem, edema pulmonar, edema de pulmon, edema agudo de pulmon, "
-    "edema agudo pulmonar, oedeme, oedeme pulmonaire, oedeme aigu pulmonaire",
-    "consolidation": "lung consolidation, pulmonary consolidation, airspace consolidation, air space consolidation, "
-    "konsolidierung, konsolidation, lungenkonsolidierung, consolidacion, consolidacion pulmonar, consolidacao, "
-    "consolidacao pulmonar, consolidation pulmonaire, condensacion, condensacion pulmonar, condensacao, "
-    "condensation, condensation pulmonaire, condensation alveolaire",
-    "atelectasis": "atelectases, atelectatic, lung atelectasis, plate atelectasis, plate like atelectasis, "
-    "laminar atelectasis, lobar atelectasis, segmental atelectasis, discoid atelectasis, basal atelectasis, "
-    "linear atelectasis, subsegmental atelectasis, atelektase, atelektasen, plattenatelektase, atelectasia, "
-    "atelectasias, atelectasia laminar, atelectasie, atelectasies, streifenatelektase, streifenatelektasen, "
-    "unterlappenatelektase, unterlappenatelektasen, oberlappenatelektase, mittellappenatelektase, "
-    "plattenatelektasen, lappenatelektase, segmentatelektase",
-    "pleural_effusion": "effusion, effusions, pleural effusions, pleural fluid, fluid in pleural space, pleuraerguss, "
-    "pleuraergüsse, pleuraerguesse, pleuraerguß, erguss, ergüsse, randwinkelerguss, derrames, derrame pleural, "
-    "derrame, derrames pleurales, "
-    "epanchement pleural, epanchement, pleural effusion loculated, loculated pleural effusion",
-    "infiltration": "infiltrate, infiltrates, infiltrat, infiltrado, infiltrados, infiltrado pulmonar, "
-    "pulmonary infiltrate",
-    "mass": "lung mass, pulmonary mass, raumforderung, masa, masa pulmonar, massa, massa pulmonar, masse pulmonaire",
-    "nodule": "nodules, lung nodule, pulmonary nodule, pulmonary nodules, rundherd, lungenrundherd, nodulo, nodulos, "
-    "nodulo pulmonar, nodule pulmonaire",
-    "pneumonia": "pneumonie, lungenentzündung, lungenentzuendung, neumonia, pneumonias",
-    "pneumothorax": "pneumothoraces, neumotorax, pneumotorax, ptx",
-    "emphysema": "lung emphysema, pulmonary emphysema, lungenemphysem, emphysem, enfisema, enfisema pulmonar, "
-    "emphyseme",
-    "fibrosis": "lung fibrosis, pulmonary fibrosis, lungenfibrose, fibrose, fibrosis pulmonar, fibrose pulmonar, "
-    "fibrose pulmonaire",
-    "pleural_thickening": "thickening of the pleura, pleuraverdickung, pleuraschwiele, engrosamiento pleural, "
-    "espessamento pleural, epaississement pleural",
-    "hernia": "hiatal hernia, hiatus hernia, hiatushernie, hernie, hernia de hiato, hernia hiatal, hernie hiatale",
-}
-#: Names that are near to a synonym and mean something else, which yet may go with a disease.
-KIN: Final = word_set(
-    "enlarged cardiomediastinum, bronchopneumonia, hydropneumothorax, pleural other, lung opacity, "
-    "lung lesion, pleural plaque"
-)
-#: Names that are near to a synonym and mean something else.
-OTHERS: Final = KIN | word_set(
-    "pericardial effusion, perikarderguss, derrame pericardico, epanchement pericardique, subcutaneous emphysema, "
-    "soft tissue emphysema, hautemphysem, joint effusion, pneumoperitoneum, pneumomediastinum, facial edema, "
-    "aortic enlargement"
-)
-#: Names in one word that mean a part of a disease, or one sort of it.
-PARTS: Final = word_set(
-    "plattenatelektase, plattenatelektasen, streifenatelektase, streifenatelektasen, unterlappenatelektase, "
-    "unterlappenatelektasen, oberlappenatelektase, mittellappenatelektase, lappenatelektase, segmentatelektase, "
-    "randwinkelerguss, lungenstauungsödem"
-)
-#: Words that say where, or how much, and do not change which disease it is.
-_QUALIFIERS: Final = word_set(
-    "left, right, bilateral, both, basal, basilar, mild, minimal, moderate, severe, small, large, marked, slight, "
-    "trace, acute, chronic, links, rechts, beidseits, beidseitig, linksseitig, rechtsseitig, kleiner, grosser, "
-    "leichte, geringer, basaler, akutes, izquierdo, derecho, izquierda, derecha, leve, moderado, severo, pequeño, "
-    "bilaterales, basales, esquerdo, direito, esquerda, direita, moderada, grave, pequeno, gauche, droit, droite, "
-    "modere, minime"
-)
-#: A name in `plain` form -> its disease, and why.
-NAMES: Final[Mapping[str, tuple[str, How]]] = {
-    **{
-        plain(name): (disease, "a synonym")
-        for disease, names in _SYNONYMS.items()
-        for name in (*names.split(", "), disease.replace("_", " ") + "s")
-    },
-    **{plain(name): (name, "its name") for name in TITLES},
-}
 _NEAR: Final = 0.9
-#: What may follow a name in an inflected form of it.
-_INFLECTIONS: Final = word_set("s, es, e, n, en, r, er, em")
-#: A shorter word has too many neighbours.
+#: A shorter word has too many neighbors.
 _SHORTEST: Final = 6
+#: What may follow a name in an inflected form of it.
+_INFLECTIONS: Final = ("s", "es", "e", "n", "en", "r", "er", "em")
+_LONGEST_NAME: Final = max(len(name.split()) for name in NAMES)
+#: The first letters of the names: a word in a sentence that begins otherwise is not compared with them.
+_STARTS: Final = frozenset(name[:3] for name in NAMES)
+_DENYING: Final = frozenset(plain(word).split()[0] for word in DENIALS)
+_DOUBTING: Final = frozenset(part for word in DOUBTS if len(parts := plain(word).split()) == 1 for part in parts)
 
 
-@dataclass(frozen=True)
-class Match:
-    """A disease, and why a name is taken to mean it."""
+def _without_accents(text: str) -> str:
+    """As many letters, without their accents."""
+    return "".join(unicodedata.normalize("NFD", letter)[0] for letter in text)
 
-    disease: str
-    how: How
+
+#: Denials and doubts as they are written, as a term begins with them, and what they make of a name.
+_PREFIXES: Final = [
+    (word, _without_accents(word) + ("" if word.endswith(("'", "’")) else " "), code)
+    for words, code in ((DOUBTS, UNCERTAIN), (DENIALS, NEGATIVE))
+    for word in words
+]
 
 
 @lru_cache(maxsize=20_000)
-def disease_of(name: str) -> Match | None:
-    """The disease that a column or term means; None if it is none of the known ones, or not certain which."""
+def disease_of(name: str) -> Name | None:
+    """The disease that a column is called like, misspelled or with words of place and degree; None if uncertain."""
     if not is_clear(name):
         return None
     word = plain(name)
-    found = look_up(word)
-    if found is None:
-        bare = " ".join(part for part in word.split() if part not in _QUALIFIERS)
-        found = look_up(bare) if bare else None
-    return found
+    bare = " ".join(part for part in word.split() if part not in lexicon.QUALIFIERS)
+    return _look_up(word) or (_look_up(bare) if bare else None)
 
 
-def look_up(word: str) -> Match | None:
-    """The disease of a name in `plain` form, as it is or misspelt."""
-    if word in OTHERS:
+@lru_cache(maxsize=50_000)
+def _look_up(word: str) -> Name | None:
+    """The disease of a name in `plain` form, as it is or misspelled."""
+    if word in LOOKALIKES:
         return None
     if word in NAMES:
-        return Match(*NAMES[word])
+        return NAMES[word]
     if len(word) < _SHORTEST or any(letter.isdigit() for letter in word):
         return None
-    if difflib.get_close_matches(word, OTHERS, n=1, cutoff=_NEAR):
+    if difflib.get_close_matches(word, LOOKALIKES, n=1, cutoff=_NEAR):
         return None
-    comparable = [name for name in NAMES if len(name) >= _SHORTEST and _may_be_misspelt(name, word)]
+    comparable = [name for name in NAMES if len(name) >= _SHORTEST and _may_be_misspelled(name, word)]
     near = difflib.get_close_matches(word, comparable, n=5, cutoff=_NEAR)
-    diseases = {NAMES[name][0] for name in near}
-    return Match(diseases.pop(), "a spelling near to it") if len(diseases) == 1 else None
+    diseases = {NAMES[name].disease for name in near}
+    return Name(diseases.pop(), "a similar spelling") if len(diseases) == 1 else None
 
 
-def _may_be_misspelt(name: str, word: str) -> bool:
-    """Whether they have as many words, none with just letters in front or behind, such as `no` or `un`."""
+def _may_be_misspelled(name: str, word: str) -> bool:
+    """Whether they have as many words, none with letters added in front or behind, such as `no` or `un`."""
     ours, theirs = word.split(), name.split()
     return len(ours) == len(theirs) and not any(
         our != their
         and (our.endswith(their) or (our.startswith(their) and our.removeprefix(their) not in _INFLECTIONS))
         for our, their in zip(ours, theirs, strict=True)
     )
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """What a term seems to mean (None: unknown) and why; `exact`: the whole of it is known to the lexicon.
+
+    `about` are the diseases that it mentions, also where it is uncertain what it says of them.
+    """
+
+    meaning: Meaning | None
+    why: str
+    exact: bool = False
+    about: frozenset[str] = frozenset()
+
+
+@lru_cache(maxsize=50_000)
+def suggest(term: str) -> Suggestion:
+    """What a term in `normal` form seems to mean.
+
+    Exact is only a name of a disease, with a denial or a doubt around the whole of it, an unrelated finding, or a term
+    that means no finding. Everything else is for a person to confirm.
+    """
+    if not term:
+        return Suggestion(None, "empty cell")
+    found = _exact(term)
+    if found is None and is_clear(term):
+        bare = _without_accents(term)
+        for prefix, start, code in _PREFIXES:
+            if found is None and bare.startswith(start):
+                found = _turned(term[len(start) :].strip(), code, f"'{prefix}' and a name")
+    for sign in DOUBT_SIGNS:
+        if found is None and term.endswith(sign):
+            found = _turned(term.removesuffix(sign).strip(), UNCERTAIN, f"a name and '{sign}'")
+    return found or _contained(term)
+
+
+def suggest_value(term: str, says: str | None) -> Suggestion:
+    """What a term seems to mean beside a value that is positive, negative, uncertain, blank, or None if unknown."""
+    found = suggest(term)
+    if says not in ("positive", "negative", "uncertain"):
+        return Suggestion(None, f"{says or 'unknown'} value; {found.why}")
+    if says == "positive":
+        return found
+    if found.meaning is None or set(found.meaning.findings.values()) != {POSITIVE}:
+        return Suggestion(None, f"{says}: {found.why}")
+    name = NAMES.get(plain(term))
+    whole = found.exact and (says == "uncertain" or (name is not None and not name.kind))
+    code = NEGATIVE if says == "negative" else UNCERTAIN
+    return Suggestion(Meaning(dict.fromkeys(found.meaning.findings, code)), f"{says}: {found.why}", exact=whole)
+
+
+def _exact(term: str) -> Suggestion | None:
+    if not is_clear(term):
+        return None
+    word = plain(term)
+    if word in NAMES:
+        return Suggestion(Meaning({NAMES[word].disease: POSITIVE}), NAMES[word].why, exact=True)
+    if word in UNRELATED:
+        return Suggestion(IGNORED, "an unrelated finding", exact=True)
+    return Suggestion(NORMAL, "means no finding", exact=True) if word in lexicon.NORMAL else None
+
+
+def _turned(rest: str, code: object, why: str) -> Suggestion | None:
+    """A name that is denied or doubted as a whole; a denied kind of a disease leaves the others open."""
+    name = NAMES.get(plain(rest)) if is_clear(rest) else None
+    if name is None or (code == NEGATIVE and name.kind):
+        return None
+    return Suggestion(Meaning({name.disease: code}), why, exact=True)  # type: ignore[dict-item]
+
+
+def _contained(term: str) -> Suggestion:
+    """The names among the words of a term, each denied or doubted by the words before it."""
+    if plain(term) in lexicon.MAYBE_NORMAL:
+        return Suggestion(NORMAL, "no finding, or not looked at")
+    parts, findings, names, unrelated = plain(term).split(), {}, [], False
+    turned = not is_clear(term)  # a sign, or a word that no denial or doubt in front of a name accounts for
+    place = 0
+    while place < len(parts):
+        length, name, other = _longest_name(parts[place:])
+        unrelated = unrelated or other
+        if name is not None:
+            before = _DENYING.intersection(parts[:place]), _DOUBTING.intersection(parts[:place])
+            findings[name.disease] = NEGATIVE if before[0] else UNCERTAIN if before[1] else POSITIVE
+            names.append(" ".join(parts[place : place + length]))
+        elif parts[place] in lexicon.TURNING:
+            turned = turned or bool(names) or parts[place] not in _DENYING | _DOUBTING
+        place += length
+    if not findings:
+        return Suggestion(IGNORED, "contains an unrelated finding") if unrelated else Suggestion(None, "unknown")
+    listed = ", ".join(f"'{name}'" for name in names)
+    if turned:
+        why = f"contains {listed}, and a word or sign that may reverse it"
+        return Suggestion(None, why, about=frozenset(findings))
+    return Suggestion(Meaning(findings), f"contains {listed}", about=frozenset(findings))
+
+
+def _longest_name(parts: Sequence[str]) -> tuple[int, Name | None, bool]:
+    """How many words the longest name at the beginning has, its disease, and whether it is of something else."""
+    for length in range(min(_LONGEST_NAME, len(parts)), 0, -1):
+        word = " ".join(parts[:length])
+        if word in LOOKALIKES or word in UNRELATED:
+            return length, None, word in UNRELATED
+        if word in NAMES:
+            return length, NAMES[word], False
+    near = _look_up(parts[0]) if parts[0][:3] in _STARTS else None
+    return 1, near, False
+
+
+def diseases_in(meanings: Iterable[Meaning | None]) -> set[str]:
+    """The diseases that some of the meanings mention."""
+    return {disease for meaning in meanings if meaning is not None for disease in meaning.findings}

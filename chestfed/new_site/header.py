@@ -1,4 +1,4 @@
-"""Which row of a spreadsheet names its columns: people write titles, dates and empty rows above it."""
+"""Which row of a spreadsheet names its columns: titles, dates and empty rows may be above it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from chestfed.new_site import words
 from chestfed.new_site.diseases import disease_of
+from chestfed.new_site.lexicon import COLUMNS, plain
 
 #: Rows that are looked at.
 LOOKED_AT: Final = 60
@@ -15,7 +15,7 @@ _NUMBER: Final = re.compile(r"[-+]?[\d\s.,:/-]+%?")
 
 
 def find_header(rows: Sequence[Sequence[str]]) -> int:
-    """The place of the header among the first rows: 0, unless those before another are nearly empty.
+    """The index of the header among the first rows: 0, unless those before another are nearly empty.
 
     A header fills more than half of what the fullest rows do (one may have cells too many), with texts that differ from
     each other and from what is below. If a row above it has more than one filled cell, one of its names must be known.
@@ -36,4 +36,4 @@ def _are_names(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _is_known(name: str) -> bool:
-    return any(words.plain(name) in known for known in words.COLUMNS.values()) or disease_of(name) is not None
+    return any(plain(name) in known for known in COLUMNS.values()) or disease_of(name) is not None

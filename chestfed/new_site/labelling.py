@@ -11,26 +11,31 @@ import pandas as pd
 
 from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ConfigError
-from chestfed.new_site import words
+from chestfed.new_site import lexicon
 from chestfed.new_site.choosing import NONE, Choices
-from chestfed.new_site.columns import SHOWN_FROM, listed_rows
+from chestfed.new_site.columns.found import SHOWN_FROM, listed_rows
 from chestfed.new_site.diseases import disease_of
 from chestfed.sites.findings import canonical
+from chestfed.sites.spreadsheet.term_table import TermRow
 
-#: More different cells than this are no values of a label.
+#: More different cells than this are not values of a label.
 MOST_VALUES: Final = 12
 MEANINGS: Final = ("positive", "negative", "uncertain", "blank")
 
 
 @dataclass
 class Labels:
-    """The label side of a site's YAML, with the evidence per disease and key."""
+    """The label side of a site's YAML, with the evidence per disease and key.
+
+    `names` maps each disease to its columns, none where `terms`, the mapping table, says what it is called.
+    """
 
     layout: str
     names: dict[str, list[str]] = field(default_factory=dict)
     evidence: dict[str, str] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     keys: dict[str, Any] = field(default_factory=dict)
+    terms: tuple[TermRow, ...] = ()
     uncertain: str = "missing"
     blank: str = "missing"
     raters: str | None = None
@@ -55,7 +60,7 @@ def values_of(cells: pd.Series, choices: Choices) -> Values:
     for word, number in cells.dropna().value_counts().head(MOST_VALUES * 20).items():
         counts[canonical(str(word))] += int(number)
     said = {canonical(word): meaning for word, meaning in choices.values.items()}
-    table = {**words.VALUES, **({"-": "negative"} if "+" in counts else {}), **said}
+    table = {**lexicon.VALUES, **({"-": "negative"} if "+" in counts else {}), **said}
     known: dict[str, Counter[str]] = {meaning: Counter() for meaning in MEANINGS}
     strange: Counter[str] = Counter()
     for word, number in counts.items():
@@ -69,7 +74,7 @@ def are_values(values: Values) -> bool:
 
 
 def refuse_strange(cells: pd.Series, disease: str, values: Values) -> None:
-    """Stop at values of a column that are not known; the index of `cells` is the row in the file."""
+    """Stop at unknown values of a column; the index of `cells` is the row in the file."""
     if not values.strange:
         return
     shown = [f"'{word}' ({number:,})" for word, number in values.strange.most_common() if number >= SHOWN_FROM]
@@ -77,10 +82,9 @@ def refuse_strange(cells: pd.Series, disease: str, values: Values) -> None:
     if hidden:
         given = cells.dropna()
         rows = listed_rows(given.index[given.map(canonical).isin(hidden)])
-        shown.append(f"{len(hidden)} that stand in fewer than {SHOWN_FROM} rows ({rows}; remove totals)")
-    listed = ", ".join(shown)
+        shown.append(f"{len(hidden)} that fewer than {SHOWN_FROM} rows have ({rows}; remove totals)")
     raise ConfigError(
-        f"column '{cells.name}' ({disease}): values that are not known here: {listed}. Say what each means with "
+        f"column '{cells.name}' ({disease}): unknown values: {', '.join(shown)}. Say what each means with "
         f"--value WORD=MEANING (positive, negative, uncertain, blank), or leave it out with --label {disease}={NONE}"
     )
 
@@ -96,9 +100,8 @@ def nothing_found(frame: pd.DataFrame, free: Sequence[str], choices: Choices) ->
     like = [name for name in free if are_values(values_of(frame[name], choices))]
     listed = f" Columns that look like labels: {', '.join(like)}." if like else f" The columns are: {', '.join(free)}."
     return (
-        "labels: no column and no term means a disease that is known here "
-        f"({', '.join(TITLES)}).{listed} If one does, say so, e.g. --label cardiomegaly=COLUMN (or a term, with "
-        "--findings-column); otherwise there is nothing here to learn from"
+        f"labels: no column is called like a disease ({', '.join(TITLES)}), and none holds terms for one.{listed} Name "
+        "a column of labels with --label cardiomegaly=COLUMN, or a column of findings in words with --findings-column"
     )
 
 

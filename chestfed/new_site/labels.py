@@ -8,12 +8,11 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.new_site.choosing import NONE, Choices, Chooser
-from chestfed.new_site.columns import Found, called
+from chestfed.new_site.columns.found import Found, called
 from chestfed.new_site.diseases import disease_of
 from chestfed.new_site.label_columns import by_columns, label_columns
-from chestfed.new_site.label_terms import by_terms, term_column
 from chestfed.new_site.labelling import Labels, nothing_found
-from chestfed.new_site.terms import TermColumn
+from chestfed.new_site.term_column import TermColumn, by_terms, find_term_column
 
 
 def find_labels(
@@ -22,53 +21,53 @@ def find_labels(
     choices: Choices,
     chooser: Chooser,
     found: Found,
+    file: str,
     *,
     headers: bool = False,
     formulas: Collection[str] = (),
 ) -> Labels:
     """The layout and what belongs to it; `headers` if the columns are elements of DICOM headers.
 
-    `formulas` are the columns with cells that are formulas, and so are empty here.
+    `file` is the name of the mapping table; `formulas` are the columns with formulas, which are empty here.
 
     Raises
     ------
     ConfigError
-        If no disease is found, or the layout or its columns are not certain and nobody can be asked.
+        If no disease is found, or the layout or its columns are uncertain and nobody can be asked.
     """
     free = [str(name) for name in frame if name not in found.columns.values()]
     onehot = {} if headers else label_columns(frame, free, choices)
-    columns = term_column(frame, [name for name in free if name not in onehot], choices, chooser, bool(onehot))
-    findings = None if columns is None else columns.best
+    others = [name for name in free if name not in onehot]
+    terms = find_term_column(frame, others, choices, chooser, has_columns=bool(onehot))
     rows_per_image = image.dropna().value_counts()
     several = bool(rows_per_image.gt(1).any())
     usual = bool(rows_per_image.gt(1).mean() > 0.5 or called("reader", free))
-    flag = "--findings-column NAME"
     named = choices.columns.get("findings") not in (None, NONE)
-    guess = _layout({} if named else onehot, findings, several=several and usual)
+    guess = _layout({} if named else onehot, terms, several=several and usual)
     layout = "dicom" if headers else choices.layout or guess
     if layout in ("onehot", "readers"):
         labels = by_columns(frame, image, onehot, layout, choices, chooser, found)
         if layout == "onehot" and several:
             labels.notes.append(
-                f"{rows_per_image.gt(1).sum():,} images stand in more than one row: remove the rows that are double, "
-                "or, if several readers labelled them, say --layout readers"
+                f"{rows_per_image.gt(1).sum():,} images have more than one row: remove duplicate rows, or, if several "
+                "annotators labelled them, say --layout readers"
             )
-        if columns is not None:
-            _tell_unused(labels, [columns.best.column, *columns.others], f"{flag} takes one of them")
-    elif layout is None or columns is None:
+        if terms is not None:
+            _tell_unused(labels, [terms.column, *terms.others], "--findings-column NAME takes one of them")
+    elif layout is None or terms is None:
         lost = "".join(f". {text}" for text in _lost_to_formulas((), formulas))
         raise ConfigError(nothing_found(frame, free, choices) + lost)
     else:
         layout = "long" if layout == "delimited" and several and choices.layout is None else layout
-        labels = by_terms(frame, columns.best, layout, choices, chooser, found)
-        _tell_unused(labels, columns.others, f"{flag} takes another one")
+        labels = by_terms(frame, terms, layout, choices, chooser, found, file)
+        _tell_unused(labels, terms.others, "--findings-column NAME takes another one")
         _tell_unused(labels, list(onehot), "--layout onehot takes them")
     labels.notes += _lost_to_formulas(labels.names, formulas)
     return labels
 
 
 def _tell_unused(labels: Labels, columns: Sequence[str], way: str) -> None:
-    """That columns which tell of diseases are not taken."""
+    """That columns with findings are not taken."""
     if columns:
         listed = ", ".join(f"'{name}'" for name in columns)
         verb = "holds" if len(columns) == 1 else "hold"
@@ -76,25 +75,21 @@ def _tell_unused(labels: Labels, columns: Sequence[str], way: str) -> None:
 
 
 def _lost_to_formulas(named: Collection[str], formulas: Collection[str]) -> list[str]:
-    """The diseases that no other column names and one of formulas is called like."""
+    """The diseases that only a column of formulas is called like."""
     lost: dict[str, list[str]] = {}
     for column in formulas:
         match = disease_of(column)
         if match is not None and match.disease not in named:
             lost.setdefault(match.disease, []).append(f"'{column}'")
     return [
-        f"{disease} is lost, for {', '.join(columns)} holds formulas: paste that column as values, and export it again"
+        f"{disease} is lost, because {', '.join(columns)} holds formulas: paste that column as values, and export again"
         for disease, columns in lost.items()
     ]
 
 
 def _layout(onehot: Mapping[str, str], terms: TermColumn | None, *, several: bool) -> str | None:
-    """By which more diseases are told; of columns and terms that tell as many, the columns."""
+    """The one that covers more diseases; columns if both cover as many."""
     of_columns = len(set(onehot.values()))
-    of_terms = len(terms.diseases) if terms is not None else 0
-    if not of_columns and not of_terms:
-        return None
-    if of_columns >= of_terms:
-        return "readers" if several else "onehot"
-    assert terms is not None
+    if terms is None or (of_columns and of_columns >= len(terms.diseases)):
+        return None if not of_columns else "readers" if several else "onehot"
     return "list" if terms.lists else "delimited"

@@ -1,4 +1,4 @@
-"""A spreadsheet of which nothing is known: its encoding, delimiter and format, and all its columns as text."""
+"""An unknown spreadsheet: its encoding, delimiter and format, and all its columns as text."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from chestfed.sites.label_files.source import FORMULA, Source, a_formula
 from chestfed.sites.label_files.xlsx import Workbook, XlsxError
 from chestfed.sites.spreadsheet.cells import column_names, read_cells
 
-_SHOWN: Final = {",": "a comma", ";": "a semicolon", "\t": "a tabulator", "|": "a vertical bar"}
+_SHOWN: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 _ROWS: Final = 200
+_SAID: Final = "given on the command line"
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,6 @@ class Spreadsheet:
     formulas: tuple[str, ...] = ()
     doubt: str = ""
 
-    @property
-    def names(self) -> list[str]:
-        """The columns, in their order."""
-        return [str(name) for name in self.frame]
-
 
 def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
     """Find out how the file is to be read, and read it.
@@ -53,16 +49,41 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
     Raises
     ------
     ConfigError
-        If it is not there, or has no columns.
+        If it has no columns, or a flag does not apply to such a file.
     SiteError
         If it cannot be read; nothing of a cell is shown.
     """
-    if not path.is_file():
-        raise ConfigError(f"--labels {path}: no such file")
+    keys, evidence, notes, header = _format(path, choices)
+    source = Source(_anything(site, keys), path.parent, path)
+    table = source.config.table
+    assert table is not None
+    names = column_names(source, path, table)
+    if names is None:
+        raise SiteError(site, source.problems)
+    kept, doubt = _kept_columns(path, names, header, keys, notes)
+    frame = read_cells(source, path, table, kept)
+    if frame is None or {problem.kind for problem in source.problems} - {FORMULA}:
+        raise SiteError(site, source.problems)
+    told = Counter(problem.message for problem in source.problems)
+    formulas = {name: told[a_formula(name)] for name in kept if told[a_formula(name)]}
+    if formulas:  # in columns that perhaps are not needed
+        listed = ", ".join(f"'{name}' ({number:,})" for name, number in formulas.items())
+        notes.append(f"cells with formulas, which are not computed here, count as empty: {listed}")
+    notes += source.remarks
+    return Spreadsheet(frame.set_index("row")[kept], keys, evidence, tuple(notes), tuple(formulas), doubt)
+
+
+def _format(path: Path, choices: Choices) -> tuple[dict[str, str | int], dict[str, str], list[str], int]:
+    """The keys of `table` that the file needs, the evidence for them, notes, and the header's row."""
     keys: dict[str, str | int] = {}
     evidence: dict[str, str] = {}
     header, notes = 1, []
-    if path.suffix.lower() not in (".parquet", ".pq", ".xlsx", ".xlsm"):
+    kind = {".parquet": "parquet", ".pq": "parquet", ".xlsx": "xlsx", ".xlsm": "xlsx"}.get(path.suffix.lower(), "csv")
+    idle = {"csv": ("sheet",), "xlsx": ("delimiter", "encoding"), "parquet": ("delimiter", "encoding", "sheet")}[kind]
+    for flag in (*idle, *(("header_row",) if kind == "parquet" else ())):
+        if getattr(choices, flag) is not None:
+            raise ConfigError(f"--{flag.replace('_', '-')} does not apply to {path.name}: leave it out")
+    if kind == "csv":
         data = _bytes(path)
         encoding, evidence["encoding"] = _encoding(data, choices.encoding)
         text = data.decode("utf-8-sig" if encoding == "utf-8" else encoding, errors="replace")
@@ -71,60 +92,50 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
         keys |= {"encoding": encoding, "delimiter": delimiter}
         if separator is not None:
             notes.append("the file's first line is Excel's 'sep=', which is not counted as a row")
-    elif path.suffix.lower() in (".xlsx", ".xlsm"):
+    elif kind == "xlsx":
         if choices.sheet is not None:
-            keys["sheet"], evidence["sheet"] = choices.sheet, "as said"
+            keys["sheet"], evidence["sheet"] = choices.sheet, _SAID
         header = _header_of_sheet(path, choices.sheet)
     if choices.header_row is not None:
-        header, evidence["header_row"] = choices.header_row, "as said"
+        header, evidence["header_row"] = choices.header_row, _SAID
     elif header > 1:
-        evidence["header_row"] = "those above it are empty, or hold a cell or two"
+        evidence["header_row"] = "the rows above it are empty, or hold a cell or two"
         notes.append(
-            f"row {header} is taken as the header, and {header - 1} above it are not read (--header-row if not)"
+            f"row {header} is taken as the header, and {header - 1} above it are ignored (--header-row if not)"
         )
     if "header_row" in evidence:
         keys["header_row"] = header
-    source = Source(_anything(site, keys), path.parent, path)
-    table = source.config.table
-    assert table is not None
-    names = column_names(source, path, table)
-    if names is None:
-        raise SiteError(site, source.problems)
+    return keys, evidence, notes, header
+
+
+def _kept_columns(
+    path: Path, names: list[str], header: int, keys: dict[str, str | int], notes: list[str]
+) -> tuple[list[str], str]:
+    """The columns with a name of their own, and why the header may be another row."""
     counts = Counter(names)
     kept = [name for name in names if name and counts[name] == 1]
-    notes += [
-        f"{count} columns are called '{name}': not looked at" for name, count in counts.items() if name and count > 1
-    ]
+    notes += [f"{n} columns are called '{name}': not looked at" for name, n in counts.items() if name and n > 1]
     unnamed = sum(not name for name in names)
     doubt = (
-        f"{unnamed} of {len(names)} columns have no name in row {header}, which is taken as the header. If another row "
-        "is, say --header-row NUMBER"
+        f"{unnamed} of {len(names)} columns have no name in row {header}, which is taken as the header. If it is "
+        "another row, say --header-row NUMBER"
     )
     if unnamed * 2 > len(names):
-        raise ConfigError(f"{path.name}: {doubt}; remove columns that are empty")
+        raise ConfigError(f"{path.name}: {doubt}; remove empty columns")
     if unnamed:
         notes.append(f"{unnamed} of {len(names)} columns have no name in row {header}: not looked at")
     if len(kept) < 2:
         found = f"the only column is '{kept[0]}'" if kept else "no column has a name"
+        other = "or --delimiter, what separates" if "delimiter" in keys else "or --sheet, another sheet"
         raise ConfigError(
-            f"{path.name}: {found} in row {header}, which is taken as the header. If another row is, say --header-row "
-            "NUMBER; " + ("or --delimiter, what separates" if "delimiter" in keys else "or --sheet, another sheet")
+            f"{path.name}: {found} in row {header}, which is taken as the header. If it is another row, say "
+            f"--header-row NUMBER; {other}"
         )
-    frame = read_cells(source, path, table, kept)
-    if frame is None or {problem.kind for problem in source.problems} - {FORMULA}:
-        raise SiteError(site, source.problems)
-    told = Counter(problem.message for problem in source.problems)
-    formulas = {name: told[a_formula(name)] for name in kept if told[a_formula(name)]}
-    if formulas:  # in columns that perhaps are not needed
-        listed = ", ".join(f"'{name}' ({number:,})" for name, number in formulas.items())
-        notes.append(f"cells that hold formulas, which are not computed here, and count as empty: {listed}")
-    notes += source.remarks
-    doubt = doubt if unnamed else ""
-    return Spreadsheet(frame.set_index("row")[kept], keys, evidence, tuple(notes), tuple(formulas), doubt)
+    return kept, doubt if unnamed else ""
 
 
 def _anything(site: str, keys: dict[str, str | int]) -> SiteConfig:
-    """A site that reads the file so; what it says of columns and labels is not used."""
+    """A site that reads the file like this; its columns and labels are not used."""
     table: dict[str, Any] = {"layout": "onehot", "columns": {"image": "image", "patient": "image"}, **keys}
     return SiteConfig.model_validate(
         {
@@ -152,7 +163,7 @@ def _bytes(path: Path) -> bytes:
 
 def _encoding(data: bytes, said: str | None) -> tuple[str, str]:
     if said is not None:
-        return said, "as said"
+        return said, _SAID
     if is_utf16(data):
         return "utf-16", "by its byte order mark"
     try:
@@ -160,14 +171,14 @@ def _encoding(data: bytes, said: str | None) -> tuple[str, str]:
     except UnicodeDecodeError:
         odd = any(0x80 <= byte < 0xA0 for byte in data)
         name = "cp1252" if odd else "latin-1"
-        return name, f"not UTF-8; {'cp1252 has its signs at 80 to 9F' if odd else 'no byte from 80 to 9F'}"
+        return name, f"not UTF-8; {'it has bytes from 80 to 9F, as cp1252' if odd else 'no byte from 80 to 9F'}"
     if data.isascii():
-        return "utf-8", "plain letters only"
-    return "utf-8", "with BOM" if data.startswith(b"\xef\xbb\xbf") else "letters beyond ASCII fit it"
+        return "utf-8", "ASCII only"
+    return "utf-8", "by its byte order mark" if data.startswith(b"\xef\xbb\xbf") else "valid UTF-8"
 
 
 def _delimiter(text: str, said: str | None, separator: str | None) -> tuple[str, str, int]:
-    """The sign that cuts most rows from the header on into as many cells as the header has; why; the header's row."""
+    """The delimiter that cuts most rows into as many cells as the header has; why; the header's row."""
     scores, headers = {}, {}
     for delimiter in DELIMITERS:
         rows = list(leading_rows(text, delimiter, _ROWS))
@@ -178,7 +189,7 @@ def _delimiter(text: str, said: str | None, separator: str | None) -> tuple[str,
     if said is not None or separator is not None:
         told = {"tab": "\t", "\\t": "\t"}.get(said, said) if said is not None else str(separator)
         rows = list(leading_rows(text, told, LOOKED_AT))
-        return told, "as said" if said is not None else "its first line says so (sep=)", find_header(rows) + 1
+        return told, _SAID if said is not None else "its first line says so (sep=)", find_header(rows) + 1
     if not scores:
         return ",", "no other found", 1
     best = max(scores, key=lambda delimiter: (scores[delimiter][0] / scores[delimiter][2], scores[delimiter][1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,7 +13,7 @@ _RESERVED: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off",
 
 
 class Page:
-    """Lines of YAML, written from the top to the bottom."""
+    """Lines of YAML, written from top to bottom."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -91,6 +92,4 @@ def _plain(text: str) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    import textwrap
-
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

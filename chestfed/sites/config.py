@@ -14,7 +14,6 @@ from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.core.plugins import Choice, Options
 from chestfed.sites.registry import READERS
 from chestfed.sites.spreadsheet.config import TableFormat
-from chestfed.sites.terms import normal
 from chestfed.sites.vocabulary import SPLITS, VIEWS, View
 
 __all__ = ["SPLITS", "VIEWS", "SiteConfig", "Splits", "check_diseases", "load_site_config"]
@@ -95,7 +94,11 @@ class SiteConfig(StrictModel):
         min_length=1,
         description="the diseases that the site labels; any other is missing there, not negative",
     )
-    labels: dict[str, list[str]] = Field(description="disease -> the names that mean it in the site's vocabulary")
+    labels: dict[str, list[str]] = Field(
+        {},
+        description="disease -> the names that mean it in the site's vocabulary; not where 'table.terms' says what "
+        "terms mean",
+    )
     uncertain: Annotated[
         dict[str, Uncertain],
         BeforeValidator(_for_every_disease, json_schema_input_type=dict[str, Uncertain] | Uncertain),
@@ -136,7 +139,7 @@ class SiteConfig(StrictModel):
             raise ValueError(f"{', '.join(strange)}: not among the site's 'diseases'")
         return value
 
-    @field_validator("labels", "uncertain", "blank")
+    @field_validator("uncertain", "blank")
     @classmethod
     def _diseases_are_complete(cls, value: dict[str, object], info: ValidationInfo) -> dict[str, object]:
         lacking = [disease for disease in info.data.get("diseases", []) if disease not in value]
@@ -152,13 +155,11 @@ class SiteConfig(StrictModel):
             raise ValueError(f"only with reader: table; reader '{reader}' knows its format")
         if value is None and reader == "table":
             raise ValueError("reader 'table' needs it: format, columns and layout of the site's table")
+        mistakes = _labels_and_terms(value, info.data)
         if value is not None:
-            mistakes = [
-                *_wrong_roles(value, info.data.get("label_files", {})),
-                *_words_with_two_meanings(value, info.data.get("labels", {})),
-            ]
-            if mistakes:
-                raise ValueError("; ".join(mistakes))
+            mistakes += _wrong_roles(value, info.data.get("label_files", {}))
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
         return value
 
     @field_validator("views")
@@ -186,14 +187,15 @@ class SiteConfig(StrictModel):
         return value
 
 
-def _words_with_two_meanings(table: TableFormat, labels: Mapping[str, Sequence[str]]) -> list[str]:
-    """Terms of a disease that are also listed as no finding, or as ignored."""
-    others = table.others if isinstance(table.others, list) else []
-    silent = {normal(word) for word in (*table.no_finding, *others, *table.unlabelled)}
-    both = [name for names in labels.values() for name in names if normal(name) in silent]
-    mistakes = [f"'{name}' is a label, and among no_finding, others or unlabelled" for name in dict.fromkeys(both)]
-    both = [word for word in table.unlabelled if normal(word) in map(normal, (*table.no_finding, *others))]
-    return [*mistakes, *(f"'{word}' is among unlabelled, and among no_finding or others" for word in both)]
+def _labels_and_terms(table: TableFormat | None, data: Mapping[str, Any]) -> list[str]:
+    """Names of diseases are in 'labels', or the meanings of terms in 'table.terms'."""
+    labels, diseases = data.get("labels"), data.get("diseases")
+    if labels is None or diseases is None:  # wrong by themselves
+        return []
+    if table is not None and table.terms is not None:
+        return ["'labels' and table.terms exclude each other"] if labels else []
+    lacking = [disease for disease in diseases if disease not in labels]
+    return [f"'labels' says nothing about {', '.join(lacking)}"] if lacking else []
 
 
 def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[str]:
@@ -224,7 +226,10 @@ def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteCon
         One message with all mistakes, each with file, line and key.
     """
     config = load_config(path, SiteConfig, overrides, "site")
-    if config.splits.file is None:
-        return config
-    file = expand_path(config.splits.file, Path(path).parent)
-    return config.model_copy(update={"splits": config.splits.model_copy(update={"file": str(file)})})
+    folder = Path(path).parent
+    update: dict[str, object] = {}
+    if config.splits.file is not None:
+        update["splits"] = config.splits.model_copy(update={"file": str(expand_path(config.splits.file, folder))})
+    if config.table is not None and isinstance(config.table.terms, str):
+        update["table"] = config.table.model_copy(update={"terms": str(expand_path(config.table.terms, folder))})
+    return config.model_copy(update=update)

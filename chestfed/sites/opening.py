@@ -148,7 +148,13 @@ def _table(raw: pd.DataFrame, source: Source, config: SiteConfig) -> SiteTable:
     synthetic = config.synthetic or _is_marked(source)
     title = config.title if not synthetic or "synthetic" in config.title.lower() else f"{config.title} (synthetic)"
     return SiteTable(
-        config.site, title, source.root, synthetic, tuple(config.diseases), repeat_positives(frame, config)
+        config.site,
+        title,
+        source.root,
+        synthetic,
+        tuple(config.diseases),
+        repeat_positives(frame, config),
+        tuple(source.remarks),
     )
 
 

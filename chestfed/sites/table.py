@@ -28,7 +28,8 @@ OUTSIDE = "path outside the root"
 class SiteTable:
     """One site's images and labels. `frame` has the columns that `docs/design.md` lists.
 
-    Patient and study names stay in here: they enter no digest, cache or message.
+    `notes` say what the labels do not show by themselves, such as terms that nobody has confirmed yet. Patient and
+    study names stay in here: they enter no digest, cache or message.
     """
 
     name: str
@@ -37,6 +38,7 @@ class SiteTable:
     synthetic: bool
     diseases: tuple[str, ...]
     frame: pd.DataFrame = field(repr=False)
+    notes: tuple[str, ...] = ()
 
     @property
     def origin(self) -> Origin:

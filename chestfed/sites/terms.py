@@ -1,27 +1,33 @@
-"""Terms of findings: the list in a cell, negated and uncertain terms, what a cell says of each disease."""
+"""What the terms of a findings cell mean, and what several of them say together."""
 
 from __future__ import annotations
 
 import ast
+import difflib
 import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
+from chestfed.core.diseases import TITLES
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, STRENGTH, UNCERTAIN, UNLABELLED
 
-#: A longer cell is no list of findings.
-_LONGEST = 20_000
+#: A longer cell is not a list of findings.
+_LONGEST: Final = 20_000
+_STATES: Final = {"": POSITIVE, "absent": NEGATIVE, "uncertain": UNCERTAIN}
+_FORMS: Final = "DISEASE, DISEASE absent, DISEASE uncertain (several joined by ';'), normal, ignore or missing"
 
 
 def normal(term: str) -> str:
-    """A term in small letters with single blanks."""
-    return " ".join(term.lower().split())
+    """A term in lower case with single spaces, its accents composed as spreadsheet programs save them."""
+    return unicodedata.normalize("NFC", " ".join(term.lower().split()))
 
 
 def listed(cell: str) -> list[str] | None:
-    """The strings of a cell that holds a list, written as in Python or JSON; None if it does not. Nothing is run."""
+    """The strings of a cell that holds a Python or JSON list; None if it does not. Nothing is executed."""
     if len(cell) > _LONGEST:
         return None
     try:
@@ -37,106 +43,94 @@ def listed(cell: str) -> list[str] | None:
 
 
 @dataclass(frozen=True)
-class Grammar:
-    """The terms of a site and the words around them, all in `normal` form.
+class Meaning:
+    """What one term says.
 
-    `labels` maps a disease to its terms. `silent` terms say nothing of the diseases; with `lenient` any other does so.
-    Beside an `unlabelled` term what is not named is not labelled; with `wary` any other term is one.
+    Attributes
+    ----------
+    findings
+        Disease -> raw finding, of the diseases that the term mentions.
+    healthy
+        Every disease that is not mentioned beside it is negative.
+    understood
+        If not, every disease that is not mentioned beside it is missing.
     """
 
-    labels: Mapping[str, frozenset[str]]
-    no_finding: frozenset[str]
-    silent: frozenset[str]
-    unlabelled: frozenset[str]
-    lenient: bool
-    wary: bool
-    negations: tuple[str, ...]
-    prefixes: tuple[str, ...]
-    suffixes: tuple[str, ...]
-    #: All terms of diseases, and all that the site names.
-    findings: frozenset[str] = field(init=False)
-    known: frozenset[str] = field(init=False)
+    findings: Mapping[str, np.int8]
+    healthy: bool = False
+    understood: bool = True
 
-    def __post_init__(self) -> None:
-        findings: frozenset[str] = frozenset().union(*self.labels.values())
-        object.__setattr__(self, "findings", findings)
-        object.__setattr__(self, "known", findings | self.no_finding | self.silent | self.unlabelled)
+    def __str__(self) -> str:
+        if not self.findings:
+            return "normal" if self.healthy else "ignore" if self.understood else "missing"
+        names = {int(code): state for state, code in _STATES.items()}
+        return "; ".join(f"{disease} {names[int(code)]}".strip() for disease, code in self.findings.items())
 
-    def read(self, term: str) -> tuple[str, np.int8] | None:
-        """The plain term and what is said of it; None if it is not known. A term in doubt is uncertain, negated or not.
 
-        A term that the site names as it stands wins over its parts: "no finding" is no negated "finding".
-        """
-        word, negated, doubtful = term, False, False
-        while word not in self.known:
-            before = word
-            if not doubtful:
-                word = without(word, self.prefixes, self.suffixes)
-                doubtful = word != before
-            if not negated and word == before:
-                word = without(word, self.negations)
-                negated = word != before
-            if word == before:
-                return (term, POSITIVE) if self.lenient or self.wary else None
-        if (negated or doubtful) and word in self.no_finding:
-            return None
-        return word, UNCERTAIN if doubtful else NEGATIVE if negated else POSITIVE
+NORMAL: Final = Meaning({}, healthy=True)
+IGNORED: Final = Meaning({})
+MISSING: Final = Meaning({}, understood=False)
+_WORDS: Final = {"normal": NORMAL, "ignore": IGNORED, "missing": MISSING}
+
+
+def parse_meaning(text: str) -> Meaning:
+    """The meaning that a person wrote: `edema`, `edema absent; mass uncertain`, `normal`, `ignore`, `missing`.
+
+    Raises
+    ------
+    ValueError
+        If it is anything else.
+    """
+    words = normal(text)
+    if words in _WORDS:
+        return _WORDS[words]
+    findings: dict[str, np.int8] = {}
+    for part in words.split(";"):
+        name, state = part.strip(), ""
+        for ending in ("absent", "uncertain"):
+            if name.endswith(f" {ending}"):
+                name, state = name.removesuffix(ending).strip(), ending
+        disease = name.replace(" ", "_")
+        if disease not in TITLES:
+            close = difflib.get_close_matches(disease, [*TITLES, *_WORDS], n=1, cutoff=0.6)
+            hint = f"did you mean '{close[0]}'?" if close else f"diseases: {', '.join(TITLES)}"
+            raise ValueError(f"unknown meaning; expected {_FORMS}; {hint}")
+        if disease in findings:
+            raise ValueError(f"mentions {disease} more than once")
+        findings[disease] = _STATES[state]
+    return Meaning(findings)
 
 
 @dataclass(frozen=True)
 class Said:
-    """What is said of an image: a raw finding per disease, and whether that contradicts itself."""
+    """What is said of an image: a raw finding per disease, whether it was called normal, whether it contradicts itself.
+
+    `denies` tells whether a single disease is denied, rather than all of them by `normal`.
+    """
 
     findings: Mapping[str, np.int8]
-    contrary: bool = False
+    healthy: bool = False
+    denies: bool = False
+    contradictory: bool = False
 
 
-def together(pairs: Collection[tuple[str, np.int8]], grammar: Grammar) -> Said:
-    """What terms, each with its raw finding, say together.
+def together(meanings: Iterable[Meaning], diseases: Sequence[str], named: Collection[str]) -> Said:
+    """What several terms say together.
 
-    A disease that is not named is blank, beside a term of `no_finding` negative; without terms, or beside a term of
-    `unlabelled`, it is unlabelled.
-    Contrary: a finding beside `no_finding`, the same term both there and not, or a disease denied as a whole that is
-    there under another name: `pulmonary edema` beside `no edema`, not `effusion` beside `no large effusion`.
+    A disease that no term mentions is blank; unlabelled without any term, or beside one that is not understood;
+    negative beside a term that means normal. `named` are the diseases that some term of the site can report as
+    present: any other is never blank but unlabelled, because the site does not record it.
     """
-    healthy = any(word in grammar.no_finding and code == POSITIVE for word, code in pairs)
-    unread = any(word in grammar.unlabelled or (grammar.wary and word not in grammar.known) for word, _ in pairs)
-    rest = UNLABELLED if not pairs or unread else NEGATIVE if healthy else BLANK
-    given = [(word, code) for word, code in pairs if code != BLANK]
-    codes = {
-        disease: max(
-            (code for word, code in given if word in names), key=lambda code: STRENGTH[int(code)], default=rest
-        )
-        for disease, names in grammar.labels.items()
-    }
-    there = {word for word, code in given if code != NEGATIVE and word in grammar.findings}
-    absent = {word for word, code in given if code == NEGATIVE}
-    turned = any(
-        _denies(disease, word, other)
-        for disease, names in grammar.labels.items()
-        for word in absent & names
-        for other, code in given
-        if code == POSITIVE and other in names
-    )
-    return Said(codes, turned or bool(there & absent) or (healthy and bool(there)))
-
-
-def _denies(disease: str, denied: str, there: str) -> bool:
-    """Whether a denied term is the name of the disease, or one of which the other is a closer description."""
-    return denied == disease.replace("_", " ") or set(denied.split()) <= set(there.split())
-
-
-def terms_of(cell: Iterable[str], grammar: Grammar) -> list[str]:
-    """The terms of a cell in `normal` form; the empty cell is one if `no_finding` names it."""
-    return [term for term in map(normal, cell) if term] or ([""] if "" in grammar.no_finding else [])
-
-
-def without(word: str, prefixes: Iterable[str], suffixes: Iterable[str] = ()) -> str:
-    """The word without the first of these before or behind it; what ends with an apostrophe needs no blank behind."""
-    for prefix in prefixes:
-        if word.startswith(prefix if prefix.endswith(("'", "’")) else f"{prefix} ") and word != prefix:
-            return word[len(prefix) :].lstrip()
-    for suffix in suffixes:
-        if word.endswith(suffix) and word != suffix:
-            return word[: -len(suffix)].rstrip()
-    return word
+    terms = list(meanings)
+    healthy = any(term.healthy for term in terms)
+    unread = not terms or not all(term.understood for term in terms)
+    findings, denies, contradictory = {}, False, False
+    for disease in diseases:
+        codes = [term.findings[disease] for term in terms if disease in term.findings]
+        rest = UNLABELLED if unread else NEGATIVE if healthy else BLANK if disease in named else UNLABELLED
+        findings[disease] = max(codes, key=lambda code: STRENGTH[int(code)], default=rest)
+        present = any(code != NEGATIVE for code in codes)
+        denied = any(code == NEGATIVE for code in codes)
+        denies = denies or denied
+        contradictory = contradictory or (present and (denied or healthy))
+    return Said(findings, healthy and not unread, denies, contradictory)

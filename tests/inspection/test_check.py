@@ -19,7 +19,7 @@ from chestfed.inspection.problems import WARNINGS
 from chestfed.inspection.text import as_json, as_markdown, render
 from tests.cases import each
 from tests.inspection.planted import DICOM_FILES, FILES, IMAGES, ROWS, Hospital, row_of
-from tests.sites.own_tables import config, person, save_rows
+from tests.sites.own_tables import config, meanings, person, save_rows
 
 ONEHOT: dict[str, Any] = {"layout": "onehot"}
 
@@ -144,17 +144,21 @@ def test_rows_in_another_encoding_than_the_others_are_named(tmp_path: Path) -> N
     assert told(check(tmp_path)) == [("wrong encoding", row_of(7)), ("wrong encoding", row_of(13))]
 
 
-def test_an_unknown_term_is_told_with_the_nearest_known_one(tmp_path: Path) -> None:
+def test_an_unknown_term_is_reported_with_the_closest_known_one(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     names = ["Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Effusion"]
     rows = [person(number, **hospital.rows[number], Terms=names[number % 5]) for number in range(IMAGES)]
     rows[5]["Terms"] = "Atelektasis"
     save_rows(tmp_path / "site/labels.csv", rows)
-    table = {"layout": "delimited", "columns": {"image": "File", "patient": "MRN", "findings": "Terms"}}
+    table = {
+        "layout": "delimited",
+        "columns": {"image": "File", "patient": "MRN", "findings": "Terms"},
+        "terms": meanings(),
+    }
     report = check(tmp_path, table)
     (problem,) = report.errors
     assert (problem.kind, problem.row) == ("unknown finding", row_of(5))
-    assert "nearest: 'atelectasis'" in problem.message
+    assert "closest: 'atelectasis'" in problem.message
 
 
 def test_a_disease_without_positives_in_a_split_is_a_warning(tmp_path: Path) -> None:

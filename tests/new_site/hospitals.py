@@ -13,6 +13,7 @@ from chestfed.cli import app
 from chestfed.new_site import Choices, Draft, draft_site
 from chestfed.new_site.choosing import TakesGuesses
 from chestfed.sites import SiteTable, load_site_config, open_site
+from chestfed.sites.spreadsheet.term_table import terms_text
 from tests.sites.own_tables import Row, save_rows
 
 LABELS = ("Enlarged heart", "Oedema", "Consolidation", "Atelectasis", "Effusion")
@@ -57,6 +58,7 @@ def opened(folder: Path, made: Draft) -> SiteTable:
     """The site that the draft describes."""
     path = folder / "st-anne.yaml"
     path.write_text(made.text, encoding="utf-8")
+    (folder / "st-anne.terms.csv").write_text(terms_text(made.terms), encoding="utf-8")
     return open_site(load_site_config(path), folder)
 
 

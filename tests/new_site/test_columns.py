@@ -28,7 +28,7 @@ def test_a_column_called_like_the_view_is_taken_though_most_of_its_words_are_not
     assert column(opened(tmp_path, made), "view") == ["unknown"] * 20
     (note,) = [note for note in made.notes if "not known for the view" in note]
     assert note == (
-        "'Projektion': 2 words not known for the view are taken as unknown (rows 3, 4, 6, 7, 9 and 15 more); "
+        "'Projektion': 2 words not known for the view count as unknown (rows 3, 4, 6, 7, 9 and 15 more); "
         "laterals among them would train"
     )
 
@@ -97,7 +97,7 @@ def test_a_row_of_totals_is_named_by_its_number(tmp_path: Path, file: str) -> No
     table = [{**row, **{name: "x" if row[name] else None for name in LABELS}} for row in rows()]
     bring(tmp_path, table, file=file)
     bring(tmp_path, [*table, {"File": "Total", **dict.fromkeys(LABELS, 6)}], [], file)
-    with pytest.raises(ConfigError, match=r"1 that stand in fewer than 3 rows \(row 14; remove totals\)"):
+    with pytest.raises(ConfigError, match=r"1 that fewer than 3 rows have \(row 14; remove totals\)"):
         draft(tmp_path, file)
 
 
@@ -108,7 +108,7 @@ def test_a_sex_column_in_short_is_read(tmp_path: Path) -> None:
 
 def test_a_patient_who_stands_in_the_first_row_only_is_told(tmp_path: Path) -> None:
     bring(tmp_path, [{**row, "Patient": row["Patient"] if n % 2 == 0 else None} for n, row in enumerate(rows())])
-    match = r"'Patient' is called like one, but 6 of 12 cells are empty \(the first in row 3\): fill it in on every row"
+    match = r"'Patient' has such a name, but 6 of 12 cells are empty \(the first in row 3\): fill it in on every row"
     with pytest.raises(ConfigError, match=match):
         draft(tmp_path)
 
@@ -116,5 +116,5 @@ def test_a_patient_who_stands_in_the_first_row_only_is_told(tmp_path: Path) -> N
 def test_a_patient_column_that_says_different_things_of_one_image_is_told(tmp_path: Path) -> None:
     table = rows()
     bring(tmp_path, [*table, *({**row, "Patient": f"x{n}"} for n, row in enumerate(table))])
-    with pytest.raises(ConfigError, match=r"'Patient' is called like one, but says different things of one image"):
+    with pytest.raises(ConfigError, match=r"'Patient' has such a name, but several values for one image"):
         draft(tmp_path)

@@ -32,7 +32,6 @@ SITE = {
     "label_files": {"images": ["**/*.dcm"]},
     "views": "all",
     "diseases": ["edema"],
-    "labels": {"edema": ["Edema"]},
     "uncertain": "missing",
     "blank": "missing",
     "splits": {"valid_fraction": 0.4},
@@ -46,7 +45,7 @@ SITE = {
             "age": "PatientAge",
             "findings": "ImageComments",
         },
-        "no_finding": ["Normal"],
+        "terms": {"Edema": "edema", "Normal": "normal"},
     },
 }
 STUDY = {
@@ -199,7 +198,8 @@ def test_no_broken_file_makes_a_message_or_a_log_quote_a_header(session: Session
     (session.home / "data/site/labels.csv").write_text("File,Patient,Edema\n" + rows)
     columns = {"image": "File", "patient": "Patient"}
     table = {"layout": "onehot", "columns": columns, "default_view": "frontal"}
-    site = {**SITE, "label_files": {"table": ["labels.csv"]}, "table": table}
+    labels = {"edema": ["Edema"]}
+    site = {**SITE, "label_files": {"table": ["labels.csv"]}, "labels": labels, "table": table}
     (session.home / "site.yaml").write_text(yaml.safe_dump(site), encoding="utf-8")
     told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
     assert "unreadable image" in told

@@ -30,6 +30,17 @@ COLUMNS = {"image": "File", "patient": "MRN", "view": "Projection", "split": "Se
 Row = Mapping[str, object]
 
 
+def meanings(**more: str) -> dict[str, str]:
+    """What the terms of a hospital mean: the five diseases, each also denied and in doubt, and `Normal`."""
+    told = {"Normal": "normal"}
+    for disease, names in NAMES.items():
+        for name in names:
+            told |= {name: disease}
+            told |= {form.format(name): f"{disease} absent" for form in ("no {}", "without {}", "negative for {}")}
+            told |= {form.format(name): f"{disease} uncertain" for form in ("possible {}", "cannot exclude {}", "{}?")}
+    return {**told, **more}
+
+
 def config(folder: Path, table: Mapping[str, Any], file: str = "labels.csv", **keys: Any) -> SiteConfig:
     """A site in `folder/site`, from a YAML that is written and read; `keys` replace or add to the site's."""
     site = {
@@ -39,7 +50,7 @@ def config(folder: Path, table: Mapping[str, Any], file: str = "labels.csv", **k
         "root": "site",
         "label_files": {"table": [file]},
         "views": "all",
-        "labels": NAMES,
+        **({} if "terms" in table else {"labels": NAMES}),
         "uncertain": "missing",
         "blank": "missing",
         "table": {"columns": COLUMNS, **table},

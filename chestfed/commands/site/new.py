@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from chestfed.new_site import Choices, Draft
     from chestfed.sites import SiteTable
+    from chestfed.sites.spreadsheet.term_table import TermRow
 
 _MEANINGS = ("positive", "negative", "uncertain", "blank")
 
@@ -37,7 +39,7 @@ Labels = Annotated[
         "the DICOM files."
     ),
 ]
-Out = Annotated[Path, typer.Option(help="Folder for NAME.yaml.")]
+Out = Annotated[Path, typer.Option(help="Folder for NAME.yaml and NAME.terms.csv.")]
 Data = Annotated[Path | None, optional(help="Write the root relative to this folder, the --data of other commands.")]
 Title = Annotated[str | None, optional(help="Name in tables and plots.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Non-interactive: accept the guesses, fail if unsure.")]
@@ -68,7 +70,7 @@ Value = Annotated[
     list[str] | None,
     _meaning(
         metavar="CELL=MEANING",
-        help="What a cell or a term means: positive, negative, uncertain or blank. Repeatable.",
+        help="What a cell of a label column means: positive, negative, uncertain or blank. Repeatable.",
     ),
 ]
 Uncertain = Annotated[
@@ -115,7 +117,8 @@ def site_new(
     """Describe a new hospital: inspect its images and its table, and write a YAML with the evidence for each guess.
 
     In a terminal it asks, with its guess as the default. When it cannot decide, it lists the candidates and the option
-    that settles it. Names of patients are neither shown nor written.
+    that settles it. Findings in words go into a mapping table, NAME.terms.csv, in which a person says what they mean.
+    Names of patients are neither shown nor written.
 
     Example:
 
@@ -175,9 +178,17 @@ class Asks:
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def choose(self, what: str, flag: str, guess: str | None, candidates: Sequence[str], why: str) -> str:
+    def choose(
+        self,
+        what: str,
+        flag: str,
+        guess: str | None,
+        candidates: Sequence[str],
+        why: str,
+        examples: Sequence[str] = (),
+    ) -> str:
         """The answer; asked again until it is one of the candidates."""
-        say(self._console, f"{what}: {why}\n  one of: {', '.join(candidates)}")
+        say(self._console, "\n  ".join([f"{what}: {why}", *examples, f"one of: {', '.join(candidates)}"]))
         by_letters = {candidate.casefold(): candidate for candidate in candidates}
         while True:
             answer = str(typer.prompt(f"{what} ({flag})", default=guess)).strip()
@@ -198,38 +209,87 @@ def _describe(
     yes: bool,
     force: bool,
 ) -> None:
-    """Write the YAML, say how each thing was guessed, and open the site."""
-    from chestfed.commands.progress import Bars
+    """Write the YAML and the mapping table of its terms, say how each thing was guessed, and open the site."""
     from chestfed.core.checkpoint import write_text
-    from chestfed.new_site import draft_site
-    from chestfed.new_site.choosing import TakesGuesses
-    from chestfed.sites import load_site_config, open_site
+    from chestfed.new_site import terms_file
+    from chestfed.sites import load_site_config
 
     if path.exists() and not force:
         raise ConfigError(f"{path} exists: use --force to replace it, or choose another name or --out folder")
-    if on_a_terminal() and not yes:
-        draft = draft_site(name, images, labels, choices, Asks(console), data=data)
-    else:
-        with Bars(console) as bars:
-            tell = partial(bars.decoding, "headers")
-            draft = draft_site(name, images, labels, choices, TakesGuesses(), data=data, progress=tell)
+    terms = path.parent / terms_file(name)
+    choices = replace(choices, terms=_earlier_terms(name, terms))
+    draft = _draft(console, name, images, labels, choices, data, asking=on_a_terminal() and not yes)
     _show(console, draft)
     with TemporaryDirectory(prefix="chestfed-") as folder:  # a YAML that cannot be loaded is not left behind
         trial = Path(folder, path.name)
         trial.write_text(draft.text, encoding="utf-8")
-        config = load_site_config(trial)
+        load_site_config(trial)
     write_text(path, draft.text)
     say(console, f"\nwritten to {path}")
+    if draft.terms:
+        _write_terms(console, terms, draft, choices.terms)
+    _open(console, path, data)
+
+
+def _draft(
+    console: Console, name: str, images: Path, labels: Path | None, choices: Choices, data: Path | None, *, asking: bool
+) -> Draft:
+    from chestfed.commands.progress import Bars
+    from chestfed.new_site import draft_site
+    from chestfed.new_site.choosing import TakesGuesses
+
+    if asking:
+        return draft_site(name, images, labels, choices, Asks(console), data=data)
+    with Bars(console) as bars:
+        tell = partial(bars.decoding, "headers")
+        return draft_site(name, images, labels, choices, TakesGuesses(), data=data, progress=tell)
+
+
+def _earlier_terms(name: str, path: Path) -> Sequence[TermRow]:
+    """The rows of the mapping table that an earlier call wrote and a person filled in; a mistake stops before anything.
+
+    Raises
+    ------
+    SiteError
+        With every mistake of the file.
+    """
+    from chestfed.sites.spreadsheet.term_table import read_terms
+
+    if not path.exists():
+        return ()
+    rows, problems = read_terms(path)
+    if problems:
+        raise SiteError(name, problems)
+    return rows
+
+
+def _write_terms(console: Console, path: Path, draft: Draft, earlier: Sequence[TermRow]) -> None:
+    from chestfed.core.checkpoint import write_text
+    from chestfed.sites.spreadsheet.term_table import terms_text
+
+    write_text(path, "\ufeff" + terms_text(draft.terms))  # the mark tells Excel that it is UTF-8
+    known = {row.term for row in earlier}
+    new = f", {sum(row.term not in known for row in draft.terms):,} of them new" if earlier else ""
+    say(console, f"written to {path}: {len(draft.terms):,} terms{new}. It quotes cells: keep it at the hospital")
+
+
+def _open(console: Console, path: Path, data: Path | None) -> None:
+    """Open the site that was written, and say what to do next."""
+    from chestfed.sites import load_site_config, open_site
+
     said = shlex.quote(str(path))
     check = f"chestfed site check {said}" + ("" if data is None else f" --data {shlex.quote(str(data))}")
     try:
-        table = open_site(config, data if data is not None else Path())
+        table = open_site(load_site_config(path), data if data is not None else Path())
     except SiteError as error:
         raise ConfigError(
             f"{path} is written, but the site does not open with it yet:\n{error}\n"
             f"Fix the table or the YAML, then: {check}"
         ) from None
-    say(console, f"{_loaded(table)}\nnext:\n  {check}\n  chestfed study --add-site {said}")
+    say(console, _loaded(table))
+    for note in table.notes:
+        say(console, f"note: {note}", "yellow")
+    say(console, f"next:\n  {check}\n  chestfed study --add-site {said}")
 
 
 def on_a_terminal() -> bool:
@@ -241,6 +301,8 @@ def _show(console: Console, draft: Draft) -> None:
     width = max(len(what) for what, _, _ in draft.guesses)
     for what, value, why in draft.guesses:
         say(console, f"{what:<{width}}  {value}" + (f"   [{why}]" if why else ""))
+        for example in draft.examples if what == "image" else ():
+            say(console, f"{'':<{width}}  {example}")
     for note in draft.notes:
         say(console, f"note: {note}", "yellow")
 

@@ -36,8 +36,12 @@ def site_stats(
 
     console, sites = open_console(), [load_site_config(config) for config in configs]
     root = options.data_root(data, [] if labels else sites, ", or give a label file with --labels FILE")
-    frame = dataset_table([open_site(site, root, labels_file=labels) for site in sites])
+    tables = [open_site(site, root, labels_file=labels) for site in sites]
+    frame = dataset_table(tables)
     console.print(render(frame))
+    for table in tables:
+        for note in table.notes:
+            say(console, f"{table.title}: {note}", "yellow")
     if csv is not None:
         write_text(csv, frame.to_csv(index=False, float_format="%.4f"))
         say(console, f"written to {csv}")

@@ -14,6 +14,7 @@ from chestfed.core.config import StrictModel
 from chestfed.dicom.tags import refusal
 from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, canonical
 from chestfed.sites.spreadsheet.files import Column, FileFormat, Join, Texts, text_keys
+from chestfed.sites.terms import normal, parse_meaning
 from chestfed.sites.vocabulary import Split, View
 
 Layout = Literal["onehot", "delimited", "list", "long", "readers", "dicom"]
@@ -23,22 +24,16 @@ IN_PATH: Final = ("patient", "study", "view", "split")
 #: `{name}` or `{name[:2]}`, the first letters of it.
 FIELD: Final = re.compile(r"\{([^{}\[\]]+)(?:\[:(\d+)\])?\}")
 
-#: Among the terms of `unlabelled`: every term that is not known otherwise.
-REST: Final = "*"
 #: Which layouts read terms, and which read values.
-_TERMS: Final = ("delimited", "list", "long", "dicom")
-_VALUES: Final = ("onehot", "long", "readers")
-#: Key -> the layouts that it has a meaning in.
+TERM_LAYOUTS: Final = ("delimited", "list", "long", "dicom")
+_VALUES: Final = ("onehot", "readers")
+#: Key -> the layouts that it applies to.
 _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "values": _VALUES,
     "raters": ("readers",),
     "separator": ("delimited", "dicom"),
-    "no_finding": _TERMS,
-    "others": _TERMS,
-    "unlabelled": _TERMS,
-    "negations": _TERMS,
-    "uncertain_prefixes": _TERMS,
-    "uncertain_suffixes": _TERMS,
+    "terms": TERM_LAYOUTS,
+    "other_terms": TERM_LAYOUTS,
 }
 _COLUMNS_ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "findings": ("delimited", "list", "dicom"),
@@ -68,7 +63,7 @@ class Columns(StrictModel):
     )
     findings: Column | None = Field(None, description="all findings of the image (delimited, list, dicom)")
     finding: Column | None = Field(None, description="one finding of the image (long)")
-    value: Column | None = Field(None, description="what is said of the finding (long); default: it is there")
+    value: Column | None = Field(None, description="what is said of the finding (long); default: it is present")
     reader: Column | None = Field(None, description="the annotator (readers)")
 
 
@@ -188,28 +183,38 @@ class TableFormat(FileFormat):
     missing: Texts = Field(
         [], description="cells of patient, study, view, split, sex and age that count as empty, such as N/A"
     )
-    values: Values = Field(Values(), description="what a cell says of a finding (onehot, long, readers)")
+    values: Values = Field(Values(), description="what a cell says of a finding (onehot, readers)")
     raters: Column = Field("any", description="any, majority, all, or the name of one annotator (readers)")
     separator: str = Field("|", min_length=1, description="between findings (delimited, dicom)")
-    no_finding: Texts = Field(
-        [], description='terms that make every disease that is not named negative; "" is the empty cell'
+    terms: Annotated[str | dict[str, str] | None, BeforeValidator(text_keys)] = Field(
+        None,
+        description="what each term of the findings means (delimited, list, long, dicom): the mapping table that "
+        "`chestfed site new` writes, relative to the YAML, or term -> meaning; a meaning is DISEASE, DISEASE absent, "
+        'DISEASE uncertain, several of them joined by ";", normal (every other disease is negative), ignore, or '
+        'missing (every other disease is missing). The term "" is the empty cell; with columns.value a term is '
+        '"finding = value"',
     )
-    others: Texts | Literal["any"] = Field(
-        [], description="terms that say nothing of the diseases; any: all terms that are not known otherwise"
+    other_terms: Literal["report", "ignore", "missing"] = Field(
+        "report",
+        description="a term that 'terms' does not have: a problem, or as if its meaning were ignore or missing",
     )
-    unlabelled: Texts = Field(
-        [],
-        description="terms that say that the image was not labelled: what is not named beside them is missing, "
-        "whatever 'blank' says; \"*\": all terms that are not known otherwise",
-    )
-    negations: Texts = Field(
-        ["no", "without", "no evidence of", "negative for"], description='words before a term, as in "no edema"'
-    )
-    uncertain_prefixes: Texts = Field(
-        ["possible", "probable", "suspected", "questionable", "cannot exclude"],
-        description='words before a term, as in "possible edema"',
-    )
-    uncertain_suffixes: Texts = Field(["?", "(?)"], description='signs behind a term, as in "edema?"')
+
+    @field_validator("terms")
+    @classmethod
+    def _meanings_are_known(cls, value: str | dict[str, str] | None) -> str | dict[str, str] | None:
+        if not isinstance(value, dict):
+            return value
+        wrong = []
+        for term, meaning in value.items():
+            try:
+                parse_meaning(meaning)
+            except ValueError as error:
+                wrong.append(f"'{term}': {error}")
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        if len({normal(term) for term in value}) < len(value):
+            raise ValueError("has duplicate terms (capitals and spaces do not matter)")
+        return value
 
     @field_validator("from_path")
     @classmethod
@@ -242,6 +247,8 @@ class TableFormat(FileFormat):
             for name in names
             if name and getattr(self.columns, name) is None
         ]
+        if self.layout in TERM_LAYOUTS and self.terms is None:
+            mistakes.append(f"layout '{self.layout}' needs 'terms'")
         if self.columns.patient is None and "patient" not in self.path_groups():
             mistakes.append("columns.patient is needed, or from_path with a group (?P<patient>...)")
         return mistakes
@@ -253,10 +260,6 @@ class TableFormat(FileFormat):
             if getattr(self.columns, name) is not None and self.layout not in layouts:
                 idle.append(f"columns.{name}")
         mistakes = [f"'{key}' has no effect with layout '{self.layout}'" for key in idle]
-        if self.layout == "long" and self.columns.value is None and "values" in self.model_fields_set:
-            mistakes.append("'values' needs columns.value")
-        if REST in self.unlabelled and self.others == "any":
-            mistakes.append(f"unlabelled: '{REST}' and others: any exclude each other")
         mistakes += self._told_twice()
         if self.layout == "dicom":
             keys = sorted(self.model_fields_set & {*FileFormat.model_fields, "images", "join"})

@@ -22,8 +22,9 @@ from chestfed.sites.spreadsheet.dicom_headers import FILES, read_headers
 from chestfed.sites.spreadsheet.image_headers import join_headers
 from chestfed.sites.spreadsheet.image_paths import Folders, image_names, in_roots, template_columns
 from chestfed.sites.spreadsheet.join import read_joined, told_by_path
-from chestfed.sites.spreadsheet.labels import label_columns, long, onehot, terms, votes
+from chestfed.sites.spreadsheet.labels import label_columns, onehot, votes
 from chestfed.sites.spreadsheet.rows import TableRows
+from chestfed.sites.spreadsheet.term_labels import long, terms
 from chestfed.sites.vocabulary import SPLITS, VIEWS
 
 _SPLITS: Final = {

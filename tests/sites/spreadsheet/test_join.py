@@ -19,6 +19,7 @@ from tests.sites.own_tables import (
     NAMES,
     config,
     labels,
+    meanings,
     onehot,
     open_table,
     person,
@@ -32,7 +33,7 @@ ONEHOT: dict[str, Any] = {"layout": "onehot"}
 TERMS: dict[str, Any] = {
     "layout": "delimited",
     "columns": {**COLUMNS, "findings": "Findings"},
-    "no_finding": ["Normal"],
+    "terms": meanings(),
 }
 PEOPLE: dict[str, Any] = {"file": "people", "key": ["MRN", "ID"], "columns": ["Sex", "Age"]}
 FILES = {"table": ["labels.csv"], "people": ["people.csv"]}
@@ -234,7 +235,7 @@ def test_the_pattern_works_on_headers_and_on_several_rows_per_image_too(tmp_path
         "p1"
     ]
     save_dicom(tmp_path / "site" / "p7" / "1.dcm", ImageComments="Edema")
-    table = {"layout": "dicom", "columns": {"findings": "ImageComments"}, **by_folder}
+    table = {"layout": "dicom", "columns": {"findings": "ImageComments"}, "terms": meanings(), **by_folder}
     assert column(open_table(tmp_path, table, None, label_files={"images": ["**/*.dcm"]}), "patient") == ["p7"]
 
 
@@ -256,13 +257,12 @@ def test_a_mistake_in_the_pattern_is_refused(tmp_path: Path, keys: dict[str, Any
     assert message in str(caught.value)
 
 
-# JSON, words for ages, sets that only evaluate, images that nobody labelled.
+# JSON, words for ages, sets that only evaluate.
 
 LISTED: dict[str, Any] = {
     "layout": "list",
     "columns": {"image": "file_name", "patient": "file_name", "findings": "syms"},
-    "others": ["Mass"],
-    "no_finding": [""],
+    "terms": meanings(**{"Mass": "ignore", "": "normal"}),
 }
 OBJECTS = [
     {"file_name": "1.png", "syms": ["Effusion", "Mass"], "boxes": [[1, 2, 3, 4]]},
@@ -323,26 +323,3 @@ def test_a_set_may_be_for_evaluation_only(tmp_path: Path) -> None:
     columns = {name: told for name, told in COLUMNS.items() if name != "split"}
     table = {**ONEHOT, "columns": columns, "default_split": "test"}
     assert column(open_table(tmp_path, table, [onehot(1), onehot(2)]), "split") == ["test", "test"]
-
-
-def test_beside_a_term_that_the_image_was_not_labelled_nothing_is_negative(tmp_path: Path) -> None:
-    rows = [person(1, Findings="Not read"), person(2, Findings="Not read|Edema"), person(3, Findings="Edema")]
-    found = open_table(tmp_path, {**TERMS, "unlabelled": ["not read"]}, rows, blank="negative")
-    assert labels(found) == [[None] * 5, [None, 1, None, None, None], [0, 1, 0, 0, 0]]
-    with pytest.raises(ConfigError, match="'Normal' is among unlabelled, and among no_finding or others"):
-        config(tmp_path, {**TERMS, "unlabelled": ["Normal"]})
-
-
-def test_every_other_term_may_mean_that_the_image_was_not_labelled(tmp_path: Path) -> None:
-    rows = [person(1, Findings="Strange|Normal"), person(2, Findings="Strange|Edema"), person(3, Findings="Edema")]
-    found = open_table(tmp_path, {**TERMS, "unlabelled": ["*"]}, rows, blank="negative")
-    assert labels(found) == [[None] * 5, [None, 1, None, None, None], [0, 1, 0, 0, 0]]
-    with pytest.raises(ConfigError, match=r"unlabelled: '\*' and others: any exclude each other"):
-        config(tmp_path, {**TERMS, "unlabelled": ["*"], "others": "any"})
-
-
-@pytest.mark.parametrize("sign", ["'", "’"])
-def test_a_word_that_denies_may_end_with_an_apostrophe(tmp_path: Path, sign: str) -> None:
-    rows = [person(1, Findings=f"pas d{sign}edema"), person(2, Findings="Edema")]
-    found = open_table(tmp_path, {**TERMS, "negations": ["pas", f"pas d{sign}"]}, rows)
-    assert [row[1] for row in labels(found)] == [0, 1]

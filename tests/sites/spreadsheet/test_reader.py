@@ -29,6 +29,7 @@ from tests.sites.own_tables import (
     NAMES,
     config,
     labels,
+    meanings,
     onehot,
     open_table,
     person,
@@ -42,11 +43,23 @@ ONEHOT: dict[str, Any] = {"layout": "onehot"}
 TERMS: dict[str, Any] = {
     "layout": "delimited",
     "columns": {**COLUMNS, "findings": "Findings"},
-    "no_finding": ["Normal"],
+    "terms": meanings(),
 }
 LIST: dict[str, Any] = {**TERMS, "layout": "list"}
-LONG: dict[str, Any] = {"layout": "long", "columns": {**COLUMNS, "finding": "Finding"}, "no_finding": ["Normal"]}
-VALUED: dict[str, Any] = {**LONG, "columns": {**COLUMNS, "finding": "Finding", "value": "Value"}}
+LONG: dict[str, Any] = {"layout": "long", "columns": {**COLUMNS, "finding": "Finding"}, "terms": meanings()}
+#: With a column of values a term is a finding and its value.
+VALUED: dict[str, Any] = {
+    **LONG,
+    "columns": {**COLUMNS, "finding": "Finding", "value": "Value"},
+    "terms": {
+        "Edema = 1": "edema",
+        "Effusion = 0": "pleural_effusion absent",
+        "Consolidation = -1": "consolidation uncertain",
+        "Atelectasis =": "ignore",
+        "Normal = 1": "normal",
+        "Normal = 0": "missing",
+    },
+}
 READERS: dict[str, Any] = {"layout": "readers", "columns": {**COLUMNS, "reader": "Reader"}}
 DICOM: dict[str, Any] = {
     "layout": "dicom",
@@ -58,7 +71,7 @@ DICOM: dict[str, Any] = {
         "age": "PatientAge",
         "findings": "ImageComments",
     },
-    "no_finding": ["Normal"],
+    "terms": meanings(),
 }
 IMAGES = {"images": ["**/*.dcm"]}
 ROOTED: dict[str, Any] = {**ONEHOT, "images": {"path": "{patient}/{image}", "roots": ["a", "b"]}}
@@ -88,7 +101,7 @@ def test_a_onehot_csv_with_bom_becomes_a_table(tmp_path: Path) -> None:
     assert column(table, "row") == [2, 3, 4]
 
 
-def test_a_delimited_tsv_with_negations_becomes_a_table(tmp_path: Path) -> None:
+def test_a_delimited_tsv_with_denials_becomes_a_table(tmp_path: Path) -> None:
     cells = [
         "Cardiomegaly|no edema|possible consolidation|effusion?",
         "Normal",
@@ -312,35 +325,38 @@ def test_words_of_the_site_are_added_to_those_that_are_known(tmp_path: Path) -> 
     assert [column(opened, name) for name in ("view", "split", "sex", "age")] == [["pa"], ["train"], ["F"], [None]]
 
 
-@each(
-    ("keys", "cell", "expected"),
-    [
-        ({"others": ["Fracture"]}, "Fracture|no fracture|Edema", [None, 1, None, None, None]),
-        ({"others": "any"}, "Fracture|Edema", [None, 1, None, None, None]),
-        ({"no_finding": ["", "Normal"]}, "", [0] * 5),
+def test_terms_mean_what_the_yaml_says(tmp_path: Path) -> None:
+    other = {**TERMS, "other_terms": "ignore"}
+    for keys, cell, expected in (
+        ({"terms": meanings(Fracture="ignore")}, "Fracture|Edema", [None, 1, None, None, None]),
+        ({"terms": meanings(Fracture="missing")}, "Fracture|Edema", [None, 1, None, None, None]),
+        ({"terms": meanings(Fracture="missing")}, "Fracture|Normal", [None] * 5),
+        (other, "Fracture|Edema", [None, 1, None, None, None]),
+        (other, "Fracture|Normal", [0] * 5),
+        ({**other, "other_terms": "missing"}, "Fracture|Normal", [None] * 5),
+        ({"terms": meanings(**{"": "normal"})}, "", [0] * 5),
         ({"separator": ";"}, "Edema; no Effusion", [None, 1, None, None, 0]),
-        ({"separator": ","}, "Edema, no Effusion", [None, 1, None, None, 0]),
-        ({"negations": ["kein"]}, "kein Edema", [None, 0, None, None, None]),
-        ({"negations": ["no evidence", "no"]}, "no evidence Edema", [None, 0, None, None, None]),
-        ({"others": ["no Edema"]}, "no Edema", [None] * 5),
-        ({"uncertain_prefixes": ["V.a."]}, "V.a. Edema", [None, 9, None, None, None]),
-        ({"uncertain_suffixes": ["(u)"]}, "Edema (u)", [None, 9, None, None, None]),
-        ({}, "no edema?", [None, 9, None, None, None]),
-        ({}, "possible no edema", [None, 9, None, None, None]),
+        ({"terms": meanings(both="Edema; Pleural Effusion absent; mass uncertain")}, "BOTH", [None, 1, None, None, 0]),
+        ({"terms": meanings(**{"no Edema": "ignore"})}, "no Edema", [None] * 5),
+        ({}, "Edema?", [None, 9, None, None, None]),
         ({}, "Edema|possible pulmonary edema", [None, 1, None, None, None]),
-    ],
-)
-def test_terms_are_read_as_the_yaml_says(
-    tmp_path: Path, keys: dict[str, Any], cell: str, expected: list[float | None]
-) -> None:
-    for uncertain, value in (("positive", 1), ("negative", 0)):
-        table = open_table(tmp_path, {**TERMS, **keys}, [person(1, Findings=cell)], uncertain=uncertain)
-        assert labels(table) == [[value if said == 9 else said for said in expected]]
+    ):
+        for uncertain, value in (("positive", 1), ("negative", 0)):
+            table = open_table(
+                tmp_path,
+                {**TERMS, **keys},
+                [person(1, Findings=cell)],
+                uncertain=uncertain,
+            )
+            assert labels(table) == [[value if said == 9 else said for said in expected]], (keys, cell)
 
 
-def test_terms_that_silence_a_report_leave_the_rest_blank(tmp_path: Path) -> None:
-    rows = [person(1, Findings="exclude|Edema")]
-    assert labels(open_table(tmp_path, {**TERMS, "others": ["Exclude"]}, rows)) == [[None, 1, None, None, None]]
+def test_a_disease_that_no_term_reports_is_never_negative_by_silence(tmp_path: Path) -> None:
+    terms = {"Edema": "edema", "no mass": "mass absent", "Normal": "normal", "Scoliosis": "ignore"}
+    rows = [person(n, Findings=cell) for n, cell in enumerate(["Edema", "Scoliosis", "Normal"])]
+    table = {**TERMS, "terms": terms}
+    found = open_table(tmp_path, table, rows, diseases=["edema", "mass"], blank="negative")
+    assert labels(found) == [[1, None], [0, None], [0, 0]]
 
 
 def test_a_sheet_can_be_named(tmp_path: Path) -> None:
@@ -428,7 +444,7 @@ def test_no_cell_breaks_the_reader_or_comes_out_in_a_message(tmp_path: Path, cel
 @each(
     ("table", "row", "kind", "message"),
     [
-        (ONEHOT, onehot(2, SECRET, *"0000"), "bad label value", "'Cardiomegaly' has a value that is not known"),
+        (ONEHOT, onehot(2, SECRET, *"0000"), "bad label value", "'Cardiomegaly' has an unknown value"),
         (ONEHOT, onehot(2, MRN=""), "blank name", "no patient"),
         (ONEHOT, onehot(2, File=""), "blank name", "no image name"),
         (ONEHOT, onehot(2, File="1.png"), "duplicate image", "duplicate of the image at labels.csv:2"),
@@ -449,22 +465,26 @@ def test_no_cell_breaks_the_reader_or_comes_out_in_a_message(tmp_path: Path, cel
         (ONEHOT, onehot(2, Age="121"), "bad age", "'Age' is not an age from 0 to 120 years"),
         (ONEHOT, onehot(2, Age="-3"), "bad age", "'Age' is not an age from 0 to 120 years"),
         (ONEHOT, onehot(2, Age=SECRET), "bad age", "'Age' is not an age from 0 to 120 years"),
-        (TERMS, person(2, Findings=f"Edema|{SECRET}"), "unknown finding", "'Findings': term 2 of 2 is not known"),
-        (TERMS, person(2, Findings="Edemma"), "unknown finding", "nearest: 'edema'"),
+        (
+            TERMS,
+            person(2, Findings=f"Edema|{SECRET}"),
+            "unknown finding",
+            "'Findings': term 2 of 2 is not in table.terms",
+        ),
+        (TERMS, person(2, Findings="Edemma"), "unknown finding", "closest: 'edema'"),
         (TERMS, person(2, Findings="no no Edema"), "unknown finding", "term 1 of 1"),
         (TERMS, person(2, Findings="possible Normal"), "unknown finding", "term 1 of 1"),
-        (TERMS, person(2, Findings="Edema|Normal"), "contradictory labels", "is there, and that it is not"),
-        (TERMS, person(2, Findings="Edema|no Edema"), "contradictory labels", "is there, and that it is not"),
-        (LIST, person(2, Findings=f"['{SECRET}'"), "bad label value", "'Findings' holds no list"),
-        (LIST, person(2, Findings="__import__('os')"), "bad label value", "'Findings' holds no list"),
-        (LIST, person(2, Findings="[1]"), "bad label value", "'Findings' holds no list"),
-        (LIST, person(2, Findings="[" * 9000), "bad label value", "'Findings' holds no list"),
+        (TERMS, person(2, Findings="Edema|Normal"), "contradictory labels", "is present, and that it is not"),
+        (TERMS, person(2, Findings="Edema|no Edema"), "contradictory labels", "is present, and that it is not"),
+        (LIST, person(2, Findings=f"['{SECRET}'"), "bad label value", "'Findings' does not hold a list"),
+        (LIST, person(2, Findings="__import__('os')"), "bad label value", "'Findings' does not hold a list"),
+        (LIST, person(2, Findings="[1]"), "bad label value", "'Findings' does not hold a list"),
+        (LIST, person(2, Findings="[" * 9000), "bad label value", "'Findings' does not hold a list"),
         (LONG, person(2, Finding=SECRET), "unknown finding", "'Finding': term 1 of 1"),
         (LONG, person(1, Finding="Edema", MRN="other"), "contradictory rows", "'MRN' differs from an earlier row"),
-        (VALUED, person(2, Finding="Edema", Value=SECRET), "bad label value", "'Value' has a value"),
-        (VALUED, person(2, Finding="no Edema", Value="0"), "contradictory labels", "also has a value"),
+        (VALUED, person(2, Finding="Edema", Value=SECRET), "unknown finding", "'Finding': term 1 of 1"),
         (READERS, onehot(2, Reader=""), "blank name", "'Reader' is empty"),
-        (READERS, onehot(1, Reader="Meyer"), "duplicate image", "this reader has an earlier row"),
+        (READERS, onehot(1, Reader="Meyer"), "duplicate image", "this annotator has an earlier row"),
         (READERS, onehot(1, Reader="Schulz", Age="64"), "contradictory rows", "'Age' differs from an earlier row"),
     ],
 )
@@ -652,7 +672,7 @@ def test_labels_of_headers_cannot_be_read_from_a_label_file(tmp_path: Path) -> N
 
 def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, {**READERS, "raters": "Meyer"}, [onehot(1, Reader=SECRET)])
-    assert (problem.kind, problem.message) == ("unknown rater", "'Reader' never names 'Meyer' among 1 readers")
+    assert (problem.kind, problem.message) == ("unknown rater", "'Reader' never names 'Meyer' among 1 annotators")
 
 
 # Mistakes in the YAML.
@@ -665,15 +685,15 @@ def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp
         ({}, {}, "key 'table.layout' is missing"),
         ({"layout": "wide"}, {}, "'onehot', 'delimited', 'list', 'long', 'readers' or 'dicom', found 'wide'"),
         ({**ONEHOT, "colums": {}}, {}, "unknown key 'table.colums'; did you mean 'columns'?"),
-        ({"layout": "delimited"}, {}, "layout 'delimited' needs columns.findings"),
-        ({"layout": "long"}, {}, "layout 'long' needs columns.finding"),
+        ({"layout": "delimited", "terms": {}}, {}, "layout 'delimited' needs columns.findings"),
+        ({"layout": "long"}, {}, "needs columns.finding; layout 'long' needs 'terms'"),
         ({"layout": "readers"}, {}, "layout 'readers' needs columns.reader"),
         ({**ONEHOT, "columns": {"patient": "MRN"}}, {}, "layout 'onehot' needs columns.image"),
         ({**ONEHOT, "columns": {"image": "File"}}, {}, "columns.patient is needed, or from_path with a group"),
         ({**ONEHOT, "separator": ";"}, {}, "'separator' has no effect with layout 'onehot'"),
         ({**ONEHOT, "columns": {**COLUMNS, "reader": "R"}}, {}, "'columns.reader' has no effect with layout 'onehot'"),
         ({**TERMS, "values": {"positive": [1]}}, {}, "'values' has no effect with layout 'delimited'"),
-        ({**LONG, "values": {"positive": [1]}}, {}, "'values' needs columns.value"),
+        ({**VALUED, "values": {"positive": [1]}}, {}, "'values' has no effect with layout 'long'"),
         ({**ONEHOT, "values": {"positive": [0]}}, {}, "'0' is both positive and negative"),
         ({**ONEHOT, "format": "xlsx", "delimiter": ";"}, {}, "'delimiter' has no effect with format 'xlsx'"),
         ({**ONEHOT, "format": "csv", "sheet": "A"}, {}, "'sheet' has no effect with format 'csv'"),
@@ -701,7 +721,12 @@ def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp
             {"label_files": IMAGES},
             "'PatientBirthDate' is no DICOM element that may be read",
         ),
-        ({**TERMS, "others": ["edema"]}, {}, "'Edema' is a label, and among no_finding, others or unlabelled"),
+        ({**TERMS, "terms": {"edema": "oedema"}}, {}, "'edema': unknown meaning"),
+        ({**TERMS, "terms": {"edema": "edema; edema absent"}}, {}, "mentions edema more than once"),
+        ({**TERMS, "terms": {"edema": "edema", " Edema": "ignore"}}, {}, "has duplicate terms"),
+        (TERMS, {"labels": NAMES}, "'labels' and table.terms exclude each other"),
+        ({**ONEHOT, "terms": {"a": "edema"}}, {}, "'terms' has no meaning with layout 'onehot'"),
+        (ONEHOT, {"labels": {"edema": ["x"]}}, "'labels' says nothing about cardiomegaly, consolidation"),
     ],
 )
 def test_a_mistake_in_the_yaml_is_refused(

@@ -1,4 +1,4 @@
-"""A table whose cells are no file names: whether they are what the DICOM headers of the images say."""
+"""Cells that are not file names: whether they are the accession numbers or UIDs of the images' DICOM headers."""
 
 from __future__ import annotations
 
@@ -13,25 +13,19 @@ import pandas as pd
 
 from chestfed.core.errors import SiteError
 from chestfed.dicom.tags import IMAGE_KEYS
-from chestfed.new_site import words
 from chestfed.new_site.choosing import Choices, Chooser, named_column
-from chestfed.new_site.columns import Found, called, count, listed_rows
-from chestfed.new_site.image_hints import NoImageNamedError
-from chestfed.new_site.pictures import ImageMatch, Pictures
+from chestfed.new_site.columns.found import ENOUGH, SMALL_NUMBER, Found, called, count, listed_rows
+from chestfed.new_site.columns.image import NoImageNamedError
+from chestfed.new_site.columns.matching import ImageMatch
+from chestfed.new_site.columns.pictures import Pictures
+from chestfed.new_site.lexicon import plain
 from chestfed.sites.spreadsheet.config import Images
 from chestfed.sites.spreadsheet.image_headers import of_other_patients, pairs_of
 
-#: Share of the cells that must be found in a header.
-_ENOUGH: Final = 0.9
-#: A column of which so many are found may be the one that is meant, with images missing.
+#: A column of which so many cells are found may be the one that is meant, with images missing.
 _RIVAL: Final = 0.5
-#: Numbers that may be found by chance, where accession numbers are 1, 2, 3, as anonymised archives have them.
-_SMALL: Final = r"\d{1,6}"
-#: Columns that are found by chance if at all, by their names: those that count rows, and those that are something else.
-_RUNNING: Final = words.word_set(
-    "nr, no, n, number, num, index, idx, id, row, row id, count, lfd nr, nummer, numero, zeile"
-)
-_ELSE: Final = ("patient", "view", "split", "sex", "age", "reader", "findings", "value")
+#: Columns whose cells are found by chance if at all, by their names.
+_ELSE: Final = ("running", "patient", "view", "split", "sex", "age", "reader", "findings", "value")
 #: What a column with the values of an element is called like.
 _CALLED: Final = {"SOPInstanceUID": "image", "StudyInstanceUID": "study", "AccessionNumber": "study"}
 
@@ -53,14 +47,13 @@ class _Candidate:
     column: str
     element: str
     share: float
-    small: bool
     frame: pd.DataFrame
     told: pd.DataFrame
 
-    @classmethod
-    def of(cls, frame: pd.DataFrame, told: pd.DataFrame, column: str, element: str, share: float) -> _Candidate:
-        """The candidate in a table and what the headers tell."""
-        return cls(column, element, share, _small(frame[column]), frame, told)
+    @cached_property
+    def small(self) -> bool:
+        """Whether its cells are small numbers, which are found by chance."""
+        return _small(self.frame[self.column])
 
     @property
     def fits(self) -> bool:
@@ -69,9 +62,8 @@ class _Candidate:
 
     @property
     def strange(self) -> bool:
-        """Whether the column is called like something else, or like a count of rows."""
-        bare = words.plain(self.column)
-        return not self.fits and (not bare or bare in _RUNNING or any(called(what, [self.column]) for what in _ELSE))
+        """Whether the column is called like something else, or like a running number."""
+        return not self.fits and (not plain(self.column) or any(called(what, [self.column]) for what in _ELSE))
 
     @cached_property
     def pairs(self) -> np.ndarray:
@@ -86,7 +78,7 @@ class _Candidate:
 
 
 def _best_of(candidates: Sequence[_Candidate]) -> tuple[_Candidate | None, str]:
-    """The narrowest that nothing speaks against, and what is known of them; None where it would be a guess.
+    """The narrowest that nothing contradicts, and what is known of them; None where it would be a guess.
 
     Long numbers and UIDs are not found by chance; small numbers are, and their column must be called like it.
     """
@@ -96,11 +88,11 @@ def _best_of(candidates: Sequence[_Candidate]) -> tuple[_Candidate | None, str]:
         [each for each in likely if (each.fits if each.small else not each.strange)],
         [each for each in likely if not each.small],
     )
-    pool = next((each for each in pools if any(one.share >= _ENOUGH for one in each)), [])
+    pool = next((each for each in pools if any(one.share >= ENOUGH for one in each)), [])
     differ = not _agree(pool)
     if differ:  # a long number weighs more than a small one, whatever their columns are called
         pool = [each for each in pool if each.fits and not each.small]
-    best = next((each for each in pool if each.share >= _ENOUGH), None) if _agree(pool) else None
+    best = next((each for each in pool if each.share >= ENOUGH), None) if _agree(pool) else None
     shares: dict[str, float] = {}
     for each in candidates:
         shares[each.column] = max(each.share, shares.get(each.column, 0.0))
@@ -109,7 +101,7 @@ def _best_of(candidates: Sequence[_Candidate]) -> tuple[_Candidate | None, str]:
         return best, f"cells are found in the headers of the images: {found}"
     if differ:
         return None, f"cells of several columns are found in the headers, of different images: {found}"
-    if any(each.share >= _ENOUGH for each in candidates):
+    if any(each.share >= ENOUGH for each in candidates):
         return None, (
             "small numbers are found in the headers of the images, but may be there by chance, and no such column is "
             f"called like an accession number or a study: {found}"
@@ -133,13 +125,13 @@ def match_headers(
 ) -> HeaderMatch:
     """How a column's cells are found in the headers of the images.
 
-    `headers` reads them: `image`, and the elements that may be read. What no column of the table is called like is
-    taken from the headers, where `roles` maps it to an element.
+    `headers` reads them: `image`, and the elements that may be read. A role that no column of the table is called like
+    is taken from the headers, where `roles` maps it to an element.
 
     Raises
     ------
     ConfigError
-        `refused`, if there are no DICOM files or nothing matches; or if the element or the column is not certain.
+        `refused`, if there are no DICOM files or nothing matches; or if the element or the column is uncertain.
     """
     if not pictures.dicoms:
         raise refused
@@ -150,26 +142,7 @@ def match_headers(
         told = headers()
     except SiteError:  # none can be read
         raise refused from None
-    shares = {
-        (name, element): float(frame[name].dropna().isin(set(told[element].dropna())).mean())
-        for element in IMAGE_KEYS
-        if element in told
-        for name in columns
-        if frame[name].notna().any()
-    }
-    if not any(shares.values()):
-        raise type(refused)(f"{refused}. Nor are its cells the {', '.join(IMAGE_KEYS)} of a header")
-    best = {name: max(share for (other, _), share in shares.items() if other == name) for name, _ in shares}
-    listed = sorted((name for name, share in best.items() if share), key=lambda name: -best[name])
-    if said:
-        column, guess = columns[0], None
-    else:
-        guess, why = _best_of([_Candidate.of(frame, told, *key, share) for key, share in shares.items()])
-        column = chooser.choose("image column", "--image-column", guess.column if guess else None, listed, why)
-    if guess is not None and guess.column == column:
-        element = guess.element
-    else:
-        element = max(IMAGE_KEYS, key=lambda key: shares.get((column, key), 0.0))
+    column, element = _column_and_element(frame, columns, told, chooser, said is not None, refused)
     rows, places = pairs_of(frame[column], told, element)
     wanted = {what: tag for what, tag in roles.items() if what not in choices.columns and tag not in names}
     elements = [tag for what, tag in wanted.items() if tag in told and not called(what, names)]
@@ -183,29 +156,65 @@ def match_headers(
     found.take("image", column, f"{count(named, cells)} are {how}")
     if element != "SOPInstanceUID" and "study" not in choices.columns:
         found.take("study", column, f"the {element} is that of a study")
+    notes = _notes(frame, column, told, choices, rows, places)
+    match = ImageMatch(column, images, how, cells, cells, int(paths.nunique()), 0, paths, frame.index[rows])
+    return HeaderMatch(wide, tuple(elements), match, tuple(notes))
+
+
+def _column_and_element(
+    frame: pd.DataFrame,
+    columns: Sequence[str],
+    told: pd.DataFrame,
+    chooser: Chooser,
+    said: bool,
+    refused: NoImageNamedError,
+) -> tuple[str, str]:
+    """The column, and the element of the headers that its cells are found in."""
+    shares = {
+        (name, element): float(frame[name].dropna().isin(set(told[element].dropna())).mean())
+        for element in IMAGE_KEYS
+        if element in told
+        for name in columns
+        if frame[name].notna().any()
+    }
+    if not any(shares.values()):
+        raise type(refused)(f"{refused}. Nor are its cells the {', '.join(IMAGE_KEYS)} of a header")
+    best = {name: max(share for (other, _), share in shares.items() if other == name) for name, _ in shares}
+    listed = sorted((name for name, share in best.items() if share), key=lambda name: -best[name])
+    guess = None
+    if said:
+        column = columns[0]
+    else:
+        guess, why = _best_of([_Candidate(*key, share, frame, told) for key, share in shares.items()])
+        column = chooser.choose("image column", "--image-column", guess.column if guess else None, listed, why)
+    if guess is not None and guess.column == column:
+        return column, guess.element
+    return column, max(IMAGE_KEYS, key=lambda key: shares.get((column, key), 0.0))
+
+
+def _notes(
+    frame: pd.DataFrame, column: str, told: pd.DataFrame, choices: Choices, rows: np.ndarray, places: np.ndarray
+) -> list[str]:
+    """Rows without an image, images that share a row, and rows whose image has another patient in its header."""
+    lost = int(frame[column].notna().sum()) - len(np.unique(rows))
     notes = []
-    if named < cells:
+    if lost:
         notes.append(
-            f"{cells - named:,} rows are found in no header: the site does not open before they are removed, or left "
-            "out with `unmatched: drop` beside `header` in the YAML"
+            f"{lost:,} rows are found in no header: the site does not open before they are removed, or left out with "
+            "`unmatched: drop` beside `header` in the YAML"
         )
-    notes += [
-        note
-        for name in names
-        if name != column
-        and (called("patient", [name]) or name == choices.columns.get("patient") or not _small(frame[name]))
-        for note in _other_patients(frame[name], column, told, rows, places)
-    ]
+    for name in (str(name) for name in frame if name != column):
+        if called("patient", [name]) or name == choices.columns.get("patient") or not _small(frame[name]):
+            notes += _other_patients(frame[name], column, told, rows, places)
     most = int(np.bincount(rows).max())
     if most > 1:
         notes.append(f"up to {most:,} images have one '{column}': they share what its row says")
-    match = ImageMatch(column, images, how, cells, cells, int(paths.nunique()), 0, paths)
-    return HeaderMatch(wide, tuple(elements), match, tuple(notes))
+    return notes
 
 
 def _small(cells: pd.Series) -> bool:
     """Whether many of the cells are small whole numbers."""
-    return bool(cells.dropna().str.fullmatch(_SMALL).mean() >= _RIVAL)
+    return bool(cells.dropna().str.fullmatch(SMALL_NUMBER).mean() >= _RIVAL)
 
 
 def _other_patients(

@@ -1,70 +1,32 @@
-"""The image files below a folder, and how the cells of a column name them."""
+"""How the cells of a column name the image files: as paths or names, in one folder or in those that columns name."""
 
 from __future__ import annotations
 
-import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from chestfed.core.errors import ConfigError
-from chestfed.dicom.file_kinds import DICOM, PICTURE, UNKNOWN, counted, image_ending, kind_of, without_strangers
+from chestfed.new_site.columns.pictures import Pictures
 from chestfed.sites.spreadsheet.config import Images
 from chestfed.sites.spreadsheet.image_paths import Folders, composed, image_names, in_roots
 
-#: A file of unknown kind is among them: it may be a damaged image, and is not to be passed over.
-_IMAGES: Final = (DICOM, PICTURE, UNKNOWN)
 #: Rows from which a rule is made; it is then tried on all.
 _SAMPLE: Final = 2000
 #: Share of the rows in which a folder must be what a column says.
 _AGREES: Final = 0.99
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """The images below the folder that the user named.
-
-    Attributes
-    ----------
-    files
-        Paths relative to the site's root.
-    without_header
-        Those of `files` that are PNG or JPEG.
-    aside
-        What else is in the folder, in words with counts; empty if nothing is.
-    by_name, by_stem
-        Name of a file (in NFC), with and without its ending -> the files that are called so.
-    """
-
-    root: Path
-    folder: str
-    files: tuple[str, ...]
-    without_header: frozenset[str] = field(repr=False)
-    aside: str
-    by_name: Mapping[str, list[str]] = field(repr=False)
-    by_stem: Mapping[str, list[str]] = field(repr=False)
-
-    @property
-    def endings(self) -> Counter[str]:
-        """Ending as it is written, perhaps empty -> number of files."""
-        return Counter(image_ending(file.rpartition("/")[2]) for file in self.files)
-
-    @property
-    def dicoms(self) -> tuple[str, ...]:
-        """The files that may have a DICOM header."""
-        return tuple(file for file in self.files if file not in self.without_header)
+_EXAMPLES: Final = 5
 
 
 @dataclass(frozen=True)
 class ImageMatch:
     """How a column names the images: `cells` are those that are not empty, `named` those that name a file.
 
-    Of them `ambiguous` could as well mean a file of the same name in another folder.
+    Of them `ambiguous` could as well mean a file of the same name in another folder. `paths` are the files by the
+    number of the row.
     """
 
     column: str
@@ -75,43 +37,20 @@ class ImageMatch:
     files: int
     ambiguous: int
     paths: pd.Series = field(repr=False)
+    #: The row of the file that each of `paths` comes from; default: its index.
+    numbers: pd.Index | None = field(default=None, repr=False)
 
     @property
     def share(self) -> float:
         """Share of the cells that name a file."""
         return self.named / self.cells if self.cells else 0.0
 
-
-def list_pictures(images: Path, root: Path) -> Pictures:
-    """All image files below `images`, which is below `root`. Links to folders are not followed.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such folder, or no image in it.
-    """
-    if not images.is_dir():
-        raise ConfigError(f"--images {images}: no such folder")
-    names = []
-    for folder, folders, inside in os.walk(images):
-        folders.sort()
-        names += [Path(folder, name).relative_to(root).as_posix() for name in sorted(inside)]
-    top = images.relative_to(root).as_posix()
-    top = "" if top == "." else top
-    below = [name.removeprefix(f"{top}/") for name in names]
-    kinds = without_strangers(below, [kind_of(images, name) for name in below])
-    files = [name for name, kind in zip(names, kinds, strict=True) if kind in _IMAGES]
-    aside = [kind for kind in kinds if kind not in _IMAGES]
-    if not any(kind in (DICOM, PICTURE) or image_ending(name) for name, kind in zip(below, kinds, strict=True)):
-        others = f"; found: {counted(kinds)}" if kinds else ""
-        raise ConfigError(f"--images {images}: no PNG, JPEG or DICOM file in it or below it{others}")
-    by_name, by_stem = defaultdict(list), defaultdict(list)
-    for file in files:
-        name = composed(file.rpartition("/")[2])
-        by_name[name].append(file)
-        by_stem[name.removesuffix(image_ending(name))].append(file)
-    pictures = frozenset(name for name, kind in zip(names, kinds, strict=True) if kind == PICTURE)
-    return Pictures(root, top, tuple(files), pictures, counted(aside), by_name, by_stem)
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """`row 7 -> img_37.png`, of some rows: for the terminal only, because a file may be named after a person."""
+        given = (self.paths if self.numbers is None else self.paths.set_axis(self.numbers)).dropna()
+        chosen = given.iloc[np.unique(np.linspace(0, len(given) - 1, min(_EXAMPLES, len(given))).astype(int))]
+        return tuple(f"row {row} -> {str(path).rpartition('/')[2]}" for row, path in chosen.items())
 
 
 def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Sequence[str] = ()) -> ImageMatch | None:
@@ -199,7 +138,7 @@ def _rules(
     if suffix:
         keys["suffix"] = suffix
     how = "a path" if any(len(pair.cell) - cut > 1 for pair in pairs) else "a file name"
-    how += "" if whole else ", without its ending"
+    how += "" if whole else ", without its extension"
     roots = [p.file[: max(0, len(p.file) - (len(p.cell) - cut))] for p in pairs]
     rules = []
     counts = Counter("/".join(root) or "." for root in roots)

@@ -1,0 +1,147 @@
+"""Which column names the images, by comparing its cells with the files that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pandas as pd
+
+from chestfed.core.errors import ConfigError
+from chestfed.dicom.file_kinds import image_ending
+from chestfed.new_site.choosing import Choices, Chooser, named_column
+from chestfed.new_site.columns.found import ENOUGH, SMALL_NUMBER, Found, called, count
+from chestfed.new_site.columns.matching import ImageMatch, match_column
+from chestfed.new_site.columns.pictures import Pictures
+
+#: Of two columns that name images, the worse counts as a rival from this share of the better one's files.
+_RIVAL: Final = 0.5
+_FLAG: Final = "--image-column"
+
+
+class NoImageNamedError(ConfigError):
+    """No cell that was looked at is the name of a file; it may be what the files' headers say."""
+
+
+def find_image(frame: pd.DataFrame, pictures: Pictures, choices: Choices, chooser: Chooser, found: Found) -> ImageMatch:
+    """The column that names the images, and how.
+
+    Raises
+    ------
+    ConfigError
+        If no column does, or it is uncertain which and nobody can be asked.
+    """
+    names = list(map(str, frame))
+    hints = [*called("patient", names), *called("study", names)]
+    said = choices.columns.get("image")
+    if said is not None:
+        column = named_column(said, names, _FLAG)
+        match = match_column(frame, column, pictures, hints)
+        if match is None or not match.named:
+            raise NoImageNamedError(f"{_FLAG} {column}: no cell names one of the {len(pictures.files):,} images")
+        refuse_ambiguous(match)
+        evidence = f"given on the command line: {count(match.named, match.cells)} name a file ({match.how})"
+        found.take("image", column, evidence)
+        return match
+    tried = [match_column(frame, name, pictures, hints) for name in names]
+    matches = sorted((m for m in tried if m is not None and m.named), key=lambda m: (-m.files, -m.share))
+    if not matches:
+        raise _nothing_names_images(frame, pictures)
+    strong = [match for match in matches if match.share >= ENOUGH]
+    strong = [match for match in strong if not match.ambiguous] or strong
+    best = _best(strong, pictures)
+    doubt = "" if best is None else _doubt(best, frame)
+    if best is None or doubt:
+        several = "several columns name images, and not the same ones" if strong else "too few cells name a file"
+        listed = "; ".join(f"{m.column} ({count(m.named, m.cells)} name a file)" for m in matches[:8])
+        guess, why = None, doubt or f"{several}: {listed}"
+    else:
+        guess, why = best.column, f"{count(best.named, best.cells)} name a file"
+    examples = [f"{m.column}: {', '.join(m.examples)}" for m in matches[:3]]
+    column = chooser.choose("image column", _FLAG, guess, [m.column for m in matches], why, examples)
+    match = next(m for m in matches if m.column == column)
+    refuse_ambiguous(match)
+    others = [m.column for m in strong if m.column != column and m.files >= _RIVAL * match.files]
+    beside = f"; so do those of {', '.join(others)}" if others else ""
+    found.take("image", column, f"{count(match.named, match.cells)} name a file ({match.how}){beside}")
+    return match
+
+
+def _best(strong: Sequence[ImageMatch], pictures: Pictures) -> ImageMatch | None:
+    """The column that names most files; None if others name as many, but not the same."""
+    if not strong:
+        return None
+    best = strong[0]
+    rivals = [m for m in strong if m.files >= _RIVAL * best.files and not m.paths.equals(best.paths)]
+    if rivals and best.files >= ENOUGH * len(pictures.files):  # it names all there are, and they do not
+        rivals = [m for m in rivals if m.files >= ENOUGH * len(pictures.files)]
+    if not rivals:
+        same = [m for m in strong if m.paths.equals(best.paths)]
+        return min(same, key=lambda m: (not called("image", [m.column]), m.images.path is not None))
+    likely = [m for m in (best, *rivals) if called("image", [m.column])]
+    return likely[0] if len(likely) == 1 else None
+
+
+def _doubt(best: ImageMatch, frame: pd.DataFrame) -> str:
+    """Why a column of small numbers that is not called like an image may name files by chance, as a running number."""
+    small = frame[best.column].dropna().str.fullmatch(SMALL_NUMBER).mean() >= _RIVAL
+    if not small or called("image", [best.column]):
+        return ""
+    for name in (str(name) for name in frame if name != best.column):
+        cells = frame[name].dropna()
+        named = called("image", [name]) and cells.nunique() > _RIVAL * best.named
+        if named or (len(cells) and cells.map(lambda cell: bool(image_ending(str(cell)))).mean() >= _RIVAL):
+            running = " like a running number" if called("running", [best.column]) else ""
+            return (
+                f"the cells of '{best.column}' name files, but that may be by chance{running}, for '{name}' looks like "
+                "the column of the file names and its cells do not name the same files"
+            )
+    return ""
+
+
+def refuse_ambiguous(match: ImageMatch) -> None:
+    """Stop where a name fits files in several folders: taking one of them would be a guess about the image.
+
+    Raises
+    ------
+    ConfigError
+        With the number of cells; no folder is named, because it may be a patient.
+    """
+    if match.ambiguous:
+        raise ConfigError(
+            f"image column '{match.column}': {match.ambiguous:,} of {match.cells:,} cells could mean files of the same "
+            "name in several folders, such as originals and thumbnails, or a numbering that starts anew in each "
+            "folder. Give --images the one folder that is meant; or add to the table a column with the path below it, "
+            "or columns that spell the folders exactly (with leading zeros)"
+        )
+
+
+def _nothing_names_images(frame: pd.DataFrame, pictures: Pictures) -> NoImageNamedError:
+    """The error where no cell of any column names a file of the folder, with what may be the reason."""
+    text = f"image column: no column has cells that name the {len(pictures.files):,} images in the folder. "
+    cut = [str(name) for name in frame if _lost_zeros(frame[name], pictures)]
+    names = {file.rpartition("/")[2].casefold() for file in pictures.files}
+    alike = [str(name) for name in frame if frame[name].dropna().str.casefold().isin(names).any()]
+    if cut:
+        return NoImageNamedError(
+            f"{text}Those of {', '.join(cut)} would if leading zeros did not count: a spreadsheet program may have "
+            "made numbers of them (007 became 7). Export the table again with that column as text"
+        )
+    if alike:
+        return NoImageNamedError(
+            f"{text}Those of {', '.join(alike)} would if capitals did not count (.png and .PNG): write them in the "
+            "table as the files are named"
+        )
+    return NoImageNamedError(
+        f"{text}Compare the names in the folder with those in the table; the columns are "
+        f"{', '.join(map(str, frame))}. Is --images the folder that belongs to it?"
+    )
+
+
+def _lost_zeros(cells: pd.Series, pictures: Pictures) -> bool:
+    """Whether most cells are numbers that become the name of a file with zeros in front."""
+    given = cells.dropna().str.strip()
+    if given.empty or not given.str.fullmatch(r"\d+").all():
+        return False
+    bare = {stem.lstrip("0") for stem in pictures.by_stem if stem.isdecimal()}
+    return bool(given.str.lstrip("0").isin(bare).mean() >= ENOUGH)

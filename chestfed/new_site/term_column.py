@@ -1,0 +1,310 @@
+"""Labels in words: which column holds them, how its cells are cut into terms, and a first mapping table."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.diseases import DISEASES, TITLES
+from chestfed.core.errors import ConfigError
+from chestfed.new_site import lexicon
+from chestfed.new_site.choosing import NONE, Choices, Chooser, named_column
+from chestfed.new_site.columns.found import Found, called, count
+from chestfed.new_site.diseases import Suggestion, diseases_in, suggest, suggest_value
+from chestfed.new_site.labelling import Labels, are_values, doubts, values_of
+from chestfed.sites.findings import NEGATIVE, POSITIVE, UNCERTAIN, canonical
+from chestfed.sites.spreadsheet.term_labels import cut
+from chestfed.sites.spreadsheet.term_table import LEXICON, LOOSE_SEPARATORS, YES, TermRow
+from chestfed.sites.terms import IGNORED, Meaning, listed, normal, parse_meaning
+
+_FLAG: Final = "--findings-column"
+_FIRM_SEPARATORS: Final = ("|", ";")
+#: Different cells of a column that are looked at to see whether it is one of findings.
+_SAMPLE: Final = 1000
+#: Share of the cells that must have a known term, if the column is called like findings, or not.
+_TELLING, _TELLING_UNNAMED = 0.2, 0.5
+#: Share of the cells that must hold a list.
+_LISTS: Final = 0.95
+#: More different terms than this are sentences.
+_MANY: Final = 2000
+
+
+@dataclass(frozen=True)
+class TermColumn:
+    """A column of findings: `telling` cells have a term of the lexicon, `lists` if cells hold lists."""
+
+    column: str
+    lists: bool
+    separator: str | None
+    cells: int
+    telling: int
+    score: float = field(repr=False)
+    diseases: frozenset[str]
+    others: tuple[str, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """Share of the cells with a known term."""
+        return self.telling / self.cells if self.cells else 0.0
+
+
+def find_term_column(
+    frame: pd.DataFrame, free: Sequence[str], choices: Choices, chooser: Chooser, *, has_columns: bool
+) -> TermColumn | None:
+    """The column of findings, with the others that hold some; None if there is none.
+
+    Raises
+    ------
+    ConfigError
+        If it is uncertain which, or its cells cannot be cut as a flag says.
+    """
+    named = choices.columns.get("findings")
+    if named == NONE:
+        return None
+    likely = called("findings", free)
+    looked = [look_at(frame[name], choices, called_so=name in likely, sample=True) for name in free]
+    terms = [found for found in looked if found is not None and found.diseases]
+    least = {t.column: _TELLING if t.column in likely or t.lists else _TELLING_UNNAMED for t in terms}
+    good = [t for t in terms if t.share >= least[t.column]]
+    if named is not None:
+        column = named_column(named, list(map(str, frame)), _FLAG)
+    elif good:
+        best = max(good, key=lambda t: (len(t.diseases), t.share))
+        rivals = [t.column for t in good if len(t.diseases) == len(best.diseases) and t.share > 0.8 * best.share]
+        among = [name for name in rivals if name in likely] if len(rivals) > 1 else rivals
+        column = among[0] if len(among) == 1 else best.column
+        if len(among) != 1 and not has_columns:
+            why = f"{', '.join(rivals)} all hold known findings"
+            column = chooser.choose("findings column", _FLAG, None, rivals, why)
+    elif (terms or likely) and not has_columns:
+        shown = "; ".join(f"{t.column}: {count(t.telling, t.cells)} have a known term" for t in terms)
+        weak = list(dict.fromkeys([t.column for t in terms] + likely))
+        column = chooser.choose("findings column", _FLAG, None, weak, f"too few known terms ({shown or 'none'})")
+    else:
+        return None
+    found = look_at(frame[column], choices, called_so=True, sample=False)
+    if found is None:
+        raise ConfigError(f"{_FLAG} {column}: the column is empty")
+    return replace(found, others=tuple(t.column for t in good if t.column != column))
+
+
+def look_at(cells: pd.Series, choices: Choices, *, called_so: bool, sample: bool) -> TermColumn | None:
+    """The column as one of findings, cut so that most terms are known; None if it is empty.
+
+    Cells are cut at `,`, `/`, `+` and `&` only if none of them denies or doubts anything: `no edema, effusion` has to
+    stay one term.
+    """
+    counted = cells.dropna().value_counts()
+    counted = counted.head(_SAMPLE) if sample else counted
+    if counted.empty:
+        return None
+    name, pairs = str(cells.name), [(str(cell), int(number)) for cell, number in counted.items()]
+    said = {normal(term) for names in choices.labels.values() for term in names}
+    lists = [(listed(cell), number) for cell, number in pairs]
+    held = sum(number for items, number in lists if items is not None)
+    if held >= _LISTS * sum(number for _, number in pairs) and any(cell.startswith("[") for cell, _ in pairs):
+        return _cut(name, [(items or [], number) for items, number in lists], None, said, called_so, lists=True)
+    ways = [_cut(name, [([cell], number) for cell, number in pairs], None, said, called_so)]
+    for separator in (*_FIRM_SEPARATORS, *LOOSE_SEPARATORS) if choices.separator is None else (choices.separator,):
+        having = sum(number for cell, number in pairs if separator in cell)
+        if not having and choices.separator is None:
+            continue
+        turning = sum(number for cell, number in pairs if separator in cell and _turns(cell.split(separator)))
+        if separator in LOOSE_SEPARATORS and turning:
+            if choices.separator is None or sample:
+                continue
+            raise ConfigError(
+                f"--separator {separator}: {count(turning, having, 'cells with it')} deny or doubt something, and the "
+                "denial may go on behind it ('no edema, effusion'). Leave --separator out: each cell is then one term "
+                "of the mapping table; or export the findings with | or ; between them"
+            )
+        ways.append(_cut(name, [(cell.split(separator), number) for cell, number in pairs], separator, said, called_so))
+    if choices.separator is not None and not sample:
+        return ways[-1]
+    return max(ways, key=lambda way: (way.score, way.separator is None))
+
+
+def _turns(terms: Sequence[str]) -> bool:
+    """Whether one of the terms may reverse, deny or doubt what it names, or what another one does."""
+    parts = [term.strip() for term in terms if term.strip()]
+    return any(not lexicon.is_clear(part) or lexicon.TURNING & set(lexicon.plain(part).split()) for part in parts)
+
+
+def _cut(
+    column: str,
+    cells: Sequence[tuple[list[str], int]],
+    separator: str | None,
+    said: set[str],
+    called_so: bool,
+    *,
+    lists: bool = False,
+) -> TermColumn:
+    """The column cut like this. A term that merely contains a name counts in columns that are called like findings."""
+    telling, score, diseases = 0, 0.0, set[str]()
+    for cell, number in cells:
+        known = False
+        for term in (normal(text) for text in cell if text.strip()):
+            found = suggest(term)
+            counts = term in said or found.exact or (called_so and found.meaning is not None)
+            known = known or (counts and found.meaning is not IGNORED)
+            score += number * (1 if term in said or found.exact else 0.5 if counts else -0.25)
+            diseases |= diseases_in([found.meaning]) if counts else set()
+        telling += number if known else 0
+    total = sum(number for _, number in cells)
+    return TermColumn(column, lists, separator, total, telling, score, frozenset(diseases))
+
+
+def by_terms(
+    frame: pd.DataFrame,
+    terms: TermColumn,
+    layout: str,
+    choices: Choices,
+    chooser: Chooser,
+    found: Found,
+    file: str,
+) -> Labels:
+    """The mapping table of the column's terms, called `file`, and the keys that go with it.
+
+    Raises
+    ------
+    ConfigError
+        If a flag names a term that no cell holds.
+    """
+    labels, role = Labels(layout), "finding" if layout == "long" else "findings"
+    value = _find_value(frame, terms.column, choices, chooser, found) if layout == "long" else None
+    separator = terms.separator
+    if layout in ("delimited", "dicom"):
+        separator = separator or _unused(frame[terms.column])
+        labels.keys["separator"] = separator
+        why = "cuts the cells into most known terms" if terms.separator else "does not occur: each cell is one term"
+        labels.evidence["separator"] = "given on the command line" if choices.separator else why
+    values = None if value is None else frame[value]
+    codes, cells = cut(frame[terms.column], layout, separator or "|", values)
+    number_of = np.bincount(codes, minlength=len(cells))
+    counts: Counter[str] = Counter()
+    for cell, number in zip(cells, number_of.tolist(), strict=True):
+        counts.update(dict.fromkeys(cell or ([""] if cell is not None else []), number))
+    counts = +counts
+    labels.terms = tuple(_rows(counts, choices, with_values=value is not None))
+    labels.columns = {role: terms.column} | ({} if value is None else {"value": value})
+    labels.evidence |= {role: f"{count(terms.telling, terms.cells)} have a term of the lexicon", "value": "yes or no"}
+    labels.keys["terms"] = file
+    _diseases(labels, choices)
+    _describe(labels, choices, file, int(number_of.sum()), _waiting(labels.terms, cells, number_of))
+    return labels
+
+
+def _unused(cells: pd.Series) -> str:
+    """A separator that no cell holds."""
+    return next(sign for sign in ("|", ";", "||", "|||") if not cells.str.contains(sign, regex=False, na=False).any())
+
+
+def _rows(counts: Counter[str], choices: Choices, *, with_values: bool) -> list[TermRow]:
+    """The rows of the mapping table, the most frequent first; earlier confirmed rows stay, also those not found now."""
+    said = {normal(term): disease for disease, terms in choices.labels.items() for term in terms}
+    dropped = {disease for disease, terms in choices.labels.items() if not terms}
+    earlier = {row.term: row for row in choices.terms}
+    rows = []
+    for term, number in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+        found = _suggested(term, choices, with_values=with_values)
+        meaning = None if found.meaning is None else _without(found.meaning, dropped)
+        row = TermRow(term, number, "" if meaning is None else str(meaning), found.why)
+        old = earlier.get(term)
+        if term in said:
+            row = replace(row, meaning=said[term], why="given on the command line", confirmed=YES)
+        elif old is not None and old.meaning:
+            row = replace(row, meaning=str(_without(parse_meaning(old.meaning), dropped)), confirmed=old.confirmed)
+        elif found.exact:
+            row = replace(row, meaning=row.suggestion, confirmed=LEXICON)
+        rows.append(row)
+    return [*rows, *(replace(row, rows=0) for row in choices.terms if row.confirmed and row.term not in counts)]
+
+
+def _suggested(term: str, choices: Choices, *, with_values: bool) -> Suggestion:
+    if not with_values or not term:
+        return suggest(term)
+    finding, _, value = term.rpartition(" =")
+    said = {canonical(word): meaning for word, meaning in choices.values.items()}
+    return suggest_value(finding.strip(), said.get(value.strip(), lexicon.VALUES.get(value.strip())))
+
+
+def _without(meaning: Meaning, dropped: set[str]) -> Meaning:
+    kept = {disease: code for disease, code in meaning.findings.items() if disease not in dropped}
+    return meaning if len(kept) == len(meaning.findings) else Meaning(kept)
+
+
+def _diseases(labels: Labels, choices: Choices) -> None:
+    """The diseases that the terms mention; the five if there is none yet, for a person to find."""
+    unseen = {normal(term): disease for disease, terms in choices.labels.items() for term in terms}
+    for term in unseen.keys() - {row.term for row in labels.terms if row.rows}:
+        close = difflib.get_close_matches(term, [row.term for row in labels.terms], n=1, cutoff=0.7)
+        hint = " (one is spelled almost like it)" if close else ""
+        raise ConfigError(f"--label {unseen[term]}: the findings have no term '{term}'{hint}")
+    of_terms = [row.meaning or row.suggestion for row in labels.terms]
+    mentioned = diseases_in(parse_meaning(text) for text in of_terms if text)
+    mentioned |= {disease for row in labels.terms for disease in suggest(row.term).about}
+    mentioned -= {disease for disease, terms in choices.labels.items() if not terms}
+    labels.names = {disease: [] for disease in TITLES if disease in (mentioned or DISEASES)}
+    for disease in labels.names:
+        about = [
+            (row, row.meant.findings[disease]) for row in labels.terms if row.meant and disease in row.meant.findings
+        ]
+        told = [
+            f"{sum(row.rows for row, said in about if said == code):,} {name}"
+            for name, code in (("positive", POSITIVE), ("negative", NEGATIVE), ("uncertain", UNCERTAIN))
+            if any(said == code for _, said in about)
+        ]
+        labels.evidence[disease] = f"{len(about):,} terms: {', '.join(told)}" if about else "no confirmed term yet"
+
+
+def _waiting(terms: Sequence[TermRow], cells: Sequence[Sequence[str] | None], number_of: np.ndarray) -> tuple[int, int]:
+    """How many terms are not confirmed, and how many rows have one of them."""
+    names = {row.term for row in terms if row.meant is None and row.term}
+    rows = sum(int(n) for cell, n in zip(cells, number_of, strict=True) if cell and not names.isdisjoint(cell))
+    return len(names), rows
+
+
+def _describe(labels: Labels, choices: Choices, file: str, total: int, waiting: tuple[int, int]) -> None:
+    """The policies, and what is left for a person to do."""
+    by = Counter(row.confirmed for row in labels.terms if row.meant is not None)
+    known = [f"{by[LEXICON]:,} known to the lexicon"] + ([f"{by[YES]:,} confirmed"] if by[YES] else [])
+    labels.evidence["terms"] = f"{len(labels.terms):,} terms: {', '.join(known)}, {waiting[0]:,} to be confirmed"
+    if waiting[0]:
+        labels.notes.append(
+            f"{count(waiting[0], len(labels.terms), 'terms')}, in {count(waiting[1], total, 'rows')}, wait for a "
+            f"person: write MEANING and yes into {file}. Until then a disease that is not mentioned beside them is "
+            "missing"
+        )
+    if len(labels.terms) > _MANY:
+        labels.notes.append(f"{len(labels.terms):,} different terms look like sentences: reports need a labeller first")
+    said = "given on the command line"
+    doubted = sum(row.rows for row in labels.terms if row.meant and UNCERTAIN in row.meant.findings.values())
+    labels.uncertain = choices.uncertain or "missing"
+    labels.evidence["uncertain"] = said if choices.uncertain else doubts(doubted, "terms")
+    labels.blank = choices.blank or "missing"
+    why = "a disease that no term mentions is not known (--blank negative if the cells name everything present)"
+    labels.evidence["blank"] = said if choices.blank else why
+
+
+def _find_value(frame: pd.DataFrame, finding: str, choices: Choices, chooser: Chooser, found: Found) -> str | None:
+    """The column that says whether the finding of a row is present; None if every finding with a row is."""
+    flag, said = "--value-column", choices.columns.get("value")
+    if said == NONE:
+        return None
+    if said is not None:
+        return named_column(said, list(map(str, frame)), flag)
+    free = [str(n) for n in frame if n != finding and n not in found.columns.values()]
+    looked = {name: values_of(frame[name], choices) for name in free if frame[name].notna().any()}
+    fitting = [name for name, values in looked.items() if are_values(values) and values.number("negative")]
+    if not fitting:
+        return None
+    likely = called("value", fitting)
+    guess = likely[0] if len(likely) == 1 else None
+    column = chooser.choose("value column", flag, guess, [*fitting, NONE], f"{', '.join(fitting)} holds yes and no")
+    return None if column == NONE else column

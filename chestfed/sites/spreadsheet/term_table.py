@@ -1,0 +1,158 @@
+"""The mapping table `NAME.terms.csv`: one row per distinct term of a findings column, and what it means.
+
+`chestfed site new` writes it, a radiologist fills it in with a spreadsheet program, and the site's reader applies it.
+It quotes the cells of the hospital, so it stays with the labels; messages name its rows and never its terms.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from chestfed.core.errors import Problem
+from chestfed.sites.findings import NEGATIVE, UNCERTAIN
+from chestfed.sites.label_files.encodings import is_utf16
+from chestfed.sites.terms import MISSING, Meaning, normal, parse_meaning
+
+#: The columns, in order; the last two are the person's.
+COLUMNS: Final[tuple[str, ...]] = ("term", "rows", "suggestion", "why", "MEANING", "confirmed")
+_NEEDED: Final = ("term", "MEANING", "confirmed")
+#: How the file writes a cell without any term.
+EMPTY: Final = "(empty)"
+#: What `confirmed` may say: a person's yes, the lexicon's exact match, or not yet.
+YES, LEXICON = "yes", "lexicon"
+_CONFIRMED: Final = {
+    **dict.fromkeys(("yes", "y", "x", "1", "true", "ja", "j", "oui", "si", "sí", "sim"), YES),
+    LEXICON: LEXICON,
+    **dict.fromkeys(("", "no", "n", "0", "false", "nein", "non", "não", "nao"), ""),
+}
+#: A spreadsheet program takes a cell that begins like this for a formula, unless it is quoted with a ' in front.
+_QUOTED: Final = ("=", "+", "-", "@", "'", EMPTY)
+#: Behind these a denial or a doubt may go on: `no edema, effusion`.
+LOOSE_SEPARATORS: Final = (",", "/", "+", "&")
+
+
+@dataclass(frozen=True)
+class TermRow:
+    """A term in `normal` form (the empty cell is ""), in how many cells it occurs, and what it means."""
+
+    term: str
+    rows: int = 0
+    suggestion: str = ""
+    why: str = ""
+    meaning: str = ""
+    confirmed: str = ""
+
+    @property
+    def meant(self) -> Meaning | None:
+        """The meaning, if it is confirmed."""
+        return parse_meaning(self.meaning) if self.confirmed and self.meaning else None
+
+
+def terms_text(rows: Iterable[TermRow]) -> str:
+    """The file's text."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        shown = f"'{row.term}" if row.term.startswith(_QUOTED) else row.term or EMPTY
+        writer.writerow([shown, row.rows, row.suggestion, row.why, row.meaning, row.confirmed])
+    return text.getvalue()
+
+
+def read_terms(
+    path: Path, diseases: Sequence[str] | None = None, separator: str | None = None
+) -> tuple[list[TermRow], list[Problem]]:
+    """The rows of the file, however a spreadsheet program saved it, and everything that is wrong with it.
+
+    Meanings must fit the site's `diseases`, and the `separator` that its cells are cut at, where these are given.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        advice = "`chestfed site new` writes it beside the YAML; set table.terms to its name"
+        return [], [Problem("missing file", path.name, f"cannot be read: {error.strerror}", None, advice)]
+    text = _decoded(data)
+    header, *lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))) or [[]]
+    places = {name: header.index(name) for name in COLUMNS if name in header}
+    lacking = [name for name in _NEEDED if name not in places]
+    if lacking:
+        text = f"no column {', '.join(lacking)}"
+        return [], [Problem("missing column", path.name, text, 1, f"the columns are {', '.join(COLUMNS)}")]
+    rows: list[TermRow] = []
+    problems: list[Problem] = []
+    first: dict[str, int] = {}
+    for number, cells in enumerate(lines, start=2):
+        if not any(cell.strip() for cell in cells):
+            continue
+        told = {name: cells[place].strip() if place < len(cells) else "" for name, place in places.items()}
+        row, mistake = _row(told)
+        if mistake is None and row.term in first:
+            mistake = ("duplicate term", f"row {first[row.term]} has the same term", "keep one row per term")
+        mistake = mistake or _misplaced(row, diseases, separator)
+        if mistake is not None:
+            problems.append(Problem(mistake[0], path.name, mistake[1], number, mistake[2]))
+            row = replace(row, meaning="", confirmed="")
+        if row.term not in first:
+            rows.append(row)
+        first.setdefault(row.term, number)
+    return rows, problems
+
+
+def _row(told: Mapping[str, str]) -> tuple[TermRow, tuple[str, str, str] | None]:
+    """One row, and what is wrong with it: kind, message, advice."""
+    quoted = told["term"].startswith("'") and told["term"][1:].startswith(_QUOTED)
+    term = told["term"].removeprefix("'") if quoted else told["term"]
+    confirmed = _CONFIRMED.get(told["confirmed"].casefold())
+    number = told.get("rows", "")
+    row = TermRow(
+        "" if term == EMPTY and not quoted else normal(term),
+        int(number) if number.isdecimal() else 0,
+        told.get("suggestion", ""),
+        told.get("why", ""),
+        told["MEANING"],
+        confirmed or "",
+    )
+    if not term:
+        return row, ("blank name", "no term", f"remove the row, or write {EMPTY} for the empty cell")
+    if confirmed is None:
+        return row, ("unknown confirmation", "'confirmed' is not yes or empty", "write yes, or leave it empty")
+    if confirmed and not row.meaning:
+        return row, ("unknown meaning", "confirmed, but MEANING is empty", "write MEANING, or empty 'confirmed'")
+    if row.meaning:
+        try:
+            parse_meaning(row.meaning)
+        except ValueError as error:
+            return row, ("unknown meaning", f"MEANING: {error}", "fix the cell in the column MEANING")
+    return row, None
+
+
+def _misplaced(row: TermRow, diseases: Sequence[str] | None, separator: str | None) -> tuple[str, str, str] | None:
+    """What does not fit the site: kind, message, advice."""
+    meaning = row.meant or MISSING
+    strange = [name for name in meaning.findings if diseases is not None and name not in diseases]
+    if strange:
+        text = f"MEANING: {', '.join(strange)} is not among the site's 'diseases'"
+        return "unknown meaning", text, "add it to 'diseases' in the site's YAML, or write ignore"
+    if separator in LOOSE_SEPARATORS and {NEGATIVE, UNCERTAIN} & set(meaning.findings.values()):
+        text = f"denies or doubts a disease, but cells are cut at '{separator}' and the denial may go on behind it"
+        return "unsafe separator", text, "set a separator that does not occur: each cell is then one term"
+    return None
+
+
+def _decoded(data: bytes) -> str:
+    if is_utf16(data):
+        return data.decode("utf-16", errors="replace")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:  # as spreadsheet programs save a csv on Windows; a wrong letter is a term not found
+        return data.decode("cp1252", errors="replace")
+
+
+def _delimiter(text: str) -> str:
+    line = text.partition("\n")[0]
+    return max((",", ";", "\t"), key=line.count)
