@@ -16,7 +16,6 @@ from chestfed.results.grid import title_of
 from chestfed.results.significance import Significance, frame
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from PIL.Image import Image
 
     from chestfed.results.compare import Comparison
@@ -244,26 +243,23 @@ def save_one_k(run: RunFolder, k: int, folder: Path) -> None:
         for j, disease in enumerate(run.diseases)
         for curve in curves(run, disease, [k])
     ]
+    with Drawing(run.origin, "roc", f"K={k}: ROC", _WIDE) as drawing:
+        figures.roc(drawing.axes, found)
+        figures.legend_beside(drawing.axes, "AUC")
+    _save(drawing.picture("ROC curves"), folder)
+    with Drawing(run.origin, "precision_recall", f"K={k}: precision and recall", _WIDE) as drawing:
+        figures.precision_recall(drawing.axes, found)
+        figures.legend_beside(drawing.axes, "average precision")
+    _save(drawing.picture("Precision-recall curves"), folder)
     evaluated = [entry for entry in run.rounds(k) if "auc" in entry]
     lines = [
         (j, title_of(name), [e["round"] for e in evaluated], np.array([e["auc"].get(name) for e in evaluated], float))
         for j, name in enumerate(run.diseases)
     ]
-    kinds: tuple[tuple[str, str, str | None, Callable[[Axes], object]], ...] = (
-        ("roc", "ROC curves", "AUC", lambda ax: figures.roc(ax, found)),
-        (
-            "precision_recall",
-            "precision and recall",
-            "average precision",
-            lambda ax: figures.precision_recall(ax, found),
-        ),
-        ("auc_per_round", "AUC per round", None, lambda ax: figures.rounds(ax, lines, "AUC", _stage_ends(run, k))),
-    )
-    for name, title, legend, draw in kinds:
-        with Drawing(run.origin, name, f"K={k}: {title}", _WIDE) as drawing:
-            draw(drawing.axes)
-            figures.legend_beside(drawing.axes, legend)
-        _save(drawing.picture(title), folder)
+    with Drawing(run.origin, "auc_per_round", f"K={k}: AUC per round", _WIDE) as drawing:
+        figures.rounds(drawing.axes, lines, "AUC", _stage_ends(run, k))
+        figures.legend_beside(drawing.axes)
+    _save(drawing.picture("AUC per round"), folder)
 
 
 def auc_by_k(run: RunFolder) -> Picture:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chestfed.results.grid import Cell, Grid, Line, auc_cell, markdown, pair, title_of
-from chestfed.results.significance import Significance, frame, verdict
+from chestfed.results.grid import Cell, Grid, Line, auc_cell, markdown, p_value, pair, title_of
+from chestfed.results.significance import Significance, frame
 from chestfed.results.table import Row, StudyTable, auc_grid
 
 if TYPE_CHECKING:
@@ -54,9 +54,8 @@ def of_significance(found: Significance) -> pd.DataFrame:
 
 def note_of_study(table: StudyTable, significance: Significance | None, folder: Path) -> str:
     """Description of a study's run, in Markdown: the K table and where to read on."""
-    answer = verdict(significance) if significance else ""
     parts = [
-        f"{_warning(table)}{answer}".strip(),  # the page shows the first lines only
+        f"{_warning(table)}{_verdict(significance)}".strip(),  # the page shows the first lines only
         "\n".join(markdown(auc_grid(table), ("added",), below=" {}")),
         f"{table.title}. AUC on {table.images:,} images of {table.patients:,} patients ({table.protocol}), "
         f"{table.model}; in brackets 95% intervals of a patient-clustered bootstrap.",
@@ -94,6 +93,16 @@ def how_to_load(name: str) -> str:
         'model.predict(["a.png", "b.dcm"])  # a frame: probability per disease\n```\n\n'
         f"`chestfed evaluate models:/{name}/VERSION --on SITE.yaml --data DIR` scores it on a site."
     )
+
+
+def _verdict(found: Significance | None) -> str:
+    """The largest K against the smallest, in a sentence."""
+    if found is None or found.comparisons[-1].mean.difference is None:
+        return ""
+    mean = found.comparisons[-1].mean
+    low_high = "" if mean.interval is None else f" [{mean.interval.low:+.3f}, {mean.interval.high:+.3f}]"
+    p = "" if mean.p_holm is None else f", corrected p {p_value(mean.p_holm)}"
+    return f"**{found.others[-1]} minus {found.reference}**: mean AUC {mean.difference:+.3f}{low_high}{p}."
 
 
 def _warning(table: StudyTable) -> str:
