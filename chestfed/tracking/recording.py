@@ -259,7 +259,7 @@ def _usage(name: str) -> str:
         "Where chestfed is installed (`VERSION`: a number, or `latest`):\n\n"
         f'```python\nmodel = mlflow.pyfunc.load_model("models:/{name}/VERSION")\n'
         'model.predict(["a.png", "b.dcm"])  # a frame: probability per disease\n```\n\n'
-        f"`chestfed evaluate models:/{name}/VERSION --on SITE.yaml --data DIR` scores it on a site."
+        f"`chestfed evaluate models:/{name}/VERSION --site SITE.yaml --data DIR` scores it on a site."
     )
 
 

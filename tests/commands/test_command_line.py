@@ -111,7 +111,7 @@ def test_the_choices_are_those_of_the_modules_that_the_help_does_not_load() -> N
 def test_plain_options_of_study_are_overrides_and_a_comparison_runs_only_what_they_name(
     monkeypatch: pytest.MonkeyPatch, chestfed: Callable[..., Any]
 ) -> None:
-    from chestfed.experiment import pipeline as experiment
+    from chestfed.commands import study_run
 
     loaded = []
 
@@ -119,8 +119,8 @@ def test_plain_options_of_study_are_overrides_and_a_comparison_runs_only_what_th
         loaded.append((list(overrides), load_pipeline(path, overrides, added)))
         raise ConfigError("loaded")
 
-    load_pipeline = experiment.load_pipeline
-    monkeypatch.setattr(experiment, "load_pipeline", load_only)
+    load_pipeline = study_run.load_pipeline
+    monkeypatch.setattr(study_run, "load_pipeline", load_only)
     plain = ["--algorithm", "npa", "--k", "2,3", "--seed", 7, "--device", "cpu", "--set", "federated.window=3"]
     chestfed("study", bundled("pipelines") / "digits_ih.yaml", *plain)
     ((overrides, pipeline),) = loaded
