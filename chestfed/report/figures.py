@@ -54,6 +54,7 @@ _STYLE = {
     "legend.framealpha": 0.85,
     "legend.edgecolor": "none",
     "legend.fontsize": 8,
+    "legend.handlelength": 2.6,
     "svg.fonttype": "path",
     "svg.hashsalt": "chestfed",
     "path.simplify_threshold": 0.5,
@@ -174,10 +175,11 @@ def new_axes(size: tuple[float, float] = (5.0, 4.2)) -> Axes:
 
 def line_style(number: int, *, marked: bool = False) -> dict[str, Any]:
     """Keywords of matplotlib's `plot` for the `number`-th line (from 0); with a marker if `marked`."""
+    turn = number + number // len(COLORS)  # so that a color that comes again has other dashes and another marker
     return {
         "color": COLORS[number % len(COLORS)],
-        "linestyle": DASHES[(number + number // len(COLORS)) % len(DASHES)],
-        "marker": MARKERS[number % len(MARKERS)] if marked else None,
+        "linestyle": DASHES[turn % len(DASHES)],
+        "marker": MARKERS[turn % len(MARKERS)] if marked else None,
         "markersize": 4,
         "linewidth": 1.5,
     }

@@ -215,6 +215,8 @@ def comparison_curves(comparison: Comparison) -> Picture:
             axes.set_xlabel(title)
             if ends and max(ends) > 5 * min(ends):
                 axes.set_xscale("log")
+            elif column == "round":
+                axes.locator_params(axis="x", integer=True)
         several = comparison.results["disease"].nunique() > 1
         drawing.axes.set_ylabel("mean AUC over the diseases" if several else "AUC")
         handles, labels = drawing.axes.get_legend_handles_labels()

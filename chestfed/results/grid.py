@@ -95,19 +95,21 @@ def disease_column(disease: str, positives: int, negatives: int) -> Cell:
 
 def rich_table(grid: Grid, title: str, caption: str | None = None, *, dim: Sequence[str] = ()) -> rich.table.Table:
     """The table for a terminal; rows of the kinds `dim` are dim and end a section."""
+    from rich.markup import escape
     from rich.table import Table
 
     def shown(cell: Cell) -> str:
-        return "\n".join((cell.text, *cell.below)).replace("−", "-")  # not every terminal has that minus
+        return escape("\n".join((cell.text, *cell.below)).replace("−", "-"))  # not every terminal has that minus
 
-    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    table = Table(title=escape(title), title_justify="left", caption_justify="left")
+    table.caption = None if caption is None else escape(caption)
     for place, column in enumerate(grid.columns):
         strong = "bold" if place and column.text == "mean" else ""
         words = place == 0 or column.text == "added"
         table.add_column(shown(column), justify="left" if words else "right", style=strong, overflow="fold")
     for line in grid.lines:
         faint = line.kind in dim
-        table.add_row(line.head, *map(shown, line.cells), style="dim" if faint else "", end_section=faint)
+        table.add_row(escape(line.head), *map(shown, line.cells), style="dim" if faint else "", end_section=faint)
     return table
 
 

@@ -102,7 +102,7 @@ class RunFolder:
 
     @cached_property
     def settings(self) -> Settings:
-        """What is said of the configuration."""
+        """What tables, pages and names need of the configuration."""
         with _expected(self.path / STUDY):
             return Settings.of(self.configuration)
 

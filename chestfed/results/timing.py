@@ -1,6 +1,6 @@
 """Seconds per communication round, in `kN/seconds.jsonl`: one line per round, written when it is done.
 
-They are apart from `rounds.jsonl` because they differ from run to run, and everything there does not.
+They are not in `rounds.jsonl` because they differ between runs, while everything there is reproducible.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ SECONDS = "seconds.jsonl"
 
 
 class RoundTimes:
-    """The clock of one K, which starts when this is made.
+    """The clock of one K, which starts on construction.
 
     Parameters
     ----------
     resumed
-        Rounds of an earlier start are loaded: the first `reached` says which was the last of them.
+        The run resumes from a saved state: the first `reached` names its last round, which is not timed.
     """
 
     def __init__(self, file: Path, *, resumed: bool) -> None:
@@ -27,7 +27,7 @@ class RoundTimes:
         self._start = time.monotonic()
 
     def reached(self, number: int) -> None:
-        """Round `number` (from 1) is done: write how long it took."""
+        """Round `number` (from 1) is done: write its duration."""
         if self._resumed:
             self._resumed = False
             return
@@ -43,8 +43,7 @@ class RoundTimes:
 def read_round_times(file: Path) -> dict[int, float]:
     """Seconds by round; empty without the file, as in folders of earlier versions.
 
-    A round that was made again after an interruption has its last time. A line that a power cut left half written is
-    left out.
+    A round repeated after an interruption has its last time. A half-written line, as after a power cut, is skipped.
     """
     if not file.is_file():
         return {}

@@ -14,7 +14,7 @@ GRID = Grid(
     "AUC",
     (Cell("K"), Cell("added"), Cell("Edema", ("n+ 3", "n− 4"))),
     (
-        Line("K=1", (Cell("a|b"), auc_cell(0.81234, Interval(0.7, 0.9), 2))),
+        Line("K=1", (Cell("a|b[red]"), auc_cell(0.81234, Interval(0.7, 0.9), 2))),
         Line("paper, K=1", (Cell(""), Cell("0.8000")), "paper"),
     ),
 )
@@ -33,9 +33,9 @@ def test_a_number_has_its_interval_below_and_a_clear_difference_is_strong() -> N
 
 def test_a_terminal_shows_the_smaller_lines_below_and_no_sign_that_it_may_lack() -> None:
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(rich_table(GRID, "AUCs", "of two images", dim=["paper"]))
+    console.print(rich_table(GRID, "AUCs", "of [two] images", dim=["paper"]))
     lines = console.export_text().splitlines()
-    for words in ("AUCs", "n- 4", "[0.70, 0.90]", "paper, K=1", "of two images"):
+    for words in ("AUCs", "n- 4", "[0.70, 0.90]", "paper, K=1", "of [two] images", "a|b[red]"):
         assert any(words in line for line in lines), words
     assert "−" not in "".join(lines)
 
@@ -44,6 +44,6 @@ def test_markdown_has_a_line_per_row_and_escapes_what_it_is_told_to() -> None:
     assert markdown(GRID, ["added"], lambda text: text.replace("|", r"\|"), below=" {}") == [
         "| K | added | Edema n+ 3, n− 4 |",
         "| --- | --- | --: |",
-        r"| K=1 | a\|b | 0.812 [0.70, 0.90] |",
+        r"| K=1 | a\|b[red] | 0.812 [0.70, 0.90] |",
         "| paper, K=1 |  | 0.8000 |",
     ]

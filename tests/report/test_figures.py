@@ -1,0 +1,55 @@
+"""The one style of all figures."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+
+from chestfed.core.provenance import Origin
+from chestfed.report.figures import COLORS, Drawing, line_style, moments, shares
+from chestfed.report.run_figures import comparison_curves
+from chestfed.results.compare import Comparison
+
+mpl.use("Agg")
+
+
+def test_twenty_five_lines_differ_in_color_dashes_or_marker() -> None:
+    styles = [line_style(number, marked=True) for number in range(25)]
+    assert len({(style["color"], str(style["linestyle"]), style["marker"]) for style in styles}) == 25
+    assert [style["color"] for style in styles[:5]] == list(COLORS)
+    assert line_style(3)["marker"] is None
+
+
+def test_a_picture_says_synthetic_and_what_is_seen_and_is_the_same_each_time() -> None:
+    pictures = []
+    for _ in range(2):
+        with Drawing(Origin.SYNTHETIC, "name", "Title") as drawing:
+            drawing.nothing("no images")
+        pictures.append(drawing.picture("Curves"))
+    assert pictures[0].alt == "Synthetic phantoms. Curves: nothing to draw, no images."
+    assert pictures[0].figure.axes[0].get_title() == "SYNTHETIC: Title"
+    assert pictures[0].svg == pictures[1].svg
+
+
+def test_the_moments_of_a_histogram_are_those_of_its_bins() -> None:
+    mean, spread = moments(shares([1, 0, 0, 1]))
+    assert (mean, spread) == (128.0, 96.0)
+    assert np.array_equal(shares([0, 0]), [0, 0])
+
+
+def test_a_comparison_draws_each_run_against_rounds_bytes_and_images_and_leaves_out_what_sends_nothing() -> None:
+    rows = [
+        {"run": name, "seed": seed, "round": number, "bytes": sent * number, "images": 8 * number}
+        | {"mean_auc": 0.5 + 0.1 * number + 0.01 * seed}
+        for name, sent in (("fedavg", 100), ("centralized", 0))
+        for seed in (1, 2)
+        for number in (1, 2)
+    ]
+    results = pd.DataFrame({"seed": [1, 2], "disease": ["edema", "edema"]})
+    picture = comparison_curves(Comparison("Title", Origin.MIXED, results, pd.DataFrame(rows), None))
+    drawn = [[line.get_label() for line in axes.get_lines()] for axes in picture.figure.axes]
+    assert drawn == [["fedavg", "centralized"], ["fedavg"], ["fedavg", "centralized"]]
+    line = picture.figure.axes[0].get_lines()[0]
+    assert list(line.get_ydata()) == [0.615, 0.715]
+    assert picture.alt.startswith("Partly synthetic. ")
