@@ -30,7 +30,7 @@ def tiny_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Tests may add to it, but change nothing.
     """
     from chestfed.samples import write_hospitals
-    from tests.training.test_run import command
+    from tests.training.tiny_studies import command
 
     folder = tmp_path_factory.mktemp("tiny-study")
     write_hospitals(folder / "synthetic_hospitals", size="tiny", workers=1)

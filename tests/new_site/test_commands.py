@@ -14,7 +14,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.samples import SHAPES, write_extra, write_hospitals
 from chestfed.sites import SiteTable, load_site_config, open_site
 from tests.new_site.hospitals import bring, chestfed, rows
-from tests.training.test_run import SETTINGS
+from tests.training.tiny_studies import SETTINGS
 
 #: The shapes whose labels are words.
 TERMS = ("delimited", "list", "long", "dicom")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.test_run import SETTINGS
+from tests.training.tiny_studies import SETTINGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial_sixth_hospital.md").read_text(encoding="utf-8")
 #: Each command, and the output that is shown below it, if one is.

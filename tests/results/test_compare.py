@@ -12,7 +12,7 @@ from chestfed.algorithms import ALGORITHMS
 from chestfed.core.provenance import Origin
 from chestfed.results.compare import Comparison, largest_windows
 from chestfed.samples import write_hospitals
-from tests.training.test_run import command
+from tests.training.tiny_studies import command
 
 
 @pytest.fixture(scope="module")

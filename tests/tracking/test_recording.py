@@ -38,7 +38,7 @@ from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import Store, local_model, local_store
 from chestfed.training.identity import Identity
 from chestfed.training.reporting import StudyRun
-from tests.training.test_run import command
+from tests.training.tiny_studies import command
 
 NAME = "chestfed-synthetic-K{}-source_addition_samples"
 SITES = ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr")

@@ -21,42 +21,17 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.variants import held_out_sites, variants_of
 from chestfed.images.cache import CachedImages
-from chestfed.samples import write_hospitals
 from chestfed.sites import load_site_config
-from chestfed.training import loop, run
+from chestfed.training import loop
+from chestfed.training import run as training_run
 from chestfed.training.clients import StudyData, load_images
 from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import pretrain
 from chestfed.training.study_tables import open_sites, study_tables
+from tests.training.tiny_studies import SMALL, run, study
 
 PIPELINE = bundled("pipelines") / "leave_one_site_out.yaml"
 SITES = ["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"]
-SETTINGS = [
-    "samples.size=tiny",
-    "model.blocks=[1]",
-    "pretrain.epochs=0.5",
-    "pretrain.batch_size=4",
-    "federated.batch_size=2",
-    "federated.window=2",
-    "federated.stage_steps=4",
-    "evaluation.resamples=20",
-    "runtime.threads=1",
-    "preprocess.size=64",
-]
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the hospitals, to run commands in."""
-    folder = tmp_path_factory.mktemp("home")
-    write_hospitals(folder / "synthetic_hospitals", size="tiny", workers=1)
-    return folder
-
-
-def study(home: Path, pipeline: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    settings = [part for setting in SETTINGS for part in ("--set", setting)]
-    command = [sys.executable, "-m", "chestfed", "study", str(pipeline), *settings, *more]
-    return subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
 
 
 def lines_of(home: Path, out: str) -> list[dict[str, str]]:
@@ -67,7 +42,7 @@ def lines_of(home: Path, out: str) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def finished(home: Path) -> str:
     """What is printed of two of the five."""
-    result = study(home, PIPELINE, "--out", "runs", "--set", "held_out.sites=[vindr,chexpert]")
+    result = run(home, study(str(PIPELINE), "--out", "runs", "--set", "held_out.sites=[vindr,chexpert]"))
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -120,14 +95,16 @@ def test_mlflow_has_the_folds_by_their_held_out_site_and_the_table_of_all(home: 
 
 def test_the_same_command_finds_what_is_finished_and_says_the_same(home: Path, finished: str) -> None:
     before = lines_of(home, "runs")
-    again = study(home, PIPELINE, "--out", "runs", "--no-tracking", "--set", "held_out.sites=[chexpert,vindr]")
+    again = run(
+        home, study(str(PIPELINE), "--out", "runs", "--no-tracking", "--set", "held_out.sites=[chexpert,vindr]")
+    )
     assert again.returncode == 0, again.stderr
     assert again.stdout.count("(from the earlier run)") == 2
     assert lines_of(home, "runs") == before
 
 
 def test_a_dry_run_explains_every_fold_and_leaves_nothing(home: Path) -> None:
-    result = study(home, PIPELINE, "--out", "nothing", "--cache", "nothing", "--dry-run")
+    result = run(home, study(str(PIPELINE), "--out", "nothing", "--cache", "nothing", "--dry-run"))
     assert result.returncode == 0, result.stderr
     for text in ("5 studies", "held out", "stage 1 on", "None of them trains", "Nothing was written"):
         assert text in " ".join(result.stdout.split())
@@ -136,7 +113,7 @@ def test_a_dry_run_explains_every_fold_and_leaves_nothing(home: Path) -> None:
 
 def studies(*overrides: str) -> tuple[Pipeline, list[Pipeline]]:
     """The pipeline, and that of each held-out site."""
-    pipeline = load_pipeline(PIPELINE, [*SETTINGS, *overrides])
+    pipeline = load_pipeline(PIPELINE, [*SMALL, *overrides])
     return pipeline, [variant.pipeline for variant in variants_of(pipeline, PIPELINE)]
 
 
@@ -222,7 +199,7 @@ def two_sites(home: Path) -> Path:
 def test_a_disease_that_the_held_out_site_or_no_other_labels_has_no_auc_and_a_reason(
     home: Path, two_sites: Path
 ) -> None:
-    result = study(home, two_sites, "--out", "two", "--no-tracking")
+    result = run(home, study(str(two_sites), "--out", "two", "--no-tracking"))
     assert result.returncode == 0, result.stderr
     undefined = {
         (line["held_out"], line["disease"]): line["reason"]
@@ -270,7 +247,7 @@ def test_a_further_site_is_one_more_that_is_held_out() -> None:
 
 
 def test_algorithms_are_not_compared_over_held_out_sites(home: Path) -> None:
-    result = study(home, PIPELINE, "--algorithms", "codasca,fedavg", "--dry-run")
+    result = run(home, study(str(PIPELINE), "--algorithms", "codasca,fedavg", "--dry-run"))
     assert result.returncode == 1
     assert "a pipeline with held_out runs once per site" in result.stderr
 
@@ -281,5 +258,5 @@ def test_a_study_with_a_held_out_site_has_no_published_table_beside_it(home: Pat
     test = dataclasses.replace(data.test, origin=Origin.REAL)
     real = dataclasses.replace(data, clients=clients, test=test)
     big = pipeline.model_copy(update={"model": pipeline.model.model_copy(update={"name": "densenet121"})})
-    assert run._table(big, real, []).paper is None
-    assert run._table(big, dataclasses.replace(real, held_out=None), []).paper is not None
+    assert training_run._table(big, real, []).paper is None
+    assert training_run._table(big, dataclasses.replace(real, held_out=None), []).paper is not None

@@ -13,39 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.samples import write_hospitals
-
-SETTINGS = [
-    "samples.size=tiny",
-    "k=[1,2]",
-    "model.blocks=[1]",
-    "pretrain.epochs=0.5",
-    "pretrain.batch_size=4",
-    "federated.batch_size=2",
-    "federated.window=2",
-    "federated.stage_steps=4",
-    "evaluation.resamples=20",
-    "evaluation.every=1",
-    "runtime.threads=1",
-    "preprocess.size=64",
-]
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the hospitals, to run commands in."""
-    folder = tmp_path_factory.mktemp("home")
-    write_hospitals(folder / "synthetic_hospitals", size="tiny", workers=1)
-    return folder
-
-
-def command(out: str, *more: str) -> list[str]:
-    settings = [part for setting in SETTINGS for part in ("--set", setting)]
-    return [sys.executable, "-m", "chestfed", "study", "--out", out, *settings, *more]
-
-
-def run(home: Path, out: str, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(out, *more), cwd=home, capture_output=True, text=True, check=False)
+from tests.training.tiny_studies import command, run
 
 
 def folder_of(home: Path, out: str) -> Path:
@@ -56,7 +24,7 @@ def folder_of(home: Path, out: str) -> Path:
 @pytest.fixture(scope="module")
 def finished(home: Path) -> Path:
     """The run folder of an uninterrupted study."""
-    result = run(home, "whole", "--no-tracking")
+    result = run(home, command("whole", "--no-tracking"))
     assert result.returncode == 0, result.stderr
     assert "SYNTHETIC hospitals" in result.stdout
     return folder_of(home, "whole")
@@ -98,7 +66,7 @@ def test_nothing_that_is_written_names_a_patient_or_an_image(finished: Path, hom
 
 def test_the_same_command_finds_the_finished_study(home: Path, finished: Path) -> None:
     before = (finished / "table.csv").read_bytes()
-    result = run(home, "whole", "--no-tracking")
+    result = run(home, command("whole", "--no-tracking"))
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("from the earlier run") == 2
     assert (finished / "table.csv").read_bytes() == before
@@ -141,7 +109,7 @@ def test_killed_at_any_moment_it_ends_in_bit_identical_tables(home: Path, finish
         program = [sys.executable, "-c", KILLER, str(seconds), str(count), moment, *options]
         killed = subprocess.run(program, cwd=home, capture_output=True, text=True, check=False)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
-    result = run(home, "killed", "--no-tracking")
+    result = run(home, command("killed", "--no-tracking"))
     assert result.returncode == 0, result.stderr
     again = folder_of(home, "killed")
     for name in (
@@ -175,7 +143,7 @@ def test_a_dry_run_without_sample_hospitals_draws_them_elsewhere_and_removes_the
 
 def test_a_dry_run_says_what_would_run_and_writes_nothing(home: Path) -> None:
     before = sorted(str(path) for path in home.rglob("*"))
-    result = run(home, "nowhere", "--dry-run")
+    result = run(home, command("nowhere", "--dry-run"))
     assert result.returncode == 0, result.stderr
     assert "stage 2, K=2" in result.stdout
     assert "Nothing was written" in result.stdout
@@ -183,7 +151,7 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(home: Path) -> None:
 
 
 def test_a_tracking_server_that_is_not_there_does_not_stop_the_study(home: Path, finished: Path) -> None:
-    result = run(home, "untracked", "--tracking-uri", "http://127.0.0.1:9")
+    result = run(home, command("untracked", "--tracking-uri", "http://127.0.0.1:9"))
     assert result.returncode == 0, result.stderr
     assert "MLflow tracking stopped" in result.stdout
     assert (folder_of(home, "untracked") / "table.csv").read_bytes() == (finished / "table.csv").read_bytes()
@@ -193,13 +161,13 @@ def test_a_second_process_in_the_same_run_folder_is_refused(home: Path, finished
     from filelock import FileLock
 
     with FileLock(finished / ".lock"):
-        result = run(home, "whole", "--no-tracking")
+        result = run(home, command("whole", "--no-tracking"))
     assert result.returncode == 1
     assert "another process is running this study" in result.stderr
 
 
 def test_a_mistake_is_one_message_without_a_traceback(home: Path) -> None:
-    result = run(home, "x", "--set", "federated.widow=3")
+    result = run(home, command("x", "--set", "federated.widow=3"))
     assert result.returncode == 1
     assert "did you mean 'window'" in result.stderr
     assert "Traceback" not in result.stderr

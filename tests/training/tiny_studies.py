@@ -1,0 +1,39 @@
+"""A study small enough for a test: settings and command lines."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+#: What makes any study of the sample hospitals small.
+SMALL = [
+    "samples.size=tiny",
+    "model.blocks=[1]",
+    "pretrain.epochs=0.5",
+    "pretrain.batch_size=4",
+    "federated.batch_size=2",
+    "federated.window=2",
+    "federated.stage_steps=4",
+    "evaluation.resamples=20",
+    "runtime.threads=1",
+    "preprocess.size=64",
+]
+#: The default study with two K, evaluated every round.
+SETTINGS = [*SMALL, "k=[1,2]", "evaluation.every=1"]
+
+
+def study(*words: str, settings: list[str] = SMALL) -> list[str]:
+    """The command line of a study."""
+    keys = [part for setting in settings for part in ("--set", setting)]
+    return [sys.executable, "-m", "chestfed", "study", *keys, *words]
+
+
+def command(out: str, *more: str) -> list[str]:
+    """That of the default study."""
+    return study("--out", out, *more, settings=SETTINGS)
+
+
+def run(home: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command line in the folder that has the hospitals."""
+    return subprocess.run(words, cwd=home, capture_output=True, text=True, check=False)
