@@ -18,6 +18,9 @@ from chestfed.evaluation.labelled import numbered
 from chestfed.results.table import Row, StudyTable, as_json
 from chestfed.results.timing import SECONDS, read_round_times
 
+#: The trained network of one K, in its folder `kN` and among the artifacts of an MLflow run.
+MODEL_FILE = "model.safetensors"
+
 
 @dataclass(frozen=True)
 class KResult:

@@ -36,11 +36,11 @@ from chestfed.experiment.device import Machine
 from chestfed.images.network_input import IMAGENET, NetworkInput
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import ModelConfig, build_model, load_trained, read_weights
+from chestfed.results.run_folder import MODEL_FILE
 from chestfed.results.significance import folder_of_k
 from chestfed.scoring.exported import load_exported
 from chestfed.scoring.torchscript import refuse_outside_calls
 from chestfed.tracking.models import fetch_model
-from chestfed.tracking.store import MODEL_FILE
 
 #: What a model's outputs are; `scores` promise an order and nothing else.
 Output = Literal["logits", "probabilities", "scores"]

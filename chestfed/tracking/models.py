@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chestfed.core.errors import ChestfedError
-from chestfed.tracking.store import MODEL_FILE, model_of_run
+from chestfed.results.run_folder import MODEL_FILE
+from chestfed.tracking.store import model_of_run
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -17,11 +17,12 @@ import numpy as np
 
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.experiment.pipeline import Pipeline
+from chestfed.results.run_folder import MODEL_FILE
 from chestfed.results.significance import Significance
 from chestfed.results.table import Row, StudyTable
 from chestfed.tracking import tables as recorded_tables
 from chestfed.tracking.lineage import datasets, short_digest
-from chestfed.tracking.store import MODEL_FILE, Tracker
+from chestfed.tracking.store import Tracker
 from chestfed.training.clients import StudyData
 
 #: Per round; what is summed over the clients stands under "cost".

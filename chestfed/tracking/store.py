@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "chestfed"
-#: The trained network among the artifacts of a run.
-MODEL_FILE = "model.safetensors"
 #: A store takes no more metrics at once.
 _BATCH = 1000
 

@@ -23,9 +23,9 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.models import FlatModule, build_model
+from chestfed.results.run_folder import MODEL_FILE
 from chestfed.results.table import Row, make_row
 from chestfed.sites.table import SiteTable
-from chestfed.tracking.store import MODEL_FILE
 from chestfed.training.clients import (
     ClientData,
     StudyData,

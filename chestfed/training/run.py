@@ -34,12 +34,13 @@ from chestfed.evaluation.intervals.bootstrap import Interval
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.results import table as tables
+from chestfed.results.run_folder import MODEL_FILE
 from chestfed.results.significance import Significance, of_study
 from chestfed.results.significance import write as write_significance
 from chestfed.results.timing import SECONDS, RoundTimes
 from chestfed.tracking import recording
 from chestfed.tracking.recording import StudyRecord
-from chestfed.tracking.store import MODEL_FILE, Tracker
+from chestfed.tracking.store import Tracker
 from chestfed.training.client_summary import write_site_cards
 from chestfed.training.clients import NAMED_BY, StudyData
 from chestfed.training.identity import Identity, identify, installed_packages, software_versions, stage_1_identity
