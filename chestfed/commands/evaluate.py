@@ -19,6 +19,7 @@ from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
 from chestfed.scoring.scorers import Declared, Output, open_scorer
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.config import SPLITS
+from chestfed.tracking.models import local_model
 from chestfed.tracking.store import local_store
 
 #: The test images of the model's own study, where it held patients out itself.
@@ -66,10 +67,10 @@ def run_command(
         model_config,
         input_size,
         cast(Output | None, outputs),
-        tracking_uri,
     )
     machine = prepare_machine(Runtime(device=device))
-    scorer = open_scorer(model, declared, machine)
+    with local_model(model, tracking_uri, k) as path:
+        scorer = open_scorer(path, declared, machine, name=None if path == model else model)
     table = open_site(config, data if data is not None else Path())
     held_out = split == HELD_OUT
     if held_out:

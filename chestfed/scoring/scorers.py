@@ -19,7 +19,6 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -40,7 +39,6 @@ from chestfed.results.run_folder import MODEL_FILE
 from chestfed.results.significance import folder_of_k
 from chestfed.scoring.exported import load_exported
 from chestfed.scoring.torchscript import refuse_outside_calls
-from chestfed.tracking.models import fetch_model
 
 #: What a model's outputs are; `scores` promise an order and nothing else.
 Output = Literal["logits", "probabilities", "scores"]
@@ -70,7 +68,6 @@ class Declared:
     config: Path | None = None
     size: int | None = None
     output: Output | None = None
-    tracking_uri: str | None = None
 
 
 @dataclass(frozen=True)
@@ -108,25 +105,21 @@ class Scorer:
         return tuple(name for name in self.outputs if name != IGNORED)
 
 
-def open_scorer(reference: str, declared: Declared, machine: Machine) -> Scorer:
-    """Open a run folder (its largest K), a `kN` folder, a file, or an MLflow URI.
+def open_scorer(reference: str, declared: Declared, machine: Machine, name: str | None = None) -> Scorer:
+    """Open a run folder (its largest K), a `kN` folder or a file, which results call `name` (default: where it is).
 
     Raises
     ------
     ChestfedError
         If it is not there, not finished, could run Python code, or its outputs' order is unknown or contradicts.
     """
-    if re.match(r"(runs|models|mlflow-artifacts):/", reference):
-        with TemporaryDirectory(prefix="chestfed-") as folder:
-            found = fetch_model(reference, declared.tracking_uri, Path(folder), declared.k)
-            return _open(_only_model(found, reference), reference, declared, machine)
     path = Path(reference)
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder; MODEL is a run folder, a file or an MLflow URI")
-    file = _only_model(path, reference, declared.k)
+    file = _only_model(path, name or reference, declared.k)
     # A run folder has several models: the name says which.
-    name = str(file.parent) if (path / "study.json").is_file() else reference
-    return _open(file, name, declared, machine)
+    place = str(file.parent) if (path / "study.json").is_file() else reference
+    return _open(file, name or place, declared, machine)
 
 
 def _only_model(path: Path, reference: str, k: int | None = None) -> Path:

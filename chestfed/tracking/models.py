@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from chestfed.core.errors import ChestfedError
@@ -15,6 +18,16 @@ from chestfed.tracking.store import model_of_run
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
+
+
+@contextmanager
+def local_model(model: str, tracking_uri: str | None, k: int | None = None) -> Iterator[str]:
+    """A model's path: an MLflow URI is downloaded to a temporary folder; anything else is a path already."""
+    if not re.match(r"(runs|models|mlflow-artifacts):/", model):
+        yield model
+        return
+    with TemporaryDirectory(prefix="chestfed-") as folder:
+        yield str(fetch_model(model, tracking_uri, Path(folder), k))
 
 
 def fetch_model(uri: str, tracking_uri: str | None, folder: Path, k: int | None = None) -> Path:

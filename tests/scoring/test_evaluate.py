@@ -396,23 +396,6 @@ def test_every_number_can_be_computed_again_from_the_predictions(
     assert set(frame["group_age"].dropna()) <= {"<40", "40-59", "60-79", ">=80"}
 
 
-def test_a_model_is_found_by_its_mlflow_run(tmp_path: Path) -> None:
-    from chestfed.tracking.store import Tracker, local_store
-
-    write_chestfed_model(tmp_path / "model.safetensors")
-    uri = local_store(tmp_path)
-    tracker = Tracker(uri, tmp_path / "artifacts", pytest.fail)
-    parent = tracker.start_run("study", {})
-    child = tracker.start_run("K=1", {"k": "1"}, parent=parent)
-    tracker.log_file(child, tmp_path / "model.safetensors")
-    for run in (parent, child):
-        assert open_scorer(f"runs:/{run}", Declared(tracking_uri=uri), MACHINE).diseases == DISEASES
-    with pytest.raises(ChestfedError, match="K=2"):
-        open_scorer(f"runs:/{parent}", Declared(k=2, tracking_uri=uri), MACHINE)
-    with pytest.raises(ChestfedError, match="MLflow cannot give"):
-        open_scorer("runs:/nothing", Declared(tracking_uri=uri), MACHINE)
-
-
 @pytest.mark.parametrize(
     "harm",
     [

@@ -35,6 +35,7 @@ from chestfed.samples import write_hospitals
 from chestfed.scoring.scorers import Declared, open_scorer
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.table import SiteTable
+from chestfed.tracking.models import local_model
 from chestfed.tracking.recording import StudyRecord
 from chestfed.tracking.store import Tracker, local_store
 from tests.training.test_run import command
@@ -281,10 +282,11 @@ def test_a_model_is_found_by_name_alias_id_and_run(
         *(f"models:/{name}/1", f"models:/{name}/latest", f"models:/{name}@best", f"models:/{output.model_id}"),
         *(f"runs:/{parent.info.run_id}", f"runs:/{children[1].info.run_id}"),
     ):
-        assert open_scorer(reference, Declared(tracking_uri=store), machine).digest == expected, reference
+        with local_model(reference, store) as path:
+            assert open_scorer(path, Declared(), machine).digest == expected, reference
     assert mlflow.get_tracking_uri() != store
-    with pytest.raises(ChestfedError, match="MLflow cannot give this model"):
-        open_scorer(f"models:/{name}/9", Declared(tracking_uri=store), machine)
+    with pytest.raises(ChestfedError, match="MLflow cannot give this model"), local_model(f"models:/{name}/9", store):
+        pass
 
 
 @pytest.mark.parametrize("by", ["name", "run"])

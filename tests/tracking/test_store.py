@@ -8,6 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from chestfed.core.errors import ChestfedError
+from chestfed.tracking.models import local_model
 from chestfed.tracking.store import EXPERIMENT, Tracker, local_store
 
 
@@ -150,3 +152,24 @@ def test_a_run_counts_as_finished_only_where_it_was_recorded_to_its_end(tmp_path
     assert not tracker.is_finished("0" * 32)
     assert not tracker.is_finished("")
     assert tracker.active
+
+
+def test_the_weights_of_a_study_are_found_by_its_run_or_that_of_one_k(tmp_path: Path) -> None:
+    uri = local_store(tmp_path)
+    tracker = Tracker(uri, tmp_path / "artifacts", never)
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    parent = tracker.start_run("study", {})
+    child = tracker.start_run("K=1", {"k": "1"}, parent=parent)
+    tracker.log_file(child, tmp_path / "model.safetensors")
+    for run in (parent, child):
+        with local_model(f"runs:/{run}", uri) as path:
+            assert Path(path).read_bytes() == b"weights"
+        assert not Path(path).exists()
+    for run, k, message in ((parent, 2, "K=2"), ("nothing", None, "MLflow cannot give")):
+        with pytest.raises(ChestfedError, match=message), local_model(f"runs:/{run}", uri, k):
+            pass
+
+
+def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
+    with local_model("runs/folder/k5", None) as path:
+        assert path == "runs/folder/k5"
