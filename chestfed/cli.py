@@ -160,6 +160,10 @@ def evaluate(
     model_config: Annotated[
         Path | None, typer.Option(help="YAML that describes a model: model, diseases, preprocess, input, output.")
     ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Network to build for the weights, in place of the one the file names."),
+    ] = None,
     input_size: Annotated[
         int | None, typer.Option(help="Side of a program's images. Default: what the program says, or 320.")
     ] = None,
@@ -204,6 +208,7 @@ def evaluate(
         labels_order=labels_order,
         k=k,
         model_config=model_config,
+        network=network,
         input_size=input_size,
         outputs=outputs,
         delong=delong,

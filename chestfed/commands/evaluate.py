@@ -15,6 +15,8 @@ from chestfed.core.errors import ConfigError
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.pipeline import Runtime
 from chestfed.scoring import evaluate
+from chestfed.scoring.evaluation_files import write
+from chestfed.scoring.evaluation_table import render
 from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
 from chestfed.scoring.scorers import Declared, Output, open_scorer
 from chestfed.sites import load_site_config, open_site
@@ -40,6 +42,7 @@ def run_command(
     labels_order: str | None,
     k: int | None,
     model_config: Path | None,
+    network: str | None = None,
     input_size: int | None,
     outputs: str | None,
     delong: bool,
@@ -67,6 +70,7 @@ def run_command(
         model_config,
         input_size,
         cast(Output | None, outputs),
+        network,
     )
     machine = prepare_machine(Runtime(device=device))
     with local_model(model, tracking_uri, k) as path:
@@ -92,8 +96,8 @@ def run_command(
             scored=bars.scoring,
         )
     folder = out or runs / "evaluations" / done.name
-    evaluate.write(done, folder)
-    console.print(evaluate.render(done))
+    write(done, folder)
+    console.print(render(done))
     files = "evaluation.json, metrics.csv, subgroups.csv, reliability.csv, predictions.parquet"
     console.print(f"written to {folder}: {files}", highlight=False, soft_wrap=True)
     console.print(f"took {time.monotonic() - started:.0f} s")

@@ -15,6 +15,7 @@ from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.preflight import check_runs
+from chestfed.models import title_of
 from chestfed.results import held_out_table
 from chestfed.tracking.store import Tracker, local_store
 from chestfed.training import held_out, held_out_plan
@@ -73,7 +74,7 @@ def run_held_out(
         folds.append(_run_fold(console, this, pipeline_file.stem, machine, out, tracker))
     table = held_out_table.HeldOutTable(
         title=pipeline.title,
-        model=pipeline.model.title,
+        model=title_of(pipeline.model),
         protocol=pipeline.evaluation.protocol,
         origin=Origin.of(site.synthetic for site in sites),
         folds=tuple(folds),

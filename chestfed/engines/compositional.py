@@ -7,6 +7,7 @@ network is evaluated elsewhere, at h.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -30,6 +31,8 @@ class NetworkComposition:
         Draw the client's next batch for g and for f.
     note
         Called once per gradient computed: those of g and f, and a Hessian-vector product each count as one.
+    randomness
+        The block in which the network is called on the batch drawn last: what it draws there is decided by the batch.
     """
 
     def __init__(
@@ -41,12 +44,14 @@ class NetworkComposition:
         note: Note,
         *,
         autocast: bool,
+        randomness: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._network = network
         self._objective = objective
         self._next_inner, self._next_outer = next_inner, next_outer
         self._note = note
         self._autocast = autocast
+        self._randomness = randomness
         self._weights = torch.zeros(0)
         self._slope = torch.zeros(0)
 
@@ -82,6 +87,6 @@ class NetworkComposition:
         return q
 
     def _logits(self, flat: Tensor, images: Tensor) -> Tensor:
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=self._autocast):
+        with self._randomness(), torch.autocast(images.device.type, torch.bfloat16, enabled=self._autocast):
             logits = self._network.call(flat, images)
         return logits.float() if self._autocast else logits

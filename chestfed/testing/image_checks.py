@@ -93,7 +93,7 @@ def training(case: Case) -> Iterator[str]:
     import torch
 
     from chestfed.images.batches import EvalBatches
-    from chestfed.models import ModelConfig, build_model
+    from chestfed.models import build_model, network_options
     from chestfed.objectives.auc_margin import AucMargin
 
     sample = case.sample().about([*DISEASES])
@@ -106,7 +106,7 @@ def training(case: Case) -> Iterator[str]:
     labels[0] = np.nan  # an image without any label
     batch = next(iter(EvalBatches(cached, labels, 4)))
     network = build_model(
-        ModelConfig(name="small", init_features=8, growth_rate=8, blocks=[1], pool=4), len(DISEASES), 1
+        network_options("small", init_features=8, growth_rate=8, blocks=[1], pool=4), len(DISEASES), 1
     )
     objective = AucMargin(torch.nan_to_num(torch.from_numpy(sample.positive_ratios())).float())
     logits = network(batch.images)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from chestfed.core.diseases import TITLES
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
+from chestfed.models import title_of
 from chestfed.training.clients import SiteTables
 from chestfed.training.held_out import SiteRows, held_out_sites, variant
 from chestfed.training.plan import StudyPlan, contents_of_tables, duration, plan_study, whole_rounds
@@ -98,7 +99,7 @@ def render(plans: Sequence[FoldPlan], pipeline: Pipeline, machine: Machine) -> R
     total = sum(map(seconds, plans))
     facts = (
         f"{len(plans)} studies, one for each site that is held out; stage 1 is shared by those that start on the same "
-        f"site. {first.pipeline.model.title}, {first.plan.parameters:,} parameters, on {machine.name}. "
+        f"site. {title_of(first.pipeline.model)}, {first.plan.parameters:,} parameters, on {machine.name}. "
         f"{settings.spec.name}, window {settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds"
         f"{whole_rounds(settings)}. "
         f"In all at most about {duration(total)}, from a few timed steps; decoding what is not cached, start-up and "

@@ -14,6 +14,7 @@ from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.stage_2 import Federated
+from chestfed.models import title_of
 from chestfed.training.clients import SiteTables, StudyData
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def plan_study(pipeline: Pipeline, contents: Contents, machine: Machine) -> Stud
     """Count, and time a few training steps to estimate the rest."""
     import torch
 
-    from chestfed.models import FlatModule, build_model
+    from chestfed.models import FlatModule, build_model, seeded
 
     network = FlatModule(build_model(pipeline.model, len(pipeline.tasks), pipeline.seed), machine.device)
     size = pipeline.preprocess.size
@@ -103,6 +104,7 @@ def plan_study(pipeline: Pipeline, contents: Contents, machine: Machine) -> Stud
 
         def step() -> None:
             with (
+                seeded(0, machine.device),
                 torch.set_grad_enabled(training),
                 torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast),
             ):
@@ -235,7 +237,7 @@ def render(plan: StudyPlan, pipeline: Pipeline, machine: Machine) -> RenderableT
             duration(seconds),
         )
     facts = (
-        f"{pipeline.model.title}, {plan.parameters:,} parameters, on {machine.name}. {settings.spec.name}, window "
+        f"{title_of(pipeline.model)}, {plan.parameters:,} parameters, on {machine.name}. {settings.spec.name}, window "
         f"{settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds{whole_rounds(settings)}, "
         f"evaluated {len(pipeline.evaluated_rounds)} times. In all about "
         f"{duration(total)}, from {_TIMED_STEPS} timed steps; start-up and MLflow come on top. Nothing was written."

@@ -33,6 +33,7 @@ from chestfed.evaluation.auc import DiseaseAuc
 from chestfed.evaluation.intervals.bootstrap import Interval
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
+from chestfed.models import MODELS, title_of
 from chestfed.results import table as tables
 from chestfed.results.run_folder import MODEL_FILE
 from chestfed.results.significance import Significance, of_study
@@ -207,7 +208,7 @@ def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> table
     )
     return tables.StudyTable(
         title=pipeline.title,
-        model=pipeline.model.title,
+        model=title_of(pipeline.model),
         protocol=_protocol(pipeline, data),
         images=len(data.test.labels),
         patients=int(data.test.patients.max()) + 1,
@@ -271,6 +272,7 @@ def _write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: Study
     network.load_buffers(trained.buffers)
     values = {
         "model": pipeline.model.model_dump(mode="json"),
+        "model_source": MODELS.digest(pipeline.model.name),
         "diseases": list(data.diseases),
         "input": f"float32 [n, 3, {pipeline.preprocess.size}, {pipeline.preprocess.size}], see docs/images.md",
         "preprocess": pipeline.preprocess.model_dump(mode="json"),
