@@ -39,15 +39,17 @@ def title_of(options: ModelOptions) -> str:
     return f"{kind} ({options.name})" if kind else MODELS.find(options.name).title
 
 
-def build_model(options: ModelOptions, outputs: int, seed: int) -> nn.Module:
+def build_model(options: ModelOptions, outputs: int, seed: int, spec: ModelSpec | None = None) -> nn.Module:
     """A network with random weights drawn from `seed`, or with those of `options.initial_weights`.
+
+    `spec` is its declaration, where it is not the one that `options.name` finds.
 
     Raises
     ------
     ConfigError
         If it cannot be built, or the weights file cannot be read or does not fit the architecture.
     """
-    spec = MODELS.find(options.name)
+    spec = spec or MODELS.find(options.name)
     with seeded(stream_seed(seed, "initial weights")):
         try:
             model: Any = spec.build(options, outputs)
@@ -58,13 +60,15 @@ def build_model(options: ModelOptions, outputs: int, seed: int) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise ConfigError(f"network '{options.name}': built a {type(model).__name__}, not a torch.nn.Module")
     if options.initial_weights is not None:
-        place, layer = classifier_of(model, options, outputs)
+        place, layer = classifier_of(model, options, outputs, spec)
         names = {f"{place}.{name}" for name in layer.state_dict()}
         load_initial(model, Path(options.initial_weights), spec.renamed, names)
     return model
 
 
-def classifier_of(model: nn.Module, options: ModelOptions, outputs: int) -> tuple[str, nn.Module]:
+def classifier_of(
+    model: nn.Module, options: ModelOptions, outputs: int, spec: ModelSpec | None = None
+) -> tuple[str, nn.Module]:
     """The last layer and its name.
 
     Raises
@@ -72,7 +76,7 @@ def classifier_of(model: nn.Module, options: ModelOptions, outputs: int) -> tupl
     ConfigError
         If the network has none that can be told.
     """
-    named = getattr(options, "classifier", None) or MODELS.find(options.name).classifier
+    named = getattr(options, "classifier", None) or (spec or MODELS.find(options.name)).classifier
     if named is not None:
         layer = dict(model.named_modules()).get(named)
         if layer is None or not hasattr(layer, "reset_parameters"):

@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 from chestfed.core.errors import ConfigError
 from chestfed.models.building import build_model, classifier_of, one_line
-from chestfed.models.declaration import ModelOptions
+from chestfed.models.declaration import ModelOptions, ModelSpec
 from chestfed.models.flat import FlatModule
 from chestfed.models.seeded import seeded
 
 
-def try_network(options: ModelOptions, outputs: int, size: int) -> FlatModule:
-    """The network after a pass of two images in training and one in evaluation mode.
+def try_network(options: ModelOptions, outputs: int, size: int, spec: ModelSpec | None = None) -> FlatModule:
+    """The network after a pass of two images in training mode and one in evaluation mode; `spec` as for `build_model`.
 
     Raises
     ------
@@ -21,7 +21,7 @@ def try_network(options: ModelOptions, outputs: int, size: int) -> FlatModule:
         If it cannot be built, its parameters are not float32, it has no classifier, or it does not turn images
         `[2, 3, size, size]` into finite logits `[2, outputs]`.
     """
-    model = build_model(options, outputs, seed=0)
+    model = build_model(options, outputs, seed=0, spec=spec)
     name = options.name
     trainable = {key: part for key, part in model.named_parameters() if part.requires_grad}
     if not trainable:
@@ -31,7 +31,7 @@ def try_network(options: ModelOptions, outputs: int, size: int) -> FlatModule:
             raise ConfigError(f"network '{name}': '{key}' is a lazy parameter; give every layer its size")
         if part.dtype != torch.float32:
             raise ConfigError(f"network '{name}': '{key}' is {part.dtype}; parameters must be float32")
-    classifier_of(model, options, outputs)
+    classifier_of(model, options, outputs, spec)
     with seeded(0), torch.no_grad():
         images = torch.randn(2, 3, size, size)
         for training in (True, False):

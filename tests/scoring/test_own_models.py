@@ -308,9 +308,3 @@ def test_an_exported_program_of_one_channel_asks_for_its_input_and_takes_it(
     labels = found.predictions[[f"label_{name}" for name in DISEASES]].to_numpy()
     scores = found.predictions[[f"score_{name}" for name in DISEASES]].to_numpy()
     assert aucs_of(found) == [one.auc for one in auc_per_disease(scores, labels, DISEASES)]
-
-
-def test_the_advice_on_weights_without_an_architecture_is_yaml(tmp_path: Path) -> None:
-    torch.save({"weight": torch.zeros(2)}, tmp_path / "m.pth")
-    with pytest.raises(ConfigError, match=r"`model: \{name: densenet121\}`, and `diseases:`"):
-        open_scorer(str(tmp_path / "m.pth"), Declared(), MACHINE)
