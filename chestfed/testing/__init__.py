@@ -13,9 +13,21 @@ Stable: these names and what they mean change with a major version only; further
 
 from __future__ import annotations
 
+from chestfed.testing.algorithms import check_algorithm
 from chestfed.testing.conformance import CHECKS, check_site
 from chestfed.testing.contract import ContractError
 from chestfed.testing.models import check_model
+from chestfed.testing.objectives import check_objective
 from chestfed.testing.report import ConformanceError, ConformanceReport, Violation
 
-__all__ = ["CHECKS", "ConformanceError", "ConformanceReport", "ContractError", "Violation", "check_model", "check_site"]
+__all__ = [
+    "CHECKS",
+    "ConformanceError",
+    "ConformanceReport",
+    "ContractError",
+    "Violation",
+    "check_algorithm",
+    "check_model",
+    "check_objective",
+    "check_site",
+]

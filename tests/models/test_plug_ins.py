@@ -39,11 +39,7 @@ def configured(folder: Path, text: str) -> ModelOptions:
 
 def test_an_option_of_another_network_is_refused_and_its_owner_named(tmp_path: Path) -> None:
     assert configured(tmp_path, "small") == network_options("small")
-    for text in (
-        "{name: densenet121, growth_rate: 8}",
-        "{name: densenet161, pool: 2}",
-        "{name: resnet20, blocks: [1]}",
-    ):
+    for text in ("densenet121, growth_rate: 8", "densenet161, pool: 2", "resnet20, blocks: [1]"):
         with pytest.raises(ConfigError, match=r"c\.yaml:1: unknown key 'model\.\w+': it is an option of small"):
             configured(tmp_path, f"{{name: {text}}}")
     with pytest.raises(ConfigError, match="did you mean 'growth_rate'"):
