@@ -155,7 +155,7 @@ def evaluate(
     ] = None,
     labels_order: Annotated[
         str | None,
-        typer.Option(metavar="A,B,C", help="What a program's outputs are, in order; '-' for one to leave out."),
+        typer.Option("--output-names", metavar="A,B,C", help="What a model's outputs are, in order; '-' ignores one."),
     ] = None,
     model_config: Annotated[
         Path | None, typer.Option(help="YAML that describes a model: model, diseases, preprocess, input, output.")
@@ -170,7 +170,9 @@ def evaluate(
     outputs: Annotated[
         str | None,
         typer.Option(
-            help="logits, probabilities, or scores (an order, no calibration). Default: logits.", show_default=False
+            "--output-type",
+            help="logits, probabilities, or scores (an order, no calibration). Default: logits.",
+            show_default=False,
         ),
     ] = None,
     delong: Annotated[bool, typer.Option("--delong", help="DeLong's intervals in place of the bootstrap's.")] = False,
@@ -191,7 +193,7 @@ def evaluate(
     """Score a model on a site: AUC with intervals, operating points, calibration, subgroups.
 
     Example:  chestfed evaluate model.onnx --on site_configs/chexpert.yaml --data /data/hospitals --protocol study-max
-    --labels-order cardiomegaly,edema,consolidation,atelectasis,pleural_effusion
+    --output-names cardiomegaly,edema,consolidation,atelectasis,pleural_effusion
     """
     from chestfed.commands.evaluate import run_command
 

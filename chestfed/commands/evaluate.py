@@ -57,7 +57,7 @@ def run_command(
     _one_of("--split", split, (*SPLITS, HELD_OUT))
     chosen = evaluate.protocol_named(protocol)
     if outputs is not None:
-        _one_of("--outputs", outputs, get_args(Output))
+        _one_of("--output-type", outputs, get_args(Output))
     config = load_site_config(site, overrides)
     if data is None and not config.has_place:
         raise ConfigError("where are the site's files? Give the folder that holds its root with --data DIR")

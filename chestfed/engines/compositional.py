@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from chestfed.models import FlatModule
 from chestfed.objectives.compositional import CompositionalAuc
@@ -87,6 +88,9 @@ class NetworkComposition:
         return q
 
     def _logits(self, flat: Tensor, images: Tensor) -> Tensor:
-        with self._randomness(), torch.autocast(images.device.type, torch.bfloat16, enabled=self._autocast):
+        # The fast kernels of attention have no second derivative; this one has.
+        attention = sdpa_kernel(SDPBackend.MATH) if self._objective.hvp == "exact" else nullcontext()
+        autocast = torch.autocast(images.device.type, torch.bfloat16, enabled=self._autocast)
+        with self._randomness(), attention, autocast:
             logits = self._network.call(flat, images)
         return logits.float() if self._autocast else logits
