@@ -134,22 +134,14 @@ def evaluate_model(
     unit = units(protocol, scores, chosen.labels(), studies)
     first, by_image = frame.iloc[unit.first], unit_of(protocol) == "image"
     columns = _group_columns(first, by_image)
-    summary = summarise(
-        unit.scores,
-        unit.labels,
-        patients[unit.first],
-        scorer.diseases,
-        protocol,
-        method=method,
-        resamples=resamples,
-        columns=columns,
-        probabilities=scorer.output != "scores",
-    )
+    settings: dict[str, Any] = {"method": method, "resamples": resamples, "columns": columns}
+    settings["probabilities"] = scorer.output != "scores"
+    summary = summarise(unit.scores, unit.labels, patients[unit.first], scorer.diseases, protocol, **settings)
     summary = _with_reason(summary, [name for name in scorer.diseases if name not in table.diseases], table.name)
     names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
     named = pd.DataFrame({"image": names, "patient": patient_names(table.name, first["patient"], key)})
-    predictions = _predictions(named, unit, scorer.diseases, columns)
     origin = Origin.together([table.origin, scorer.origin or table.origin])
+    predictions = _predictions(named, unit, scorer.diseases, columns)
     about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
     predictions.attrs.update(origin.keys() | about)
     left_out = found - len(frame)

@@ -28,7 +28,7 @@ IGNORED = "-"
 class ModelDescription(StrictModel):
     """What a file does not say of itself: the YAML of `--model-config`."""
 
-    model: Annotated[ModelOptions | None, Choice(MODELS)] = Field(
+    model: Annotated[ModelOptions | None, Choice(MODELS, optional=True)] = Field(
         None, description="the network, for a file of weights alone; as in a pipeline"
     )
     diseases: list[str] | None = Field(

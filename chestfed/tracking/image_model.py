@@ -9,6 +9,7 @@ module as its loader; nothing in it is pickled, so loading one runs no code but 
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from importlib import metadata
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from safetensors import safe_open
 
 from chestfed._version import __version__
 from chestfed.core.errors import ChestfedError, ImageError
@@ -114,9 +116,17 @@ def save_image_model(folder: Path, weights: Path, diseases: Sequence[str], model
         mlflow_model=model,
         signature=signature,
         input_example=pd.DataFrame({"path": [EXAMPLE]}),
-        pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in _NEEDED],
+        pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in _needed(weights)],
         metadata={"chestfed": __version__, "needs": "chestfed, installed from its repository"},
     )
+
+
+def _needed(weights: Path) -> list[str]:
+    """Distributions that the model needs; its network may come from one more."""
+    with safe_open(weights, framework="pt") as file:
+        source = json.loads(file.metadata()["chestfed"]).get("model_source")
+    own = str(source).split(" ")[0]  # "timm 1.0.31"; the code of a module of one's own is a digest
+    return [*_NEEDED, *([own] if source and " " in source and own not in _NEEDED else [])]
 
 
 def load_image_model(weights: Path) -> ImageModel:
