@@ -135,7 +135,8 @@ def evaluate(
     """
     from chestfed.experiment.device import prepare_machine
     from chestfed.experiment.pipeline import Runtime
-    from chestfed.scoring.evaluate import evaluate_model, protocol_named, write
+    from chestfed.scoring.evaluate import evaluate_model, protocol_named
+    from chestfed.scoring.evaluation_files import write
     from chestfed.scoring.scorers import Declared, open_scorer
     from chestfed.sites.dataset import load_site
 

@@ -18,6 +18,7 @@ from chestfed.algorithms.variables import (
     weighted_mean,
 )
 from chestfed.core.plugins import Options
+from chestfed.models.declaration import ModelOptions, ModelSpec
 from chestfed.objectives.declaration import ObjectiveSpec, Population
 from chestfed.objectives.protocol import DualEstimate, Objective
 
@@ -30,6 +31,8 @@ __all__ = [
     "Finishing",
     "Gradients",
     "MinMaxOptions",
+    "ModelOptions",
+    "ModelSpec",
     "Objective",
     "ObjectiveSpec",
     "Options",

@@ -32,7 +32,7 @@ _foreign = partial(options.optional, rich_help_panel="Models from elsewhere")
 Model = Annotated[
     str,
     typer.Argument(
-        help="Run folder of a study, one of its kN folders, a model file (.safetensors, .pth, .pt, .pt2, .onnx), or an "
+        help="Run folder of a study, one of its kN folders, a model file (.safetensors, .pth, .ckpt, .pt2, .onnx), or an "
         "MLflow URI (runs:/ID, models:/NAME/VERSION).",
         show_default=False,
     ),
@@ -63,6 +63,10 @@ ModelConfig = Annotated[
         help="Describes a model: model, diseases, preprocess, input, output.",
     ),
 ]
+Network = Annotated[
+    str | None,
+    _foreign(metavar="NAME", help="Network to build for the weights, in place of the one that the file names."),
+]
 InputSize = Annotated[
     int | None, _foreign(min=1, help="Side of the input images. Default: what the model file says, or 320.")
 ]
@@ -89,6 +93,7 @@ def evaluate(
     output_names: OutputNames = None,
     output_type: OutputType = None,
     model_config: ModelConfig = None,
+    network: Network = None,
     input_size: InputSize = None,
     delong: DeLong = False,
     resamples: options.Resamples = 2000,
@@ -120,7 +125,7 @@ def evaluate(
     order = tuple(name.strip() for name in output_names.split(",")) if output_names else None
     config = load_site_config(site, set_ or [])
     root, machine = options.data_root(data, [config]), prepare_machine(Runtime(device=device))
-    declared = Declared(k, order, model_config, input_size, output_type)
+    declared = Declared(k, order, model_config, input_size, output_type, network)
     scorer = _open_scorer(model, declared, machine, tracking_uri)
     table, of_split, check = _open_site(config, root, model, split)
     with Bars(console) as bars:
@@ -166,7 +171,8 @@ def _open_site(
 
 
 def _show(console: Console, done: Evaluation, folder: Path, seconds: float) -> None:
-    from chestfed.scoring.evaluate import render, write
+    from chestfed.scoring.evaluation_files import write
+    from chestfed.scoring.evaluation_table import render
 
     write(done, folder)
     console.print(render(done))

@@ -18,6 +18,7 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.preflight import check_runs
 from chestfed.experiment.variants import Variant, is_comparison, variants_of
+from chestfed.models import title_of
 from chestfed.public_datasets.opening import COLLECTIONS
 from chestfed.report.run_figures import comparison_curves
 from chestfed.results import compare, held_out_table
@@ -195,7 +196,7 @@ def _show_held_out(
     ]
     origin = Origin.together(its.origin for its in data)
     protocol = pipeline.evaluation.protocol
-    table = held_out_table.HeldOutTable(pipeline.title, pipeline.model.title, protocol, origin, tuple(folds))
+    table = held_out_table.HeldOutTable(pipeline.title, title_of(pipeline.model), protocol, origin, tuple(folds))
     folder = held_out_table.write(table, out)
     console.print(held_out_table.render(table))
     say(console, f"written to {folder}: held_out.csv, held_out.json")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from chestfed.core.randomness import stream_seed
 from chestfed.engines.compositional import NetworkComposition
-from chestfed.models import FlatModule
+from chestfed.models import FlatModule, seeded
 from chestfed.objectives.compositional import CompositionalAuc
 from chestfed.objectives.protocol import DualEstimate, Objective
 
@@ -60,6 +61,9 @@ class NetworkClient:
     inner_batches
         For a compositional objective a second sequence, for the inner function: its samples are independent of the
         outer function's, and each sequence goes through all images in every epoch.
+    seed
+        Of the random numbers that the network draws while it trains (dropout, stochastic depth). They depend on this,
+        the client's name and the number of the batch only, so that training resumes bit-identically.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class NetworkClient:
         device: torch.device,
         autocast: bool = False,
         inner_batches: Batches | None = None,
+        seed: int = 0,
     ) -> None:
         self.name = name
         self.batches = batches
@@ -82,6 +87,7 @@ class NetworkClient:
         self._objective = objective
         self._device = device
         self._autocast = autocast
+        self._seed = seed
         self._loss_sum = torch.zeros((), device=device)
         self._gradient_sum = torch.zeros(network.size + objective.extra_size).to(network.grad)
         self._steps = 0
@@ -98,6 +104,7 @@ class NetworkClient:
                 self._next_batch,
                 self._note,
                 autocast=self._autocast,
+                randomness=self._randomness,
             )
         return self.gradients
 
@@ -138,7 +145,8 @@ class NetworkClient:
         with torch.no_grad():
             for _ in range(batches):
                 images, truth = self._next_batch()
-                scores.append(torch.sigmoid(self._logits(images)))
+                with self._randomness():
+                    scores.append(torch.sigmoid(self._logits(images)))
                 labels.append(truth)
         return self._objective.best_dual(torch.cat(scores), torch.cat(labels), dual)
 
@@ -172,6 +180,10 @@ class NetworkClient:
             self._gradient_sum += gradient
             self._steps += 1
 
+    def _randomness(self) -> AbstractContextManager[None]:
+        """Random numbers for a pass through the network on the batch drawn last."""
+        return seeded(stream_seed(self._seed, "forward", self.name, *self.positions()), self._device)
+
     def _logits(self, images: Tensor) -> Tensor:
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
             return self._network.module(images).float()
@@ -189,8 +201,9 @@ class NetworkClient:
         extra = primal[size:].detach().requires_grad_()
         alpha = dual.detach().requires_grad_()
 
-        loss = self._objective.loss(self._logits(images), labels, extra, alpha)
-        loss.backward()
+        with self._randomness():
+            loss = self._objective.loss(self._logits(images), labels, extra, alpha)
+            loss.backward()
 
         if extra.grad is None or alpha.grad is None:  # an objective without variables of its own
             gradient, dual_gradient = self._network.grad, torch.zeros_like(dual)

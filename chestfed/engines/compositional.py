@@ -7,9 +7,11 @@ network is evaluated elsewhere, at h.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from chestfed.models import FlatModule
 from chestfed.objectives.compositional import CompositionalAuc
@@ -30,6 +32,8 @@ class NetworkComposition:
         Draw the client's next batch for g and for f.
     note
         Called once per gradient computed: those of g and f, and a Hessian-vector product each count as one.
+    randomness
+        The block in which the network is called on the batch drawn last: what it draws there is decided by the batch.
     """
 
     def __init__(
@@ -41,12 +45,14 @@ class NetworkComposition:
         note: Note,
         *,
         autocast: bool,
+        randomness: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._network = network
         self._objective = objective
         self._next_inner, self._next_outer = next_inner, next_outer
         self._note = note
         self._autocast = autocast
+        self._randomness = randomness
         self._weights = torch.zeros(0)
         self._slope = torch.zeros(0)
 
@@ -82,6 +88,9 @@ class NetworkComposition:
         return q
 
     def _logits(self, flat: Tensor, images: Tensor) -> Tensor:
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=self._autocast):
+        # The fast kernels of attention have no second derivative; this one has.
+        attention = sdpa_kernel(SDPBackend.MATH) if self._objective.hvp == "exact" else nullcontext()
+        autocast = torch.autocast(images.device.type, torch.bfloat16, enabled=self._autocast)
+        with self._randomness(), attention, autocast:
             logits = self._network.call(flat, images)
         return logits.float() if self._autocast else logits

@@ -29,7 +29,8 @@ def refuse_running_statistics(number: int) -> None:
     """Raise ConfigError if a network has any."""
     if number:
         raise ConfigError(
-            "without a server nobody averages the running statistics of batch normalisation: set model.norm: group"
+            "without a server nobody averages running statistics (batch normalization). Choose a network without them; "
+            "for a built-in one, set model.norm: group"
         )
 
 

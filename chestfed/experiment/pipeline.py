@@ -17,12 +17,12 @@ from chestfed.algorithms import ALGORITHMS
 from chestfed.core.config import StrictModel
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
-from chestfed.core.plugins import Catalogue
+from chestfed.core.plugins import Catalogue, Choice
 from chestfed.evaluation.protocols import ImageProtocol
 from chestfed.experiment.stage_2 import SERVER_KEYS, Federated, name_of, section_for
 from chestfed.images.augment import Augment
 from chestfed.images.preprocess import Preprocess
-from chestfed.models import ModelConfig
+from chestfed.models import MODELS, ModelOptions, network_options
 from chestfed.objectives import OBJECTIVES
 from chestfed.sites.config import check_diseases
 
@@ -199,7 +199,7 @@ class Pipeline(StrictModel):
     k: list[int] = Field(
         [], description="numbers of clients to train with; none: all clients, and with sites every number up to them"
     )
-    model: ModelConfig = ModelConfig()
+    model: Annotated[ModelOptions, Choice(MODELS)] = network_options("small")
     preprocess: Preprocess = Preprocess()
     augment: Augment = Augment()
     pretrain: Pretrain = Pretrain()
@@ -319,10 +319,7 @@ class Pipeline(StrictModel):
         }
         section = section_for(self.federated.model_dump(exclude_unset=True), chosen, own)
         decentralized = any(ALGORITHMS.find(name).decentralized for name in {chosen, *beside})
-        norm = self.model.norm
-        if norm == "auto":
-            norm = "group" if decentralized else "batch"
-        model = self.model.model_copy(update={"norm": norm})
+        model = self.model.settled(averaged=not decentralized)
         settings = Federated.model_validate(section)
         return self.model_copy(update={"federated": settings, "model": model, "per_algorithm": {}})
 
@@ -410,6 +407,7 @@ def plugin_digests(pipeline: Pipeline) -> dict[str, str]:
     named: list[tuple[Catalogue[Any], str]] = [
         (ALGORITHMS, settings.algorithm.name),
         (OBJECTIVES, name_of(settings.objective)),
+        (MODELS, pipeline.model.name),
     ]
     digests = {name: catalogue.digest(name) for catalogue, name in named}
     return {name: digest for name, digest in digests.items() if digest is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from functools import cache
 
@@ -11,11 +12,11 @@ from chestfed.core.errors import ConfigError
 from chestfed.engines.peers import refuse_running_statistics
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import graph_of, objective_of, rule_of_stage
-from chestfed.models import FlatModule, ModelConfig, build_model
+from chestfed.models import network_options, try_network
 
 
 def check_runs(runs: Sequence[Pipeline]) -> None:
-    """Build the network, and for every run and K the graph, objective, and algorithm of each stage.
+    """Build and try the network, and for every run and K the graph, objective, and algorithm of each stage.
 
     Raises
     ------
@@ -25,7 +26,7 @@ def check_runs(runs: Sequence[Pipeline]) -> None:
     found: dict[str, list[str]] = {}
     number_of_buffers = cache(_number_of_buffers)
     for run in runs:
-        buffers = number_of_buffers(run.model.model_dump_json(), len(run.tasks))
+        buffers = number_of_buffers(run.model.model_dump_json(), len(run.tasks), run.preprocess.size)
         for k in run.k:
             where = f"{run.federated.spec.name}, window {run.federated.window}, K={k}"
             for problem in _problems(run, k, buffers):
@@ -54,7 +55,6 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
             yield f"federated.algorithm.{error}"
 
 
-def _number_of_buffers(model: str, tasks: int) -> int:
-    """Running statistics of the network that this configuration (JSON) builds."""
-    network = FlatModule(build_model(ModelConfig.model_validate_json(model), tasks, seed=0), torch.device("cpu"))
-    return network.buffers().numel()
+def _number_of_buffers(model: str, tasks: int, size: int) -> int:
+    """Running statistics of the network with these options (JSON), which is tried on images of this size."""
+    return try_network(network_options(**json.loads(model)), tasks, size).buffers().numel()

@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-_WIDTHS, _BLOCKS = (16, 32, 64), 3
+from chestfed.models.declaration import NORM, ModelOptions, ModelSpec, Norm
 
-#: Makes a normalisation layer for a number of channels.
-Norm = Callable[[int], nn.Module]
+_WIDTHS, _BLOCKS = (16, 32, 64), 3
+_GROUPS = 4
+
+#: Makes a normalization layer for a number of channels.
+Normalization = Callable[[int], nn.Module]
 
 
 class ResNet20(nn.Module):
@@ -25,7 +29,7 @@ class ResNet20(nn.Module):
     Parameters
     ----------
     groups
-        Groups of a group normalisation; None: batch normalisation.
+        Groups of a group normalization; None: batch normalization.
     """
 
     def __init__(self, outputs: int, groups: int | None = None) -> None:
@@ -58,7 +62,7 @@ class ResNet20(nn.Module):
 class _Block(nn.Module):
     """Two 3x3 convolutions beside a shortcut."""
 
-    def __init__(self, before: int, width: int, norm: Norm) -> None:
+    def __init__(self, before: int, width: int, norm: Normalization) -> None:
         super().__init__()
         self.stride = 1 if before == width else 2
         self.added = width - before
@@ -75,3 +79,23 @@ class _Block(nn.Module):
         if self.added:
             shortcut = functional.pad(shortcut, (0, 0, 0, 0, 0, self.added))
         return torch.relu(self.convolutions(x) + shortcut)
+
+
+class ResNet20Options(ModelOptions):
+    """ResNet20."""
+
+    norm: Norm = Field("batch", description=NORM)
+
+
+def _build(options: ResNet20Options, outputs: int) -> nn.Module:
+    return ResNet20(outputs, _GROUPS if options.norm == "group" else None)
+
+
+RESNET20 = ModelSpec(
+    "resnet20",
+    "ResNet20",
+    ResNet20Options,
+    _build,
+    "He, Zhang, Ren, Sun, Deep Residual Learning for Image Recognition, CVPR 2016",
+    "classifier",
+)

@@ -1,4 +1,4 @@
-"""Score one model on one site under one protocol, and write everything that is said of it.
+"""Score one model on one site under one protocol.
 
 Images, studies and patients are named by keyed hashes (`core/pseudonyms.py`): of the picture before preprocessing, of
 the pictures, and of the site's name for the patient.
@@ -10,45 +10,27 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from chestfed.core.checkpoint import write_atomically, write_json, write_text
-from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
-from chestfed.evaluation.intervals.interval import Interval
-from chestfed.evaluation.protocols import PROTOCOLS, Protocol, unit_of, units, views_of
+from chestfed.evaluation.protocols import PROTOCOLS, Protocol, Units, unit_of, units, views_of
 from chestfed.evaluation.subgroups import age_bands
-from chestfed.evaluation.summary import (
-    MAX_FPR,
-    METHODS,
-    SHARE,
-    Method,
-    Summary,
-    summarise,
-)
-from chestfed.evaluation.summary_files import as_json, metrics_csv, reliability_csv, subgroups_csv
+from chestfed.evaluation.summary import Method, Summary, summarise
 from chestfed.experiment.device import Machine
-from chestfed.images.cache import fill_cache
+from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.scoring.model_outputs import score_images
-from chestfed.scoring.scorers import Scorer
+from chestfed.scoring.scorer import Scorer
 from chestfed.sites.table import SiteTable
 from chestfed.training.clients import NAMED_BY, image_names, patient_names
-from chestfed.training.identity import software_versions
 from chestfed.training.study_tables import left_out_views
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 #: Probabilities nearer to 0 or 1 than this are of logits beyond 34.
 _SATURATED = 1e-15
-#: Numbers whose intervals the printed table has room for, by the beginnings of their names; the files have all.
-_WITH_INTERVAL = ("auc", "sensitivity_at", "specificity_at")
 
 
 @dataclass(frozen=True)
@@ -85,6 +67,11 @@ class Evaluation:
         digest = hashlib.blake2b(content + "\0".join(parts).encode(), digest_size=6).hexdigest()
         return f"{self.origin.prefix}{self.site}-{self.split}-{self.summary.protocol}-{digest}"
 
+    @property
+    def headline(self) -> str:
+        """Model and site, for a title; synthetic data are marked."""
+        return f"{self.origin.mark}{self.scorer.name} ({self.scorer.kind}) on {self.title}"
+
 
 def protocol_named(name: str) -> Protocol:
     """The protocol of this name.
@@ -97,7 +84,7 @@ def protocol_named(name: str) -> Protocol:
     for protocol in PROTOCOLS:
         if protocol == name:
             return protocol
-    raise ConfigError(f"protocol '{name}' is none of {', '.join(PROTOCOLS)}")
+    raise ConfigError(f"protocol '{name}' is not one of {', '.join(PROTOCOLS)}")
 
 
 def evaluate_model(
@@ -136,31 +123,9 @@ def evaluate_model(
         If the model fails on the images, or the key of a real site can't be used.
     """
     key = key_for(synthetic=table.synthetic)
-    diseases = scorer.diseases
-    unknown = [name for name in diseases if name not in table.diseases]
-    if len(unknown) == len(diseases):
-        raise ConfigError(
-            f"the model is about {', '.join(diseases)}, none of which site '{table.name}' labels "
-            f"({', '.join(table.diseases)})"
-        )
-    chosen = table.select(split=split, views=views_of(protocol)).about(diseases)
+    chosen = _rows(table, scorer.diseases, split, protocol)
     found = len(chosen.frame)
-    if found == 0:
-        there = table.frame["split"].value_counts()
-        counts = ", ".join(f"{name} ({count})" for name, count in there.items() if count)
-        views = left_out_views(table, split, protocol)
-        advice = views or ". Those that the model's own study held out of it: --split held-out"
-        raise ConfigError(
-            f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}{advice}"
-        )
-    images = fill_cache(chosen, cache, scorer.preprocess, skip_unreadable=skip_unreadable, progress=progress)
-    readable = images.records >= 0
-    if not readable.any():
-        raise ConfigError(f"site '{table.name}': no image of the split {split} can be read")
-    if not readable.all():
-        chosen = chosen.with_frame(chosen.frame[readable].reset_index(drop=True))
-        images = fill_cache(chosen, cache, scorer.preprocess, skip_unreadable=True)
-
+    chosen, images = _readable(chosen, cache, scorer, split, skip_unreadable, progress)
     frame = chosen.frame
     if check is not None:
         check(image_names(images.sources, key), frame["view"], key.fingerprint)
@@ -168,173 +133,76 @@ def evaluate_model(
     patients = _running_numbers(frame["patient"].to_numpy(dtype=str))
     studies = _running_numbers(frame["study"].to_numpy(dtype=str), patients)
     unit = units(protocol, scores, chosen.labels(), studies)
-    first = frame.iloc[unit.first]
-    by_image = unit_of(protocol) == "image"
+    first, by_image = frame.iloc[unit.first], unit_of(protocol) == "image"
+    columns = _group_columns(first, by_image)
+    settings: dict[str, Any] = {"method": method, "resamples": resamples, "columns": columns}
+    settings["probabilities"] = scorer.output != "scores"
+    summary = summarise(unit.scores, unit.labels, patients[unit.first], scorer.diseases, protocol, **settings)
+    summary = _with_reason(summary, [name for name in scorer.diseases if name not in table.diseases], table.name)
+    names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
+    named = pd.DataFrame({"image": names, "patient": patient_names(table.name, first["patient"], key)})
+    origin = Origin.together([table.origin, scorer.origin or table.origin])
+    predictions = _predictions(named, unit, scorer.diseases, columns)
+    about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
+    predictions.attrs.update(origin.keys() | about)
+    left_out = found - len(frame)
+    notes = (*scorer.notes, *_notes(scorer, table, split, scores, left_out))
+    return Evaluation(scorer, table.name, table.title, origin, split, summary, predictions, len(frame), left_out, notes)
+
+
+def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Protocol) -> SiteTable:
+    """The rows to score, with the labels of the model's diseases."""
+    if not set(diseases) & set(table.diseases):
+        raise ConfigError(
+            f"the model is about {', '.join(diseases)}, none of which site '{table.name}' labels "
+            f"({', '.join(table.diseases)})"
+        )
+    chosen = table.select(split=split, views=views_of(protocol)).about(diseases)
+    if len(chosen.frame) == 0:
+        exist = table.frame["split"].value_counts()
+        counts = ", ".join(f"{name} ({count})" for name, count in exist.items() if count)
+        views = left_out_views(table, split, protocol)
+        advice = views or ". Those that the model's own study held out of it: --split held-out"
+        raise ConfigError(
+            f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}{advice}"
+        )
+    return chosen
+
+
+def _readable(
+    chosen: SiteTable,
+    cache: Path,
+    scorer: Scorer,
+    split: str,
+    skip_unreadable: bool,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[SiteTable, CachedImages]:
+    """The rows whose images can be read, and the images."""
+    images = fill_cache(chosen, cache, scorer.preprocess, skip_unreadable=skip_unreadable, progress=progress)
+    readable = images.records >= 0
+    if not readable.any():
+        raise ConfigError(f"site '{chosen.name}': no image of the split {split} can be read")
+    if not readable.all():
+        chosen = chosen.with_frame(chosen.frame[readable].reset_index(drop=True))
+        images = fill_cache(chosen, cache, scorer.preprocess, skip_unreadable=True)
+    return chosen, images
+
+
+def _group_columns(first: pd.DataFrame, by_image: bool) -> dict[str, Any]:
+    """What the units are grouped by, where the site knows it."""
     columns: dict[str, Any] = {"sex": first["sex"], "age": age_bands(first["age"].to_numpy())}
     if by_image:
         columns["view"] = first["view"].cat.remove_unused_categories()
-    columns = {name: values for name, values in columns.items() if pd.Series(values).notna().any()}
-    summary = summarise(
-        unit.scores,
-        unit.labels,
-        patients[unit.first],
-        diseases,
-        protocol,
-        method=method,
-        resamples=resamples,
-        columns=columns,
-        probabilities=scorer.output != "scores",
-    )
-    summary = _with_reason(summary, unknown, table.name)
-    names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
-    predictions = pd.DataFrame({"image": names, "patient": patient_names(table.name, first["patient"], key)})
+    return {name: values for name, values in columns.items() if pd.Series(values).notna().any()}
+
+
+def _predictions(named: pd.DataFrame, unit: Units, diseases: Sequence[str], columns: dict[str, Any]) -> pd.DataFrame:
     for j, disease in enumerate(diseases):
-        predictions[f"score_{disease}"] = unit.scores[:, j]
-        predictions[f"label_{disease}"] = unit.labels[:, j]
+        named[f"score_{disease}"] = unit.scores[:, j]
+        named[f"label_{disease}"] = unit.labels[:, j]
     for name, values in columns.items():  # so that the subgroups can be recomputed; bands of age, never an age
-        predictions[f"group_{name}"] = pd.Series(np.asarray(values, dtype=object), dtype="str")
-    origin = Origin.together([table.origin, scorer.origin or table.origin])
-    about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
-    predictions.attrs.update(origin.keys() | about)
-    notes = _notes(scorer, table, split, scores, found - len(frame))
-    return Evaluation(
-        scorer, table.name, table.title, origin, split, summary, predictions, len(frame), found - len(frame), notes
-    )
-
-
-def write(evaluation: Evaluation, folder: Path) -> None:
-    """Write `evaluation.json`, three CSV files and `predictions.parquet`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    summary, scorer = evaluation.summary, evaluation.scorer
-    head = {"data": str(evaluation.origin), "site": evaluation.site, "split": evaluation.split}
-    for name, content in (
-        ("metrics", metrics_csv(summary, head)),
-        ("subgroups", subgroups_csv(summary, head)),
-        ("reliability", reliability_csv(summary, head)),
-    ):
-        write_text(folder / f"{name}.csv", content)
-    predictions = evaluation.predictions
-    path = folder / "predictions.parquet"
-    write_atomically(path, lambda temporary: predictions.to_parquet(temporary, index=False))
-    value = {
-        "title": _title(evaluation),
-        **evaluation.origin.keys(),
-        "notes": list(evaluation.notes),
-        "model": {
-            "name": scorer.name,
-            "kind": scorer.kind,
-            "digest": scorer.digest,
-            "outputs": list(scorer.outputs),
-            "output": scorer.output,
-            "input": scorer.input.model_dump(mode="json"),
-            "preprocess": scorer.preprocess.model_dump(mode="json"),
-            "trained_on": None if scorer.origin is None else str(scorer.origin),
-        },
-        "site": evaluation.site,
-        "split": evaluation.split,
-        "key": predictions.attrs["key"],
-        "unit": unit_of(summary.protocol),
-        "images": evaluation.images,
-        "images_left_out": evaluation.left_out,
-        **as_json(summary),
-        "versions": software_versions(),
-    }
-    write_json(folder / "evaluation.json", value)
-
-
-def render(evaluation: Evaluation) -> RenderableType:
-    """The tables for a terminal."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    summary, protocol = evaluation.summary, evaluation.summary.protocol
-    unit = {"image": "images", "study": "studies"}[unit_of(protocol)]
-    of_images = f" ({evaluation.images} images)" if unit == "studies" else ""
-    caption = (
-        f"{protocol}: n = {summary.units} {unit} of {summary.patients} patients{of_images}, {evaluation.split} split. "
-        f"In brackets: {METHODS[summary.method]}"
-        + (
-            ""
-            if summary.method == "bootstrap"
-            else "; of sens@spec and spec@sens a patient-clustered bootstrap interval"
-        )
-        + f". sens@spec: sensitivity at a specificity of {SHARE} or more; spec@sens: the reverse. pAUC: up to a "
-        f"false-positive rate of {MAX_FPR}, 0.5 without information. ECE: equal-width bins. "
-        f"Input: {_input(evaluation)}."
-    )
-    shown = Table(title=_title(evaluation), caption=caption, title_justify="left", caption_justify="left")
-    shown.add_column("disease", overflow="fold")
-    for name in ("n+ / n-", "AUC", "AUPRC", "pAUC", f"sens@spec {SHARE}", f"spec@sens {SHARE}", "Brier", "ECE"):
-        shown.add_column(name, justify="right")
-    for one in summary.diseases:
-        counts = f"{one.auc.positives} / {one.auc.negatives}"
-        cells = [
-            _shown(value, one.interval(name) if name.startswith(_WITH_INTERVAL) else None)
-            for name, value in list(one.values().items())[:-1]
-        ]
-        shown.add_row(TITLES.get(one.disease, one.disease), counts, *cells)
-    means = list(summary.means.values())[:-1]
-    shown.add_section()
-    shown.add_row(
-        "mean",
-        f"over {means[0].diseases} of {len(summary.diseases)}",
-        *(_shown(mean.value, mean.bounds.interval) for mean in means),
-        style="bold",
-    )
-    parts: list[RenderableType] = [shown]
-    undefined = [f"{TITLES.get(one.disease, one.disease)}: {one.reason}" for one in summary.diseases if one.reason]
-    if undefined:
-        parts.append(Text("Not defined, and left out of the mean: " + "; ".join(undefined) + _one_class(summary)))
-    if summary.subgroups:
-        parts.append(_subgroups(evaluation, unit))
-    parts += [Text(note, style="yellow") for note in evaluation.notes]
-    return Group(*parts)
-
-
-def _one_class(summary: Summary) -> str:
-    """What the count beside the mean does not say: which numbers are over more diseases than the AUC."""
-    auc, brier = summary.means["auc"].diseases, summary.means["brier"].diseases
-    if brier in (auc, 0):
-        return ""
-    return f". Brier and ECE need no second class: their means are over {brier} of {len(summary.diseases)}"
-
-
-def _subgroups(evaluation: Evaluation, unit: str) -> RenderableType:
-    from rich.table import Table
-
-    summary = evaluation.summary
-    mark = evaluation.origin.short_mark
-    caption = (
-        f"{summary.protocol}. AUC within the group, its interval as above, n+ / n-; the mean is over the diseases that "
-        "have one."
-    )
-    shown = Table(title=f"{mark}Subgroups", caption=caption, title_justify="left", caption_justify="left")
-    shown.add_column("group")
-    shown.add_column(f"n ({unit})", justify="right")
-    for one in summary.diseases:
-        shown.add_column(TITLES.get(one.disease, one.disease), justify="right")
-    shown.add_column("mean", justify="right", style="bold")
-    for column, groups in summary.subgroups.items():
-        for group in groups:
-            cells = [
-                f"{_shown(auc.auc, bounds.interval)}\n{auc.positives} / {auc.negatives}"
-                for auc, bounds in zip(group.diseases, group.intervals.diseases, strict=True)
-            ]
-            defined = sum(auc.auc is not None for auc in group.diseases)
-            mean = f"{_shown(group.mean, group.intervals.mean.interval)}\nover {defined}"
-            shown.add_row(f"{column}: {group.value}", str(group.images), *cells, mean)
-        shown.add_section()
-    return shown
-
-
-def _input(evaluation: Evaluation) -> str:
-    preprocess = evaluation.scorer.preprocess
-    return f"{evaluation.scorer.input}, {preprocess.size} x {preprocess.size} pixels, {preprocess.fit}"
-
-
-def _title(evaluation: Evaluation) -> str:
-    return f"{evaluation.origin.mark}{evaluation.scorer.name} ({evaluation.scorer.kind}) on {evaluation.title}"
+        named[f"group_{name}"] = pd.Series(np.asarray(values, dtype=object), dtype="str")
+    return named
 
 
 def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, left_out: int) -> tuple[str, ...]:
@@ -390,9 +258,3 @@ def _study_names(digests: Sequence[bytes], of_row: np.ndarray, key: SiteKey) -> 
     for digest, number in zip(digests, of_row, strict=True):
         members[number].append(bytes(digest))
     return [key.name("study", *sorted(part)) for part in members]
-
-
-def _shown(value: float | None, interval: Interval | None = None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if interval is None else f"{value:.3f}\n[{interval.low:.2f}, {interval.high:.2f}]"

@@ -13,6 +13,7 @@ import ast
 import io
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ _CONFIGS = {
     "data/weights/model_weights_config.json": ("data/weights/", re.compile(r"weight_\d+")),
     "data/constants/model_constants_config.json": ("data/constants/", re.compile(r"tensor_\d+")),
 }
+
+#: What an archive of torch.export says of its own format.
+_FORMAT = ("archive_format", "archive_version", "byteorder", "version", ".data/version")
 
 #: An ATen operator with its overload, or plain arithmetic on sizes. `from_file` reads files.
 _OPERATOR = re.compile(
@@ -70,7 +74,7 @@ def load_exported(path: Path) -> tuple[ExportedProgram, dict[str, str]]:
     Raises
     ------
     ConfigError
-        If it is no such file, or holds anything that could run Python code.
+        If it is not such a file, or holds anything that could run Python code.
     """
     import torch
 
@@ -86,31 +90,32 @@ def load_exported(path: Path) -> tuple[ExportedProgram, dict[str, str]]:
 
 
 def _checked_copy(path: Path) -> tuple[io.BytesIO, dict[str, str]]:
-    from torch.export.pt2_archive._package import PT2ArchiveReader, PT2ArchiveWriter
-
-    copy, extra = io.BytesIO(), {}
-    with PT2ArchiveReader(io.BytesIO(path.read_bytes())) as archive:
-        names = set(archive.get_file_names())
-        needed = {_MODEL, _SAMPLE, *_CONFIGS}
-        if needed - names:
-            raise _Refused(f"it lacks {', '.join(sorted(needed - names))} (written by an old torch?)")
-        for name in names:
-            if name.startswith("data/aotinductor/"):
-                raise _Refused("it holds compiled code")
-            if name.startswith("extra/"):
-                extra[name.removeprefix("extra/")] = archive.read_bytes(name).decode("utf-8", "replace")
-        with PT2ArchiveWriter(copy) as writer:
-            writer.write_string(_MODEL, json.dumps(_checked_model(json.loads(archive.read_bytes(_MODEL)))))
-            sample = archive.read_bytes(_SAMPLE)
-            _check_sample(sample)
-            writer.write_bytes(_SAMPLE, sample)
-            for config, (folder, pattern) in _CONFIGS.items():
-                content = archive.read_bytes(config)
-                for payload in sorted(_payloads(json.loads(content), pattern)):
-                    writer.write_bytes(folder + payload, archive.read_bytes(folder + payload))
-                writer.write_bytes(config, content)
+    stored = _stored(path)
+    needed = {_MODEL, _SAMPLE, *_CONFIGS}
+    if needed - set(stored):
+        raise _Refused(f"it lacks {', '.join(sorted(needed - set(stored)))} (written by an old torch?)")
+    if any(name.startswith("data/aotinductor/") for name in stored):
+        raise _Refused("it holds compiled code")
+    _check_sample(stored[_SAMPLE])
+    kept = {name: stored[name] for name in (_SAMPLE, *_CONFIGS, *_FORMAT) if name in stored}
+    kept[_MODEL] = json.dumps(_checked_model(json.loads(stored[_MODEL]))).encode()
+    for config, (folder, pattern) in _CONFIGS.items():
+        kept |= {folder + name: stored[folder + name] for name in _payloads(json.loads(stored[config]), pattern)}
+    copy = io.BytesIO()
+    with zipfile.ZipFile(copy, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in kept.items():
+            archive.writestr(f"checked/{name}", content)
     copy.seek(0)
-    return copy, extra
+    extra = {name.removeprefix("extra/"): content for name, content in stored.items() if name.startswith("extra/")}
+    return copy, {name: content.decode("utf-8", "replace") for name, content in extra.items()}
+
+
+def _stored(path: Path) -> dict[str, bytes]:
+    """The files of the archive, without its outer folder."""
+    with zipfile.ZipFile(path) as archive:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+            raise _Refused("it is compressed, which torch.export never does")
+        return {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
 
 
 def _check_sample(content: bytes) -> None:
@@ -160,7 +165,7 @@ def _check(value: Any) -> None:
     if "as_operator" in value:
         _check_operator(value["as_operator"])
     if value.get("as_custom_obj") is not None:
-        raise _Refused("it holds an object that is no tensor")
+        raise _Refused("it holds an object that is not a tensor")
     for key, part in value.items():
         _check_name(key, _NAME)
         if isinstance(part, str) and key in _WEIGHT_KEYS:
@@ -182,14 +187,14 @@ def _check_operator(target: Any) -> None:
     match = _OPERATOR.fullmatch(target) if isinstance(target, str) else None
     names = () if match is None else match.groups(default="")
     if match is None or any(name.startswith("__") and name not in _DUNDER for name in names):
-        raise _Refused(f"it calls {str(target)[:80]!r}, which is no ATen operator")
+        raise _Refused(f"it calls {str(target)[:80]!r}, which is not an ATen operator")
 
 
 def _check_expression(text: Any) -> None:
     try:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, TypeError, ValueError):
-        raise _Refused("a shape in it is no expression") from None
+        raise _Refused("a shape in it is not an expression") from None
     for node in ast.walk(tree):
         called = node.func if isinstance(node, ast.Call) else None
         if (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from pydantic import ValidationError
 
 from chestfed.core.errors import ConfigError
-from chestfed.evaluation.protocols import views_of
-from chestfed.experiment.pipeline import Pipeline
+from chestfed.evaluation.protocols import ImageProtocol, views_of
+from chestfed.experiment.pipeline import Evaluation, SiteEntry
 from chestfed.results.run_folder import STUDY, RunFolder
 from chestfed.sites.partition import hold_out
 from chestfed.sites.table import SiteTable
@@ -24,12 +24,12 @@ def held_out_patients(model: str, table: SiteTable) -> SiteTable:
     ConfigError
         If there is no study, or it held none of this site's patients out.
     """
-    pipeline = _pipeline_of(_run_folder(model))
-    for entry in pipeline.sites:
+    study = _study_of(_run_folder(model))
+    for entry in study.sites:
         if entry.test_fraction is not None and Path(entry.config).stem == table.name:
-            return hold_out(table.select(split="train"), entry.test_fraction, pipeline.seed)[1]
+            return hold_out(table.select(split="train"), entry.test_fraction, study.seed)[1]
     raise ConfigError(
-        f"{model}: its study held no patients of site '{table.name}' out, its pipeline has no test_fraction there. "
+        f"{model}: its study held out no patients of site '{table.name}': its pipeline has no test_fraction there. "
         "Choose another --split"
     )
 
@@ -57,21 +57,21 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
     known, theirs = set(predictions["image"]), predictions.attrs.get("key")
     if theirs != key:
         raise ConfigError(
-            f"{model}: its study named its images with another key ({theirs or 'none'}) than today's ({key}), so that "
-            "nobody can tell whether they are the same. Set $CHESTFED_KEY_FILE to the key that it was run with"
+            f"{model}: its study named its images with another key ({theirs or 'none'}) than today's ({key}), so "
+            "they cannot be compared. Set $CHESTFED_KEY_FILE to the key that it was run with"
         )
     if not predictions.attrs.get("named_by"):
         raise ConfigError(
-            f"{model}: its study is of an earlier version, which named images otherwise, so that nobody can tell "
-            "whether today's are the same. Run the same study again"
+            f"{model}: its study is of an earlier version, which named images differently, so they cannot be "
+            "compared. Run the study again"
         )
-    looked_at = views_of(_pipeline_of(run).evaluation.protocol)
+    looked_at = views_of(_study_of(run).protocol)
     rows = [name for name, view in zip(names, views, strict=True) if looked_at is None or view in looked_at]
     others = sum(row not in known for row in rows)
     if others:
         raise ConfigError(
             f"{model}: {others} of {len(rows)} images are not among the test images of its study, so its patients are "
-            "cut otherwise here. Take the same site YAML, label file and images as the study did"
+            "split differently here. Use the same site YAML, label file and images as the study did"
         )
 
 
@@ -86,8 +86,18 @@ def _run_folder(model: str) -> RunFolder:
     )
 
 
-def _pipeline_of(run: RunFolder) -> Pipeline:
+@dataclass(frozen=True)
+class _Study:
+    sites: tuple[SiteEntry, ...]
+    seed: int
+    protocol: ImageProtocol
+
+
+def _study_of(run: RunFolder) -> _Study:
+    """The parts of a study's configuration that decide who is held out; no plug-in that it names is loaded."""
     try:
-        return Pipeline.model_validate(run.configuration)
-    except ValidationError as error:
+        about = run.configuration
+        entries = tuple(SiteEntry.model_validate(entry) for entry in about["sites"])
+        return _Study(entries, int(about["seed"]), Evaluation.model_validate(about["evaluation"]).protocol)
+    except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{run.path / STUDY}: cannot be read: {error}") from None

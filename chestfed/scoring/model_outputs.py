@@ -13,7 +13,8 @@ from chestfed.core.errors import ChestfedError
 from chestfed.evaluation.probabilities import probabilities
 from chestfed.experiment.device import Machine
 from chestfed.images.batches import EvalBatches, Images
-from chestfed.scoring.scorers import IGNORED, Scorer, last_line
+from chestfed.scoring.programs import last_line
+from chestfed.scoring.scorer import IGNORED, Scorer
 
 #: What an error of a program may be about, and what helps.
 _HINTS = (
@@ -63,13 +64,13 @@ def score_images(
     kept = [place for place, name in enumerate(scorer.outputs) if name != IGNORED]
     values = torch.cat(results).numpy()[:, kept]
     if not np.isfinite(values).all():
-        raise ChestfedError(f"{scorer.name}: gives a score that is no finite number")
+        raise ChestfedError(f"{scorer.name}: gives a score that is not finite")
     if scorer.output == "logits":
         return probabilities(values)
     if scorer.output == "probabilities" and (values.min() < 0 or values.max() > 1):
         raise ChestfedError(
-            f"{scorer.name}: gives {values.min():g} to {values.max():g}, which are not probabilities. If they are "
-            "logits, use --output-type logits; if only their order means something (percentages, margins), "
+            f"{scorer.name}: gives {values.min():g} to {values.max():g}, which are not probabilities. If they "
+            "are logits, use --output-type logits; if only their order means something (percentages, margins), "
             "--output-type scores"
         )
     return values
@@ -95,6 +96,6 @@ def _called(scorer: Scorer, given: Tensor, machine: Machine) -> Tensor:
     if values.shape[1] != len(scorer.outputs):
         raise ChestfedError(
             f"{scorer.name}: gives {values.shape[1]} outputs, where {len(scorer.outputs)} are declared "
-            f"({', '.join(scorer.outputs)}); correct --output-names ('-' leaves an output out)"
+            f"({', '.join(scorer.outputs)}); correct --output-names ('-' ignores an output)"
         )
     return values.double()

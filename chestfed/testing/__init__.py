@@ -1,9 +1,12 @@
 """For the tests of a plug-in: does it keep what the rest of chestfed relies on?
 
-    from chestfed.testing import check_site
+    from chestfed.testing import check_model, check_site
 
     def test_our_hospital() -> None:
         check_site("site_configs/our_hospital.yaml", "tests/small_files")
+
+    def test_our_network() -> None:
+        check_model("mylab.nets:VIT", size=224, patch=16)
 
 Stable: these names and their meaning change with a major version only; a minor version may add checks. Each is imported
 when it is first asked for.
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chestfed.testing.algorithms import check_algorithm
     from chestfed.testing.contract import ContractError
+    from chestfed.testing.models import check_model
     from chestfed.testing.objectives import check_objective
     from chestfed.testing.sites import CHECKS, ConformanceError, ConformanceReport, Violation, check_site
 
@@ -27,6 +31,7 @@ __all__ = [
     "ContractError",
     "Violation",
     "check_algorithm",
+    "check_model",
     "check_objective",
     "check_site",
 ]
@@ -34,6 +39,7 @@ __all__ = [
 _MODULES = {
     "ContractError": "contract",
     "check_algorithm": "algorithms",
+    "check_model": "models",
     "check_objective": "objectives",
     **dict.fromkeys(("CHECKS", "ConformanceError", "ConformanceReport", "Violation", "check_site"), "sites"),
 }

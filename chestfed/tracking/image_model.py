@@ -91,7 +91,10 @@ def load_image_model(weights: Path) -> ImageModel:
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     machine = Machine(device, torch.get_num_threads(), autocast=False, channels_last=True, loader_workers=0)
-    return ImageModel(open_scorer(str(weights), Declared(), machine), machine)
+    scorer = open_scorer(str(weights), Declared(), machine)
+    for note in scorer.notes:
+        logging.getLogger(__name__).warning(note)
+    return ImageModel(scorer, machine)
 
 
 def _load_pyfunc(data_path: str) -> ImageModel:

@@ -319,7 +319,7 @@ def save_image_model(folder: Path, weights: Path, diseases: Sequence[str], model
         mlflow_model=model,
         signature=signature,
         input_example=pd.DataFrame({"path": [EXAMPLE]}),
-        pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in _NEEDED],
+        pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in _needed(weights)],
         metadata={"chestfed": __version__, "needs": "chestfed, installed from its repository"},
     )
 
@@ -404,3 +404,13 @@ def _model_of_run(client: MlflowClient, run: str) -> str | None:
     outputs = client.get_run(run).outputs
     models = outputs.model_outputs if outputs else []
     return models[-1].model_id if models else None
+
+
+def _needed(weights: Path) -> list[str]:
+    """Distributions that the model needs; its network may come from one more."""
+    from safetensors import safe_open
+
+    with safe_open(weights, framework="pt") as file:
+        source = json.loads(file.metadata()["chestfed"]).get("model_source")
+    own = str(source).split(" ")[0]  # "timm 1.0.31"; the code of a module of one's own is a digest
+    return [*_NEEDED, *([own] if source and " " in source and own not in _NEEDED else [])]

@@ -89,6 +89,7 @@ def assemble(pipeline: Pipeline, data: StudyData, machine: Machine, k: int, pret
             device=machine.device,
             autocast=machine.autocast,
             inner_batches=batches_of(client, f"{client.name} inner") if composed else None,
+            seed=pipeline.seed,
         )
         for client in participants
     )
@@ -128,5 +129,5 @@ def _network(pipeline: Pipeline, data: StudyData, machine: Machine, pretrained: 
     network = FlatModule(build_model(pipeline.model, len(data.diseases), pipeline.seed), machine.device)
     network.bind(pretrained.weights.to(machine.device).clone())
     network.load_buffers(pretrained.buffers.to(machine.device))
-    reset_classifier(network.module, pipeline.seed)
+    reset_classifier(network.module, pipeline.model, len(data.diseases), pipeline.seed)
     return network

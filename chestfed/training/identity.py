@@ -68,9 +68,10 @@ def identify(pipeline: Pipeline, data: StudyData, machine: Machine) -> Identity:
 def stage_1_identity(this: Identity, data: StudyData) -> Identity:
     """What determines stage 1: a part of the study's identity."""
     parts = ("model", "preprocess", "augment", "pretrain", "runtime", "seed")
-    target = data.clients[0].name
+    target, network = data.clients[0].name, this.configuration["model"]["name"]
+    plugins = {name: code for name, code in this.configuration["plugins"].items() if name == network}
     return Identity(
-        {part: this.configuration[part] for part in parts},
+        {part: this.configuration[part] for part in parts} | {"plugins": plugins},
         {target: this.inputs[target]},
         this.machine,
     )

@@ -14,6 +14,7 @@ from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.variants import whole_rounds
+from chestfed.models import title_of
 from chestfed.training.clients import StudyData
 from chestfed.training.study_tables import StudyTables
 
@@ -127,7 +128,7 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     """Run a few training steps on images without content."""
     import torch
 
-    from chestfed.models import FlatModule, build_model
+    from chestfed.models import FlatModule, build_model, seeded
 
     network = FlatModule(build_model(pipeline.model, len(pipeline.tasks), pipeline.seed), machine.device)
     size = pipeline.preprocess.size
@@ -140,6 +141,7 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
 
         def step() -> None:
             with (
+                seeded(0, machine.device),
                 torch.set_grad_enabled(training),
                 torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast),
             ):
@@ -340,7 +342,7 @@ def _parts(plan: StudyPlan) -> Table:
 def _facts(plan: StudyPlan, machine: Machine) -> str:
     pipeline, settings = plan.pipeline, plan.pipeline.federated
     return (
-        f"{pipeline.model.title}, {plan.timings.parameters:,} parameters, on {machine.name}. {settings.spec.name}, "
+        f"{title_of(pipeline.model)}, {plan.timings.parameters:,} parameters, on {machine.name}. {settings.spec.name}, "
         f"window {settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds{whole_rounds(settings)}"
     )
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from chestfed.core.checkpoint import load_checkpoint, save_checkpoint
 from chestfed.core.errors import TrainingError
+from chestfed.core.randomness import stream_seed
 from chestfed.engines.client import NetworkClient
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
@@ -51,7 +52,13 @@ def pretrain(
         settings.batch_size, pipeline.seed, f"pretrain {target.name}", pipeline.augment, machine
     )
     client = NetworkClient(
-        target.name, batches, network, CrossEntropy(), device=machine.device, autocast=machine.autocast
+        target.name,
+        batches,
+        network,
+        CrossEntropy(),
+        device=machine.device,
+        autocast=machine.autocast,
+        seed=stream_seed(pipeline.seed, "pretrain"),
     )
     vector = weights.detach()  # one tensor object for the same storage, so that the network is bound to it once
     done, losses, buffers = 0, [], network.buffers()

@@ -31,6 +31,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
+from chestfed.models import title_of
 from chestfed.results import table as tables
 from chestfed.results.run_folder import TABLE, TIME, finished_row
 from chestfed.results.significance import Significance, of_study
@@ -198,7 +199,7 @@ def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> table
     )
     return tables.StudyTable(
         title=pipeline.title,
-        model=pipeline.model.title,
+        model=title_of(pipeline.model),
         protocol=_protocol(pipeline, data),
         images=len(data.test.labels),
         patients=int(data.test.patients.max()) + 1,

@@ -17,7 +17,7 @@ from chestfed.core.checkpoint import (
 )
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.models import FlatModule, build_model
+from chestfed.models import MODELS, FlatModule, build_model
 from chestfed.results.run_folder import MODEL_FILE, PREDICTIONS, RESULT, ROUNDS, STUDY
 from chestfed.results.table import Row, row_to_plain
 from chestfed.training.clients import NAMED_BY, StudyData, TestSet
@@ -58,6 +58,7 @@ def write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: StudyD
     network.load_buffers(trained.buffers)
     values = {
         "model": pipeline.model.model_dump(mode="json"),
+        "model_source": MODELS.digest(pipeline.model.name),
         "diseases": list(data.diseases),
         "input": f"float32 [n, 3, {pipeline.preprocess.size}, {pipeline.preprocess.size}], see docs/images.md",
         "preprocess": pipeline.preprocess.model_dump(mode="json"),

@@ -12,7 +12,7 @@ from chestfed.algorithms.local_scgdam import LocalScgdam
 from chestfed.algorithms.local_sgdam import LocalSgdam
 from chestfed.algorithms.variables import byte_count
 from chestfed.engines.compositional import NetworkComposition
-from chestfed.models import FlatModule, ModelConfig, build_model
+from chestfed.models import FlatModule, build_model, network_options
 from chestfed.objectives.auc_margin import AucMargin
 from chestfed.objectives.compositional import CompositionalAuc
 from tests.invariants import quadratic_composition as composition
@@ -78,7 +78,7 @@ def test_messages_are_three_and_two_times_the_variables() -> None:
 def test_the_published_networks_can_be_differentiated_twice() -> None:
     """In-place activations and normalisation layers included."""
     for norm in ("batch", "group"):
-        network = FlatModule(build_model(ModelConfig(norm=norm, blocks=[1, 1]), 2, seed=1))  # type: ignore[arg-type]
+        network = FlatModule(build_model(network_options("small", norm=norm, blocks=[1, 1]), 2, seed=1))
         generator = torch.Generator().manual_seed(3)
         data = [
             (torch.randn(4, 3, 64, 64, generator=generator), torch.tensor([[0.0, 1], [1, 0], [1, 1], [0, 0]]))

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from chestfed.core.errors import ConfigError
-from chestfed.models import FlatModule, ModelConfig, build_model, reset_classifier
+from chestfed.models import FlatModule, build_model, network_options, reset_classifier
 
-SMALL = ModelConfig(init_features=8, growth_rate=8, blocks=[1, 1], norm="batch")
+SMALL = network_options("small", init_features=8, growth_rate=8, blocks=[1, 1], norm="batch")
 
 
 def images(n: int = 2) -> torch.Tensor:
@@ -48,7 +48,12 @@ def test_buffers_come_back_and_integer_buffers_are_left_alone() -> None:
     assert not torch.equal(network.buffers(), stored)
     network.load_buffers(stored)
     assert torch.equal(network.buffers(), stored)
-    assert FlatModule(build_model(ModelConfig(init_features=8, growth_rate=8, blocks=[1]), 5, 1)).buffers().numel() == 0
+    assert (
+        FlatModule(build_model(network_options("small", init_features=8, growth_rate=8, blocks=[1]), 5, 1))
+        .buffers()
+        .numel()
+        == 0
+    )
 
 
 def test_pooling_is_the_same_network_on_averaged_images() -> None:
@@ -59,9 +64,9 @@ def test_pooling_is_the_same_network_on_averaged_images() -> None:
 
 
 def test_a_published_architecture_has_running_statistics_unless_told_otherwise() -> None:
-    small = ModelConfig(init_features=8, growth_rate=8, blocks=[1, 1])
+    small = network_options("small", init_features=8, growth_rate=8, blocks=[1, 1])
     assert FlatModule(build_model(small, 5, 1)).buffers().numel() == 0
-    published = ModelConfig(name="densenet121")
+    published = network_options("densenet121")
     assert FlatModule(build_model(published, 5, 1)).buffers().numel() > 80_000
     grouped = FlatModule(build_model(published.model_copy(update={"norm": "group"}), 5, 1))
     assert grouped.buffers().numel() == 0
@@ -79,7 +84,7 @@ def test_weights_depend_on_the_seed_only_and_no_global_generator_moves() -> None
 def test_discarding_the_classifier_changes_the_last_layer_only() -> None:
     model = build_model(SMALL, 5, 1)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    reset_classifier(model, 3)
+    reset_classifier(model, SMALL, 5, 3)
     changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
     assert changed == {"class_layers.out.weight", "class_layers.out.bias"}
 
@@ -89,7 +94,7 @@ def test_discarding_the_classifier_changes_the_last_layer_only() -> None:
 )
 def test_the_published_networks_have_the_published_size(name: str, published: int, features: int) -> None:
     """`published` is with a head of 1000 classes; ours has 5."""
-    network = FlatModule(build_model(ModelConfig(name=name), 5, 1))  # type: ignore[arg-type]
+    network = FlatModule(build_model(network_options(name), 5, 1))
     assert network.size == published - 1000 * (features + 1) + 5 * (features + 1)
 
 
@@ -139,7 +144,7 @@ def test_a_pickle_that_is_not_weights_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("channels", "groups"), [(8, 4), (6, 2), (9, 1)])
 def test_group_norm_takes_as_many_groups_as_divide_all_channels(channels: int, groups: int) -> None:
-    config = ModelConfig(init_features=channels, growth_rate=channels if channels == 9 else 8, blocks=[1])
+    config = network_options("small", init_features=channels, growth_rate=channels if channels == 9 else 8, blocks=[1])
     layers = [part for part in build_model(config, 5, 1).modules() if isinstance(part, torch.nn.GroupNorm)]
     assert {layer.num_groups for layer in layers} == {groups}
 

@@ -94,7 +94,7 @@ def test_images_that_are_not_of_the_studys_test_are_refused(run: Path) -> None:
 
 def test_a_model_without_a_study_or_of_another_site_is_refused(run: Path, home: Path, tmp_path: Path) -> None:
     vindr = open_site(load_site_config(SITE.parent / "vindr.yaml"), home / "data")
-    with pytest.raises(ConfigError, match="held no patients of site 'vindr' out"):
+    with pytest.raises(ConfigError, match="held out no patients of site 'vindr'"):
         held_out_patients(str(run), vindr)
     with pytest.raises(ConfigError, match="needs a run folder of a study"):
         held_out_patients(str(tmp_path / "model.onnx"), vindr)

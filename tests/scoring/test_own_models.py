@@ -1,4 +1,4 @@
-"""Programs of one's own on a tiny synthetic hospital: other input sizes, outputs and inputs than chestfed's models."""
+"""Models from elsewhere on a tiny synthetic hospital: other input sizes, outputs and inputs than chestfed's models."""
 
 from __future__ import annotations
 
@@ -10,20 +10,28 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 from rich.console import Console
 from torch import nn
 
 from chestfed.core.bundled import bundled
+from chestfed.core.config import load_config
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.evaluation.auc import auc_per_disease
+from chestfed.evaluation.protocols import Protocol
 from chestfed.evaluation.summary import summarise
 from chestfed.evaluation.summary_files import as_json
 from chestfed.experiment.device import Machine
+from chestfed.images.network_input import IMAGENET, NetworkInput
+from chestfed.images.preprocess import Preprocess
 from chestfed.results.predictions import read_run
 from chestfed.results.significance import compare_with_first
 from chestfed.samples import write_hospitals
-from chestfed.scoring.evaluate import Evaluation, evaluate_model, render, write
+from chestfed.scoring.evaluate import Evaluation, evaluate_model
+from chestfed.scoring.evaluation_files import write
+from chestfed.scoring.evaluation_table import render
+from chestfed.scoring.scorer import ModelDescription, Output, Scorer
 from chestfed.scoring.scorers import Declared, open_scorer
 from chestfed.sites import SiteTable, load_site_config, open_site
 
@@ -63,25 +71,32 @@ class Pooling(nn.Module):
         return 100 * torch.sigmoid(logits) if self.percent else logits
 
 
-def saved(path: Path, module: nn.Module) -> str:
-    torch.jit.script(module.eval()).save(str(path))
-    return str(path)
-
-
 def score(
-    file: str, site: SiteTable, home: Path, split: str = "valid", protocol: str = "frontal-image", **declared: object
+    module: nn.Module | Scorer,
+    site: SiteTable,
+    home: Path,
+    split: str = "valid",
+    protocol: Protocol = "frontal-image",
+    *,
+    size: int = 64,
+    output: Output = "logits",
+    names: tuple[str, ...] = DISEASES,
+    given: NetworkInput = IMAGENET,
 ) -> Evaluation:
-    scorer = open_scorer(file, Declared(**{"diseases": DISEASES, "size": 64, **declared}), MACHINE)
-    return evaluate_model(scorer, site, split, protocol, home / "cache", MACHINE, resamples=20)  # type: ignore[arg-type]
+    scorer = module
+    if isinstance(module, nn.Module):
+        call = module.eval()
+        scorer = Scorer("own", "a model", f"{size}", names, Preprocess(size=size), output, call, given)
+    assert isinstance(scorer, Scorer)
+    return evaluate_model(scorer, site, split, protocol, home / "cache", MACHINE, resamples=20)
 
 
 @pytest.mark.parametrize("protocol", ["frontal-image", "study-max"])
 def test_models_of_two_input_sizes_are_compared_on_the_same_images(
-    protocol: str, home: Path, site: SiteTable, tmp_path: Path
+    protocol: Protocol, home: Path, site: SiteTable, tmp_path: Path
 ) -> None:
-    file = saved(tmp_path / "m.pt", Pooling())
     for size in (64, 48):
-        write(score(file, site, home, protocol=protocol, size=size), tmp_path / str(size))
+        write(score(Pooling(), site, home, protocol=protocol, size=size), tmp_path / str(size))
     first, second = (pd.read_parquet(tmp_path / size / "predictions.parquet") for size in ("64", "48"))
     assert first["image"].tolist() == second["image"].tolist()
     assert (first["score_edema"] != second["score_edema"]).any()
@@ -90,9 +105,8 @@ def test_models_of_two_input_sizes_are_compared_on_the_same_images(
 
 
 def test_evaluations_of_two_sites_are_not_compared(home: Path, site: SiteTable, tmp_path: Path) -> None:
-    file = saved(tmp_path / "m.pt", Pooling())
-    write(score(file, site, home), tmp_path / "here")
-    write(score(file, hospital(home, "mimic_cxr"), home, "test"), tmp_path / "there")
+    write(score(Pooling(), site, home), tmp_path / "here")
+    write(score(Pooling(), hospital(home, "mimic_cxr"), home, "test"), tmp_path / "there")
     with pytest.raises(ConfigError, match=r"not about the same images: 24 of 24 and 22 of 22 differ\."):
         compare_with_first([read_run(tmp_path / "here"), read_run(tmp_path / "there")], 20)
 
@@ -108,9 +122,9 @@ def shown(evaluation: Evaluation) -> str:
     return " ".join(console.export_text().split())
 
 
-def test_large_logits_keep_the_auc_of_their_order(home: Path, site: SiteTable, tmp_path: Path) -> None:
-    plain = score(saved(tmp_path / "m.pt", Pooling()), site, home)
-    large = score(saved(tmp_path / "large.pt", Pooling(5000.0)), site, home)
+def test_large_logits_keep_the_auc_of_their_order(home: Path, site: SiteTable) -> None:
+    plain = score(Pooling(), site, home)
+    large = score(Pooling(5000.0), site, home)
     assert aucs_of(large) == aucs_of(plain)
     assert len(set(aucs_of(plain))) > 1
     assert not any("--output-type scores" in note for note in plain.notes)
@@ -122,11 +136,11 @@ def test_large_logits_keep_the_auc_of_their_order(home: Path, site: SiteTable, t
 def test_percentages_are_ranked_with_outputs_scores_and_have_no_calibration(
     home: Path, site: SiteTable, tmp_path: Path
 ) -> None:
-    plain = score(saved(tmp_path / "m.pt", Pooling()), site, home)
-    file = saved(tmp_path / "percent.pt", Pooling(percent=True))
+    plain = score(Pooling(), site, home)
+    percent = Pooling(percent=True)
     with pytest.raises(ChestfedError, match=r"if only their order means something .* --output-type scores"):
-        score(file, site, home, output="probabilities")
-    found = score(file, site, home, output="scores")
+        score(percent, site, home, output="probabilities")
+    found = score(percent, site, home, output="scores")
     assert aucs_of(found) == pytest.approx(aucs_of(plain))
     assert found.predictions["score_edema"].max() > 1
     assert {one.calibration.reason for one in found.summary.diseases} == {"the scores are an order, not probabilities"}
@@ -140,9 +154,9 @@ def test_percentages_are_ranked_with_outputs_scores_and_have_no_calibration(
 
 @pytest.mark.parametrize("output", ["logits", "scores"])
 def test_figures_of_large_outputs_can_be_computed_again_from_the_predictions(
-    output: str, home: Path, site: SiteTable, tmp_path: Path
+    output: Output, home: Path, site: SiteTable, tmp_path: Path
 ) -> None:
-    found = score(saved(tmp_path / "large.pt", Pooling(5000.0)), site, home, output=output)
+    found = score(Pooling(5000.0), site, home, output=output)
     write(found, tmp_path / "out")
     frame = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
     again = summarise(
@@ -157,8 +171,8 @@ def test_figures_of_large_outputs_can_be_computed_again_from_the_predictions(
     assert as_json(again)["diseases"] == as_json(found.summary)["diseases"]
 
 
-def test_scoring_tells_how_far_it_is(home: Path, site: SiteTable, tmp_path: Path) -> None:
-    scorer = open_scorer(saved(tmp_path / "m.pt", Pooling()), Declared(diseases=DISEASES, size=64), MACHINE)
+def test_scoring_reports_its_progress(home: Path, site: SiteTable) -> None:
+    scorer = Scorer("own", "a model", "0", DISEASES, Preprocess(size=64), "logits", Pooling().eval())
     told: list[tuple[int, int]] = []
     evaluate_model(
         *(scorer, site, "valid", "frontal-image", home / "cache", MACHINE),
@@ -180,66 +194,43 @@ class Recorder(nn.Module):
         return torch.cat([ends.mean(2), ends.amin(2), ends.amax(2)[:, :1], count], 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "channels", "low", "high", "mean", "std", "said"),
-    [
-        ("channels: 1, range: [-1024, 1024]", 1, -1024, 1024, [0], [1], "1 channel, -1024 to 1024, no mean"),
-        ("channels: 3", 3, 0, 1, [0, 0, 0], [1, 1, 1], "3 channels, 0 to 1, no mean"),
-        (
-            "channels: 1, mean: [0.5], std: [0.25]",
-            1,
-            0,
-            1,
-            [0.5],
-            [0.25],
-            "1 channel, 0 to 1, mean 0.5, deviation 0.25",
-        ),
-        (
-            "channels: 3, range: [0, 255], mean: [123, 116, 103], std: [58, 57, 56]",
-            *(3, 0, 255, [123, 116, 103], [58, 57, 56]),
-            "mean 123, 116, 103, deviation 58, 57, 56",
-        ),
-        (None, 3, 0, 1, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225], "3 channels, 0 to 1, ImageNet's mean"),
-    ],
-)
-def test_a_program_is_given_the_input_that_is_declared(
-    text: str | None,
-    channels: int,
-    low: float,
-    high: float,
-    mean: list[float],
-    std: list[float],
-    said: str,
-    home: Path,
-    site: SiteTable,
-    tmp_path: Path,
-) -> None:
+INPUTS = [
+    ("channels: 1, range: [-1024, 1024]", [0], [1], "1 channel, -1024 to 1024, no mean"),
+    ("channels: 3", [0, 0, 0], [1, 1, 1], "3 channels, 0 to 1, no mean"),
+    ("channels: 1, mean: [0.5], std: [0.25]", [0.5], [0.25], "1 channel, 0 to 1, mean 0.5, deviation 0.25"),
+    (
+        "channels: 3, range: [0, 255], mean: [123, 116, 103], std: [58, 57, 56]",
+        *([123, 116, 103], [58, 57, 56], "mean 123, 116, 103, deviation 58, 57, 56"),
+    ),
+    (None, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225], "3 channels, 0 to 1, ImageNet's mean"),
+]
+
+
+def test_a_model_is_given_the_input_that_is_declared(home: Path, site: SiteTable, tmp_path: Path) -> None:
     from chestfed.images.cache import fill_cache
 
-    config = tmp_path / "model.yaml"
-    config.write_text("output: scores\n" + (f"input: {{{text}}}\n" if text else ""))
-    file = saved(tmp_path / "m.pt", Recorder())
-    named = (*DISEASES, "-")
-    found = score(file, site, home, "valid", config=config, diseases=named)
     chosen = site.select(split="valid", views=("pa", "ap", "frontal"))
-    images = fill_cache(chosen, home / "cache", found.scorer.preprocess)
+    images = fill_cache(chosen, home / "cache", Preprocess(size=64))
     grey = np.stack([images.read(row) for row in range(len(chosen.frame))]).astype(np.float64)
-    values = [(grey / 255 * (high - low) + low - mean[c]) / std[c] for c in (0, -1)]
-    expected = np.stack(
-        [*(v.mean((1, 2)) for v in values), *(v.min((1, 2)) for v in values), values[0].max((1, 2))], axis=1
-    )
-    got = found.predictions[[f"score_{name}" for name in DISEASES]].to_numpy()
-    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5 * (high - low) / min(std))
-    assert found.scorer.input.channels == channels
-    assert said in shown(found)
-    write(found, tmp_path / "out")
-    about = json.loads((tmp_path / "out" / "evaluation.json").read_text())["model"]["input"]
-    assert (about["channels"], about["range"]) == (channels, [low, high])
+    for text, mean, std, said in INPUTS:
+        given = IMAGENET if text is None else NetworkInput(**yaml.safe_load(f"{{{text}}}"))
+        low, high = given.range
+        found = score(Recorder(), site, home, output="scores", names=(*DISEASES, "-"), given=given)
+        values = [(grey / 255 * (high - low) + low - mean[c]) / std[c] for c in (0, -1)]
+        expected = np.stack(
+            [*(v.mean((1, 2)) for v in values), *(v.min((1, 2)) for v in values), values[0].max((1, 2))], axis=1
+        )
+        got = found.predictions[[f"score_{name}" for name in DISEASES]].to_numpy()
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5 * (high - low) / min(std), err_msg=str(text))
+        assert said in shown(found)
+        write(found, tmp_path / "out")
+        about = json.loads((tmp_path / "out" / "evaluation.json").read_text())["model"]["input"]
+        assert (about["channels"], about["range"]) == (len(mean), [low, high])
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_an_input_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "model.yaml"
+    for text in (
         "channels: 2",
         "range: [1, 0]",
         "range: [0, 1, 2]",
@@ -247,14 +238,10 @@ def test_a_program_is_given_the_input_that_is_declared(
         "channels: 1, mean: [0.5, 0.5], std: [1, 1]",
         "mean: [0, 0, 0], std: [1, 0, 1]",
         "mean: [0, 0, .nan], std: [1, 1, 1]",
-    ],
-)
-def test_an_input_that_makes_no_sense_is_refused(text: str, tmp_path: Path) -> None:
-    config = tmp_path / "model.yaml"
-    config.write_text(f"input: {{{text}}}\n")
-    file = saved(tmp_path / "m.pt", Pooling())
-    with pytest.raises(ConfigError, match="input"):
-        open_scorer(file, Declared(diseases=DISEASES, config=config), MACHINE)
+    ):
+        config.write_text(f"input: {{{text}}}\n")
+        with pytest.raises(ConfigError, match=r"model\.yaml:1: 'input"):
+            load_config(config, ModelDescription)
 
 
 class Convolution(nn.Module):
@@ -294,30 +281,18 @@ class Flat(nn.Module):
         return images.mean((1, 2, 3))
 
 
-@pytest.mark.parametrize(
-    ("module", "said", "unsaid"),
-    [
-        (Convolution(), "another number of channels: say which with --model-config and its `input:`", "--input-size"),
+def test_a_model_that_fails_is_told_what_helps(home: Path, site: SiteTable) -> None:
+    for module, said, unsaid in (
+        (Convolution(), "say which with --model-config and its `input:`", "--input-size"),
         (Fixed(), "Another size is set with --input-size", "input:"),
         (Twice(), "gives a tuple; let it return one tensor", "--output-names"),
         (Flat(), "let it return .n, outputs.", "--output-names"),
         (Convolution().half(), "export it in float32", "--input-size"),
         (Pooling(channels=3).double(), "export it in float32", "--input-size"),
-    ],
-)
-def test_a_program_that_fails_is_told_what_helps(
-    module: nn.Module, said: str, unsaid: str, home: Path, site: SiteTable, tmp_path: Path
-) -> None:
-    with pytest.raises(ChestfedError, match=said) as caught:
-        score(saved(tmp_path / "m.pt", module), site, home)
-    assert unsaid not in str(caught.value)
-
-
-def test_a_program_after_optimize_for_inference_says_when_to_save_it(tmp_path: Path) -> None:
-    program = torch.jit.optimize_for_inference(torch.jit.script(Convolution().eval()))
-    torch.jit.save(program, str(tmp_path / "m.pt"))
-    with pytest.raises(ConfigError, match="Save it before optimize_for_inference"):
-        open_scorer(str(tmp_path / "m.pt"), Declared(diseases=DISEASES), MACHINE)
+    ):
+        with pytest.raises(ChestfedError, match=said) as caught:
+            score(module, site, home)
+        assert unsaid not in str(caught.value)
 
 
 def test_an_exported_program_of_one_channel_asks_for_its_input_and_takes_it(
@@ -330,13 +305,8 @@ def test_an_exported_program_of_one_channel_asks_for_its_input_and_takes_it(
         open_scorer(str(tmp_path / "m.pt2"), Declared(diseases=DISEASES), MACHINE)
     config = tmp_path / "model.yaml"
     config.write_text("input: {channels: 1}\n")
-    found = score(str(tmp_path / "m.pt2"), site, home, config=config)
+    declared = Declared(diseases=DISEASES, config=config)
+    found = score(open_scorer(str(tmp_path / "m.pt2"), declared, MACHINE), site, home)
     labels = found.predictions[[f"label_{name}" for name in DISEASES]].to_numpy()
     scores = found.predictions[[f"score_{name}" for name in DISEASES]].to_numpy()
     assert aucs_of(found) == [one.auc for one in auc_per_disease(scores, labels, DISEASES)]
-
-
-def test_the_advice_on_weights_without_an_architecture_is_yaml(tmp_path: Path) -> None:
-    torch.save({"weight": torch.zeros(2)}, tmp_path / "m.pth")
-    with pytest.raises(ConfigError, match=r"`model: \{name: densenet121\}`, and `diseases:`"):
-        open_scorer(str(tmp_path / "m.pth"), Declared(), MACHINE)

@@ -83,6 +83,24 @@ def test_interrupted_after_any_round_it_ends_in_the_same_bits(
         assert (again.scores == whole.scores).all()
 
 
+@pytest.mark.parametrize("algorithm", ["coda_plus", "local_scgdam", "pdmm"])
+def test_a_network_with_dropout_resumes_in_the_same_bits_whatever_was_drawn_before(
+    algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_SAVES", 0.0)
+    network = 'model={name: "tests.models.tiny_transformer:TINY", dropout: 0.4, patch: 4}'
+    pipeline = pipeline_of(algorithm, network, "pretrain.epochs=0.05")
+    whole = train(pipeline, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        train(pipeline, tmp_path / "stopped", stop_after=1)
+    torch.rand(3)
+    again = train(pipeline, tmp_path / "stopped")
+    assert torch.equal(again.point.primal, whole.point.primal)
+    assert again.history == whole.history
+    without = train(pipeline_of(algorithm, network.replace("0.4", "0.0"), "pretrain.epochs=0.05"), tmp_path / "without")
+    assert not torch.equal(without.point.primal, whole.point.primal)
+
+
 @pytest.mark.parametrize(("seconds", "saved"), [(0.0, [1, 2, 3, 4, 5, 6]), (3600.0, [3, 6])])
 def test_within_a_stage_the_state_is_saved_now_and_then_and_always_at_its_end(
     seconds: float, saved: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,86 @@
+"""What declares a network.
+
+A network of one's own is one file: its options, a function that builds it, and a declaration.
+
+    class VitOptions(ModelOptions):
+        patch: int = Field(16, ge=1, description="side of a patch in pixels")
+
+    def build(options: VitOptions, outputs: int) -> nn.Module:
+        return Vit(options.patch, outputs)
+
+    VIT = ModelSpec("vit", "Vision transformer", VitOptions, build)
+
+In a pipeline it is then `model: {name: "mylab.nets:VIT", patch: 8}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from pydantic import Field
+from torch import nn
+
+from chestfed.core.plugins import Options
+
+Norm = Literal["batch", "group", "auto"]
+
+#: For the options of a network with a choice of normalization.
+NORM = (
+    "group: no running statistics, so there are none to average over heterogeneous hospitals; auto: batch, but group "
+    "where no server averages running statistics"
+)
+
+
+class ModelOptions(Options):
+    """What every network can be told. A network that offers `norm: auto` has a field `norm`."""
+
+    initial_weights: str | None = Field(
+        None, description="safetensors or .pth file to start from; null: random weights, drawn from the pipeline's seed"
+    )
+
+    def settled(self, *, averaged: bool) -> Self:
+        """These options with `norm: auto` replaced by the choice it stands for.
+
+        `averaged` says whether a server averages running statistics over the clients.
+        """
+        if getattr(self, "norm", None) != "auto":
+            return self
+        return self.model_copy(update={"norm": "batch" if averaged else "group"})
+
+
+def same_name(name: str) -> str:
+    """The name of a tensor in weight files that use the network's own names."""
+    return name
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A network.
+
+    Attributes
+    ----------
+    name, title
+        In configurations; in tables.
+    options
+        The model of its options.
+    build
+        Options and the number of outputs to a module: images float32 `[n, 3, size, size]` to logits `[n, outputs]`.
+        Its weights are drawn from torch's global generator, which is seeded for it.
+    citation
+        Paper.
+    classifier
+        The last layer, as in `named_modules()`: it is drawn anew after stage 1, and left out of initial weights with
+        other outputs. None: the last linear layer or 1x1 convolution with as many outputs as the network.
+    renamed
+        From a tensor's name in published weight files to the network's own.
+    """
+
+    name: str
+    title: str
+    options: type[ModelOptions]
+    build: Callable[[Any, int], nn.Module]
+    citation: str = ""
+    classifier: str | None = None
+    renamed: Callable[[str], str] = same_name

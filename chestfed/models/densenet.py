@@ -1,0 +1,91 @@
+"""DenseNets. MONAI is imported when one is built."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from typing import Any
+
+from pydantic import Field
+from torch import nn
+
+from chestfed.models.declaration import NORM, ModelOptions, ModelSpec, Norm
+
+_CITATION = "Huang et al., Densely Connected Convolutional Networks, CVPR 2017"
+
+#: Numbers of groups for group normalization: the first that divides every number of channels is used.
+_GROUPS = (4, 2, 1)
+
+
+class SmallOptions(ModelOptions):
+    """A DenseNet that a laptop can train."""
+
+    init_features: int = Field(16, ge=1, description="channels after the first convolution")
+    growth_rate: int = Field(8, ge=1, description="channels that each layer adds")
+    blocks: list[int] = Field([2, 2, 2, 2], min_length=1, description="layers per dense block")
+    bottleneck: int = Field(2, ge=1, description="width of the 1x1 convolutions, in growth rates")
+    pool: int = Field(
+        1, ge=1, le=8, description="average the image over squares of this side first: 2 is four times as fast"
+    )
+    norm: Norm = Field("group", description=NORM)
+
+
+class PublishedOptions(ModelOptions):
+    """One of the published architectures."""
+
+    norm: Norm = Field("batch", description=NORM)
+
+
+def _small(options: SmallOptions, outputs: int) -> nn.Module:
+    model = _densenet(
+        outputs,
+        options.norm,
+        init_features=options.init_features,
+        growth_rate=options.growth_rate,
+        block_config=tuple(options.blocks),
+        bn_size=options.bottleneck,
+    )
+    if options.pool > 1:
+        layers = dict(model.features.named_children())
+        model.features = nn.Sequential(OrderedDict({"pool_images": nn.AvgPool2d(options.pool), **layers}))
+    return model
+
+
+def _densenet121(options: PublishedOptions, outputs: int) -> nn.Module:
+    return _densenet(outputs, options.norm, init_features=64, growth_rate=32, block_config=(6, 12, 24, 16))
+
+
+def _densenet161(options: PublishedOptions, outputs: int) -> nn.Module:
+    """Table 1 of the paper; MONAI has no class for it."""
+    return _densenet(outputs, options.norm, init_features=96, growth_rate=48, block_config=(6, 12, 36, 24))
+
+
+def _densenet(outputs: int, norm: Norm, **architecture: Any) -> Any:
+    from monai.networks.nets import DenseNet
+
+    layer = ("group", {"num_groups": _groups(architecture)}) if norm == "group" else "batch"
+    return DenseNet(spatial_dims=2, in_channels=3, out_channels=outputs, norm=layer, **architecture)
+
+
+def _groups(architecture: dict[str, Any]) -> int:
+    channels, growth = architecture["init_features"], architecture["growth_rate"]
+    widths = [channels, architecture.get("bn_size", 4) * growth]
+    for layers in architecture["block_config"]:
+        widths += [channels + layer * growth for layer in range(layers + 1)]
+        channels = widths[-1] // 2  # MONAI's transition halves the channels
+    return next(groups for groups in _GROUPS if all(width % groups == 0 for width in widths))
+
+
+def monai_name(name: str) -> str:
+    """The name in MONAI's DenseNet of a tensor of torchvision's; MONAI's own names stay."""
+    name = re.sub(r"(denselayer\d+)\.(norm|relu|conv)\.?(\d)", r"\1.layers.\2\3", name)
+    return re.sub(r"^classifier\.", "class_layers.out.", name)
+
+
+SMALL = ModelSpec("small", "small DenseNet", SmallOptions, _small, _CITATION, "class_layers.out", monai_name)
+DENSENET121 = ModelSpec(
+    "densenet121", "DenseNet121", PublishedOptions, _densenet121, _CITATION, "class_layers.out", monai_name
+)
+DENSENET161 = ModelSpec(
+    "densenet161", "DenseNet161", PublishedOptions, _densenet161, _CITATION, "class_layers.out", monai_name
+)

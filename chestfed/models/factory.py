@@ -1,0 +1,103 @@
+"""Networks that any class or function builds: torchvision's, timm's, MONAI's, or one's own.
+
+model: {name: "torchvision.models:resnet18", options: {weights: null}}
+model: {name: "timm:create_model", options: {model_name: vit_tiny_patch16_224}}
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+from pydantic import Field, JsonValue, ValidationInfo, field_validator
+from torch import nn
+
+from chestfed.models.declaration import ModelOptions, ModelSpec
+
+#: What the argument for the number of outputs is usually called; the first that a factory has is used.
+_OUTPUTS = ("num_classes", "out_channels", "n_classes", "outputs")
+#: Packages whose factories pass `num_classes` on in `**kwargs`.
+_PASS_ON = ("torchvision", "timm", "monai")
+
+
+class FactoryOptions(ModelOptions):
+    """Options of a network that is not declared: the arguments of what builds it."""
+
+    outputs_as: str | None = Field(
+        None,
+        validate_default=True,
+        description="argument that takes the number of outputs; null: the first of num_classes, out_channels, "
+        "n_classes and outputs that the factory has",
+    )
+    options: dict[str, JsonValue] = Field({}, validate_default=True, description="the factory's other arguments")
+    classifier: str | None = Field(
+        None,
+        description="name of the last layer; null: the last linear layer or 1x1 convolution with one output for each "
+        "disease",
+    )
+
+
+@lru_cache(maxsize=64)
+def declared(name: str, factory: Any) -> ModelSpec | None:
+    """A declaration of a class or function that builds a network; None for anything else."""
+    if not callable(factory) or (inspect.isclass(factory) and not issubclass(factory, nn.Module)):
+        return None
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):
+        return None
+    return ModelSpec(name, name, _options_of(name, signature), partial(_build, factory))
+
+
+def factory_of(spec: ModelSpec) -> Any | None:
+    """The class or function that a declaration was made from; None if it was declared."""
+    return spec.build.args[0] if isinstance(spec.build, partial) and spec.build.func is _build else None
+
+
+def _build(factory: Callable[..., nn.Module], options: FactoryOptions, outputs: int) -> nn.Module:
+    return factory(**options.options, **{str(options.outputs_as): outputs})
+
+
+def _options_of(name: str, signature: inspect.Signature) -> type[FactoryOptions]:
+    """The options of a factory, checked against its signature."""
+    accepted = [
+        one.name for one in signature.parameters.values() if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    takes_more = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+
+    class Checked(FactoryOptions):
+        @field_validator("outputs_as")
+        @classmethod
+        def _is_an_argument(cls, value: str | None) -> str:
+            usual = [one for one in _OUTPUTS if one in accepted]
+            if value is None and not usual and takes_more and name.partition(":")[0].partition(".")[0] in _PASS_ON:
+                usual = ["num_classes"]
+            chosen = value or (usual[0] if usual else None)
+            if chosen is None or not (chosen in accepted or takes_more):
+                raise ValueError(
+                    f"which argument of {name} takes the number of outputs? Say so, as in outputs_as: num_classes. "
+                    f"It has {', '.join(accepted) or 'none'}"
+                )
+            return chosen
+
+        @field_validator("options")
+        @classmethod
+        def _fit_the_signature(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+            outputs = info.data.get("outputs_as")
+            if outputs in value:
+                raise ValueError(f"'{outputs}' is the number of diseases and is not an option")
+            unknown = [key for key in value if key not in accepted]
+            if unknown and not takes_more:
+                close = difflib.get_close_matches(unknown[0], accepted, 1)
+                hint = f"did you mean '{close[0]}'?" if close else f"it has {', '.join(accepted)}"
+                raise ValueError(f"{name} has no argument '{unknown[0]}'; {hint}")
+            try:
+                signature.bind(**value, **({outputs: 0} if outputs else {}))
+            except TypeError as error:
+                raise ValueError(f"{name}: {error}") from None
+            return value
+
+    return Checked

@@ -1,0 +1,70 @@
+"""A network seen as one flat vector of parameters, so that algorithms work on vectors and nothing has to be copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+
+class FlatModule:
+    """A module whose trainable parameters are views into one vector, and whose gradients into another.
+
+    Attributes
+    ----------
+    size
+        d, number of trainable parameters.
+    grad
+        `[d]`, the gradient of the last backward pass.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+        self.module = module.to(device)
+        trainable = {name: part for name, part in module.named_parameters() if part.requires_grad}
+        self._names, self._parameters = list(trainable), list(trainable.values())
+        self._buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
+        self.size = sum(parameter.numel() for parameter in self._parameters)
+        self.grad = torch.zeros(self.size, dtype=self._parameters[0].dtype, device=device)
+        for parameter, view in zip(self._parameters, self._views(self.grad), strict=True):
+            parameter.grad = view
+        self._bound: Tensor | None = None
+
+    def _views(self, flat: Tensor) -> Iterable[Tensor]:
+        offset = 0
+        for parameter in self._parameters:
+            yield flat[offset : offset + parameter.numel()].view(parameter.shape)
+            offset += parameter.numel()
+
+    def parameters(self) -> Tensor:
+        """A copy of the parameters, `[d]`."""
+        return torch.cat([parameter.detach().reshape(-1) for parameter in self._parameters])
+
+    def bind(self, flat: Tensor) -> None:
+        """Make the parameters views into `flat` `[>= d]`: writing to either is writing to both."""
+        if self._bound is flat:
+            return
+        for parameter, view in zip(self._parameters, self._views(flat), strict=True):
+            parameter.data = view
+        self._bound = flat
+
+    def call(self, flat: Tensor, images: Tensor) -> Tensor:
+        """The module's output with parameters `flat` `[>= d]`, differentiable in them any number of times.
+
+        Nothing is bound; running statistics are updated as in a plain call.
+        """
+        views = dict(zip(self._names, self._views(flat), strict=True))
+        return torch.func.functional_call(self.module, views, (images,))
+
+    def buffers(self) -> Tensor:
+        """A copy of the float buffers (running statistics) as one vector; empty if there are none."""
+        if not self._buffers:
+            return torch.zeros(0, device=self.grad.device)
+        return torch.cat([buffer.detach().reshape(-1) for buffer in self._buffers])
+
+    def load_buffers(self, flat: Tensor) -> None:
+        """The inverse of `buffers`."""
+        offset = 0
+        for buffer in self._buffers:
+            buffer.copy_(flat[offset : offset + buffer.numel()].view(buffer.shape))
+            offset += buffer.numel()

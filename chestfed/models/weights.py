@@ -1,0 +1,124 @@
+"""Weights from files: read without running anything in them, and put into a network tensor by tensor."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from chestfed.core.errors import ConfigError
+
+#: Renames tensors, see `ModelSpec.renamed`.
+Renamed = Callable[[str], str]
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors or torch file, also of a Lightning checkpoint, without running any code in it.
+
+    Raises
+    ------
+    ConfigError
+        If it holds anything but tensors and plain values.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        stored = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        if "weights_only" in str(error) or "Unsupported" in str(error):
+            raise ConfigError(
+                f"{path} cannot be read: refused: it is a pickle of more than tensors, which could run code when it is "
+                "read. Save the state dict alone: torch.save(model.state_dict(), path), or safetensors"
+            ) from None
+        raise ConfigError(f"{path} cannot be read: {str(error).splitlines()[0] if str(error) else error!r}") from None
+    for key in ("state_dict", "model_state_dict", "model"):  # common wrappers
+        if isinstance(stored, dict) and isinstance(stored.get(key), dict):
+            stored = stored[key]
+    if not isinstance(stored, dict) or not stored or not all(isinstance(part, Tensor) for part in stored.values()):
+        raise ConfigError(f"{path}: not a state dict: names and tensors are needed")
+    return stored
+
+
+def load_trained(model: nn.Module, tensors: Mapping[str, Tensor], source: str, renamed: Renamed) -> tuple[str, ...]:
+    """Load all weights of a network, the classifier's too.
+
+    Returns
+    -------
+    tuple of str
+        Tensors that are not the network's: in a checkpoint whose network is the part `model.`, those outside that part.
+
+    Raises
+    ------
+    ConfigError
+        If a tensor is missing, unexpected or of another shape; `source` names the file.
+    """
+    own = model.state_dict()
+    prefix = _prefix(tensors, own, renamed, source)
+    inside = {renamed(name.removeprefix(prefix)): part for name, part in tensors.items() if name.startswith(prefix)}
+    unlike = [name for name in own if name in inside and inside[name].shape != own[name].shape]
+    missing = [name for name in own if name not in inside and not _is_counter(name)]
+    unexpected = [name for name in inside if name not in own]
+    if unlike:
+        name = unlike[0]
+        raise ConfigError(
+            f"{source}: '{name}' has the shape {list(inside[name].shape)}, the network described needs "
+            f"{list(own[name].shape)}: another architecture, or another number of diseases?"
+        )
+    if missing or unexpected:
+        what = f"lacks '{missing[0]}'" if missing else f"unexpected tensor '{unexpected[0]}'"
+        raise ConfigError(
+            f"{source}: {what} ({len(missing)} tensors missing, {len(unexpected)} unexpected): another architecture?"
+        )
+    model.load_state_dict({**own, **inside})
+    return tuple(name for name in tensors if not name.startswith(prefix))
+
+
+def load_initial(model: nn.Module, path: Path, renamed: Renamed, classifier: Collection[str]) -> None:
+    """Load weights to start from; the tensors called `classifier` are left as they are where theirs do not fit.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read or lacks a tensor.
+    """
+    try:
+        stored = read_weights(path)
+    except ConfigError as error:
+        raise ConfigError(f"model.initial_weights: {error}") from None
+    own = model.state_dict()
+    prefix = _prefix(stored, own, renamed, f"model.initial_weights: {path}")
+    inside = {renamed(name.removeprefix(prefix)): part for name, part in stored.items() if name.startswith(prefix)}
+    fitting = {name: tensor for name, tensor in inside.items() if name in own and tensor.shape == own[name].shape}
+    missing = [name for name in own if name not in fitting and name not in classifier and not _is_counter(name)]
+    if missing:
+        raise ConfigError(
+            f"model.initial_weights: {path} lacks {len(missing)} of {len(own)} tensors of this architecture, "
+            f"for example '{missing[0]}' of shape {list(own[missing[0]].shape)}: is it a file for another network?"
+        )
+    model.load_state_dict({**own, **fitting})
+
+
+def _prefix(stored: Collection[str], own: Collection[str], renamed: Renamed, source: str) -> str:
+    """What stands before the network's own names: nothing, `module.` of DataParallel, or an attribute of a wrapper."""
+    found: Counter[str] = Counter()
+    for name in stored:
+        parts = name.split(".")
+        for start in range(len(parts)):
+            if renamed(".".join(parts[start:])) in own:
+                found["".join(f"{part}." for part in parts[:start])] += 1
+    best = found.most_common(2)
+    if len(best) == 2 and best[0][1] == best[1][1]:
+        raise ConfigError(
+            f"{source}: holds two networks that fit, '{best[0][0]}*' and '{best[1][0]}*'; save the state dict of one"
+        )
+    return best[0][0] if best else ""
+
+
+def _is_counter(name: str) -> bool:
+    """Batches counted by batch normalization, which nothing reads."""
+    return name.endswith("num_batches_tracked")

@@ -1,0 +1,128 @@
+"""What each output of a model means: names in their order, in the spelling of whoever trained it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from chestfed.core.diseases import TITLES
+from chestfed.core.errors import ConfigError
+from chestfed.scoring.scorer import IGNORED
+
+#: What other data sets and models call our diseases.
+_ALIASES = {
+    "effusion": "pleural_effusion",
+    "oedema": "edema",
+    "pulmonary_edema": "edema",
+    "pulmonary_oedema": "edema",
+    "pulmonary_fibrosis": "fibrosis",
+}
+
+
+def own_outputs(path: Path, carried: Sequence[str], said: Sequence[str] | None) -> tuple[str, ...]:
+    """The outputs of a model of chestfed, whose file names them; `said` may ignore some with '-'.
+
+    Raises
+    ------
+    ConfigError
+        If `said` contradicts.
+    """
+    if said is None:
+        return tuple(carried)
+    known = {_plain(name): name for name in carried}
+    order = [known.get(_plain(name)) or _disease(name) or name for name in said]
+    _check(path, order)
+    _agree(path, carried, order)
+    return tuple(order)
+
+
+def named_outputs(
+    path: Path, carried: Sequence[str] | None, said: Sequence[str] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The outputs of a model from elsewhere, by what is said or else carried, and notes.
+
+    Case, spaces and aliases do not matter. A name that is not one of our diseases is ignored, and the notes count them.
+
+    Raises
+    ------
+    ConfigError
+        If nothing names them, they are named twice, contradict, or a name is nearly one of ours.
+    """
+    given = said or carried
+    if given is None:
+        raise ConfigError(
+            f"{path}: does not say what its outputs are. Name them in order: --output-names "
+            "cardiomegaly,edema,... ('-' to ignore one)"
+        )
+    order = [_disease(name) for name in given]
+    others = [name for name, disease in zip(given, order, strict=True) if disease is None]
+    for name in others:
+        close = difflib.get_close_matches(_plain(name), TITLES, n=1, cutoff=0.85)
+        if close and close[0] not in order:
+            raise ConfigError(f"{path}: unknown output '{name}'; did you mean '{close[0]}'? ('-' to ignore it)")
+    _check(path, [disease or IGNORED for disease in order], given)
+    if carried and said:
+        _agree(path, [_disease(name) or name for name in carried], [disease or IGNORED for disease in order])
+    notes: tuple[str, ...] = ()
+    if others:
+        notes = (
+            f"{len(others)} of {len(order)} outputs are not diseases of chestfed and are ignored: {_some(others)}",
+        )
+    return tuple(disease or IGNORED for disease in order), notes
+
+
+def carried_names(path: Path, text: str | bytes | None) -> list[str] | None:
+    """The order that a program carries as JSON, if any.
+
+    Raises
+    ------
+    ConfigError
+        If it is not a list of names.
+    """
+    if not text:
+        return None
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{path}: the diseases that it carries are not a JSON list of names")
+    return names
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def _disease(name: str) -> str | None:
+    """Our name of a disease; '-' for nothing, None if it is not one of ours."""
+    plain = _plain(name)
+    if not plain:
+        return IGNORED
+    return plain if plain in TITLES else _ALIASES.get(plain)
+
+
+def _check(path: Path, order: Sequence[str], given: Sequence[str] = ()) -> None:
+    named = [name for name in order if name != IGNORED]
+    if not named:
+        raise ConfigError(
+            f"{path}: none of the outputs ({_some(given or order)}) is a disease of chestfed: {', '.join(TITLES)}"
+        )
+    twice = next((name for name in named if named.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{path}: two outputs are named '{twice}'")
+
+
+def _agree(path: Path, carried: Sequence[str], said: Sequence[str]) -> None:
+    if len(carried) != len(said) or any(b not in (a, IGNORED) for a, b in zip(carried, said, strict=True)):
+        raise ConfigError(
+            f"{path}: the file names its outputs {', '.join(carried)}; --output-names says {', '.join(said)}. Leave it "
+            "out, or correct it"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")

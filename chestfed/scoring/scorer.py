@@ -1,0 +1,108 @@
+"""A model ready to score images, and what the user says of a model that does not describe itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from chestfed.core.config import StrictModel
+from chestfed.core.errors import ConfigError
+from chestfed.core.plugins import Choice
+from chestfed.core.provenance import Origin
+from chestfed.images.network_input import IMAGENET, NetworkInput
+from chestfed.images.preprocess import Preprocess
+from chestfed.models import MODELS, ModelOptions
+
+#: What a model's outputs are; of `scores` only the order means something.
+Output = Literal["logits", "probabilities", "scores"]
+
+#: Stands for an output that is ignored.
+IGNORED = "-"
+
+
+class ModelDescription(StrictModel):
+    """What a file does not say of itself: the YAML of `--model-config`."""
+
+    model: Annotated[ModelOptions | None, Choice(MODELS, optional=True)] = Field(
+        None, description="the network, for a file of weights alone; as in a pipeline"
+    )
+    diseases: list[str] | None = Field(
+        None, description="one name per output, in their order; '-', and whatever is not a disease, is ignored"
+    )
+    preprocess: Preprocess | None = Field(None, description="how an image becomes the network's square")
+    input: NetworkInput | None = Field(None, description="channels and normalization; default: 3, ImageNet's")
+    output: Output = Field("logits", description="logits are turned into probabilities; scores are an order only")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What the user says of the model; None for what is left to the file.
+
+    `network` names the network (`package.module:Name`) in place of the file, whose word is not taken for any.
+    """
+
+    k: int | None = None
+    diseases: tuple[str, ...] | None = None
+    config: Path | None = None
+    size: int | None = None
+    output: Output | None = None
+    network: str | None = None
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A model ready to score.
+
+    Attributes
+    ----------
+    outputs
+        What each of its outputs means, in their order; `-` is ignored.
+    call
+        Images float32 `[n, input.channels, size, size]` to outputs `[n, len(outputs)]`.
+    input
+        Channels and normalization.
+    batch
+        The only batch size that a program accepts; None for any.
+    origin
+        What it was trained on; None if the file does not say.
+    notes
+        What a reader has to know of how it was opened.
+    """
+
+    name: str
+    kind: str
+    digest: str
+    outputs: tuple[str, ...]
+    preprocess: Preprocess
+    output: Output
+    call: Callable[[Tensor], Tensor]
+    input: NetworkInput = IMAGENET
+    batch: int | None = None
+    origin: Origin | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def diseases(self) -> tuple[str, ...]:
+        """The outputs that are not ignored."""
+        return tuple(name for name in self.outputs if name != IGNORED)
+
+
+def preprocess_of(declared: Declared, description: ModelDescription, fixed: int | None) -> Preprocess:
+    """How images are resized, by what is declared and the size that a program is fixed to.
+
+    Raises
+    ------
+    ConfigError
+        If they contradict.
+    """
+    chosen = description.preprocess or Preprocess(size=fixed or 320)
+    if declared.size is not None:
+        chosen = Preprocess(size=declared.size, fit=chosen.fit)
+    if fixed is not None and chosen.size != fixed:
+        raise ConfigError(f"the program takes images of {fixed} pixels, not {chosen.size}")
+    return chosen

@@ -1,0 +1,194 @@
+"""`check_model`: the contract of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from chestfed.core.checkpoint import load_checkpoint, save_checkpoint
+from chestfed.models import (
+    MODELS,
+    FlatModule,
+    ModelOptions,
+    ModelSpec,
+    build_model,
+    classifier_of,
+    load_trained,
+    seeded,
+    try_network,
+)
+from chestfed.testing.contract import Contract, global_generators_untouched
+
+#: Images of the batch that is looked at.
+IMAGES = 4
+
+
+def check_model(model: ModelSpec | str, *, size: int = 64, outputs: int = 5, **options: Any) -> list[str]:
+    """Check a network against the contract of `chestfed.models.ModelSpec`.
+
+    Parameters
+    ----------
+    model
+        A declaration, or a name or reference as in a pipeline.
+    size
+        Side of the images.
+    outputs
+        Number of diseases.
+    options
+        Options of the network.
+
+    Returns
+    -------
+    list of str
+        The rules that were checked, all of them kept.
+
+    Raises
+    ------
+    ContractError
+        With every rule that is broken.
+    ConfigError
+        If there is no such network.
+    pydantic.ValidationError
+        If an option is not one of its own.
+    """
+    spec = MODELS.find(model) if isinstance(model, str) else model
+    name = model if isinstance(model, str) else spec.name
+    network = _Network(spec, spec.options.model_validate({"name": name, **options}), size, outputs)
+    contract = Contract(f"network '{name}'")
+    for rule, test in network.rules().items():
+        contract.check(rule, test)
+        if network.gives_logits == test and contract.problems:  # all others would say the same
+            break
+    return contract.finish()
+
+
+class _Network:
+    def __init__(self, spec: ModelSpec, options: ModelOptions, size: int, outputs: int) -> None:
+        self.spec, self.options, self.size, self.outputs = spec, options, size, outputs
+        self.images = torch.randn(IMAGES, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+    def rules(self) -> dict[str, Callable[[], str | None]]:
+        """The contract."""
+        return {
+            "images of [n, 3, size, size] become logits [n, outputs]": self.gives_logits,
+            "an option that it does not have is refused": self.refuses_idle_options,
+            "its weights are a function of the seed": self.follows_the_seed,
+            "what it draws in training is a function of the seed": self.trains_reproducibly,
+            "gradients reach all trainable parameters": self.passes_gradients,
+            "in evaluation mode it draws nothing, and an image's logits do not depend on the others": self.is_steady,
+            "its parameters can be views of one vector": self.can_be_flat,
+            "its weights survive a file": self.survives_a_file,
+            "its classifier can be drawn anew, and nothing else changes": self.can_reset_classifier,
+        }
+
+    def gives_logits(self) -> str | None:
+        try_network(self.options, self.outputs, self.size, self.spec)
+        return None
+
+    def refuses_idle_options(self) -> str | None:
+        try:
+            self.spec.options.model_validate({"name": self.options.name, "no_such_option": 1})
+        except ValidationError:
+            return None
+        return f"{self.spec.options.__name__} accepts 'no_such_option'; derive it from ModelOptions"
+
+    def follows_the_seed(self) -> str | None:
+        first, again, other = (self._built(seed).state_dict() for seed in (1, 1, 2))
+        unlike = [name for name in first if not torch.equal(first[name], again[name])]
+        if unlike:
+            return f"'{unlike[0]}' differs between two networks of one seed: draw it with torch.nn.init"
+        if self.options.initial_weights is None and all(torch.equal(first[name], other[name]) for name in first):
+            return "two seeds give the same weights"
+        return None
+
+    def trains_reproducibly(self) -> str | None:
+        found: list[str] = []
+        model = self._built().train()
+        with global_generators_untouched(found):
+            passes = []
+            for _ in range(2):
+                with seeded(3):
+                    passes.append(model(self.images))
+        if not torch.equal(passes[0], passes[1]):
+            return "two passes in training mode with one seed differ: draw from torch's generator"
+        return f"draws from the global generators of {', '.join(found)}" if found else None
+
+    def passes_gradients(self) -> str | None:
+        model = self._built().train()
+        named = {name: part for name, part in model.named_parameters() if part.requires_grad}
+        with seeded(3):
+            loss = model(self.images).square().sum()
+        gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+        unused = [name for name, gradient in zip(named, gradients, strict=True) if gradient is None]
+        if unused:
+            return f"no gradient reaches '{unused[0]}' ({len(unused)} of {len(named)}): freeze or remove it"
+        return None
+
+    def is_steady(self) -> str | None:
+        found: list[str] = []
+        model = self._built().eval()
+        with torch.no_grad(), global_generators_untouched(found):
+            together, again = model(self.images), model(self.images)
+            alone = torch.cat([model(self.images[place : place + 1]) for place in range(IMAGES)])
+        if found or not torch.equal(together, again):
+            return "two passes in evaluation mode differ, or draw random numbers"
+        return None if _near(alone, together) else "an image alone has other logits than in a batch"
+
+    def can_be_flat(self) -> str | None:
+        network = FlatModule(self._built())
+        vector = network.parameters()
+        network.bind(vector)
+        model = network.module.train()
+        before = list(model.buffers())
+        with seeded(3):
+            model(self.images).square().sum().backward()
+        if any(new is not old for new, old in zip(model.buffers(), before, strict=True)):
+            return "it replaces a buffer in training; change it in place"
+        if not network.grad.any():
+            return "no gradient arrives in the one vector: it replaces its parameters or their gradients"
+        stored = network.buffers()
+        network.load_buffers(stored)
+        model.eval()
+        with torch.no_grad():
+            vector.mul_(1.01)
+            bound, called = model(self.images), network.call(vector.clone(), self.images)
+            unmoved = network.call(vector / 1.01, self.images)
+        if not _near(called, bound):
+            return "called with the same parameters it gives other logits: it keeps copies of its parameters"
+        return "its logits do not depend on its parameters" if torch.equal(bound, unmoved) else None
+
+    def survives_a_file(self) -> str | None:
+        model, other = self._built(1).eval(), self._built(2).eval()
+        with TemporaryDirectory(prefix="chestfed-") as folder:
+            file = Path(folder) / "model.safetensors"
+            save_checkpoint(file, model.state_dict(), {})
+            load_trained(other, load_checkpoint(file)[0], "its own weights", self.spec.renamed)
+        with torch.no_grad():
+            same = torch.equal(model(self.images), other(self.images))
+        return None if same else "with the same state_dict it gives other logits: something it needs is not in it"
+
+    def can_reset_classifier(self) -> str | None:
+        model = self._built()
+        place, layer = classifier_of(model, self.options, self.outputs, self.spec)
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        with seeded(7):
+            layer.reset_parameters()  # type: ignore[operator]
+        changed = [name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])]
+        beyond = [name for name in changed if not name.startswith(f"{place}.")]
+        if beyond:
+            return f"drawing '{place}' anew changes '{beyond[0]}' too"
+        return None if changed else f"drawing '{place}' anew changes nothing"
+
+    def _built(self, seed: int = 1) -> nn.Module:
+        return build_model(self.options, self.outputs, seed, self.spec)
+
+
+def _near(a: Tensor, b: Tensor) -> bool:
+    scale = float(b.abs().max()) or 1.0
+    return torch.allclose(a, b, rtol=1e-4, atol=1e-4 * scale)

@@ -1,0 +1,118 @@
+"""Networks that draw random numbers in training: the numbers are a function of the batch, not of what ran before."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from chestfed.engines.client import NetworkClient
+from chestfed.models import FlatModule
+from chestfed.objectives.auc_margin import AucMargin
+from chestfed.objectives.compositional import CompositionalAuc
+from chestfed.objectives.cross_entropy import CrossEntropy
+
+CPU = torch.device("cpu")
+J = 2
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same images in every batch, so that only the random numbers differ."""
+
+    images: Tensor
+    labels: Tensor
+
+
+class Sequence:
+    """An endless sequence of one batch."""
+
+    def __init__(self) -> None:
+        draw = torch.Generator().manual_seed(0)
+        self.batch = Constant(torch.randn(8, 3, 4, 4, generator=draw), torch.tensor([[0.0, 1.0], [1.0, 0.0]] * 4))
+        self.position = 0
+
+    def next(self) -> Constant:
+        self.position += 1
+        return self.batch
+
+    def seek(self, position: int) -> None:
+        self.position = position
+
+    def close(self) -> None: ...
+
+
+class Depth(nn.Module):
+    """Stochastic depth from NumPy's and Python's global generators."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (np.random.rand() + random.random()) if self.training else x  # noqa: NPY002
+
+
+def client(name: str = "a", seed: int = 1, objective: object = None) -> NetworkClient:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Dropout(0.5), Depth(), nn.ReLU(), nn.Linear(6, J))
+    return NetworkClient(
+        name,
+        Sequence(),
+        FlatModule(layers),
+        objective or CrossEntropy(),
+        device=CPU,
+        seed=seed,  # type: ignore[arg-type]
+    )
+
+
+def gradients(one: NetworkClient, count: int) -> list[Tensor]:
+    start, none = torch.cat([one._network.parameters()]), torch.zeros(0)
+    with one.training(one._network.buffers()):
+        return [one.gradients(start, none)[0].clone() for _ in range(count)]
+
+
+def test_what_a_network_draws_depends_on_seed_client_and_batch_only() -> None:
+    whole = gradients(client(), 4)
+    assert len({tuple(part.tolist()) for part in whole}) == 4
+    resumed = client()
+    resumed.seek([2])
+    torch.rand(7)
+    np.random.rand(7)  # noqa: NPY002
+    assert all(torch.equal(a, b) for a, b in zip(gradients(resumed, 2), whole[2:], strict=True))
+    assert not torch.equal(gradients(client("b"), 1)[0], whole[0])
+    assert not torch.equal(gradients(client(seed=2), 1)[0], whole[0])
+
+
+def test_training_leaves_the_global_generators_alone() -> None:
+    one = client()
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    random.seed(5)
+    expected = torch.rand(1), np.random.rand(), random.random()  # noqa: NPY002
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    random.seed(5)
+    gradients(one, 2)
+    assert (torch.rand(1), np.random.rand(), random.random()) == expected  # noqa: NPY002
+
+
+@pytest.mark.parametrize("hvp", ["exact", "drop"])
+def test_a_compositional_gradient_resumes_with_the_same_numbers(hvp: Literal["exact", "drop"]) -> None:
+    objective = CompositionalAuc(AucMargin(torch.full((J,), 0.5)), rho=0.1, hvp=hvp)
+
+    def passes(one: NetworkClient, count: int) -> list[Tensor]:
+        found = []
+        x = torch.cat([one._network.parameters(), torch.zeros(objective.extra_size)])
+        with one.training(one._network.buffers()):
+            for _ in range(count):
+                g = one.oracle.inner(x)
+                q, _ = one.oracle.outer(g, torch.zeros(J))
+                found += [g, q.clone()]
+        return found
+
+    whole = passes(client(objective=objective), 3)
+    resumed = client(objective=objective)
+    resumed.seek([2])
+    assert all(torch.equal(a, b) for a, b in zip(passes(resumed, 2), whole[2:], strict=True))

@@ -1,0 +1,227 @@
+"""Networks that are not built in: declared in a file of one's own, or built by any factory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from chestfed.core.config import StrictModel, load_config
+from chestfed.core.errors import ConfigError
+from chestfed.core.plugins import Choice
+from chestfed.models import (
+    MODELS,
+    ModelOptions,
+    build_model,
+    network_options,
+    reset_classifier,
+    title_of,
+    try_network,
+)
+
+DENSENET = {"spatial_dims": 2, "in_channels": 3, "init_features": 8, "growth_rate": 4, "block_config": [1, 1]}
+
+
+class Configured(StrictModel):
+    """A configuration with a network."""
+
+    model: Annotated[ModelOptions, Choice(MODELS)]
+
+
+def configured(folder: Path, text: str) -> ModelOptions:
+    (folder / "c.yaml").write_text(f"model: {text}\n")
+    return load_config(folder / "c.yaml", Configured).model
+
+
+def test_an_option_of_another_network_is_refused_and_its_owner_named(tmp_path: Path) -> None:
+    assert configured(tmp_path, "small") == network_options("small")
+    for text in ("densenet121, growth_rate: 8", "densenet161, pool: 2", "resnet20, blocks: [1]"):
+        with pytest.raises(ConfigError, match=r"c\.yaml:1: unknown key 'model\.\w+': it is an option of small"):
+            configured(tmp_path, f"{{name: {text}}}")
+    with pytest.raises(ConfigError, match="did you mean 'growth_rate'"):
+        configured(tmp_path, "{name: small, growth_rat: 8}")
+    with pytest.raises(ConfigError, match="unknown network 'densenet12'; did you mean 'densenet121'"):
+        configured(tmp_path, "densenet12")
+
+
+def test_a_declaration_in_ones_own_module_is_a_network_like_any_other(own_network: str, tmp_path: Path) -> None:
+    options = configured(tmp_path, f'{{name: "{own_network}:TINY", width: 8}}')
+    assert title_of(options) == "Tiny transformer"
+    network = try_network(options, outputs=3, size=32)
+    assert network.module.head.weight.shape == (3, 8)
+    assert Configured.model_validate(Configured(model=options).model_dump(mode="json")).model == options
+    with pytest.raises(ConfigError, match=r"unknown key 'model\.depth'"):
+        configured(tmp_path, f'{{name: "{own_network}:TINY", depth: 8}}')
+    assert MODELS.digest(options.name) != MODELS.digest("small")
+
+
+def test_any_factory_builds_a_network_and_its_arguments_are_checked(own_network: str, tmp_path: Path) -> None:
+    module = try_network(
+        configured(tmp_path, f'{{name: "{own_network}:make_tiny", options: {{width: 8}}}}'), 3, 32
+    ).module
+    assert module.head.weight.shape == (3, 8)
+    densenet = network_options("monai.networks.nets:DenseNet", options=DENSENET)
+    assert densenet.outputs_as == "out_channels"  # type: ignore[attr-defined]
+    for text, reason in (
+        ("make_tiny, options: {widht: 8}", r"'model\.options': .* no argument 'widht'; did you mean 'width'"),
+        ("make_tiny, options: {num_classes: 8}", "'num_classes' is the number of diseases"),
+        ("make_tiny, outputs_as: heads", r"'model\.outputs_as': which argument of mynets:make_tiny"),
+        ("make_tiny, width: 8", r"unknown key 'model\.width'"),
+        ("nn.Conv2d, options: {kernel_size: 1}", "missing a required argument: 'in_channels'"),
+        ("annotations", "is not a ModelSpec"),
+        ("missing", "has no 'missing'"),
+    ):
+        name, _, rest = text.partition(",")
+        with pytest.raises(ConfigError, match=reason):
+            configured(tmp_path, f'{{name: "{own_network}:{name}"{"," * bool(rest)}{rest}}}')
+
+
+def test_a_factory_that_passes_its_arguments_on_is_told_which_takes_the_outputs(
+    own_network: str, tmp_path: Path
+) -> None:
+    with (tmp_path / "mynets.py").open("a") as file:
+        file.write("\n\ndef passing(**rest: int) -> nn.Module:\n    return TinyTransformer(**rest)\n")
+    with pytest.raises(ConfigError, match="Say so, as in outputs_as: num_classes"):
+        configured(tmp_path, f"{own_network}:passing")
+    options = configured(tmp_path, f'{{name: "{own_network}:passing", outputs_as: outputs, options: {{width: 8}}}}')
+    assert build_model(options, 3, 1).get_parameter("head.weight").shape == (3, 8)
+    monai = network_options("monai.networks.nets:resnet10", options={"spatial_dims": 2, "n_input_channels": 3})
+    assert monai.outputs_as == "num_classes"  # type: ignore[attr-defined]
+
+
+BROKEN = """
+import torch
+from torch import nn
+
+
+class Pair(nn.Module):
+    def __init__(self, outputs, shape=(2,)):
+        super().__init__()
+        self.layer = nn.Linear(3, outputs)
+
+    def forward(self, images):
+        logits = self.layer(images.mean((2, 3)))
+        return logits, logits
+
+
+class Wide(Pair):
+    def forward(self, images):
+        return self.layer(images.mean(2))
+
+
+class Fails(Pair):
+    def forward(self, images):
+        return self.layer(images)
+
+
+class Endless(Pair):
+    def forward(self, images):
+        return self.layer(images.mean((2, 3))) / 0
+
+
+class Half(Pair):
+    def __init__(self, outputs):
+        super().__init__(outputs)
+        self.half()
+
+
+class Lazy(nn.Module):
+    def __init__(self, outputs):
+        super().__init__()
+        self.layer = nn.LazyLinear(outputs)
+
+
+class Headless(nn.Module):
+    def __init__(self, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(3, outputs))
+
+    def forward(self, images):
+        return images.mean((2, 3)) @ self.weight
+
+
+def nothing(outputs):
+    return outputs
+
+
+def broken(outputs):
+    raise RuntimeError("no such backbone")
+"""
+
+
+def test_a_network_that_cannot_work_is_refused_with_the_reason(own_network: str, tmp_path: Path) -> None:
+    with (tmp_path / "mynets.py").open("a") as file:
+        file.write(BROKEN)
+    for name, reason in (
+        ("Pair", r"returns a tuple for two images, not one tensor of logits \[2, 5\]"),
+        ("Wide", r"returns torch\.float32 \[2, 3, 5\]|fails on images"),
+        ("Fails", r"fails on images of the shape \[2, 3, 32, 32\]"),
+        ("Endless", "NaN or infinite"),
+        ("Half", r"torch\.float16; parameters must be float32"),
+        ("Lazy", "lazy parameter"),
+        ("Headless", "the last layer cannot be told"),
+        ("nothing", "built a int, not a torch.nn.Module"),
+        ("broken", "cannot be built: RuntimeError: no such backbone"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            try_network(network_options(f"{own_network}:{name}"), 5, 32)
+
+
+def test_the_last_layer_of_a_foreign_network_is_found_or_named(own_network: str) -> None:
+    for options, head in (
+        (network_options(f"{own_network}:TINY"), "head"),
+        (network_options("monai.networks.nets:DenseNet", options=DENSENET), "class_layers.out"),
+        (network_options(f"{own_network}:make_tiny", classifier="patches"), "patches"),
+    ):
+        model = build_model(options, 5, seed=1)
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        reset_classifier(model, options, 5, seed=2)
+        changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+        assert changed == {f"{head}.weight", f"{head}.bias"}
+
+
+def test_a_foreign_network_starts_from_weights_with_another_head_and_a_wrappers_prefix(
+    own_network: str, tmp_path: Path
+) -> None:
+    donor = build_model(network_options(f"{own_network}:TINY"), 14, seed=9).state_dict()
+    for prefix in ("", "module.", "net.backbone."):
+        torch.save({"state_dict": {prefix + name: tensor for name, tensor in donor.items()}}, tmp_path / "w.ckpt")
+        options = network_options(f"{own_network}:TINY", initial_weights=str(tmp_path / "w.ckpt"))
+        own = build_model(options, 5, seed=1).state_dict()
+        assert all(torch.equal(own[name], donor[name]) for name in own if not name.startswith("head."))
+    both = {f"{prefix}.{name}": tensor for prefix in ("student", "teacher") for name, tensor in donor.items()}
+    torch.save(both, tmp_path / "w.ckpt")
+    with pytest.raises(ConfigError, match=r"two networks that fit, 'student\.\*' and 'teacher\.\*'"):
+        build_model(options, 5, seed=1)
+
+
+def test_initial_weights_depend_on_the_seed_only_whatever_generator_a_factory_draws_from(
+    own_network: str, tmp_path: Path
+) -> None:
+    with (tmp_path / "mynets.py").open("a") as file:
+        file.write(
+            "\n\ndef drawn(outputs):\n    import numpy, random\n    made = TinyTransformer(outputs)\n"
+            "    made.head.bias.data += float(numpy.random.rand()) + random.random()\n    return made\n"
+        )
+    before = torch.random.get_rng_state()
+    first, again, other = (
+        build_model(network_options(f"{own_network}:drawn"), 5, seed).state_dict() for seed in (1, 1, 2)
+    )
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["head.bias"], other["head.bias"])
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_auto_normalization_is_settled_by_whether_running_statistics_are_averaged() -> None:
+    auto = network_options("small", norm="auto")
+    assert auto.settled(averaged=True) == network_options("small", norm="batch")
+    assert auto.settled(averaged=False) == network_options("small", norm="group")
+    fixed = network_options("resnet20", norm="batch")
+    assert fixed.settled(averaged=False) is fixed
+    with pytest.raises(ValidationError):
+        network_options("small", norm="layer")
+    assert isinstance(build_model(auto, 5, 1), nn.Module)

@@ -1,0 +1,197 @@
+"""Networks that model files name: rebuilt like built-in ones, but a file's word alone runs no code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from chestfed.core.checkpoint import save_checkpoint
+from chestfed.core.diseases import DISEASES
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.device import Machine
+from chestfed.models import MODELS, ModelOptions, build_model, network_options
+from chestfed.scoring.scorers import Declared, Scorer, open_scorer
+
+MACHINE = Machine(torch.device("cpu"), 1, False, False, 0)
+SIZE = 32
+DENSENET = {"spatial_dims": 2, "in_channels": 3, "init_features": 4, "growth_rate": 4, "block_config": [1]}
+
+
+@pytest.fixture
+def own_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module in the working folder that declares `TINY`; models lie in its folder `runs/k1`."""
+    shutil.copy(Path(__file__).parents[1] / "models" / "tiny_transformer.py", tmp_path / "ownnet.py")
+    (tmp_path / "runs" / "k1").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    sys.modules.pop("ownnet", None)
+    yield "ownnet"
+    sys.modules.pop("ownnet", None)
+
+
+def written(path: Path, options: ModelOptions, **header: Any) -> torch.nn.Module:
+    """A model file as a study writes it."""
+    module = build_model(options, 5, seed=3).eval()
+    values = {
+        "model": options.model_dump(mode="json"),
+        "model_source": MODELS.digest(options.name),
+        "diseases": list(DISEASES),
+        "preprocess": {"size": SIZE, "fit": "stretch"},
+        "synthetic": True,
+    }
+    save_checkpoint(path, module.state_dict(), values | header)
+    return module
+
+
+def opened(path: Path, **declared: Any) -> Scorer:
+    return open_scorer(str(path), Declared(**declared), MACHINE)
+
+
+def same(scorer: Scorer, module: torch.nn.Module) -> bool:
+    images = torch.randn(3, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        return torch.equal(scorer.call(images), module(images))
+
+
+def test_a_plug_in_network_is_rebuilt_from_the_model_file(own_network: str) -> None:
+    file = Path("runs/k1/model.safetensors")
+    for options, kind in (
+        (network_options(f"{own_network}:TINY", width=8), "Tiny transformer"),
+        (network_options(f"{own_network}:TinyTransformer", options={"width": 8}), f"{own_network}:TinyTransformer"),
+        (network_options("monai.networks.nets:DenseNet", options=DENSENET), "monai.networks.nets:DenseNet"),
+        (network_options("resnet20"), "ResNet20"),
+    ):
+        module = written(file, options)
+        scorer = opened(file)
+        assert scorer.kind == f"chestfed model, {kind}"
+        assert scorer.notes == ()
+        assert same(scorer, module)
+
+
+def test_code_that_changed_since_training_is_said_with_both_digests(own_network: str) -> None:
+    file = Path("runs/k1/model.safetensors")
+    written(file, network_options(f"{own_network}:TINY"), model_source="0123456789abcdef")
+    (note,) = opened(file).notes
+    now = MODELS.digest(f"{own_network}:TINY")
+    assert now is not None
+    assert now in note
+    assert "0123456789abcdef" in note
+
+
+#: References of a header that must not be called, and what is said.
+UNTRUSTED = [
+    ("os:system", "standard library"),
+    ("subprocess:call", "standard library"),
+    ("builtins:eval", "standard library"),
+    ("antigravity:webbrowser.open", "standard library"),
+    ("monai.bundle:run", "not among the networks of monai"),
+    ("monai.networks.nets.resnet:optional_import", "not called on a file's word"),
+    ("monai.networks.nets:get_pretrained_resnet_medicalnet", "not called on a file's word"),
+    ("torch:load", "not called on a file's word"),
+    ("torch.hub:load", "not called on a file's word"),
+    ("numpy:load", "not called on a file's word"),
+    ("chestfed.core.checkpoint:json.loads", "not called on a file's word"),
+    ("ownnet:make_tiny", "not called on a file's word"),
+    ("ownnet:../evil", "not known here"),
+    ("no such", "not known here"),
+]
+
+
+def test_a_name_in_a_model_file_cannot_call_arbitrary_code(
+    own_network: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import os
+    import subprocess
+
+    called: list[object] = []
+    monkeypatch.setattr(os, "system", called.append)
+    monkeypatch.setattr(subprocess, "call", called.append)
+    file = Path("runs/k1/model.safetensors")
+    module = build_model(network_options(f"{own_network}:TINY"), 5, seed=3)
+    before = set(sys.modules)
+    for name, reason in UNTRUSTED:
+        model = {"name": name, "outputs_as": "command", "options": {"args": f"touch {tmp_path / 'harm'}"}}
+        save_checkpoint(file, module.state_dict(), {"model": model, "model_source": None, "diseases": list(DISEASES)})
+        with pytest.raises(ConfigError, match=reason):
+            opened(file)
+    assert called == []
+    assert not (tmp_path / "harm").exists()
+    assert "antigravity" not in set(sys.modules) - before
+    with pytest.raises(ConfigError, match="standard library"):
+        opened(file, network="subprocess:call")
+
+
+def test_code_that_comes_beside_a_model_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path / "model.safetensors", network_options("small", blocks=[1]), model={"name": "evil:Net"})
+    (tmp_path / "evil.py").write_text("import pathlib\npathlib.Path('harm').touch()\nNet = 1\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="lies beside the model"):
+        opened(tmp_path / "model.safetensors")
+    assert not (tmp_path / "harm").exists()
+
+
+def test_nothing_is_fetched_for_a_library_network(own_network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetched(*_: object, **__: object) -> None:
+        raise AssertionError("weights were fetched")
+
+    monkeypatch.setattr("monai.networks.nets.resnet.get_pretrained_resnet_medicalnet", fetched)
+    file = Path("runs/k1/model.safetensors")
+    arguments = {"spatial_dims": 2, "n_input_channels": 3}
+    module = written(file, network_options("monai.networks.nets:resnet10", options=arguments))
+    content = {"name": "monai.networks.nets:resnet10", "options": {**arguments, "pretrained": True}}
+    save_checkpoint(
+        file,
+        module.state_dict(),
+        {"model": content, "model_source": MODELS.digest(content["name"]), "diseases": list(DISEASES)},
+    )
+    assert same(opened(file), module)
+    content["options"]["name"] = "hf-hub:somebody/something"  # type: ignore[index]
+    save_checkpoint(file, module.state_dict(), {"model": content, "model_source": None, "diseases": list(DISEASES)})
+    with pytest.raises(ConfigError, match="to be fetched from"):
+        opened(file)
+
+
+def test_a_network_that_a_file_may_not_name_can_be_named_by_the_user(own_network: str) -> None:
+    file = Path("runs/k1/model.safetensors")
+    module = written(file, network_options(f"{own_network}:make_tiny", options={"width": 8}))
+    with pytest.raises(ConfigError, match="--network"):
+        opened(file)
+    assert same(opened(file, network=f"{own_network}:make_tiny"), module)
+
+
+def test_models_of_earlier_versions_are_opened(tmp_path: Path) -> None:
+    module = build_model(network_options("densenet121"), 5, seed=3).eval()
+    old = {"name": "densenet121", "initial_weights": "x.pth", "init_features": 16, "growth_rate": 8, "norm": None}
+    values = {"model": old, "diseases": list(DISEASES), "preprocess": {"size": SIZE, "fit": "stretch"}}
+    save_checkpoint(tmp_path / "model.safetensors", module.state_dict(), values)
+    assert same(opened(tmp_path / "model.safetensors"), module)
+
+
+def test_weights_of_a_foreign_architecture_are_scored_with_a_description(own_network: str) -> None:
+    module = build_model(network_options(f"{own_network}:TINY", width=8), 3, seed=3).eval()
+    torch.save(module.state_dict(), "m.pth")
+    torch.save({"state_dict": {f"net.{name}": part for name, part in module.state_dict().items()}}, "m.ckpt")
+    description = {
+        "model": {"name": f"{own_network}:TINY", "width": 8},
+        "diseases": ["Edema", "Effusion", "Lung Opacity"],
+        "preprocess": {"size": SIZE},
+    }
+    Path("m.yaml").write_text(json.dumps(description))
+    for name in ("m.pth", "m.ckpt"):
+        scorer = opened(Path(name), config=Path("m.yaml"))
+        assert scorer.outputs == ("edema", "pleural_effusion", "-")
+        assert same(scorer, module)
+        assert len(scorer.notes) == 1
+    with pytest.raises(ConfigError, match=r"`model: \{name: densenet121\}`.*, and `diseases:`"):
+        opened(Path("m.pth"))
+    torch.save(build_model(network_options(f"{own_network}:TINY"), 2, seed=3).state_dict(), "n.pth")
+    scorer = opened(Path("n.pth"), diseases=("edema", "mass"), network=f"{own_network}:TINY")
+    assert scorer.call(torch.zeros(1, 3, SIZE, SIZE)).isfinite().all()
+    with pytest.raises(ConfigError, match="leave one out"):
+        opened(Path("m.pth"), config=Path("m.yaml"), network=f"{own_network}:TINY")

@@ -1,0 +1,70 @@
+"""The names of a model's outputs, in the spelling of whoever trained it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chestfed.core.errors import ConfigError
+from chestfed.scoring.output_names import carried_names, named_outputs, own_outputs
+
+FILE = Path("model.pt2")
+
+#: `pathologies` of a TorchXRayVision model trained on NIH's images; outputs that it was not trained for are empty.
+XRV = [
+    *("Atelectasis", "Consolidation", "Infiltration", "Pneumothorax", "Edema", "Emphysema", "Fibrosis", "Effusion"),
+    *("Pneumonia", "Pleural_Thickening", "Cardiomegaly", "Nodule", "Mass", "Hernia", "", "", "", "Lung Opacity"),
+]
+
+
+def test_case_spaces_and_aliases_do_not_matter() -> None:
+    said = ["Cardiomegaly", "EDEMA", "consolidation ", "Pleural Thickening", "Pleural_Effusion"]
+    names, notes = named_outputs(FILE, None, said)
+    assert names == ("cardiomegaly", "edema", "consolidation", "pleural_thickening", "pleural_effusion")
+    assert notes == ()
+    for name in ("Effusion", "pleural-effusion", "Pleural Effusion"):
+        assert named_outputs(FILE, None, [name])[0] == ("pleural_effusion",)
+
+
+def test_outputs_that_are_not_our_diseases_are_ignored_and_counted() -> None:
+    names, notes = named_outputs(FILE, None, XRV)
+    assert names[7] == "pleural_effusion"
+    assert names[9] == "pleural_thickening"
+    assert names[14:] == ("-",) * 4
+    assert len(notes) == 1
+    assert notes[0].startswith("1 of 18 outputs")
+    assert "Lung Opacity" in notes[0]
+
+
+def test_a_misspelled_disease_is_refused_rather_than_ignored() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'cardiomegaly'"):
+        named_outputs(FILE, None, ["Cardiomegalie", "Edema"])
+
+
+def test_names_that_are_missing_repeated_or_all_foreign_are_refused() -> None:
+    for carried, said, reason in (
+        (None, None, "--output-names"),
+        (None, ["edema", "Edema"], "two outputs are named 'edema'"),
+        (None, ["Fracture", "Lung Opacity"], "none of the outputs"),
+        (["edema", "mass"], ["mass", "edema"], "the file names its outputs"),
+        (["edema", "mass"], ["edema"], "the file names its outputs"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            named_outputs(FILE, carried, said)
+
+
+def test_what_a_file_carries_may_be_ignored_but_not_contradicted() -> None:
+    assert named_outputs(FILE, ["Effusion", "Fracture"], ["pleural_effusion", "-"])[0] == ("pleural_effusion", "-")
+    assert own_outputs(FILE, ["positive", "edema"], ["-", "Edema"]) == ("-", "edema")
+    assert own_outputs(FILE, ["positive"], None) == ("positive",)
+    with pytest.raises(ConfigError, match="the file names its outputs"):
+        own_outputs(FILE, ["edema", "mass"], ["mass", "edema"])
+
+
+def test_what_a_program_carries_is_a_list_of_names() -> None:
+    assert carried_names(FILE, '["edema"]') == ["edema"]
+    assert carried_names(FILE, None) is None
+    for text in ("{", "[]", '"edema"', "[1]"):
+        with pytest.raises(ConfigError, match="JSON list"):
+            carried_names(FILE, text)
