@@ -32,8 +32,8 @@ _foreign = partial(options.optional, rich_help_panel="Models from elsewhere")
 Model = Annotated[
     str,
     typer.Argument(
-        help="Run folder of a study, one of its kN folders, a model file (.safetensors, .pth, .ckpt, .pt2, .onnx), or an "
-        "MLflow URI (runs:/ID, models:/NAME/VERSION).",
+        help="Run folder of a study, one of its kN folders, a model file (.safetensors, .pth, .ckpt, .pt2, .onnx), or "
+        "an MLflow URI (runs:/ID, models:/NAME/VERSION).",
         show_default=False,
     ),
 ]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chestfed.core.checkpoint import write_atomically, write_json, write_text
 from chestfed.evaluation.protocols import unit_of
-from chestfed.evaluation.summary import as_json, metrics_csv, reliability_csv, subgroups_csv
+from chestfed.evaluation.summary_files import as_json, metrics_csv, reliability_csv, subgroups_csv
 from chestfed.scoring.evaluate import Evaluation
 from chestfed.training.identity import software_versions
 

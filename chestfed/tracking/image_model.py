@@ -9,6 +9,7 @@ module as its loader; nothing in it is pickled, so loading one runs no code but 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

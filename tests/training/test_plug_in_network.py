@@ -15,29 +15,16 @@ from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import title_of
-from chestfed.results.table import Row
 from chestfed.scoring.scorers import Declared, open_scorer
-from chestfed.tracking.store import Tracker
 from chestfed.training.identity import identify, stage_1_identity
 from chestfed.training.public_clients import load_collection
 from chestfed.training.run import run_study
-from chestfed.training.state import History
 
 SETTINGS = [
     *("collection.clients=2", "federated.window=2", "federated.batch_size=4", "federated.stage_steps=2"),
     *("federated.stages=1", "pretrain.epochs=0.02", "evaluation.resamples=0", "runtime.threads=1", "comparison=null"),
     'model={name: "labnet:TINY", patch: 4}',
 ]
-
-
-class Silent:
-    """Reports nothing."""
-
-    def pretraining(self, step: int, steps: int, loss: float) -> None: ...
-
-    def round_done(self, k: int, history: History, rounds: int) -> None: ...
-
-    def row_done(self, row: Row, reused: bool) -> None: ...
 
 
 def loaded() -> Pipeline:
@@ -52,8 +39,7 @@ def test_a_study_with_a_network_of_ones_own_is_identified_by_its_code_and_can_be
     monkeypatch.chdir(tmp_path)
     pipeline = loaded()
     machine, data = prepare_machine(pipeline.runtime), load_collection(pipeline, None)
-    tracker = Tracker(None, tmp_path / "mlflow-artifacts", pytest.fail)
-    study = run_study(pipeline, "own", data, machine, tmp_path / "runs", tracker, Silent())
+    study = run_study(pipeline, "own", data, machine, tmp_path / "runs")
     assert study.table.model == title_of(pipeline.model) == "Tiny transformer"
 
     scorer = open_scorer(str(study.folder), Declared(), machine)
