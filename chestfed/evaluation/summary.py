@@ -202,11 +202,14 @@ def _diseases(
             {"auc": bounds},
             auprc.value,
             partial.value,
-            *points,
-            *calibration_and_curve,
+            at_specificity,
+            at_sensitivity,
+            youden,
+            calibration,
+            curve,
             reason=auc.reason if auc.positives + auc.negatives else "no labelled image",
         )
-        for auc, bounds, auprc, partial, *points, calibration_and_curve in parts
+        for auc, bounds, auprc, partial, at_specificity, at_sensitivity, youden, (calibration, curve) in parts
     ]
     return found, intervals.mean
 
