@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import Field
@@ -61,10 +64,24 @@ def _densenet161(options: PublishedOptions, outputs: int) -> nn.Module:
 
 
 def _densenet(outputs: int, norm: Norm, **architecture: Any) -> Any:
-    from monai.networks.nets import DenseNet
+    with _without("mlflow"):
+        from monai.networks.nets import DenseNet
 
     layer = ("group", {"num_groups": _groups(architecture)}) if norm == "group" else "batch"
     return DenseNet(spatial_dims=2, in_channels=3, out_channels=outputs, norm=layer, **architecture)
+
+
+@contextmanager
+def _without(name: str) -> Iterator[None]:
+    """MONAI imports every package that it could work with; one that is not used here costs a second and is hidden."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
 
 
 def _groups(architecture: dict[str, Any]) -> int:
