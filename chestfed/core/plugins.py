@@ -19,10 +19,12 @@ import importlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
 from importlib import metadata
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar
@@ -299,14 +301,54 @@ def _working_folder_first() -> Iterator[None]:
         sys.path.remove(here)
 
 
+@dataclass(frozen=True)
+class _Loaded:
+    """A plug-in's module as it was imported: from which working folder, and the state of its source files."""
+
+    module: ModuleType
+    folder: Path
+    files: dict[Path, tuple[int, int]]
+
+    def is_current(self) -> bool:
+        """Whether the module in memory is still the code on disk that its name stands for."""
+        if sys.modules.get(self.module.__name__) is not self.module or _states(self.files) != self.files:
+            return False
+        return self.folder == Path.cwd() or _place(self.module.__name__) == getattr(self.module, "__file__", None)
+
+
+_loaded: dict[str, _Loaded] = {}
+
+
 def _load(name: str, module: str) -> ModuleType:
+    """Import a plug-in's module; again if its files have changed, so that what runs is what is identified."""
     with _working_folder_first():
+        known = _loaded.get(module)
+        if known is not None and known.is_current():
+            return known.module
+        if known is not None:
+            own = {str(path) for path in known.files}
+            for other in [key for key, part in sys.modules.items() if getattr(part, "__file__", None) in own]:
+                del sys.modules[other]
+            importlib.invalidate_caches()
         try:
-            return importlib.import_module(module)
+            found = importlib.import_module(module)
         except Exception as error:
-            raise ConfigError(
-                f"'{name}': module '{module}' cannot be imported: {type(error).__name__}: {error}"
-            ) from error
+            why = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"'{name}': module '{module}' cannot be imported: {why}") from error
+        _loaded[module] = _Loaded(found, Path.cwd(), _states([] if _distribution(found) else _sources(found)[1]))
+        return found
+
+
+def _states(files: Iterable[Path]) -> dict[Path, tuple[int, int]]:
+    """Time and size of files; those that are gone have none."""
+    states = {path: path.stat() for path in files if path.exists()}
+    return {path: (state.st_mtime_ns, state.st_size) for path, state in states.items()}
+
+
+def _place(module: str) -> str | None:
+    """The file that a top-level module would be imported from now."""
+    spec = PathFinder.find_spec(module.partition(".")[0])
+    return None if spec is None or "." in module else spec.origin
 
 
 def source_digest(module: ModuleType) -> str:
@@ -315,21 +357,42 @@ def source_digest(module: ModuleType) -> str:
     Name and version of its distribution where the module was installed from one; otherwise a digest of its source: the
     file of the module and every file beside it that it imports, or all files of its top-level package.
     """
-    top = module.__name__.partition(".")[0]
-    file = getattr(module, "__file__", None)
-    if file is None:
-        raise ConfigError(f"plug-in module '{module.__name__}' has no source file that could be identified")
-    path = Path(file).resolve()
-    if "site-packages" in path.parts or "dist-packages" in path.parts:
-        for distribution in metadata.packages_distributions().get(top, []):
-            return f"{distribution} {metadata.version(distribution)}"
-    package = sys.modules[top]
-    root = Path(package.__file__ or file).resolve().parent
-    files = sorted(root.rglob("*.py")) if hasattr(package, "__path__") else sorted(_with_imports(path))
+    distribution = _distribution(module)
+    if distribution is not None:
+        return distribution
+    root, files = _sources(module)
     digest = hashlib.blake2b(digest_size=8)
     for part in files:
         digest.update(part.relative_to(root).as_posix().encode() + b"\0" + part.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def _file_of(module: ModuleType) -> Path:
+    file = getattr(module, "__file__", None)
+    if file is None:
+        raise ConfigError(f"plug-in module '{module.__name__}' has no source file that could be identified")
+    return Path(file).resolve()
+
+
+def _distribution(module: ModuleType) -> str | None:
+    """Name and version of the distribution that a module was installed from; None for other code."""
+    if not {"site-packages", "dist-packages"} & set(_file_of(module).parts):
+        return None
+    names = _distributions().get(module.__name__.partition(".")[0], [])
+    return f"{names[0]} {metadata.version(names[0])}" if names else None
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()
+
+
+def _sources(module: ModuleType) -> tuple[Path, list[Path]]:
+    """The folder and the files that a plug-in's code is in."""
+    path = _file_of(module)
+    package = sys.modules[module.__name__.partition(".")[0]]
+    root = Path(package.__file__ or path).resolve().parent
+    return root, sorted(root.rglob("*.py")) if hasattr(package, "__path__") else sorted(_with_imports(path))
 
 
 def _digest_of_parts(kind: str, name: str, declared: Any) -> str:

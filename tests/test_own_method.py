@@ -1,0 +1,110 @@
+"""docs/own_method.md: an algorithm, an objective and a network of one's own, each one file outside the package."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import chestfed as api
+from chestfed.core.bundled import bundled
+from chestfed.testing import check_algorithm, check_model, check_objective
+from tests.conftest import Called
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "docs" / "examples" / "own_method"
+PAGE = (ROOT / "docs" / "own_method.md").read_text(encoding="utf-8")
+DIGITS = [
+    *("collection.clients=2", "federated.window=2", "federated.batch_size=4", "federated.stage_steps=4"),
+    *("federated.stages=1", "evaluation.resamples=0", "runtime.threads=1"),
+]
+SAMPLES = [
+    *("samples.size=tiny", "model={name: 'patches:PATCHES', width: 8}", "federated.algorithm=feddyn:FedDyn"),
+    *("federated.objective={name: 'focal:FOCAL', gamma: 1.5}", "k=[1,2]", "pretrain.epochs=0.2", "preprocess.size=64"),
+    *("federated.batch_size=2", "federated.window=2", "federated.stage_steps=4", "federated.local_lr=0.01"),
+    *("evaluation.resamples=20", "runtime.threads=1"),
+]
+
+Command = Callable[..., Called]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("own-method")
+    for file in EXAMPLES.glob("*.py"):
+        shutil.copy(file, folder)
+    return folder
+
+
+def sets(settings: list[str]) -> list[str]:
+    return [part for setting in settings for part in ("--set", setting)]
+
+
+def test_the_page_shows_the_files_and_the_algorithm_has_at_most_eighty_lines() -> None:
+    shown = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    for name in ("feddyn", "focal", "patches"):
+        text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+        assert text in shown
+        assert text.count("\n") <= 80
+
+
+def test_the_three_files_keep_their_contracts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    assert "window 8: it ends at the optimum" in check_algorithm("feddyn:FedDyn", alpha=0.2)
+    assert check_objective("focal:FOCAL", gamma=1.5)
+    assert check_model("patches:PATCHES", size=64)
+
+
+def test_a_method_of_ones_own_is_compared_with_codasca_resumes_and_is_new_when_its_code_changes(
+    here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(here)
+    words = ["study", bundled("pipelines") / "digits_ih.yaml", "--algorithms", "feddyn:FedDyn,codasca", "--seeds", "2"]
+    done = chestfed(*words, *sets(DIGITS), "--no-tracking")
+    assert done.code == 0, done.err
+    (results,) = (here / "runs").glob("comparison-*/results.csv")
+    assert set(pd.read_csv(results)["algorithm"]) == {"feddyn:FedDyn", "codasca"}
+    again = chestfed(*words, *sets(DIGITS), "--no-tracking")
+    assert again.out.count("from the earlier run") == 4
+    with (here / "feddyn.py").open("a") as file:
+        file.write("\n# another line\n")
+    changed = chestfed(*words, *sets(DIGITS), "--no-tracking")
+    assert changed.code == 0, changed.err
+    assert changed.out.count("from the earlier run") == 2  # CODASCA's
+
+
+def test_all_three_train_together_and_evaluate_report_and_compare_work(
+    here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(here)
+    done = chestfed("study", *sets(SAMPLES), "--no-tracking")
+    assert done.code == 0, done.err
+    (folder,) = (here / "runs").glob("synthetic-source_addition_samples-*")
+    study = api.Study.load(folder)
+    assert study.configuration["federated"]["algorithm"]["name"] == "feddyn:FedDyn"
+    scored = chestfed("evaluate", study.folder, "--site", bundled("site_configs") / "synthetic/chexpert.yaml", "--data",
+                      "synthetic_hospitals", "--resamples", "20", "--k", "1")  # fmt: skip
+    assert scored.code == 0, scored.err
+    assert "small transformer" in scored.out
+    page = chestfed("report", study.folder)
+    assert page.code == 0, page.err
+    assert "small transformer" in (study.folder / "report.html").read_text(encoding="utf-8")
+    assert chestfed("compare", study.folder / "k1", study.folder / "k2", "--resamples", "20").code == 0
+
+
+def test_an_option_of_another_part_is_refused_for_a_plug_in_too(
+    here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(here)
+    for setting, key in (
+        ("federated.algorithm={name: 'feddyn:FedDyn', momentum: 0.5}", "momentum"),
+        ("federated.objective={name: 'focal:FOCAL', alpha: 0.5}", "alpha"),
+        ("model={name: 'patches:PATCHES', growth_rate: 8}", "growth_rate"),
+    ):
+        done = chestfed("study", *sets([setting]), "--dry-run")
+        assert done.code == 1
+        assert key in done.err
