@@ -258,7 +258,7 @@ class Choice:
         objects: list[dict[str, Any]] = [{"type": "object", "properties": reference, "required": ["name"]}]
         for name, declared in self.catalogue.built_in.items():
             part = handler.resolve_ref_schema(handler(declared.options.__pydantic_core_schema__))
-            properties = {**part["properties"], "name": {"const": name}}
+            properties = {**part["properties"], "name": {"const": name, "description": "chooses this one"}}
             required = ["name", *part.get("required", ())]
             about = {"description": ""} if declared.options is Options else {}
             objects.append({**part, **about, "title": name, "properties": properties, "required": required})

@@ -66,9 +66,9 @@ def test_the_study_ends_in_the_rows_that_the_page_shows(printed: tuple[Path, lis
     """Its figures are those of a longer training, on another processor perhaps; names and counts are not."""
     _, outputs = printed
     shown, output = STEPS[-1][1], outputs[-1]
-    assert re.findall(r"│ (\d) │ (\S+)", shown) == [("1", "chexpert"), ("6", "st-anne")]
+    assert re.findall(r"│ K=(\d) │ (\S+)", shown) == [("1", "chexpert"), ("6", "st-anne")]
     for k, name in (("1", "chexpert"), ("6", "st-anne")):
-        assert re.search(rf"│ {k} │ {name} +│ ", output), output
+        assert re.search(rf"│ K={k} │ {name} +│ ", output), output
     title = next(line for line in shown.splitlines() if line.startswith("SYNTHETIC"))
     assert " ".join(title.split())[:60] in " ".join(output.split())
 
@@ -87,4 +87,4 @@ def test_the_yaml_and_the_table_on_the_page_are_those_that_are_written(printed: 
 def test_the_short_study_of_the_page_runs_as_it_stands(printed: tuple[Path, list[str]]) -> None:
     home, _ = printed
     output = run(home, COMMANDS[-1])
-    assert re.search(r"│ 6 │ st-anne +│ ", output)
+    assert re.search(r"│ K=6 │ st-anne +│ ", output)
