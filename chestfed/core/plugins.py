@@ -396,19 +396,47 @@ def _sources(module: ModuleType) -> tuple[Path, list[Path]]:
 
 
 def _digest_of_parts(kind: str, name: str, declared: Any) -> str:
-    """The digest of a declaration that was made in this process: of the module's file, or of its parts' source."""
+    """The digest of a declaration that was made in this process.
+
+    That of the modules that its parts come from; for what was defined in a notebook or a script the source of every
+    function that the parts reach there, fields and plain values.
+    """
     parts = [value for value in vars(declared).values() if inspect.isclass(value) or inspect.isfunction(value)]
-    modules = {sys.modules[part.__module__] for part in parts if part.__module__ in sys.modules}
-    files = [
-        module for module in modules if module.__name__ != "__main__" and not module.__name__.startswith("chestfed.")
-    ]
-    if files:
-        return " ".join(sorted(source_digest(module) for module in files))
+    modules = {part.__module__ for part in parts} - {"__main__"}
+    digests = [source_digest(sys.modules[module]) for module in sorted(modules) if not module.startswith("chestfed.")]
+    texts: dict[str, str] = {}
     try:
-        texts = sorted(inspect.getsource(part) for part in parts if part.__module__ == "__main__")
+        for part in parts:
+            _describe(part, texts)
     except (OSError, TypeError):
         raise ConfigError(f"{kind} '{name}': its source cannot be read; put it into a file and import it") from None
-    return hashlib.blake2b("\0".join(texts).encode(), digest_size=8).hexdigest()
+    text = "\0".join([*digests, *(f"{key}\0{value}" for key, value in sorted(texts.items()))])
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _describe(value: Any, texts: dict[str, str]) -> None:
+    """Add what was defined in the main module, and is reached from a class or function there, to `texts`."""
+    if getattr(value, "__module__", None) != "__main__" or value.__qualname__ in texts:
+        return
+    if inspect.isclass(value):
+        own = {key: part for key, part in vars(value).items() if not key.startswith("__") or inspect.isfunction(part)}
+        schema = getattr(value, "model_json_schema", None)
+        fields = inspect.get_annotations(value) if schema is None else schema()
+        texts[value.__qualname__] = repr((fields, sorted(_plain(own).items())))
+        reached = [*value.__bases__, *own.values()]
+    else:
+        code, names = value.__code__, value.__globals__
+        known = {key: names[key] for key in code.co_names if key in names}
+        texts[value.__qualname__] = inspect.getsource(value) + repr(sorted(_plain(known).items()))
+        reached = list(known.values())
+    for part in reached:
+        written = inspect.isfunction(part) and inspect.unwrap(part).__code__.co_filename != "<string>"
+        if written or inspect.isclass(part):
+            _describe(part, texts)
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if isinstance(value, str | int | float | tuple)}
 
 
 def _with_imports(file: Path) -> set[Path]:

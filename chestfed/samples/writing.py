@@ -54,7 +54,7 @@ def is_complete(folder: Path, *, seed: int = 1, size: str = "default") -> bool:
 
 
 def write_hospitals(
-    folder: Path,
+    folder: str | Path,
     *,
     seed: int = 1,
     size: str = "default",
@@ -77,7 +77,7 @@ def write_hospitals(
     ChestfedError
         If the folder holds hospitals of another seed or size, or something else under their names.
     """
-    stamp = _stamp(seed, size)
+    folder, stamp = Path(folder), _stamp(seed, size)
     folder.mkdir(parents=True, exist_ok=True)
     films = {hospital.name: films_of(hospital, seed, SIZES[size]) for hospital in HOSPITALS}
     with FileLock(folder / ".samples.lock"):

@@ -60,6 +60,12 @@ class Evaluation:
     notes: tuple[str, ...]
 
     @property
+    def auc(self) -> dict[str, float | None]:
+        """AUC of each disease and their `mean`; None where it is not defined."""
+        found = {one.disease: one.auc.auc for one in self.summary.diseases}
+        return {**found, "mean": self.summary.means["auc"].value}
+
+    @property
     def name(self) -> str:
         """Folder of the results: the same model, images and settings have the same."""
         content = pd.util.hash_pandas_object(self.predictions, index=False).to_numpy().tobytes()

@@ -1,0 +1,111 @@
+"""The Python API: what `chestfed.run`, `evaluate`, `compare` and `load_site` do is what the commands do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import chestfed
+from chestfed.algorithms.declaration import AlgorithmSpec
+from chestfed.algorithms.fedprox import FedProx
+from chestfed.core.bundled import bundled
+from chestfed.core.errors import ConfigError
+from tests.training.tiny_studies import SETTINGS
+
+DIGITS = [
+    *("collection.clients=2", "federated.window=2", "federated.batch_size=4", "federated.stage_steps=4"),
+    *("federated.stages=1", "evaluation.resamples=0", "runtime.threads=1"),
+]
+CHEXPERT = bundled("site_configs") / "synthetic" / "chexpert.yaml"
+
+MINE = AlgorithmSpec(
+    name="mine",
+    title="Mine",
+    family="minimization",
+    paper="-",
+    where="-",
+    takes=("minimization",),
+    objective="cross_entropy",
+    sends="d",
+    sent="w",
+    exact="window 1",
+    build=lambda options, setting: FedProx(setting.window, setting.local_lr),
+)
+
+
+def test_importing_chestfed_loads_nothing_heavy_and_lists_its_names() -> None:
+    program = (
+        "import sys, chestfed; print(sorted({'torch', 'pandas', 'monai', 'mlflow'} & set(sys.modules)), dir(chestfed))"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert told.startswith("[] ")
+    for name in chestfed.__all__:
+        assert f"'{name}'" in told
+        assert getattr(chestfed, name)
+
+
+def test_a_study_is_that_of_the_command(tiny_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = chestfed.run(overrides=SETTINGS, data=tiny_study / "synthetic_hospitals", out=tmp_path / "runs", quiet=True)
+    (folder,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
+    assert study.folder.name == folder.name
+    pd.testing.assert_frame_equal(study.table(), chestfed.Study.load(folder).table())
+    assert not (tmp_path / "runs" / "mlflow.db").exists()
+
+
+def test_a_declaration_a_mapping_or_a_name_chooses_the_algorithm_and_a_second_call_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for part, name in ((MINE, "mine"), ({"name": "fedprox", "prox": 0.5}, "fedprox"), ("scaffold", "scaffold")):
+        study = chestfed.run("digits_ih", algorithm=part, overrides=DIGITS, seed=3)
+        assert study.configuration["federated"]["algorithm"]["name"] == name
+        assert study.configuration["seed"] == 3
+    capsys.readouterr()
+    again = chestfed.run("digits_ih", algorithm="scaffold", overrides=DIGITS, seed=3)
+    assert again.folder == study.folder
+    assert "from the earlier run" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="taken"):
+        chestfed.run("digits_ih", algorithm=AlgorithmSpec(**{**vars(MINE), "name": "codasca"}), overrides=DIGITS)
+
+
+def test_models_are_scored_and_compared(tiny_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (folder,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
+    study = chestfed.Study.load(folder)
+    site = chestfed.load_site(CHEXPERT, data=tiny_study / "synthetic_hospitals")
+    images = site.dataset("valid", size=64, views="frontal")
+    assert images[0][0].shape == (3, 64, 64)
+    results = [chestfed.evaluate(study, site, k=k, resamples=20, out=tmp_path / f"k{k}") for k in (1, 2)]
+    for k, result in zip((1, 2), results, strict=True):
+        assert result.auc["mean"] == pytest.approx(study.auc(k))
+    found = chestfed.compare(tmp_path / "k1", tmp_path / "k2", resamples=20)
+    own = chestfed.compare(folder / "k1", folder / "k2", resamples=20)
+    assert found["difference"].tolist() == pytest.approx(own["difference"].tolist())
+
+
+def test_what_cannot_be_run_says_why_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments, words in (
+        ({"pipeline": "leave_one_site_out"}, "held_out"),
+        ({"pipeline": "no_such"}, "no_such"),
+        ({"pipeline": "digits_ih", "algorithm": {"name": "fedavg", "prox": 0.1}}, "prox"),
+        ({"pipeline": "digits_ih", "k": 9}, "k must be"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            chestfed.run(**arguments)  # type: ignore[arg-type]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_script_without_a_main_guard_runs_a_study(tmp_path: Path) -> None:
+    settings = [*SETTINGS, "k=[1]"]
+    (tmp_path / "script.py").write_text(
+        f"import chestfed\nstudy = chestfed.run(overrides={settings!r}, quiet=True)\nprint(study.ks)\n"
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(1,)\n"
