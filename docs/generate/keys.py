@@ -56,6 +56,7 @@ class _Walk:
         self.schema = schema
         self.waiting: list[tuple[str, Schema]] = [("", one) for one in self.objects(schema)]
         self.places: dict[str, str] = {}
+        self.labels: set[str] = set()
 
     def sections(self) -> Iterator[str]:
         """All sections, as Markdown."""
@@ -103,9 +104,11 @@ class _Walk:
                 self.places[value["$ref"]] = path
             else:
                 known = False
-            if not known:
+            label = self.label(path, target)
+            if not known and label not in self.labels:  # a part that is not built in has one section, whatever it is
                 self.waiting.append((path, target))
-            yield self.heading(path, target), self.label(path, target)
+            self.labels.add(label)
+            yield self.heading(path, target), label
 
     def objects(self, schema: Schema) -> Iterator[Schema]:
         """The objects that a schema is, through references and unions."""
