@@ -1,4 +1,4 @@
-"""How often burned-in letters are seen, and how often they are seen where there are none.
+"""How often burned-in letters are seen, and how often in pictures without any.
 
     python benchmarks/burned_in.py --images data/chestxray8_sample/images --save benchmarks/results/burned_in.json
 
@@ -81,7 +81,7 @@ def main() -> None:
         elif part == "phantoms":
             report["phantoms"] = phantoms(max(1, options.each // 4))
         else:
-            parser.error(f"--parts: '{part}' is none of labelled, others, planted, phantoms")
+            parser.error(f"--parts: '{part}' is not one of labelled, others, planted, phantoms")
     print(json.dumps(report, indent=2))
     if options.save:
         earlier = json.loads(options.save.read_text(encoding="utf-8")) if options.save.exists() else {}

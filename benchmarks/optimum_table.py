@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/optimum_table.py --save benchmarks/results/optimum_table.md
 
-Eight unlike clients (or nodes of a ring) in float64; the optimum is known in closed form, so the figure is the
-Euclidean distance of the last point to it (without a server: of the worst node), after as many rounds as make it
+Eight heterogeneous clients (or nodes of a ring) in float64; the optimum is known in closed form, so the figure is the
+Euclidean distance of the last point to it (decentralized: of the worst node), after as many rounds as make it
 settle. The step size is the same at all windows, so that what is left of the error is the window's: for methods without
 correction, theory has it grow about in proportion to the window less one (the drift), from zero at a window of 1.
 """
@@ -64,7 +64,7 @@ def main() -> None:
     print(text)
     if options.save:
         command = " ".join(["python", *sys.argv])
-        head = f"# Distance to the optimum\n\n`{command}`; step size {LR}, 8 unlike clients, float64.\n\n"
+        head = f"# Distance to the optimum\n\n`{command}`; step size {LR}, 8 heterogeneous clients, float64.\n\n"
         options.save.write_text(head + text, encoding="utf-8")
 
 
@@ -108,7 +108,7 @@ def rows() -> list[tuple[str, str, Any]]:
 
 
 def edge_consensus() -> list[str]:
-    """The methods without a server, on a ring of 8."""
+    """The decentralized methods, on a ring of 8."""
     ring = build_graph("ring", 8)
     lines = ["| on a ring of 8 | 1 local step | 8 local steps | one random edge per round |", "|---|---:|---:|---:|"]
     for name, one, eight in (

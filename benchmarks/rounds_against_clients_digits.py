@@ -1,4 +1,4 @@
-r"""Communication rounds to a fixed AUC as the number of clients grows, on handwritten digits with unlike clients.
+r"""Communication rounds to a fixed AUC as the number of clients grows, on heterogeneous handwritten digits.
 
     .venv/bin/python benchmarks/rounds_against_clients_digits.py \
         --save benchmarks/results/rounds_against_clients_digits.json
@@ -78,13 +78,14 @@ def aucs_by_round(algorithm: str, k: int, seed: int, out: Path, options: argpars
         "federated.local_lr": options.lr,
         "federated.stages": 1,
         "federated.stage_steps": options.rounds * options.window,
-        "federated.returned": "last",
         "evaluation.every": 1,
         "evaluation.resamples": 0,
         "comparison": "null",
         "per_algorithm": "{}",
         "seed": seed,
     }
+    if algorithm == "coda_plus":
+        settings["federated.algorithm.output"] = "last"
     pairs = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "chestfed", "study", ROOT / "pipelines" / "digits_ih.yaml", "--no-tracking"]
     subprocess.run([*command, "--out", own, *pairs], check=True, capture_output=True, cwd=ROOT)

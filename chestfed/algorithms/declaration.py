@@ -47,7 +47,7 @@ class Setting:
     positive_ratio
         p, float `[J]`: the common share of positives per disease.
     degree
-        Largest number of neighbours of a node; 0 with a server.
+        Largest number of neighbors of a node; 0 with a server.
     returns_average
         False where a stage returns the point of a random round, so that no average is needed.
     """
@@ -87,7 +87,7 @@ class AlgorithmSpec:
     rule
         The class of the rule; `package.module:Rule` is then a reference to this declaration.
     decentralized
-        Nodes of a graph without a server; the options are `DecentralizedOptions`.
+        Nodes of a graph, no server; the options are `DecentralizedOptions`.
     pooled
         A reference that holds all images in one place and sends nothing.
     pace

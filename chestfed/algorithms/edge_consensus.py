@@ -1,15 +1,15 @@
-"""Edge-consensus learning: PDMM-SGD and ADMM-SGD on a graph, without a server.
+"""Edge-consensus learning: PDMM-SGD and ADMM-SGD, decentralized, on a graph.
 
 Niwa, Harada, Zhang, Kleijn: "Edge-consensus Learning: Deep Learning on P2P Networks with Nonhomogeneous Data",
 KDD 2020.
-Nodes i minimise the mean of their losses under w_i = w_j on every edge. Each edge carries a dual variable at either
+Nodes i minimize the mean of their losses under w_i = w_j on every edge. Each edge carries a dual variable at either
 end, z_ij; A_ij is +1 if i < j, else -1. In the names of the paper:
 
     U (local step)  w_i  <- (mu w_i - g_i + sum_j (eta A_ij z_ij + rho w_j)) / (mu + (eta + rho) E_i)
                     y_ij  = z_ij - 2 A_ij w_i
     X (exchange)    PDMM: z_ij <- y_ji        ADMM: z_ij <- (z_ij + y_ji) / 2
 
-with g_i the gradient on a batch, 1/mu the step size, E_i the number of neighbours and w_j the point last received.
+with g_i the gradient on a batch, 1/mu the step size, E_i the number of neighbors and w_j the point last received.
 At a fixed point all w agree, the gradients sum to zero, and z_ij - z_ji = 2 A_ij w.
 
 The published code divides eta and rho by E_i, which on a graph with unequal degrees leads to the wrong point, and
@@ -34,7 +34,7 @@ from chestfed.core.errors import ConfigError
 
 @dataclass(frozen=True)
 class Node:
-    """w_i `[d]`, per neighbour z_ij `[E, d]` and the w_j last received `[E, d]` (`[0, d]` without rho), A_ij `[E]`."""
+    """w_i `[d]`, per neighbor z_ij `[E, d]` and the w_j last received `[E, d]` (`[0, d]` without rho), A_ij `[E]`."""
 
     primal: Tensor
     dual: Tensor
@@ -62,7 +62,7 @@ def tuning_free_eta(rule: Literal["pdmm", "admm"], step: float, window: int, deg
     once = window * degree + window
     below = once - degree if rule == "pdmm" else (once - 2 * degree) / 2
     if below <= 0:
-        raise ValueError(f"eta has no tuning-free value for {rule} with window {window} and {degree} neighbours")
+        raise ValueError(f"eta has no tuning-free value for {rule} with window {window} and {degree} neighbors")
     return 1 / (step * below)
 
 
@@ -81,7 +81,7 @@ class EdgeConsensus:
     eta
         Weight of the dual variables, the same at all nodes.
     rho
-        Weight of the neighbours' points; 0 halves the traffic.
+        Weight of the neighbors' points; 0 halves the traffic.
     """
 
     rule: Literal["pdmm", "admm"]

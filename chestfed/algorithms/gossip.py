@@ -1,9 +1,9 @@
-"""Gossip SGD: local steps, then averaging with neighbours; the conventional method without a server.
+"""Gossip SGD: local steps, then averaging with neighbors; the conventional decentralized method.
 
-Synchronous, a node moves towards all neighbours at once with Metropolis weights 1 / (1 + max(E_i, E_j)), so that the
+Synchronous, a node moves towards all neighbors at once with Metropolis weights 1 / (1 + max(E_i, E_j)), so that the
 mean over the nodes is kept (Xiao, Boyd, Lall, IPSN 2005). Along a single edge (`pairwise`) the two nodes meet in the
-middle (Boyd, Ghosh, Prabhakar, Shah, IEEE Transactions on Information Theory 52(6), 2006). With unlike nodes and a
-constant step size it stalls off the optimum.
+middle (Boyd, Ghosh, Prabhakar, Shah, IEEE Transactions on Information Theory 52(6), 2006). With heterogeneous
+nodes and a constant step size it stalls off the optimum.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from chestfed.algorithms.variables import Gradients, Point
 
 @dataclass(frozen=True)
 class Node:
-    """w_i `[d]`, and per neighbour the weight of its point `[E]`."""
+    """w_i `[d]`, and per neighbor the weight of its point `[E]`."""
 
     primal: Tensor
     dual: Tensor

@@ -139,7 +139,7 @@ class Restarting(Protocol):
 
 
 class PeerAlgorithm(Protocol):
-    """What an engine needs of an algorithm without a server: pure steps on the states of nodes."""
+    """What an engine needs of a decentralized algorithm: pure steps on the states of nodes."""
 
     @property
     def window(self) -> int:
@@ -147,7 +147,7 @@ class PeerAlgorithm(Protocol):
         ...
 
     def start_node(self, point: Point, signs: Tensor, degrees: Tensor) -> Any:
-        """State of a node; per neighbour +1 if it has the larger number, else -1, and the neighbour's degree, `[E]`."""
+        """State of a node; per neighbor +1 if it has the larger number, else -1, and the neighbor's degree, `[E]`."""
         ...
 
     def local_round(self, node: Any, gradients: Gradients) -> Any:
@@ -155,11 +155,11 @@ class PeerAlgorithm(Protocol):
         ...
 
     def message(self, node: Any, edge: int) -> Any:
-        """What the node sends to its neighbour number `edge`."""
+        """What the node sends to its neighbor number `edge`."""
         ...
 
     def exchange(self, node: Any, received: Mapping[int, Any]) -> Any:
-        """The node after messages from some of its neighbours, by their number."""
+        """The node after messages from some of its neighbors, by their number."""
         ...
 
     def current(self, node: Any) -> Point:

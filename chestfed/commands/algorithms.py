@@ -40,6 +40,7 @@ def algorithms(
             help="Describe this one in detail, with its options.", autocompletion=known_algorithms, show_default=False
         ),
     ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the list as a Markdown table.")] = False,
 ) -> None:
     """List the algorithms: paper, equations, what is sent, and which objectives they take.
 
@@ -49,7 +50,9 @@ def algorithms(
     """
     from chestfed.algorithms import ALGORITHMS
 
-    if name is None:
+    if markdown:
+        print(as_markdown())
+    elif name is None:
         _print_all(open_console())
     else:
         _print_one(open_console(), name, ALGORITHMS.find(name))
@@ -77,6 +80,20 @@ def row_of(spec: AlgorithmSpec) -> dict[str, str]:
     }
 
 
+def as_markdown() -> str:
+    """One table per family, as docs/algorithms.md has them."""
+    lines: list[str] = []
+    family = None
+    for name, spec in listed():
+        row = row_of(spec)
+        if spec.family != family:
+            heads = ["algorithm", *row]
+            lines += ["", f"**{spec.family}**", "", f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+            family = spec.family
+        lines.append(f"| {' | '.join([f'`{name}`', *row.values()])} |")
+    return "\n".join(lines).strip()
+
+
 def _print_all(console: Console) -> None:
     from rich.table import Table
 
@@ -101,7 +118,7 @@ def _print_all(console: Console) -> None:
         console.print(f"  {name}: {objective.text} ({objective.kind})")
     say(console, "To run the sample study with another one:  chestfed study --algorithm scaffold")
     say(console, "One algorithm in detail, with its options:  chestfed algorithms scaffold")
-    say(console, "Your own:  chestfed study --algorithm package.module:Name  (docs/own_algorithm.md)")
+    say(console, "Your own:  chestfed study --algorithm package.module:Name  (docs/own_method.md)")
 
 
 def _print_one(console: Console, name: str, spec: AlgorithmSpec) -> None:

@@ -106,7 +106,7 @@ class Document:
         return self._plain(node)
 
     def _plain(self, node: yaml.Node) -> Any:
-        """A value that is no mapping and no list."""
+        """A value that is neither a mapping nor a list."""
         place = f"{self.path}:{node.start_mark.line + 1}"
         if not isinstance(node, yaml.ScalarNode):
             raise ConfigError(f"{place}: a key is one word or number, not a list or mapping")

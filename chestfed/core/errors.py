@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 class ChestfedError(Exception):
-    """Base of every error that a user can mend."""
+    """Base of every error that a user can fix."""
 
 
 class ConfigError(ChestfedError):

@@ -114,7 +114,7 @@ def read_key(file: Path) -> SiteKey:
     Raises
     ------
     ChestfedError
-        If it is not there, is no key, or others may read it.
+        If it does not exist, is not a key, or others may read it.
     """
     try:
         mode, content = file.stat().st_mode, file.read_bytes()

@@ -87,7 +87,7 @@ def image_ending(name: str) -> str:
 
 
 def kind_of(root: Path | str, name: str) -> str:
-    """What the file `name`, a path below `root`, is: `DICOM`, `PICTURE`, `UNKNOWN`, or a kind that is no image.
+    """What the file `name`, a path below `root`, is: `DICOM`, `PICTURE`, `UNKNOWN`, or a kind that is not an image.
 
     Of a PNG or JPEG by its ending nothing is read, of others the first bytes. A damaged file that is called like an
     image stays one.
@@ -115,7 +115,7 @@ def kind_of(root: Path | str, name: str) -> str:
 
 
 def without_strangers(names: Sequence[str], kinds: Sequence[str]) -> list[str]:
-    """The kinds, where a file of unknown kind with an ending such as .xyz is no image unless images end so too."""
+    """The kinds, where a file of unknown kind with an ending such as .xyz is not an image unless images end so too."""
     known = {_letters(name) for name, kind in zip(names, kinds, strict=True) if kind in (DICOM, PICTURE)}
     return [
         "file of an unusual ending" if kind == UNKNOWN and _letters(name) not in {"", *known, *_DICOMS} else kind
@@ -130,7 +130,7 @@ def counted(kinds: Iterable[str]) -> str:
 
 
 def _told(name: str, head: bytes) -> str:
-    """The kind of a file that is no image by its first bytes."""
+    """The kind of a file that is not an image by its first bytes."""
     for begin, kind in _MAGIC.items():
         if head.startswith(begin):
             return kind

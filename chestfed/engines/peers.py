@@ -1,4 +1,4 @@
-"""The engine without a server: nodes of a graph in this process, one after the other."""
+"""The decentralized engine: nodes of a graph in this process, one after the other."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class PeerEngine:
         self.graph = graph
         self._schedule = schedule
         self._seed = seed
-        self._neighbours = [graph.neighbours(node) for node in range(graph.nodes)]
+        self._neighbors = [graph.neighbors(node) for node in range(graph.nodes)]
 
     def start_stage(self, point: Point, buffers: Tensor) -> Peers:
         """All nodes at the same point.
@@ -81,9 +81,9 @@ class PeerEngine:
                 f"{type(self.algorithm).__name__} minimises and has no step for dual variables: take another objective"
             )
         nodes = []
-        for node, neighbours in enumerate(self._neighbours):
-            signs = torch.tensor([1.0 if node < other else -1.0 for other in neighbours])
-            degrees = torch.tensor([float(self.graph.degree(other)) for other in neighbours])
+        for node, neighbors in enumerate(self._neighbors):
+            signs = torch.tensor([1.0 if node < other else -1.0 for other in neighbors])
+            degrees = torch.tensor([float(self.graph.degree(other)) for other in neighbors])
             nodes.append(self.algorithm.start_node(point, signs, degrees))
         return Peers(tuple(nodes), torch.zeros((), dtype=torch.int64), buffers)
 
@@ -113,7 +113,7 @@ class PeerEngine:
         received: list[dict[int, Any]] = [{} for _ in nodes]
         sent = 0
         for i, j in self._edges(int(peers.rounds)):
-            at_i, at_j = self._neighbours[i].index(j), self._neighbours[j].index(i)
+            at_i, at_j = self._neighbors[i].index(j), self._neighbors[j].index(i)
             received[i][at_i] = self.algorithm.message(nodes[j], at_j)
             received[j][at_j] = self.algorithm.message(nodes[i], at_i)
             sent += byte_count(received[i][at_i]) + byte_count(received[j][at_j])

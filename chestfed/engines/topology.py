@@ -1,4 +1,4 @@
-"""Who talks to whom in a network without a server: a connected, undirected graph."""
+"""Who talks to whom in decentralized training: a connected, undirected graph."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Graph:
     nodes: int
     edges: tuple[tuple[int, int], ...]
 
-    def neighbours(self, node: int) -> tuple[int, ...]:
+    def neighbors(self, node: int) -> tuple[int, ...]:
         """The nodes that share an edge with `node`, ascending."""
         return tuple(sorted(j if i == node else i for i, j in self.edges if node in (i, j)))
 
     def degree(self, node: int) -> int:
-        """Number of neighbours."""
-        return len(self.neighbours(node))
+        """Number of neighbors."""
+        return len(self.neighbors(node))
 
 
 NAMED_GRAPHS = get_args(NamedGraph)
@@ -64,7 +64,7 @@ def read_edges(path: Path) -> list[list[int]]:
     Raises
     ------
     ConfigError
-        If the file cannot be read, or a line is no pair of numbers.
+        If the file cannot be read, or a line is not a pair of numbers.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -87,7 +87,7 @@ def _checked(nodes: int, edges: Iterable[tuple[int, int]]) -> Graph:
     graph = Graph(nodes, tuple(sorted({(min(edge), max(edge)) for edge in edges})))
     reached, frontier = {0}, [0]
     while frontier:
-        found = [other for other in graph.neighbours(frontier.pop()) if other not in reached]
+        found = [other for other in graph.neighbors(frontier.pop()) if other not in reached]
         reached |= set(found)
         frontier += found
     if len(reached) < nodes:

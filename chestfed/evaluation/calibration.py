@@ -165,7 +165,7 @@ def _columns(
     for column in labelled_columns(scores, labels, diseases):
         outside = column.score[(column.score < 0) | (column.score > 1)]
         if len(outside):
-            raise ValueError(f"scores of {column.disease} contain {outside[0]}, which is no probability")
+            raise ValueError(f"scores of {column.disease} contain {outside[0]}, which is not a probability")
         found.append((column.disease, column.score, column.positive, column.missing))
     return found
 

@@ -121,7 +121,7 @@ def compare(
     """
     _same_images(a, b)
     for scores in (*a.scores, *b.scores):
-        auc_per_disease(scores, a.labels, diseases)  # refuses what is no score or label, and says which
+        auc_per_disease(scores, a.labels, diseases)  # refuses what is not a score or label, and says which
     runs, seeds_a = np.stack([*a.scores, *b.scores]), len(a.scores)
     separate = _difference(resampled_aucs(runs, a.labels, a.patients, resamples, seed), seeds_a)
     joint = _difference(jointly_resampled_aucs(runs, a.labels, a.patients, resamples, seed), seeds_a)

@@ -15,7 +15,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 
-#: Keys that mean nothing without a server: all steps are one stage, and nobody averages with weights.
+#: Keys that mean nothing in decentralized training: all steps are one stage, and nobody averages with weights.
 SERVER_KEYS = ("window_growth", "lr_decay", "weights")
 
 
@@ -57,7 +57,7 @@ class Federated(StrictModel):
         "uniform",
         description="weight of a client in every mean: 1/K (the paper), or its share of the training rows",
     )
-    stages: int = Field(3, ge=1, description="number of stages; without a server all their steps are one stage")
+    stages: int = Field(3, ge=1, description="number of stages; decentralized, all their steps are one stage")
     stage_steps: int = Field(1000, ge=1, description="local steps per stage [T0], to the nearest whole round")
     stage_growth: float = Field(1.0, ge=1, description="stage_steps is multiplied by this after each stage")
     lr_decay: float = Field(3.0, ge=1, description="step sizes are divided by this after each stage")
@@ -122,7 +122,7 @@ class Federated(StrictModel):
 
     @property
     def schedule(self) -> tuple[Stage, ...]:
-        """The stages. Without a server they are one, at the first's step size, for dual variables live on the edges.
+        """The stages. Decentralized, they are one, at the first's step size, for dual variables live on the edges.
 
         A stage is whole rounds and ends as near as they come to where it should, counted from the start of training:
         what one stage is too long by, the next is shorter by, so that the whole is not off by more than half a window,

@@ -108,7 +108,7 @@ def burned_in(picture: np.ndarray) -> BurnedIn:
     Raises
     ------
     ValueError
-        If it is no such array.
+        If it is not such an array.
     """
     if picture.ndim != 2 or picture.dtype != np.uint8:
         raise ValueError(f"expected uint8 [height, width], found {picture.dtype} {picture.shape}")

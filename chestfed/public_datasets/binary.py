@@ -46,7 +46,7 @@ def drop_positives(classes: np.ndarray, labels: np.ndarray, imratio: float, seed
 def deal_classes(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[np.ndarray]:
     """Rows of each client: the classes of either label are cut into `clients` runs, so no class is at two clients.
 
-    Where the number of classes is no multiple of the number of clients, the first clients have one class more.
+    Where the number of classes is not a multiple of the number of clients, the first clients have one class more.
 
     Raises
     ------

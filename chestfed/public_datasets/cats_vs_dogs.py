@@ -1,7 +1,7 @@
 """Cats vs. Dogs: `PetImages/Cat/0.jpg` as Microsoft distributes it, or `train/cat.0.jpg` as Kaggle does.
 
 Cats come first, then dogs, each in the order of their numbers, in both layouts. Microsoft's archive is known to have
-empty files (`Cat/666.jpg`, `Dog/11702.jpg`), and beside them `Thumbs.db`, which is no image.
+empty files (`Cat/666.jpg`, `Dog/11702.jpg`), and beside them `Thumbs.db`, which is not an image.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOLD_EVERY: Final = 500
 
 
 def read(root: Path, progress: Progress | None = None) -> Collection:
-    """Some 25 000 colour photographs of many sizes: cat 0, dog 1. There is no labelled test part."""
+    """Some 25 000 color photographs of many sizes: cat 0, dog 1. There is no labelled test part."""
     files, classes, unreadable = _list(root)
     kept = []
     for row, file in enumerate(files):

@@ -152,7 +152,7 @@ def _without_duplicates(root: Path, path: Path, rows: list[_Row]) -> tuple[list[
         while kept in same_as:
             kept = same_as[kept]
         if kept == pair[1]:
-            continue  # the pair stands there the other way round as well: one of the two stays
+            continue  # the pair is listed in both orders: one of the two stays
         same_as[pair[1]] = kept
         text = f"row {row_of[pair[1]].line} of {path.name} is the same image as row {row_of[kept].line}: left out"
         problems.append(Problem("duplicate image", DUPLICATES, text, line))

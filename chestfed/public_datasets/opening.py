@@ -42,19 +42,19 @@ class CollectionEntry:
 COLLECTIONS: Final[dict[str, CollectionEntry]] = {
     "cifar10": CollectionEntry(
         cifar.read_cifar10,
-        "60 000 colour photographs of 32 x 32 in 10 classes",
+        "60 000 color photographs of 32 x 32 in 10 classes",
         cifar.SOURCE_10,
         "no licence stated; its authors ask to be cited (Krizhevsky, 2009)",
     ),
     "cifar100": CollectionEntry(
         cifar.read_cifar100,
-        "60 000 colour photographs of 32 x 32 in 100 classes",
+        "60 000 color photographs of 32 x 32 in 100 classes",
         cifar.SOURCE_100,
         "no licence stated; its authors ask to be cited (Krizhevsky, 2009)",
     ),
     "stl10": CollectionEntry(
         stl10.read,
-        "13 000 labelled colour photographs of 96 x 96 in 10 classes",
+        "13 000 labelled color photographs of 96 x 96 in 10 classes",
         stl10.SOURCE,
         "no licence stated; images of ImageNet, whose terms apply; its authors ask to be cited (Coates et al., 2011)",
     ),
@@ -66,7 +66,7 @@ COLLECTIONS: Final[dict[str, CollectionEntry]] = {
     ),
     "cats_vs_dogs": CollectionEntry(
         cats_vs_dogs.read,
-        "25 000 colour photographs of cats and dogs of many sizes",
+        "25 000 color photographs of cats and dogs of many sizes",
         cats_vs_dogs.SOURCE,
         "the terms of the page it is downloaded from",
     ),

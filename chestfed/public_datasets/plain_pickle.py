@@ -24,7 +24,7 @@ def load_plain(path: Path) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        If the pickle is damaged, is no dictionary, or asks for anything else.
+        If the pickle is damaged, is not a dictionary, or asks for anything else.
     """
     try:
         with path.open("rb") as file:

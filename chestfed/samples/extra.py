@@ -261,7 +261,7 @@ def write_extra(
         known = "; ".join(f"{key}: {known.about}" for key, known in SHAPES.items())
         raise ChestfedError(f"--extra: unknown shape '{shape}'; choose one of {known}")
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
-        raise ChestfedError(f"--extra: '{name}' is no short name such as st-anne (small letters, digits, - and _)")
+        raise ChestfedError(f"--extra: '{name}' is not a short name such as st-anne (small letters, digits, - and _)")
     if size not in SIZES:
         raise ChestfedError(f"unknown size '{size}'; choose one of {', '.join(SIZES)}")
     root, chosen = folder / f"synthetic-{name}", SHAPES[shape]

@@ -35,7 +35,7 @@ class Film:
     """One image: who, in which study, how taken, what is really there, and what the label file says.
 
     `severity` is 0 for an absent disease, else from 0.17 to 1. `said` is 1, 0, or -1 for uncertain. A `nodule` and
-    `devices` (lines, leads, a pacemaker) are there to see but are none of the five diseases.
+    `devices` (lines, leads, a pacemaker) are visible but are not among the five diseases.
     """
 
     patient: Patient

@@ -165,7 +165,7 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
 def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) -> tuple[int, int]:
     """Bytes (up, down) of one client in one round: the algorithm's own messages, built from tensors without content.
 
-    Without a server: what a node sends to its neighbours and receives from them, on average.
+    Without a server: what a node sends to its neighbors and receives from them, on average.
     """
     import torch
 

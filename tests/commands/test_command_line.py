@@ -204,3 +204,9 @@ def test_ctrl_c_ends_with_130_and_says_how_to_resume(tmp_path: Path) -> None:
     assert (running.returncode, out) == (130, "")
     assert "run the same command again" in err
     assert "Traceback" not in err
+
+
+def test_the_tables_of_the_documentation_are_those_of_the_declarations(chestfed: Callable[..., Any]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    shown = page.split("<!-- chestfed algorithms --markdown -->\n")[1].split("\n<!-- end -->")[0]
+    assert chestfed("algorithms", "--markdown").out.strip() == shown

@@ -1,4 +1,4 @@
-"""The engine without a server: schedules, accounting, refusals, and going on from a checkpoint."""
+"""The decentralized engine: schedules, accounting, refusals, and going on from a checkpoint."""
 
 from __future__ import annotations
 

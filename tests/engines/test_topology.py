@@ -15,7 +15,7 @@ def test_the_named_graphs() -> None:
     assert build_graph("star", 4).edges == ((0, 1), (0, 2), (0, 3))
     assert build_graph("complete", 4).edges == ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
     assert [build_graph("star", 4).degree(node) for node in range(4)] == [3, 1, 1, 1]
-    assert build_graph("ring", 8).neighbours(0) == (1, 7)
+    assert build_graph("ring", 8).neighbors(0) == (1, 7)
     assert build_graph("ring", 2).edges == ((0, 1),)
     assert build_graph("ring", 1).edges == ()
 

@@ -40,7 +40,7 @@ def test_every_run_that_cannot_work_is_named_with_key_reason_and_remedy() -> Non
     assert head == "invalid configuration; nothing was started:"
     assert eta == (
         "admm, window 1, K=5: federated.algorithm.eta: auto: eta has no tuning-free value for admm with window 1 and 2 "
-        "neighbours: set a number, or take a larger window"
+        "neighbors: set a number, or take a larger window"
     )
     assert norm.startswith("gossip, window 4, K=5: without a server nobody averages")
     assert norm.endswith("set model.norm: group")

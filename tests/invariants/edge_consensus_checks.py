@@ -55,7 +55,7 @@ def check_every_state_equals_the_numpy_reference(module: ModuleType) -> None:
     for rule in ("pdmm", "admm"):
         ours, _ = run(module.EdgeConsensus(rule, window, mu, eta, rho), graph, 4)
         w = {i: START.copy() for i in range(graph.nodes)}
-        ends = [(i, j) for i in range(graph.nodes) for j in graph.neighbours(i)]
+        ends = [(i, j) for i in range(graph.nodes) for j in graph.neighbors(i)]
         a = {(i, j): 1.0 if i < j else -1.0 for i, j in ends}
         z, last = {end: np.zeros(4) for end in ends}, {end: START.copy() for end in ends}
         for _ in range(4):
@@ -64,16 +64,16 @@ def check_every_state_equals_the_numpy_reference(module: ModuleType) -> None:
                 for _ in range(window):
                     g = problems[i].gradients(w[i], np.zeros(0))[0]
                     total = mu * w[i] - g
-                    for j in graph.neighbours(i):
+                    for j in graph.neighbors(i):
                         total = total + eta * a[i, j] * z[i, j] + rho * last[i, j]
                     w[i] = total / (mu + (eta + rho) * graph.degree(i))
-                    for j in graph.neighbours(i):
+                    for j in graph.neighbors(i):
                         y[i, j] = z[i, j] - 2 * a[i, j] * w[i]
             z = {(i, j): y[j, i] if rule == "pdmm" else (z[i, j] + y[j, i]) / 2 for i, j in ends}
             last = {(i, j): w[j].copy() for i, j in ends}
         for i, node in enumerate(ours.nodes):
             np.testing.assert_allclose(node.primal.numpy(), w[i], rtol=0, atol=1e-12)
-            expected = np.stack([z[i, j] for j in graph.neighbours(i)])
+            expected = np.stack([z[i, j] for j in graph.neighbors(i)])
             np.testing.assert_allclose(node.z.numpy(), expected, rtol=0, atol=1e-12)
 
 
@@ -105,7 +105,7 @@ def check_the_identities_of_the_fixed_point(module: ModuleType) -> None:
         slopes = [p.gradients(n.primal.numpy(), np.zeros(0))[0] for p, n in zip(problems, peers.nodes, strict=True)]
         np.testing.assert_allclose(np.sum(slopes, axis=0), 0, atol=1e-9)
         for i, j in IRREGULAR.edges:
-            here, there = IRREGULAR.neighbours(i).index(j), IRREGULAR.neighbours(j).index(i)
+            here, there = IRREGULAR.neighbors(i).index(j), IRREGULAR.neighbors(j).index(i)
             difference = peers.nodes[i].z[here] - peers.nodes[j].z[there]
             np.testing.assert_allclose(difference.numpy(), 2 * peers.nodes[i].primal.numpy(), atol=1e-9)
 
@@ -132,7 +132,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "gradient ascends": ("self.mu * w - gradient + pull", "self.mu * w + gradient + pull"),
     "dual variables pull the wrong way": ("pull = self.eta * (node", "pull = -self.eta * (node"),
     "signs are forgotten": ("(node.signs[:, None] * node.z)", "node.z"),
-    "neighbours' points are forgotten": ("+ self.rho * node.received.sum(dim=0)", ""),
+    "neighbors' points are forgotten": ("+ self.rho * node.received.sum(dim=0)", ""),
     "eta is divided by the degree": ("pull = self.eta *", "pull = self.eta / max(1, len(node.signs)) *"),
     "penalties are divided by the degree": ("(self.eta + self.rho) * len(node.signs)", "(self.eta + self.rho)"),
     "the penalty of rho is forgotten": ("(self.eta + self.rho) * len", "self.eta * len"),

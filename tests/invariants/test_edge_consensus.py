@@ -12,7 +12,7 @@ from tests.invariants.edge_consensus_checks import IRREGULAR, errors, run
 
 
 def test_tuning_free_eta_is_that_of_the_papers_example() -> None:
-    """K = 8 local steps and E = 2 neighbours: 1 / (22 lr) and 1 / (10 lr)."""
+    """K = 8 local steps and E = 2 neighbors: 1 / (22 lr) and 1 / (10 lr)."""
     assert tuning_free_eta("pdmm", 0.01, 8, 2) == pytest.approx(1 / (22 * 0.01))
     assert tuning_free_eta("admm", 0.01, 8, 2) == pytest.approx(1 / (10 * 0.01))
     with pytest.raises(ValueError, match="no tuning-free value for admm with window 1"):
@@ -34,12 +34,12 @@ def test_an_exchange_of_gossip_keeps_the_mean(pairwise: bool) -> None:
     graph = IRREGULAR
     before, _ = run(Gossip(3, 0.05, pairwise), graph, 4, "random_edge" if pairwise else "synchronous")
     method = Gossip(0, 0.05, pairwise)
-    neighbours = [graph.neighbours(i) for i in range(graph.nodes)]
+    neighbors = [graph.neighbors(i) for i in range(graph.nodes)]
     edges = [(2, 4)] if pairwise else list(graph.edges)
-    received: list[dict[int, object]] = [{} for _ in neighbours]
+    received: list[dict[int, object]] = [{} for _ in neighbors]
     for i, j in edges:
-        received[i][neighbours[i].index(j)] = method.message(before.nodes[j], 0)
-        received[j][neighbours[j].index(i)] = method.message(before.nodes[i], 0)
+        received[i][neighbors[i].index(j)] = method.message(before.nodes[j], 0)
+        received[j][neighbors[j].index(i)] = method.message(before.nodes[i], 0)
     after = [method.exchange(node, messages) for node, messages in zip(before.nodes, received, strict=True)]  # type: ignore[arg-type]
     means = [torch.stack([node.primal for node in nodes]).mean(dim=0) for nodes in (before.nodes, after)]
     torch.testing.assert_close(means[0], means[1], rtol=0, atol=1e-14)

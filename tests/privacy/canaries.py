@@ -125,7 +125,7 @@ def _spellings(also: list[str]) -> Iterator[bytes]:
     for text in (MARK, UID, DATE, NUMBER, *also):
         plain = text.encode()
         yield from (plain, text.encode("utf-16-le"), text.encode("utf-16-be"), plain.hex().encode())
-        for shift in range(3):  # base64 depends on what stands before; its ends are cut, for they mix with neighbours
+        for shift in range(3):  # base64 depends on what stands before; its ends are cut, for they mix with neighbors
             coded = base64.b64encode(b"\0" * shift + plain + b"\0" * (-(shift + len(plain)) % 3))
             start = -(-shift * 8 // 6)
             yield coded[start : start + (len(plain) * 8 - (6 - shift * 8 % 6) % 6) // 6]

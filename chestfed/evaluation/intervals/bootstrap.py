@@ -13,8 +13,8 @@ With few positive patients the percentile interval of an AUC is too short: at 20
 truth in 91% of test sets at an AUC of 0.85 and in 86% at 0.95 (`benchmarks/bootstrap_coverage.py`). Two reasons. The
 m = 20 positive patients carry nearly all of the variance; drawn from themselves they show (m - 1) / m of it, and their
 own spread is uncertain, which is what Student's t is for (`degrees_of_freedom.py`). And the AUC's distribution is
-skewed to the left, which the percentile interval turns the wrong way round. `auc_interval` mends both; for a difference
-of AUCs, which is hardly skewed, `difference_interval` mends the first.
+skewed to the left, which the percentile interval turns the wrong way round. `auc_interval` corrects both; for a
+difference of AUCs, which is hardly skewed, `difference_interval` corrects the first.
 
 A limit: with ten positive images and an AUC of 0.95 some test sets have no wrong pair and so show no uncertainty at
 all.

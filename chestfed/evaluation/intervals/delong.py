@@ -206,7 +206,7 @@ def contrast_of(runs_a: int, runs_b: int) -> np.ndarray:
 def z_test(
     difference: float, variance: float, quantile: float
 ) -> tuple[float | None, float | None, Interval | None, str]:
-    """z, p, interval and why there is none of them."""
+    """z, p, interval and the reason if they are undefined."""
     if variance < _NO_VARIANCE:
         if abs(difference) < math.sqrt(_NO_VARIANCE):
             return 0.0, 1.0, Interval(difference, difference), ""
