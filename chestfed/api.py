@@ -72,23 +72,11 @@ def run(
     """
     from rich.console import Console
 
-    from chestfed.algorithms import ALGORITHMS
     from chestfed.commands import study_run
     from chestfed.commands.console import open_console
-    from chestfed.models import MODELS
-    from chestfed.objectives import OBJECTIVES
     from chestfed.report.study import Study
 
-    given = [
-        "comparison=null",
-        _override("federated.algorithm", ALGORITHMS, algorithm),
-        _override("federated.objective", OBJECTIVES, objective),
-        _override("model", MODELS, model),
-        None if k is None else f"k={json.dumps([k] if isinstance(k, int) else list(k))}",
-        None if seed is None else f"seed={seed}",
-        None if device is None else f"runtime.device={device}",
-    ]
-    settings = [*overrides, *(text for text in given if text is not None)]
+    settings = [*overrides, "comparison=null", *_parts(algorithm, objective, model), *_plain(k, seed, device)]
     console = Console(quiet=True) if quiet else open_console()
     added, root = [Path(site) for site in add_sites], None if data is None else Path(data)
     file = _pipeline_file(pipeline)
@@ -177,17 +165,34 @@ def compare(
     )
 
 
+def _parts(algorithm: Part | None, objective: Part | None, model: Part | None) -> list[str]:
+    """The parts that have an argument of their own, as `--set` takes them."""
+    from chestfed.algorithms import ALGORITHMS
+    from chestfed.models import MODELS
+    from chestfed.objectives import OBJECTIVES
+
+    given: list[tuple[str, Catalogue[Any], Part | None]] = [
+        ("federated.algorithm", ALGORITHMS, algorithm),
+        ("federated.objective", OBJECTIVES, objective),
+        ("model", MODELS, model),
+    ]
+    named = [
+        (key, part if isinstance(part, str | Mapping) else catalogue.register(part))
+        for key, catalogue, part in given
+        if part is not None
+    ]
+    return [f"{key}={json.dumps(part)}" for key, part in named]
+
+
+def _plain(k: int | Sequence[int] | None, seed: int | None, device: str | None) -> list[str]:
+    """The keys that have an argument of their own, as `--set` takes them."""
+    numbers = None if k is None else json.dumps([k] if isinstance(k, int) else list(k))
+    given = {"k": numbers, "seed": seed, "runtime.device": device}
+    return [f"{key}={value}" for key, value in given.items() if value is not None]
+
+
 def _pipeline_file(pipeline: str | Path) -> Path:
     """The file of a pipeline, or of the bundled one of that name."""
     path = Path(pipeline)
     beside = bundled("pipelines") / f"{pipeline}.yaml"
     return beside if not path.exists() and beside.is_file() else path
-
-
-def _override(key: str, catalogue: Catalogue[Any], part: Part | None) -> str | None:
-    """A part as `--set` takes it."""
-    if part is None:
-        return None
-    if not isinstance(part, str | Mapping):
-        part = catalogue.register(part)
-    return f"{key}={json.dumps(part)}"

@@ -110,6 +110,17 @@ def test_no_folder_holds_more_than_fifteen_modules() -> None:
     assert {folder: count for folder, count in counts.items() if count > 15} == {}
 
 
+def test_no_function_has_more_than_sixty_lines() -> None:
+    long = [
+        f"{file.relative_to(ROOT)}: {node.name}"
+        for file in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if (node.end_lineno or 0) - node.lineno >= 60
+    ]
+    assert long == []
+
+
 def test_help_imports_nothing_heavy() -> None:
     program = f"import sys, chestfed.cli; print([name for name in {HEAVY} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -6,7 +6,7 @@ import re
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -128,22 +128,11 @@ def evaluate(
     declared = Declared(k, order, model_config, input_size, output_type, network)
     scorer = _open_scorer(model, declared, machine, tracking_uri)
     table, of_split, check = _open_site(config, root, model, split)
+    settings: dict[str, Any] = {"resamples": resamples, "batch_size": batch_size, "skip_unreadable": skip_unreadable}
+    settings |= {"method": "delong" if delong else "bootstrap", "check": check}
     with Bars(console) as bars:
-        done = evaluate_model(
-            scorer,
-            table,
-            of_split,
-            protocol,
-            cache,
-            machine,
-            method="delong" if delong else "bootstrap",
-            resamples=resamples,
-            batch_size=batch_size,
-            skip_unreadable=skip_unreadable,
-            check=check,
-            progress=partial(bars.decoding, table.name),
-            scored=bars.scoring,
-        )
+        settings |= {"progress": partial(bars.decoding, table.name), "scored": bars.scoring}
+        done = evaluate_model(scorer, table, of_split, protocol, cache, machine, **settings)
     _show(console, done, out or RUNS / "evaluations" / done.name, time.monotonic() - started)
 
 

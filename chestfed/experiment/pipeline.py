@@ -6,9 +6,11 @@ that the command runs in.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -398,7 +400,17 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
     if pipeline.federated.spec.decentralized:
         for key in SERVER_KEYS:
             del data["federated"][key]
+    if pipeline.model.initial_weights is not None:  # what is in the file, not where it lies
+        data["model"]["initial_weights"] = _content(Path(pipeline.model.initial_weights))
     return data | {"plugins": plugin_digests(pipeline)}
+
+
+def _content(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(f"model.initial_weights: {path} cannot be read: {error.strerror}") from None
 
 
 def plugin_digests(pipeline: Pipeline) -> dict[str, str]:

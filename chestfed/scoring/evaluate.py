@@ -109,7 +109,7 @@ def evaluate_model(
     progress: Callable[[int, int], None] | None = None,
     scored: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Score a split of a site and summarise it.
+    """Score a split of a site and summarize it.
 
     Parameters
     ----------
@@ -141,19 +141,18 @@ def evaluate_model(
     unit = units(protocol, scores, chosen.labels(), studies)
     first, by_image = frame.iloc[unit.first], unit_of(protocol) == "image"
     columns = _group_columns(first, by_image)
-    settings: dict[str, Any] = {"method": method, "resamples": resamples, "columns": columns}
-    settings["probabilities"] = scorer.output != "scores"
-    summary = summarise(unit.scores, unit.labels, patients[unit.first], scorer.diseases, protocol, **settings)
+    settings: dict[str, Any] = {"method": method, "resamples": resamples, "probabilities": scorer.output != "scores"}
+    of_units = (unit.scores, unit.labels, patients[unit.first], scorer.diseases, protocol)
+    summary = summarise(*of_units, columns=columns, **settings)
     summary = _with_reason(summary, [name for name in scorer.diseases if name not in table.diseases], table.name)
     names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
     named = pd.DataFrame({"image": names, "patient": patient_names(table.name, first["patient"], key)})
     origin = Origin.together([table.origin, scorer.origin or table.origin])
-    predictions = _predictions(named, unit, scorer.diseases, columns)
     about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
-    predictions.attrs.update(origin.keys() | about)
-    left_out = found - len(frame)
-    notes = (*scorer.notes, *_notes(scorer, table, split, scores, left_out))
-    return Evaluation(scorer, table.name, table.title, origin, split, summary, predictions, len(frame), left_out, notes)
+    predictions = _predictions(named, unit, scorer.diseases, columns, origin.keys() | about)
+    out = found - len(frame)
+    notes = (*scorer.notes, *_notes(scorer, table, split, scores, out))
+    return Evaluation(scorer, table.name, table.title, origin, split, summary, predictions, len(frame), out, notes)
 
 
 def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Protocol) -> SiteTable:
@@ -202,12 +201,15 @@ def _group_columns(first: pd.DataFrame, by_image: bool) -> dict[str, Any]:
     return {name: values for name, values in columns.items() if pd.Series(values).notna().any()}
 
 
-def _predictions(named: pd.DataFrame, unit: Units, diseases: Sequence[str], columns: dict[str, Any]) -> pd.DataFrame:
+def _predictions(
+    named: pd.DataFrame, unit: Units, diseases: Sequence[str], columns: dict[str, Any], about: dict[str, Any]
+) -> pd.DataFrame:
     for j, disease in enumerate(diseases):
         named[f"score_{disease}"] = unit.scores[:, j]
         named[f"label_{disease}"] = unit.labels[:, j]
     for name, values in columns.items():  # so that the subgroups can be recomputed; bands of age, never an age
         named[f"group_{name}"] = pd.Series(np.asarray(values, dtype=object), dtype="str")
+    named.attrs.update(about)
     return named
 
 

@@ -15,7 +15,6 @@ def test_a_module_holds_its_checks(name: str, number: int) -> None:
     CHECKS[name][number](importlib.import_module(f"chestfed.{name}"))
 
 
-@pytest.mark.mutants
 @pytest.mark.parametrize(("name", "mutant"), [(name, mutant) for name in MUTANTS for mutant in MUTANTS[name]])
 def test_a_mutant_fails_at_least_one_check(name: str, mutant: str) -> None:
     module = mutant_of(f"chestfed.{name}", *MUTANTS[name][mutant])
