@@ -5,7 +5,7 @@
 202 images of 200 patients is CheXpert's frontal validation set; 67,000 images are drawn once as one image per patient
 (the most draws) and once as three. Scores are random, 10% of the labels positive. "separate" is one draw of patients
 per disease (`resampled_aucs`), "joint" one for all of them (`jointly_resampled_aucs`); "summary" is everything that
-`chestfed evaluate` says, with both of them, the other numbers and three columns of subgroups (`summarise`).
+`chestfed evaluate` says, with both of them, the other numbers and three columns of subgroups (`summarize`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation.intervals.bootstrap import jointly_resampled_aucs, resampled_aucs
-from chestfed.evaluation.summary import summarise
+from chestfed.evaluation.summary import summarize
 from chestfed.training.identity import software_versions
 
 DISEASES = 5
@@ -38,7 +38,7 @@ def main() -> None:
 
     report: dict = {"command": " ".join(["python", *sys.argv]), "cpu": cpu(), "versions": software_versions()}
     report |= {"resamples": options.resamples, "diseases": DISEASES, "cases": []}
-    summarise(
+    summarize(
         np.full((4, 1), 0.5), np.array([[0.0], [0], [1], [1]]), np.arange(4), ["disease 0"], "frontal-image"
     )  # its imports are no work
     for images, patients in ((202, 200), (67_000, 67_000), (67_000, 22_333)):
@@ -52,7 +52,7 @@ def main() -> None:
             "separate": partial(resampled_aucs, scores, labels, patient, options.resamples, 0),
             "joint": partial(jointly_resampled_aucs, scores, labels, patient, options.resamples, 0),
             "summary": partial(
-                summarise,
+                summarize,
                 1 / (1 + np.exp(-scores)),
                 labels,
                 patient,

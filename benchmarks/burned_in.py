@@ -4,12 +4,12 @@
 
 Four measurements:
 
-* 96 of the 684 pictures of NIH's sample, drawn at random and labelled by eye: all have a marker (the L or R of lead or
+* 96 of the 684 pictures of NIH's sample, drawn at random and labeled by eye: all have a marker (the L or R of lead or
   in a printed disc, some with initials), 21 have printed words besides. The thresholds were chosen while looking at
   these pictures and at these results, so they flatter the detector;
 * the other 588 pictures, never used to choose a threshold: how many are flagged (docs/privacy.md says what was seen
   when these were looked at);
-* words planted into the pictures without: four heights, grey levels and places, all combinations;
+* words planted into the pictures without: four heights, gray levels and places, all combinations;
 * phantoms of `chestfed samples --size tiny`, before and after planting. Some have a printed word by themselves.
 
 No file name is stored.
@@ -47,7 +47,7 @@ OF = 684
 
 #: Of the font, as a share of the picture's height: 8 to 31 pixels at 512; a capital is some 0.7 of it.
 HEIGHTS = (1 / 64, 1 / 40, 1 / 25, 1 / 16)
-GREYS = {"white": 255, "light grey": 190, "black": 0, "25 above what is behind": None}
+GREYS = {"white": 255, "light gray": 190, "black": 0, "25 above what is behind": None}
 PLACES = ("top left", "bottom", "middle", "upwards at the left")
 KINDS = ("text", "marker", "none")
 WORDS = ("DOE JANE", "4711-0815", "12.03.1961", "St. Anne", "born 1961 F")
@@ -56,8 +56,8 @@ WORDS = ("DOE JANE", "4711-0815", "12.03.1961", "St. Anne", "born 1961 F")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=Path, required=True, help="the folder of NIH's 684 pictures")
-    parser.add_argument("--each", type=int, default=4, help="pictures per combination of height, grey and place")
-    parser.add_argument("--parts", default="labelled,others,planted,phantoms", help="which measurements, with commas")
+    parser.add_argument("--each", type=int, default=4, help="pictures per combination of height, gray and place")
+    parser.add_argument("--parts", default="labeled,others,planted,phantoms", help="which measurements, with commas")
     parser.add_argument("--save", type=Path, help="parts that are not measured stay as they are in this file")
     options = parser.parse_args()
 
@@ -68,35 +68,35 @@ def main() -> None:
     drawn = sorted(files[: len(LABELS)])
     report: dict = {"versions": software_versions(), "pictures_per_combination": options.each}
     for part in options.parts.split(","):
-        if part == "labelled":
-            report |= labelled([decode(file) for file in drawn])
+        if part == "labeled":
+            report |= labeled([decode(file) for file in drawn])
         elif part == "others":
             started = time.process_time()
             kinds = [burned_in(decode(file)).kind for file in files[len(LABELS) :]]
             report["cpu_seconds_per_picture_512"] = round((time.process_time() - started) / len(kinds), 3)
-            report["the_other_pictures_unlabelled"] = {kind: kinds.count(kind) for kind in KINDS}
+            report["the_other_pictures_unlabeled"] = {kind: kinds.count(kind) for kind in KINDS}
         elif part == "planted":
             plain = [decode(file) for file, label in zip(drawn, LABELS, strict=True) if label == "m"]
             report["planted_in_real_pictures"] = planted(plain, options.each)
         elif part == "phantoms":
             report["phantoms"] = phantoms(max(1, options.each // 4))
         else:
-            parser.error(f"--parts: '{part}' is not one of labelled, others, planted, phantoms")
+            parser.error(f"--parts: '{part}' is not one of labeled, others, planted, phantoms")
     print(json.dumps(report, indent=2))
     if options.save:
         earlier = json.loads(options.save.read_text(encoding="utf-8")) if options.save.exists() else {}
         options.save.write_text(json.dumps(earlier | report, indent=2) + "\n", encoding="utf-8")
 
 
-def labelled(pictures: list[np.ndarray]) -> dict:
-    """What is seen in the pictures that were labelled by eye, and in their middles, which have no marker."""
+def labeled(pictures: list[np.ndarray]) -> dict:
+    """What is seen in the pictures that were labeled by eye, and in their middles, which have no marker."""
     found = [burned_in(picture) for picture in pictures]
     kinds = {label: [one.kind for one, of in zip(found, LABELS, strict=True) if of == label] for label in "wm"}
     scores = {label: [one.score for one, of in zip(found, LABELS, strict=True) if of == label] for label in "wm"}
     middles = [picture[h // 4 : -h // 4, w // 4 : -w // 4] for picture in pictures for h, w in [picture.shape]]
     in_middles = [burned_in(middle).kind for middle in middles]
     return {
-        "labelled_by_eye": {
+        "labeled_by_eye": {
             "printed words": {kind: kinds["w"].count(kind) for kind in KINDS},
             "marker only": {kind: kinds["m"].count(kind) for kind in KINDS},
             "text_seen": share(kind == "text" for kind in kinds["w"]),
@@ -128,18 +128,18 @@ def phantoms(each: int) -> dict:
 
 
 def planted(pictures: list[np.ndarray], each: int) -> dict:
-    """Shares of planted words that are seen, by height, grey and place, and over all."""
+    """Shares of planted words that are seen, by height, gray and place, and over all."""
     seen: list[tuple[float, str, str, bool]] = []
-    for number, (height, grey, place) in enumerate(product(HEIGHTS, GREYS, PLACES)):
+    for number, (height, gray, place) in enumerate(product(HEIGHTS, GREYS, PLACES)):
         for repeat in range(each):
             turn = number * each + repeat
             picture = pictures[turn % len(pictures)]
             words = WORDS[turn % len(WORDS)]
-            kind = burned_in(plant(picture, words, height, GREYS[grey], place)).kind
-            seen.append((height, grey, place, kind == "text"))
+            kind = burned_in(plant(picture, words, height, GREYS[gray], place)).kind
+            seen.append((height, gray, place, kind == "text"))
     result: dict = {"all": share(one[3] for one in seen)}
     for column, (name, values) in enumerate(
-        (("height_of_the_font", HEIGHTS), ("grey", tuple(GREYS)), ("place", PLACES))
+        (("height_of_the_font", HEIGHTS), ("gray", tuple(GREYS)), ("place", PLACES))
     ):
         result[name] = {
             (f"1/{round(1 / value)}" if isinstance(value, float) else value): share(
@@ -152,7 +152,7 @@ def planted(pictures: list[np.ndarray], each: int) -> dict:
     return result
 
 
-def plant(picture: np.ndarray, words: str, height: float, grey: int | None, place: str) -> np.ndarray:
+def plant(picture: np.ndarray, words: str, height: float, gray: int | None, place: str) -> np.ndarray:
     """The picture with words in PIL's own font."""
     rows, columns = picture.shape
     font = ImageFont.load_default(size=max(6, round(height * rows)))
@@ -172,7 +172,7 @@ def plant(picture: np.ndarray, words: str, height: float, grey: int | None, plac
     }[place]
     y, x = max(0, corner[0]), max(0, corner[1])
     behind = picture[y : y + h, x : x + w].astype(np.float32)
-    level = min(255.0, float(behind.mean()) + 25) if grey is None else grey
+    level = min(255.0, float(behind.mean()) + 25) if gray is None else gray
     result = picture.copy()
     result[y : y + h, x : x + w] = np.rint(behind * (1 - mask) + level * mask).astype(np.uint8)
     return result

@@ -35,10 +35,10 @@ def main() -> None:
     hashes: list[np.ndarray] = []
     changes: dict[str, list[int]] = {}
     for place, film in enumerate(films):
-        grey = decode(film)
-        hashes.append(_hash(grey))
+        gray = decode(film)
+        hashes.append(_hash(gray))
         if place % EVERY == 0:
-            for name, altered in _altered(grey):
+            for name, altered in _altered(gray):
                 changes.setdefault(name, []).append(int((_hash(altered) != hashes[-1]).sum()))
     numbered = all(film.stem.replace("_", "").isdigit() for film in films)
     patients = np.unique([film.name.split("_")[0] if numbered else str(film) for film in films], return_inverse=True)[1]
@@ -69,29 +69,29 @@ def main() -> None:
         options.save.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def _hash(grey: np.ndarray) -> np.ndarray:
-    return np.unpackbits(np.frombuffer(perceptual_hash(Preprocess().apply(np.ascontiguousarray(grey))), np.uint8))
+def _hash(gray: np.ndarray) -> np.ndarray:
+    return np.unpackbits(np.frombuffer(perceptual_hash(Preprocess().apply(np.ascontiguousarray(gray))), np.uint8))
 
 
-def _altered(grey: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    height, width = grey.shape
+def _altered(gray: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    height, width = gray.shape
     packed = io.BytesIO()
-    Image.fromarray(grey).save(packed, "JPEG", quality=60)
+    Image.fromarray(gray).save(packed, "JPEG", quality=60)
     yield "JPEG, quality 60", np.asarray(Image.open(packed))
-    yield "half the size", cv2.resize(grey, (width // 2, height // 2), interpolation=cv2.INTER_AREA)
-    yield "twice the size", cv2.resize(grey, (width * 2, height * 2), interpolation=cv2.INTER_CUBIC)
-    noise = np.random.default_rng(0).normal(0, 4, grey.shape)
-    yield "noise of 4 grey levels", np.clip(grey + noise, 0, 255).astype(np.uint8)
-    yield "gamma 0.8", (255 * (grey / 255) ** 0.8).astype(np.uint8)
-    yield "window that clips", np.clip((grey.astype(float) - 20) * 1.2, 0, 255).astype(np.uint8)
+    yield "half the size", cv2.resize(gray, (width // 2, height // 2), interpolation=cv2.INTER_AREA)
+    yield "twice the size", cv2.resize(gray, (width * 2, height * 2), interpolation=cv2.INTER_CUBIC)
+    noise = np.random.default_rng(0).normal(0, 4, gray.shape)
+    yield "noise of 4 gray levels", np.clip(gray + noise, 0, 255).astype(np.uint8)
+    yield "gamma 0.8", (255 * (gray / 255) ** 0.8).astype(np.uint8)
+    yield "window that clips", np.clip((gray.astype(float) - 20) * 1.2, 0, 255).astype(np.uint8)
     for percent in (1, 2):
         edge = max(1, height * percent // 100)
-        yield f"cropped by {percent}% at each side", grey[edge:-edge, edge:-edge]
-    written = grey.copy()
+        yield f"cropped by {percent}% at each side", gray[edge:-edge, edge:-edge]
+    written = gray.copy()
     cv2.putText(written, "PORTABLE 12:30", (10, height // 12), 0, height / 600, 255, 2)
     yield "large letters", written
-    yield "mirrored", grey[:, ::-1]
-    yield "inverted", 255 - grey
+    yield "mirrored", gray[:, ::-1]
+    yield "inverted", 255 - gray
 
 
 if __name__ == "__main__":

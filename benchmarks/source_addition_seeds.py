@@ -35,7 +35,7 @@ def main() -> None:
     options = parser.parse_args()
 
     folders = [run(int(seed), options) for seed in options.seeds.split(",")]
-    report = summarise(folders)
+    report = summarize(folders)
     for line in report["lines"]:
         print(line)
     report |= {"command": " ".join(["python", *sys.argv]), "seeds": options.seeds, "versions": software_versions()}
@@ -63,7 +63,7 @@ def run(seed: int, options: argparse.Namespace) -> Path:
     return Path(line.removeprefix("written to ").split("/table.csv")[0])
 
 
-def summarise(folders: list[Path]) -> dict:
+def summarize(folders: list[Path]) -> dict:
     """Tables per seed, and the paired difference between the largest and the smallest K."""
     tables = [json.loads((folder / "table.json").read_text(encoding="utf-8")) for folder in folders]
     ks = [row["k"] for row in tables[0]["rows"]]

@@ -88,15 +88,15 @@ def libauc_many(margin: float = 1.0, version: str = "v1", **call: Any) -> Callab
 
 def over_all_rows(batch: Batch) -> Loss:
     """What v1 computes where labels are missing: data terms divided by all rows, the terms of alpha alone whole."""
-    labelled = ((batch.labels == 0) | (batch.labels == 1)).to(batch.scores).mean(dim=0)
+    labeled = ((batch.labels == 0) | (batch.labels == 1)).to(batch.scores).mean(dim=0)
 
     def loss(scores: Tensor, labels: Tensor, a: Tensor, b: Tensor, alpha: Tensor) -> Tensor:
         total = torch.zeros(())
-        for j, (p, share) in enumerate(zip(batch.p, labelled, strict=True)):
+        for j, (p, share) in enumerate(zip(batch.p, labeled, strict=True)):
             rest = p * (1 - p) * (2 * alpha[j] - alpha[j] ** 2)
             known = chestfed_loss(p[None])(scores[:, [j]], labels[:, [j]], a[[j]], b[[j]], alpha[[j]])
             total = total + share * (known - rest) + rest
-        return total / len(labelled)
+        return total / len(labeled)
 
     return loss
 

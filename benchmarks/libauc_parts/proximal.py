@@ -118,7 +118,7 @@ def single_settings() -> Iterator[Fact]:
     """How far one default of PESG at a time moves the aligned trajectory."""
     aligned = pesg(0.1, own_alpha=False)
     for text, settings in (
-        ("v_ref as it is initialised, N(0, 0.01²) around 0", {"noisy_reference": True}),
+        ("v_ref as it is initialized, N(0, 0.01²) around 0", {"noisy_reference": True}),
         ("momentum 0.9", {"momentum": 0.9}),
         ("weight_decay 1e-5", {"weight_decay": 1e-5}),
         ("clip_value 0.05 (1.0, the default, never acts here)", {"clip_value": 0.05}),

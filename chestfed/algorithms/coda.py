@@ -29,8 +29,8 @@ class Coda(CodaPlus):
     def restart(self, point: Point, duals: Sequence[Tensor], weights: Sequence[float]) -> Point:
         """The next stage's start: the stage's v, and the mean of the clients' best alphas `[J]` at it.
 
-        The losses have the same curvature along alpha at all clients (one common p), so the mean of their maximisers
-        is the maximiser of the mean loss; where all clients have the ratio p it is the papers' mean(h-) - mean(h+).
+        The losses have the same curvature along alpha at all clients (one common p), so the mean of their maximizers
+        is the maximizer of the mean loss; where all clients have the ratio p it is the papers' mean(h-) - mean(h+).
         """
         return Point(point.primal, weighted_mean(duals, weights))
 

@@ -1,7 +1,7 @@
 """LocalSGDM: momentum SGD with local steps; the model and the momentum are averaged. With beta = 0 it is FedAvg.
 
 Yu, Jin, Yang: "On the Linear Speedup Analysis of Communication Efficient Momentum SGD for Distributed Non-Convex
-Optimization", ICML 2019; a baseline of Zhang et al., NeurIPS 2023. A minimisation: it has no step for dual variables.
+Optimization", ICML 2019; a baseline of Zhang et al., NeurIPS 2023. A minimization: it has no step for dual variables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SCAFFOLD: stochastic controlled averaging for a minimisation.
+"""SCAFFOLD: stochastic controlled averaging for a minimization.
 
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: ICML 2020, Algorithm 1 with option II and all clients taking part.
 CODASCA is the same idea on both sides of a saddle point.

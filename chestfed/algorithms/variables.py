@@ -1,7 +1,7 @@
 """The variables that every algorithm works on, and what passes between clients and server.
 
 All are flat tensors. `primal` is v = (w, a, b): the trainable parameters of the network in one vector and, behind
-them, the objective's own primal variables. `dual` is alpha, one entry per disease, empty for a minimisation.
+them, the objective's own primal variables. `dual` is alpha, one entry per disease, empty for a minimization.
 States and messages are dataclasses of tensors, so that a checkpoint can store them, an engine can count their
 bytes, and a test can compare them bit by bit.
 """

@@ -26,7 +26,7 @@ from chestfed.core.errors import ImageError
 if TYPE_CHECKING:
     from pydicom.dataset import Dataset
 
-#: What turns stored values into grey levels.
+#: What turns stored values into gray levels.
 PIXELS: Final = (
     "BitsAllocated",
     "BitsStored",

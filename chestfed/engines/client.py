@@ -17,7 +17,7 @@ from chestfed.objectives.protocol import DualEstimate, Objective
 
 
 class Batch(Protocol):
-    """Images float32 `[n, 3, h, w]`, normalised, and labels float32 `[n, J]` with NaN for missing."""
+    """Images float32 `[n, 3, h, w]`, normalized, and labels float32 `[n, J]` with NaN for missing."""
 
     @property
     def images(self) -> Tensor:

@@ -78,7 +78,7 @@ class PeerEngine:
         refuse_running_statistics(buffers.numel())
         if point.dual.numel():
             raise ConfigError(
-                f"{type(self.algorithm).__name__} minimises and has no step for dual variables: take another objective"
+                f"{type(self.algorithm).__name__} minimizes and has no step for dual variables: take another objective"
             )
         nodes = []
         for node, neighbors in enumerate(self._neighbors):

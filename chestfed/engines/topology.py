@@ -33,7 +33,7 @@ Topology = NamedGraph | Sequence[Sequence[int]]
 
 
 def build_graph(topology: Topology, nodes: int) -> Graph:
-    """A ring, star (node 0 is the centre) or complete graph, or the one with these edges, pairs of nodes.
+    """A ring, star (node 0 is the center) or complete graph, or the one with these edges, pairs of nodes.
 
     Raises
     ------

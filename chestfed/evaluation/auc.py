@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chestfed.evaluation.labelled import labelled_columns
+from chestfed.evaluation.labeled import labeled_columns
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ def auc_per_disease(scores: np.ndarray, labels: np.ndarray, diseases: Sequence[s
     Raises
     ------
     ValueError
-        If a score of a labelled image is NaN, a label is another number, or the shapes differ.
+        If a score of a labeled image is NaN, a label is another number, or the shapes differ.
     """
     from sklearn.metrics import roc_auc_score
 
     results = []
-    for column in labelled_columns(scores, labels, diseases):
+    for column in labeled_columns(scores, labels, diseases):
         auc = None if column.reason else float(roc_auc_score(column.positive, column.score))
         counts = (column.positives, column.negatives, column.missing)
         results.append(DiseaseAuc(column.disease, auc, *counts, column.reason))

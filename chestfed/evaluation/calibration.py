@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from chestfed.evaluation.labelled import labelled_columns
+from chestfed.evaluation.labeled import labeled_columns
 
 Binning = Literal["equal-width", "equal-mass"]
 
@@ -49,7 +49,7 @@ class DiseaseReliability:
 
 @dataclass(frozen=True)
 class DiseaseCalibration:
-    """Calibration of one disease; None without a labelled image, and `reason` says so.
+    """Calibration of one disease; None without a labeled image, and `reason` says so.
 
     Attributes
     ----------
@@ -90,13 +90,13 @@ def calibration_per_disease(
     Raises
     ------
     ValueError
-        If a score of a labelled image is outside [0, 1], besides what `auc_per_disease` raises.
+        If a score of a labeled image is outside [0, 1], besides what `auc_per_disease` raises.
     """
     results = []
     for disease, score, positive, missing in _columns(scores, labels, diseases, bins):
         counts = (int(positive.sum()), int((~positive).sum()), missing)
         if not len(score):
-            results.append(_nothing(disease, *counts, "no labelled image"))
+            results.append(_nothing(disease, *counts, "no labeled image"))
             continue
         label = positive.astype(float)
         share, mean_score, observed = _per_bin(_bin_of(score, bins, "equal-width"), score, label)
@@ -125,7 +125,7 @@ def uncalibrated(
             _nothing(one.disease, one.positives, one.negatives, one.missing, NO_PROBABILITIES),
             DiseaseReliability(one.disease, (), one.missing, NO_PROBABILITIES),
         )
-        for one in labelled_columns(scores, labels, diseases)
+        for one in labeled_columns(scores, labels, diseases)
     ]
 
 
@@ -140,7 +140,7 @@ def reliability_per_disease(
     results = []
     for disease, score, positive, missing in _columns(scores, labels, diseases, bins):
         if not len(score):
-            results.append(DiseaseReliability(disease, (), missing, "no labelled image"))
+            results.append(DiseaseReliability(disease, (), missing, "no labeled image"))
             continue
         share, mean_score, observed = _per_bin(_bin_of(score, bins, binning), score, positive.astype(float))
         points = zip(mean_score, observed, np.rint(share * len(score)), strict=True)
@@ -162,7 +162,7 @@ def _columns(
     if bins < 1:
         raise ValueError(f"there must be at least one bin, not {bins}")
     found = []
-    for column in labelled_columns(scores, labels, diseases):
+    for column in labeled_columns(scores, labels, diseases):
         outside = column.score[(column.score < 0) | (column.score > 1)]
         if len(outside):
             raise ValueError(f"scores of {column.disease} contain {outside[0]}, which is not a probability")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chestfed.evaluation.labelled import Column, labelled_columns
+from chestfed.evaluation.labeled import Column, labeled_columns
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def average_precision_per_disease(
 def partial_auc_per_disease(
     scores: np.ndarray, labels: np.ndarray, diseases: Sequence[str], max_fpr: float = 0.1
 ) -> list[DiseaseValue]:
-    """AUC up to a false-positive rate of `max_fpr`, in (0, 1], standardised: 0.5 without information, 1 if perfect.
+    """AUC up to a false-positive rate of `max_fpr`, in (0, 1], standardized: 0.5 without information, 1 if perfect.
 
     D. K. McClish: Analyzing a portion of the ROC curve. Medical Decision Making 9 (1989). Here the ROC is the line
     through its points (ties count one half, as in the AUC), and `max_fpr` = 1 is the AUC.
@@ -141,7 +141,7 @@ def points_at_thresholds(
 ) -> list[OperatingPoint]:
     """What given thresholds `[J]` do, such as those chosen on a validation set."""
     results = []
-    for column, threshold in zip(labelled_columns(scores, labels, diseases), thresholds, strict=True):
+    for column, threshold in zip(labeled_columns(scores, labels, diseases), thresholds, strict=True):
         if column.reason:
             results.append(_no_point(column))
             continue
@@ -166,7 +166,7 @@ def _values(
     scores: np.ndarray, labels: np.ndarray, diseases: Sequence[str], metric: Callable[[Column], float]
 ) -> list[DiseaseValue]:
     results = []
-    for column in labelled_columns(scores, labels, diseases):
+    for column in labeled_columns(scores, labels, diseases):
         value = None if column.reason else metric(column)
         counts = (column.positives, column.negatives, column.missing)
         results.append(DiseaseValue(column.disease, value, *counts, column.reason))
@@ -177,7 +177,7 @@ def _points(
     scores: np.ndarray, labels: np.ndarray, diseases: Sequence[str], best: Callable[[_Roc], int]
 ) -> list[OperatingPoint]:
     results = []
-    for column in labelled_columns(scores, labels, diseases):
+    for column in labeled_columns(scores, labels, diseases):
         if column.reason:
             results.append(_no_point(column))
             continue

@@ -126,7 +126,7 @@ def _metrics(ranked: _Ranked, counts: np.ndarray, share: float, max_fpr: float) 
 
 
 def _partial_auc(tpr: np.ndarray, fpr: np.ndarray, max_fpr: float) -> np.ndarray:
-    """McClish's standardised area `[r]` under curves `[r, points]` from (0, 0) to (1, 1), up to `max_fpr`."""
+    """McClish's standardized area `[r]` under curves `[r, points]` from (0, 0) to (1, 1), up to `max_fpr`."""
     width = np.diff(fpr, axis=1)
     kept = np.clip(max_fpr - fpr[:, :-1], 0, width)
     rise = np.where(width > 0, np.diff(tpr, axis=1) * kept / np.where(width > 0, width, 1), 0)

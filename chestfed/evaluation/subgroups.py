@@ -34,7 +34,7 @@ class Subgroup:
     value
         The value, as text.
     images
-        n, labelled or not; n+ and n- stand with each disease.
+        n, labeled or not; n+ and n- stand with each disease.
     intervals
         Of each disease, and of the mean.
     """

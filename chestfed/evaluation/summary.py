@@ -24,7 +24,7 @@ from chestfed.evaluation.intervals.auc_intervals import NO_VARIANCE, ONE_PATIENT
 from chestfed.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.evaluation.intervals.degrees_of_freedom import units_per_disease
 from chestfed.evaluation.intervals.interval import Bounds, Interval
-from chestfed.evaluation.labelled import numbered
+from chestfed.evaluation.labeled import numbered
 from chestfed.evaluation.metrics import (
     OperatingPoint,
     average_precision_per_disease,
@@ -106,7 +106,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Summary:
-    """What `summarise` finds. `units` is n, labelled or not; `subgroups` has one entry per column."""
+    """What `summarize` finds. `units` is n, labeled or not; `subgroups` has one entry per column."""
 
     protocol: Protocol
     units: int
@@ -117,7 +117,7 @@ class Summary:
     subgroups: dict[str, list[Subgroup]]
 
 
-def summarise(
+def summarize(
     scores: np.ndarray,
     labels: np.ndarray,
     patients: np.ndarray,
@@ -207,7 +207,7 @@ def _diseases(
             youden,
             calibration,
             curve,
-            reason=auc.reason if auc.positives + auc.negatives else "no labelled image",
+            reason=auc.reason if auc.positives + auc.negatives else "no labeled image",
         )
         for auc, bounds, auprc, partial, at_specificity, at_sensitivity, youden, (calibration, curve) in parts
     ]

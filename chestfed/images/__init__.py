@@ -1,1 +1,1 @@
-"""From image files to training batches: decode, resize, cache, augment, normalise."""
+"""From image files to training batches: decode, resize, cache, augment, normalize."""

@@ -38,20 +38,20 @@ class Images(Protocol):
         ...
 
     def read(self, row: int) -> np.ndarray:
-        """Pixels uint8 of a row: grey `[size, size]`, or color `[size, size, 3]`; the same for all rows."""
+        """Pixels uint8 of a row: gray `[size, size]`, or color `[size, size, 3]`; the same for all rows."""
         ...
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images float32 `[n, channels, size, size]`, normalised; labels float32 `[n, J]`, NaN for missing."""
+    """Images float32 `[n, channels, size, size]`, normalized; labels float32 `[n, J]`, NaN for missing."""
 
     images: Tensor
     labels: Tensor
 
 
-def normalise(
-    grey: np.ndarray, *, channels_last: bool = False, out: Tensor | None = None, form: NetworkInput = IMAGENET
+def normalize(
+    gray: np.ndarray, *, channels_last: bool = False, out: Tensor | None = None, form: NetworkInput = IMAGENET
 ) -> Tensor:
     """uint8 `[n, h, w]`, or in color `[n, h, w, 3]`, to float32 `[n, channels, h, w]`, as `form` says.
 
@@ -59,8 +59,8 @@ def normalise(
     """
     if out is None:
         layout = torch.channels_last if channels_last else torch.contiguous_format
-        out = torch.empty((len(grey), form.channels, *grey.shape[1:3]), memory_format=layout)
-    values = torch.from_numpy(grey).float()
+        out = torch.empty((len(gray), form.channels, *gray.shape[1:3]), memory_format=layout)
+    values = torch.from_numpy(gray).float()
     for channel, (factor, shift) in enumerate(form.coefficients()):
         levels = values if values.dim() == 3 else values[..., channel]
         torch.add(torch.tensor(shift), levels, alpha=factor, out=out[:, channel])
@@ -163,7 +163,7 @@ class TrainBatches:
             self._threads.affine = Affine(self._augment)
         rows = self.rows_of(position)
         first = position * self._batch_size
-        grey = np.stack(
+        gray = np.stack(
             [
                 self._threads.affine(
                     self._images.read(int(row)), stream_seed(self._seed, "augment", self._name, first + index)
@@ -172,7 +172,7 @@ class TrainBatches:
             ]
         )
         slot = position % len(self._buffers)
-        images = normalise(grey, channels_last=self._channels_last, out=self._buffers[slot])
+        images = normalize(gray, channels_last=self._channels_last, out=self._buffers[slot])
         self._buffers[slot] = images
         return Batch(images, self._labels[torch.from_numpy(rows)])
 
@@ -196,6 +196,6 @@ class EvalBatches:
         """One pass."""
         for start in range(0, len(self._labels), self._batch_size):
             rows = range(start, min(start + self._batch_size, len(self._labels)))
-            grey = np.stack([self._images.read(row) for row in rows])
-            images = normalise(grey, channels_last=self._channels_last, form=self._form)
+            gray = np.stack([self._images.read(row) for row in rows])
+            images = normalize(gray, channels_last=self._channels_last, form=self._form)
             yield Batch(images, self._labels[rows.start : rows.stop])

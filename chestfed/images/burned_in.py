@@ -1,6 +1,6 @@
 """A search for letters in the pixels: a flag to inspect a picture, never a guarantee that it has none.
 
-Printed letters are strokes of one width and one grey level, as high as each other, side by side. Ribs, vessels and
+Printed letters are strokes of one width and one gray level, as high as each other, side by side. Ribs, vessels and
 cables are neither. So: what is thin and stands out of its surroundings (a top-hat) is cut into connected pieces, pieces
 of the size of letters are put in rows, and rows of enough like pieces are text. One or two large pieces near the border
 are a marker: the L or R of lead that lies beside the patient, perhaps with the initials of who took the picture.
@@ -28,7 +28,7 @@ Kind = Literal["none", "marker", "text"]
 #: Side of the resized picture; the thresholds below are in its pixels.
 _SIDE: Final = 1024
 _LETTERS: Final = 4  # in a row, to be text
-_CONTRAST: Final = 24.0  # grey levels above the surroundings
+_CONTRAST: Final = 24.0  # gray levels above the surroundings
 _SHARE: Final = 0.6  # of the most contrast nearby
 _HEIGHTS: Final = (7, 72)
 _KERNELS: Final = (9, 23)  # sides of top-hats: strokes of small letters, and of large ones
@@ -88,7 +88,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Connected pieces: int `[n]` boxes, and float `[n]` mean grey levels above the surroundings."""
+    """Connected pieces: int `[n]` boxes, and float `[n]` mean gray levels above the surroundings."""
 
     left: np.ndarray
     top: np.ndarray
@@ -103,7 +103,7 @@ class _Pieces:
 
 
 def burned_in(picture: np.ndarray) -> BurnedIn:
-    """Look for letters in grey levels uint8 `[h, w]`.
+    """Look for letters in gray levels uint8 `[h, w]`.
 
     Raises
     ------
@@ -114,9 +114,9 @@ def burned_in(picture: np.ndarray) -> BurnedIn:
         raise ValueError(f"expected uint8 [height, width], found {picture.dtype} {picture.shape}")
     factor = _SIDE / max(picture.shape)
     size = (max(1, round(picture.shape[1] * factor)), max(1, round(picture.shape[0] * factor)))
-    grey = cv2.resize(picture, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC)
+    gray = cv2.resize(picture, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC)
     best, rows, markers = 0.0, [], []
-    for plane in (grey, 255 - grey):
+    for plane in (gray, 255 - gray):
         for kernel in _KERNELS:
             pieces = _pieces(plane, kernel)
             for turned in (False, True):  # text may run upwards
@@ -124,8 +124,8 @@ def burned_in(picture: np.ndarray) -> BurnedIn:
                     best = max(best, score)
                     if score >= _LETTERS:
                         rows.append(_in_picture(box.turned() if turned else box, factor))
-            if plane is grey:
-                markers += [_in_picture(box, factor) for box in _markers(pieces, grey.shape)]
+            if plane is gray:
+                markers += [_in_picture(box, factor) for box in _markers(pieces, gray.shape)]
     if rows:
         return BurnedIn("text", best, tuple(dict.fromkeys(rows)))
     return BurnedIn("marker" if markers else "none", best, tuple(dict.fromkeys(markers)))

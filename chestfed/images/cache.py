@@ -80,7 +80,7 @@ class CachedImages:
     digests
         16 bytes per row, of the pixels; zeros for a quarantined one.
     sources
-        The same of the grey levels as decoded: they depend on the picture, and on no size or fit.
+        The same of the gray levels as decoded: they depend on the picture, and on no size or fit.
     quarantined
         Why rows have no image.
     """
@@ -251,8 +251,8 @@ def _decode_one(job: tuple[str, bool, Preprocess]) -> tuple[bytes, bytes] | str:
     """Pixels and digest of the picture that they are made of, or why it cannot be decoded."""
     path, inverted, preprocess = job
     try:
-        grey = decode(Path(path), inverted)
-        return preprocess.apply(grey).tobytes(), picture_digest(grey)
+        gray = decode(Path(path), inverted)
+        return preprocess.apply(gray).tobytes(), picture_digest(gray)
     except ImageError as error:
         return str(error)
     except OSError as error:

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from chestfed.images.augment import Affine, Augment
-from chestfed.images.batches import Images, normalise
+from chestfed.images.batches import Images, normalize
 
 
 class ImageDataset(Dataset[tuple[Tensor, Tensor]]):
-    """Image float32 `[3, size, size]`, normalised as in training, and labels float32 `[J]`, NaN for missing.
+    """Image float32 `[3, size, size]`, normalized as in training, and labels float32 `[J]`, NaN for missing.
 
     It can be pickled, so it works with any number of workers of a `DataLoader`, forked or spawned. Augmentation is
     seeded by PyTorch's random numbers: it differs between epochs and workers, and `torch.manual_seed` repeats it.
@@ -54,12 +54,12 @@ class ImageDataset(Dataset[tuple[Tensor, Tensor]]):
         return len(self._places)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        grey = self._images.read(int(self._places[index]))
+        gray = self._images.read(int(self._places[index]))
         if self._augment is not None:
             if not hasattr(self._threads, "affine"):
                 self._threads.affine = Affine(self._augment)
-            grey = self._threads.affine(grey, int(torch.randint(2**32, ())))
-        return normalise(np.ascontiguousarray(grey)[None])[0], torch.from_numpy(self.labels[index].copy())
+            gray = self._threads.affine(gray, int(torch.randint(2**32, ())))
+        return normalize(np.ascontiguousarray(gray)[None])[0], torch.from_numpy(self.labels[index].copy())
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_threads"}

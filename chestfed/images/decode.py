@@ -1,8 +1,8 @@
-"""Read one image file as 8-bit grey.
+"""Read one image file as 8-bit gray.
 
-What a file is, is read from its first bytes, not from its name. Grey levels:
+What a file is, is read from its first bytes, not from its name. Gray levels:
 
-* 8-bit files keep their values (color is converted to grey, transparency is ignored);
+* 8-bit files keep their values (color is converted to gray, transparency is ignored);
 * 16-bit PNG has no window: its 0.5 and 99.5 percentiles become 0 and 255;
 * DICOM goes through the modality LUT (rescale), then the VOI LUT or the first window, then 0..255, and MONOCHROME1 is
   inverted last. Without a window, or with an implausible one (width below 1, or none of the image's values in
@@ -37,7 +37,7 @@ _JPEG, _PNG, _DICOM = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"DICM"
 
 
 def decode(path: Path, inverted: bool = False) -> np.ndarray:
-    """Grey levels uint8 `[height, width]`, air dark and bone bright.
+    """Gray levels uint8 `[height, width]`, air dark and bone bright.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def decode(path: Path, inverted: bool = False) -> np.ndarray:
     Raises
     ------
     ImageError
-        If the file is not a whole, single, grey image of a known format; the reason is in the message.
+        If the file is not a whole, single, gray image of a known format; the reason is in the message.
     FileNotFoundError
         If the file does not exist.
     """
@@ -61,21 +61,21 @@ def decode(path: Path, inverted: bool = False) -> np.ndarray:
     if not head:
         raise ImageError("the file is empty (0 bytes)")
     if head.startswith((_JPEG, _PNG)):
-        grey = _decode_picture(path)
+        gray = _decode_picture(path)
     elif head[128:132] == _DICOM:
-        grey = _decode_dicom(path)
+        gray = _decode_dicom(path)
     else:
         raise ImageError("not a JPEG, PNG or DICOM file")
-    return 255 - grey if inverted else grey
+    return 255 - gray if inverted else gray
 
 
-def picture_digest(grey: np.ndarray) -> bytes:
-    """16 bytes of grey levels uint8 `[height, width]` and their shape.
+def picture_digest(gray: np.ndarray) -> bytes:
+    """16 bytes of gray levels uint8 `[height, width]` and their shape.
 
     A picture that was saved anew without loss has the same.
     """
-    shape = f"{grey.shape[0]}x{grey.shape[1]}\0".encode()
-    return hashlib.blake2b(np.ascontiguousarray(grey).data, digest_size=16, salt=shape.ljust(16, b"\0")[:16]).digest()
+    shape = f"{gray.shape[0]}x{gray.shape[1]}\0".encode()
+    return hashlib.blake2b(np.ascontiguousarray(gray).data, digest_size=16, salt=shape.ljust(16, b"\0")[:16]).digest()
 
 
 def _decode_picture(path: Path) -> np.ndarray:
@@ -112,13 +112,13 @@ def _decode_dicom(path: Path) -> np.ndarray:
                 raise ImageError(f"the pixels have {stored.ndim} dimensions, expected height and width")
             padding = _padding(stored, dataset)
             values = apply_modality_lut(stored, dataset).astype(np.float32)
-            grey = None
+            gray = None
             if "VOILUTSequence" in dataset or _has_window(dataset):
                 windowed = apply_voi_lut(apply_modality_lut(stored, dataset), dataset, index=0).astype(np.float32)
                 low, high = _extremes(windowed[~padding])
-                grey = _scale(windowed, low, high) if high > low else None
-            if grey is None:
-                grey = _scale(values, *_percentile_range(values[~padding]))
+                gray = _scale(windowed, low, high) if high > low else None
+            if gray is None:
+                gray = _scale(values, *_percentile_range(values[~padding]))
     except ImageError:
         raise
     except BaseException as error:  # pydicom and its plugins raise many kinds on damaged files
@@ -126,9 +126,9 @@ def _decode_dicom(path: Path) -> np.ndarray:
             raise  # a plugin written in Rust panics past Exception; an interrupt must pass
         raise ImageError(f"damaged or unsupported DICOM file: {dicom_tags.reason(error)}") from None
     if dataset.PhotometricInterpretation == "MONOCHROME1":
-        grey = 255 - grey
-    grey[padding] = 0
-    return grey
+        gray = 255 - gray
+    gray[padding] = 0
+    return gray
 
 
 def _padding(stored: np.ndarray, dataset: Any) -> np.ndarray:
@@ -143,8 +143,8 @@ def _padding(stored: np.ndarray, dataset: Any) -> np.ndarray:
 
 def _has_window(dataset: Any) -> bool:
     """Whether the first window is plausible: a width of at least 1, or above 0 where the function allows it."""
-    width, centre = (_first(dataset.get(name)) for name in ("WindowWidth", "WindowCenter"))
-    if width is None or centre is None or not np.isfinite([width, centre]).all():
+    width, center = (_first(dataset.get(name)) for name in ("WindowWidth", "WindowCenter"))
+    if width is None or center is None or not np.isfinite([width, center]).all():
         return False
     return width >= 1 or (width > 0 and dataset.get("VOILUTFunction", "LINEAR") != "LINEAR")
 
@@ -166,7 +166,7 @@ def _check_dicom(dataset: Any, path: Path) -> None:
     if int(dataset.get("NumberOfFrames") or 1) != 1:
         raise ImageError("multi-frame DICOM file: one radiograph expected")
     if int(dataset.get("SamplesPerPixel") or 1) != 1:
-        raise ImageError("color DICOM file: a grey radiograph expected")
+        raise ImageError("color DICOM file: a gray radiograph expected")
     if dataset.get("PhotometricInterpretation") not in ("MONOCHROME1", "MONOCHROME2"):
         raise ImageError("DICOM file that is neither MONOCHROME1 nor MONOCHROME2")
     _check_size(int(dataset.Columns), int(dataset.Rows))

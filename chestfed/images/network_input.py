@@ -1,4 +1,4 @@
-"""What a network takes: number of channels, range of the grey levels, means and standard deviations."""
+"""What a network takes: number of channels, range of the gray levels, means and standard deviations."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from chestfed.core.config import StrictModel
 
 
 class NetworkInput(StrictModel):
-    """Each channel is (grey / 255 * (high - low) + low - mean) / std, the same grey in every one."""
+    """Each channel is (gray / 255 * (high - low) + low - mean) / std, the same gray in every one."""
 
-    channels: Literal[1, 3] = Field(3, description="1, or the grey image three times")
+    channels: Literal[1, 3] = Field(3, description="1, or the gray image three times")
     range: list[float] = Field([0.0, 1.0], description="[low, high]: what black and white become")
     mean: list[float] | None = Field(None, description="one number per channel, taken away after `range`")
     std: list[float] | None = Field(None, description="one number per channel, divided by after `mean`")
@@ -31,7 +31,7 @@ class NetworkInput(StrictModel):
         return self
 
     def coefficients(self) -> list[tuple[float, float]]:
-        """Per channel what a grey level of 0 to 255 is multiplied by, and what is added then."""
+        """Per channel what a gray level of 0 to 255 is multiplied by, and what is added then."""
         low, high = self.range
         means, stds = self.mean or [0.0] * self.channels, self.std or [1.0] * self.channels
         return [((high - low) / (255 * std), (low - mean) / std) for mean, std in zip(means, stds, strict=True)]

@@ -1,4 +1,4 @@
-"""From decoded grey levels to the square that the network sees."""
+"""From decoded gray levels to the square that the network sees."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Preprocess(StrictModel):
         text = f"{PREPROCESS_VERSION}:{self.model_dump_json()}"
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
-    def apply(self, grey: np.ndarray) -> np.ndarray:
+    def apply(self, gray: np.ndarray) -> np.ndarray:
         """Resize uint8 `[height, width]` or `[height, width, 3]` to the square, by area or (growing) bilinear."""
         import cv2
 
-        height, width = grey.shape[:2]
+        height, width = gray.shape[:2]
         if self.fit == "stretch":
             new_height = new_width = self.size
         else:
@@ -41,10 +41,10 @@ class Preprocess(StrictModel):
             new_height, new_width = max(1, round(height * scale)), max(1, round(width * scale))
         shrinking = new_height * new_width < height * width
         interpolation = cv2.INTER_AREA if shrinking else cv2.INTER_LINEAR
-        resized = cv2.resize(np.ascontiguousarray(grey), (new_width, new_height), interpolation=interpolation)
+        resized = cv2.resize(np.ascontiguousarray(gray), (new_width, new_height), interpolation=interpolation)
         if resized.shape[:2] == (self.size, self.size):
             return resized
-        square = np.zeros((self.size, self.size, *grey.shape[2:]), np.uint8)
+        square = np.zeros((self.size, self.size, *gray.shape[2:]), np.uint8)
         top, left = (self.size - new_height) // 2, (self.size - new_width) // 2
         square[top : top + new_height, left : left + new_width] = resized
         return square

@@ -19,7 +19,7 @@ _ALL: Final = "all"
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """Labels of a disease in a split; `prevalence` is the share of positives among the labelled, None without any."""
+    """Labels of a disease in a split; `prevalence` is the share of positives among the labeled, None without any."""
 
     positive: int
     negative: int
@@ -52,7 +52,7 @@ class AgeCounts:
 class FileCounts:
     """Image files; each mapping counts readable ones, the most frequent first.
 
-    `mean_grey` and `std_grey` are means over the preprocessed pictures, 0 to 255.
+    `mean_gray` and `std_gray` are means over the preprocessed pictures, 0 to 255.
     """
 
     looked_at: int
@@ -66,8 +66,8 @@ class FileCounts:
     transfer_syntaxes: Mapping[str, int]
     smallest: str
     largest: str
-    mean_grey: float | None
-    std_grey: float | None
+    mean_gray: float | None
+    std_gray: float | None
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Counts:
     views: Mapping[str, int]
     left_out: int
     splits: tuple[SplitCounts, ...]
-    unlabelled: int
+    unlabeled: int
     sexes: Mapping[str, int]
     ages: AgeCounts
     files: FileCounts | None
@@ -105,7 +105,7 @@ def count(survey: Survey, scan: Scan | None) -> Counts:
         views=views,
         left_out=sum(number for view, number in views.items() if view not in kept),
         splits=tuple(_split(name, part, table.diseases) for name, part in parts),
-        unlabelled=int(np.isnan(labels).all(axis=1).sum()) if labels.size else 0,
+        unlabeled=int(np.isnan(labels).all(axis=1).sum()) if labels.size else 0,
         sexes=_counted(frame["sex"].astype(object).where(frame["sex"].notna(), "missing")),
         ages=_ages(frame["age"].to_numpy()),
         files=None if scan is None else _files(scan),
@@ -117,9 +117,9 @@ def _split(name: str, frame: pd.DataFrame, diseases: Iterable[str]) -> SplitCoun
     for disease in diseases:
         cells = frame[disease].to_numpy()
         positive, negative = int((cells == 1).sum()), int((cells == 0).sum())
-        labelled = positive + negative
-        ratio = positive / labelled if labelled else None
-        labels[disease] = LabelCounts(positive, negative, len(cells) - labelled, ratio)
+        labeled = positive + negative
+        ratio = positive / labeled if labeled else None
+        labels[disease] = LabelCounts(positive, negative, len(cells) - labeled, ratio)
     return SplitCounts(name, len(frame), int(frame["patient"].nunique()), labels)
 
 
@@ -150,8 +150,8 @@ def _files(scan: Scan) -> FileCounts:
         transfer_syntaxes=_counted(good["syntax"][good["syntax"] != ""]),
         smallest=_size(by_area[0]) if by_area else "",
         largest=_size(by_area[-1]) if by_area else "",
-        mean_grey=float(good["mean"].mean()) if len(good) else None,
-        std_grey=float(good["std"].mean()) if len(good) else None,
+        mean_gray=float(good["mean"].mean()) if len(good) else None,
+        std_gray=float(good["std"].mean()) if len(good) else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""What one image file is: format, size, depth, a digest and a perceptual hash of the picture, its grey levels.
+"""What one image file is: format, size, depth, a digest and a perceptual hash of the picture, its gray levels.
 
 Nothing of a DICOM header is kept but numbers and words of the standard's own lists.
 """
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 #: Raised when the same file gives other facts than before: kept results of an older version are not read.
 FACTS_VERSION: Final = 2
-#: Bins of the histogram, 4 grey levels each.
+#: Bins of the histogram, 4 gray levels each.
 BINS: Final = 64
 #: Bits of the perceptual hash, without the first of its 256, which is always 0.
 HASH_BITS: Final = 255
 
 _PREPROCESS: Final = Preprocess()
-_BLANK: Final = 1.0  # standard deviation of the grey levels, below which a picture shows nothing
+_BLANK: Final = 1.0  # standard deviation of the gray levels, below which a picture shows nothing
 _COLOURED: Final = 24  # difference of two channels that noise and JPEG do not make
 _SUFFIXES: Final = {
     ".png": "PNG",
@@ -58,10 +58,10 @@ class Facts:
         Pillow's mode (`L`, `RGB`, `I;16`) or DICOM's photometric interpretation.
     syntax
         Name of the DICOM transfer syntax.
-    coloured, blank
-        The picture has colors; it has a single grey level.
+    colored, blank
+        The picture has colors; it has a single gray level.
     mean, std
-        Of the preprocessed picture's grey levels, 0 to 255.
+        Of the preprocessed picture's gray levels, 0 to 255.
     digest
         `picture_digest`.
     hash
@@ -78,7 +78,7 @@ class Facts:
     bits: int = 0
     mode: str = ""
     syntax: str = ""
-    coloured: bool = False
+    colored: bool = False
     blank: bool = False
     mean: float = 0.0
     std: float = 0.0
@@ -109,22 +109,22 @@ def look_at(job: Job) -> Facts:
 
     path, inverted = Path(job[0]), job[1]
     try:
-        grey = decode(path, inverted)
+        gray = decode(path, inverted)
     except FileNotFoundError:
         raise
     except ImageError as error:
         return Facts(error=str(error), **_header(path, whole=False))
     except OSError as error:
         return Facts(error=f"cannot be read ({error.strerror})")
-    square = _PREPROCESS.apply(grey)
+    square = _PREPROCESS.apply(gray)
     mean, std = (float(value[0, 0]) for value in cv2.meanStdDev(square))
     blank = std < _BLANK
     return Facts(
-        **{**_header(path, whole=True), "width": grey.shape[1], "height": grey.shape[0]},
+        **{**_header(path, whole=True), "width": gray.shape[1], "height": gray.shape[0]},
         blank=blank,
         mean=mean,
         std=std,
-        digest=picture_digest(grey),
+        digest=picture_digest(gray),
         hash=b"" if blank else perceptual_hash(square),
         histogram=np.bincount(square.reshape(-1) // (256 // BINS), minlength=BINS).astype(np.int32),
     )
@@ -192,7 +192,7 @@ def _picture_header(path: Path, head: bytes, kind: str, whole: bool) -> dict[str
         image.thumbnail((256, 256))
         channels = np.asarray(image.convert("RGB")).astype(np.int16)
         apart = (channels.max(axis=2) - channels.min(axis=2)) > _COLOURED
-        return {**facts, "coloured": bool(apart.mean() > 0.001)}
+        return {**facts, "colored": bool(apart.mean() > 0.001)}
 
 
 def _dicom_header(path: Path, whole: bool) -> dict[str, Any]:

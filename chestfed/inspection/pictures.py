@@ -53,14 +53,14 @@ def damaged_files(site: Looked, scan: Scan) -> list[Problem]:
         ),
         *site.problems(
             COLOURED,
-            np.flatnonzero(frame["coloured"].to_numpy(dtype=bool)),
+            np.flatnonzero(frame["colored"].to_numpy(dtype=bool)),
             lambda row: f"{named(row)} has colors",
-            "inspect it: a radiograph is grey; this may be a screenshot or another kind of image",
+            "inspect it: a radiograph is gray; this may be a screenshot or another kind of image",
         ),
         *site.problems(
             BLANK_PICTURE,
             np.flatnonzero(frame["blank"].to_numpy(dtype=bool)),
-            lambda row: f"{named(row)} has a single grey level",
+            lambda row: f"{named(row)} has a single gray level",
             "export the image again, or remove the row",
         ),
     ]

@@ -29,7 +29,7 @@ _COLUMNS: Final = (
     "bits",
     "mode",
     "syntax",
-    "coloured",
+    "colored",
     "blank",
     "mean",
     "std",

@@ -141,7 +141,7 @@ def _facts(report: CheckReport) -> list[tuple[str, str]]:
         ("views", _most(counts.views)),
         ("sexes", _most(counts.sexes)),
         ("ages", f"{years}; missing {ages.missing:,}"),
-        ("images without any label", f"{counts.unlabelled:,}"),
+        ("images without any label", f"{counts.unlabeled:,}"),
     ]
     if files is None:
         facts.append(("image files", "not inspected"))
@@ -156,8 +156,8 @@ def _facts(report: CheckReport) -> list[tuple[str, str]]:
         ]
         if files.transfer_syntaxes:
             facts.append(("transfer syntaxes", _most(files.transfer_syntaxes)))
-        if files.mean_grey is not None and files.std_grey is not None:
-            facts.append(("grey levels", f"mean {files.mean_grey:.1f}, standard deviation {files.std_grey:.1f}"))
+        if files.mean_gray is not None and files.std_gray is not None:
+            facts.append(("gray levels", f"mean {files.mean_gray:.1f}, standard deviation {files.std_gray:.1f}"))
     if report.against:
         facts.append(("compared with", ", ".join(f"{name} ({number:,})" for name, number in report.against.items())))
     return facts

@@ -11,7 +11,7 @@ import pandas as pd
 from chestfed.new_site.choosing import Choices
 from chestfed.new_site.columns.found import Found
 from chestfed.new_site.columns.pictures import Pictures
-from chestfed.new_site.labelling import Labels
+from chestfed.new_site.labeling import Labels
 from chestfed.new_site.spreadsheet import Spreadsheet
 from chestfed.new_site.yaml_text import Page
 from chestfed.sites.config import SiteConfig
@@ -179,5 +179,5 @@ def finished(
         notes.append(f"no column found for {', '.join(lacking)}: left out (--{lacking[0]}-column NAME if there is one)")
     absent = [disease for disease in SiteConfig.model_fields["diseases"].default if disease not in labels.names]
     if absent:
-        notes.append(f"not labelled here, so missing: {', '.join(absent)} (--label {absent[0]}=NAME if it is)")
+        notes.append(f"not labeled here, so missing: {', '.join(absent)} (--label {absent[0]}=NAME if it is)")
     return Draft(page.text(), tuple(guesses), tuple(notes), labels.terms, examples)

@@ -36,7 +36,7 @@ from chestfed.new_site.describe import (
     with_roles,
 )
 from chestfed.new_site.flags import refuse_idle
-from chestfed.new_site.labelling import Labels
+from chestfed.new_site.labeling import Labels
 from chestfed.new_site.labels import find_labels
 from chestfed.new_site.spreadsheet import Spreadsheet, read_spreadsheet
 from chestfed.sites.config import SiteConfig

@@ -12,7 +12,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.new_site.choosing import NONE, Choices, Chooser, named_column
 from chestfed.new_site.columns.found import Found, called
 from chestfed.new_site.diseases import disease_of
-from chestfed.new_site.labelling import (
+from chestfed.new_site.labeling import (
     MEANINGS,
     MOST_VALUES,
     Labels,

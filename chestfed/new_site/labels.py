@@ -11,7 +11,7 @@ from chestfed.new_site.choosing import NONE, Choices, Chooser
 from chestfed.new_site.columns.found import Found, called
 from chestfed.new_site.diseases import disease_of
 from chestfed.new_site.label_columns import by_columns, label_columns
-from chestfed.new_site.labelling import Labels, nothing_found
+from chestfed.new_site.labeling import Labels, nothing_found
 from chestfed.new_site.term_column import TermColumn, by_terms, find_term_column
 
 
@@ -50,7 +50,7 @@ def find_labels(
         if layout == "onehot" and several:
             labels.notes.append(
                 f"{rows_per_image.gt(1).sum():,} images have more than one row: remove duplicate rows, or, if several "
-                "annotators labelled them, say --layout readers"
+                "annotators labeled them, say --layout readers"
             )
         if terms is not None:
             _tell_unused(labels, [terms.column, *terms.others], "--findings-column NAME takes one of them")

@@ -17,7 +17,7 @@ from chestfed.new_site import lexicon
 from chestfed.new_site.choosing import NONE, Choices, Chooser, named_column
 from chestfed.new_site.columns.found import Found, called, count
 from chestfed.new_site.diseases import Suggestion, diseases_in, suggest, suggest_value
-from chestfed.new_site.labelling import Labels, are_values, doubts, values_of
+from chestfed.new_site.labeling import Labels, are_values, doubts, values_of
 from chestfed.sites.findings import NEGATIVE, POSITIVE, UNCERTAIN, canonical
 from chestfed.sites.spreadsheet.term_labels import cut
 from chestfed.sites.spreadsheet.term_table import LEXICON, LOOSE_SEPARATORS, YES, TermRow
@@ -282,7 +282,7 @@ def _describe(labels: Labels, choices: Choices, file: str, total: int, waiting: 
             "missing"
         )
     if len(labels.terms) > _MANY:
-        labels.notes.append(f"{len(labels.terms):,} different terms look like sentences: reports need a labeller first")
+        labels.notes.append(f"{len(labels.terms):,} different terms look like sentences: reports need a labeler first")
     said = "given on the command line"
     doubted = sum(row.rows for row in labels.terms if row.meant and UNCERTAIN in row.meant.findings.values())
     labels.uncertain = choices.uncertain or "missing"

@@ -5,7 +5,7 @@ For one disease with positive ratio p, score h and label y (CODASCA paper, eq. 2
     F = (1-p) (h-a)^2 [y=1] + p (h-b)^2 [y=0]
         + 2 (1+alpha) (p h [y=0] - (1-p) h [y=1]) - p (1-p) alpha^2
 
-averaged over the batch. Minimised over the weights, a and b, maximised over alpha, its value is p(1-p) times
+averaged over the batch. Minimized over the weights, a and b, maximized over alpha, its value is p(1-p) times
 the pairwise square loss E(1 - h+ + h-)^2, less the constant p(1-p): at the saddle point a is the mean score of
 the positives, b that of the negatives, alpha = b - a. (LibAUC's AUCM loss is the same problem with alpha
 shifted by one and no constant.)
@@ -55,9 +55,9 @@ class AucMargin:
         return self.loss_of_scores(torch.sigmoid(logits), labels, extra, dual)
 
     def loss_of_scores(self, scores: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
-        """Loss of scores h `[n, J]`, eq. 2 averaged over the labelled images and then over the diseases.
+        """Loss of scores h `[n, J]`, eq. 2 averaged over the labeled images and then over the diseases.
 
-        A batch without positives (or negatives) of a disease is legal; one without any labelled image of a
+        A batch without positives (or negatives) of a disease is legal; one without any labeled image of a
         disease contributes 0 for it, the alpha term included.
         """
         p = self.positive_ratio.to(scores)
@@ -72,7 +72,7 @@ class AucMargin:
         return torch.where(count > 0, per_disease, 0.0).mean()
 
     def best_dual(self, scores: Tensor, labels: Tensor, dual: Tensor) -> Tensor:
-        """The alpha `[J]` that maximises the loss of these scores; `dual` where nothing is labelled or p is 0 or 1.
+        """The alpha `[J]` that maximizes the loss of these scores; `dual` where nothing is labeled or p is 0 or 1.
 
         The derivative of eq. 2 by alpha is zero at mean(p h [y=0] - (1-p) h [y=1]) / (p(1-p)): with a share p of
         positives among the labels, the mean score of the negatives less that of the positives.

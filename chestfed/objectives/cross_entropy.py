@@ -14,7 +14,7 @@ from chestfed.objectives.declaration import ObjectiveSpec, Population
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """Mean over diseases of the binary cross-entropy over the labelled images of the batch."""
+    """Mean over diseases of the binary cross-entropy over the labeled images of the batch."""
 
     @property
     def extra_size(self) -> int:
@@ -29,7 +29,7 @@ class CrossEntropy:
     def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
         """Loss of `logits` `[n, J]` against `labels` `[n, J]`; `extra` and `dual` are empty.
 
-        A disease without a labelled image in the batch contributes 0.
+        A disease without a labeled image in the batch contributes 0.
         """
         known = ~torch.isnan(labels)
         target = torch.where(known, labels, 0.0)

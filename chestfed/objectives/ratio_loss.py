@@ -48,7 +48,7 @@ class RatioLoss:
     def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
         """Loss of `logits` `[n, J]` against `labels` `[n, J]` in {0, 1, NaN}; `dual` holds the ratios.
 
-        The mean over the labelled images of a disease, and then over the diseases; without a labelled image 0.
+        The mean over the labeled images of a disease, and then over the diseases; without a labeled image 0.
         """
         ratios = dual.detach()
         positive, negative = labels == 1, labels == 0

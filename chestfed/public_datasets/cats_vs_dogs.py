@@ -28,7 +28,7 @@ _TOLD_EVERY: Final = 500
 
 
 def read(root: Path, progress: Progress | None = None) -> Collection:
-    """Some 25 000 color photographs of many sizes: cat 0, dog 1. There is no labelled test part."""
+    """Some 25 000 color photographs of many sizes: cat 0, dog 1. There is no labeled test part."""
     files, classes, unreadable = _list(root)
     kept = []
     for row, file in enumerate(files):

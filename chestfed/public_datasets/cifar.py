@@ -29,12 +29,12 @@ SOURCE_100: Final = (
 
 
 def read_cifar10(root: Path, progress: Progress | None = None) -> Collection:
-    """60 000 colour images of 32 x 32 in ten classes; the binary version is taken where both are there."""
+    """60 000 color images of 32 x 32 in ten classes; the binary version is taken where both are there."""
     return _read(_CIFAR10, root, progress)
 
 
 def read_cifar100(root: Path, progress: Progress | None = None) -> Collection:
-    """60 000 colour images of 32 x 32 in a hundred (fine) classes."""
+    """60 000 color images of 32 x 32 in a hundred (fine) classes."""
     return _read(_CIFAR100, root, progress)
 
 

@@ -22,7 +22,7 @@ class Pixels(Protocol):
         ...
 
     def read(self, row: int) -> np.ndarray:
-        """Pixels uint8 of one image as stored: grey `[height, width]` or colour `[height, width, 3]` (red first).
+        """Pixels uint8 of one image as stored: gray `[height, width]` or color `[height, width, 3]` (red first).
 
         Raises
         ------
@@ -57,7 +57,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection as distributed: `test` is None if it has no labelled test part of its own.
+    """A collection as distributed: `test` is None if it has no labeled test part of its own.
 
     `unreadable` are images that were left out because their files are known or found to be damaged.
     """

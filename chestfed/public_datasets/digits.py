@@ -14,7 +14,7 @@ SOURCE: Final = "comes with scikit-learn; no folder is needed"
 
 
 def read(root: Path | None = None, progress: Progress | None = None) -> Collection:
-    """1 797 grey images of 8 x 8 in ten classes; the stored values 0 to 16 become 0 to 255."""
+    """1 797 gray images of 8 x 8 in ten classes; the stored values 0 to 16 become 0 to 255."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -39,7 +39,7 @@ _PARTS: Final = ("train", "t10k")
 
 
 def read(root: Path, progress: Progress | None = None) -> Collection:
-    """60 000 training and 10 000 test grey images of 28 x 28 in ten classes."""
+    """60 000 training and 10 000 test gray images of 28 x 28 in ten classes."""
     stems = [f"{part}-{kind}-ubyte" for part in _PARTS for kind in ("images-idx3", "labels-idx1")]
     folder = folder_with(root, _FOLDERS, [f"{stem}{ending}" for stem in stems for ending in ("", ".gz")])
     if folder is None:

@@ -25,7 +25,7 @@ class CollectionEntry:
         What it is, in one line.
     source
         Where it is published and what to unpack.
-    licence
+    license
         On what terms.
     needs_root
         Whether there are files to point at.
@@ -34,7 +34,7 @@ class CollectionEntry:
     read: Callable[[Path, Progress | None], Collection]
     description: str
     source: str
-    licence: str
+    license: str
     needs_root: bool = True
 
 
@@ -44,23 +44,23 @@ COLLECTIONS: Final[dict[str, CollectionEntry]] = {
         cifar.read_cifar10,
         "60 000 color photographs of 32 x 32 in 10 classes",
         cifar.SOURCE_10,
-        "no licence stated; its authors ask to be cited (Krizhevsky, 2009)",
+        "no license stated; its authors ask to be cited (Krizhevsky, 2009)",
     ),
     "cifar100": CollectionEntry(
         cifar.read_cifar100,
         "60 000 color photographs of 32 x 32 in 100 classes",
         cifar.SOURCE_100,
-        "no licence stated; its authors ask to be cited (Krizhevsky, 2009)",
+        "no license stated; its authors ask to be cited (Krizhevsky, 2009)",
     ),
     "stl10": CollectionEntry(
         stl10.read,
-        "13 000 labelled color photographs of 96 x 96 in 10 classes",
+        "13 000 labeled color photographs of 96 x 96 in 10 classes",
         stl10.SOURCE,
-        "no licence stated; images of ImageNet, whose terms apply; its authors ask to be cited (Coates et al., 2011)",
+        "no license stated; images of ImageNet, whose terms apply; its authors ask to be cited (Coates et al., 2011)",
     ),
     "fashion_mnist": CollectionEntry(
         fashion_mnist.read,
-        "70 000 grey images of clothing of 28 x 28 in 10 classes",
+        "70 000 gray images of clothing of 28 x 28 in 10 classes",
         fashion_mnist.SOURCE,
         "MIT",
     ),

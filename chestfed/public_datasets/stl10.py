@@ -21,7 +21,7 @@ _CLASSES: Final = 10
 
 
 def read(root: Path, progress: Progress | None = None) -> Collection:
-    """5 000 training and 8 000 test colour images of 96 x 96 in ten classes, stored as 1 to 10."""
+    """5 000 training and 8 000 test color images of 96 x 96 in ten classes, stored as 1 to 10."""
     folder = folder_with(root, ("stl10_binary", "."), ("train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin"))
     if folder is None:
         raise missing(root / "stl10_binary" / "train_X.bin", SOURCE)

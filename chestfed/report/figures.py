@@ -21,7 +21,7 @@ import pandas as pd
 from chestfed.core.checkpoint import write_atomically
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.calibration import DiseaseReliability, reliability_per_disease
-from chestfed.evaluation.labelled import Column
+from chestfed.evaluation.labeled import Column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.comparison import Run
-from chestfed.evaluation.labelled import numbered
+from chestfed.evaluation.labeled import numbered
 from chestfed.results.run_folder import PREDICTIONS, STUDY, RunFolder, read_predictions
 
 

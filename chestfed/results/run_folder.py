@@ -27,7 +27,7 @@ import pandas as pd
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.labelled import Column, labelled_columns
+from chestfed.evaluation.labeled import Column, labeled_columns
 from chestfed.results.settings import Settings
 from chestfed.results.table import PublishedRow, Row, StudyTable, frame, row_from_plain
 from chestfed.results.timing import SECONDS, read_round_times
@@ -188,7 +188,7 @@ class RunFolder:
         names = [one.disease for one in row.diseases]
         with _expected(file):
             scores, labels = (found[[f"{part}_{n}" for n in names]].to_numpy(np.float64) for part in ("score", "label"))
-        columns = list(labelled_columns(scores, labels, names))
+        columns = list(labeled_columns(scores, labels, names))
         for column, one in zip(columns, row.diseases, strict=True):
             if (column.positives, column.negatives, column.missing) != (one.positives, one.negatives, one.missing):
                 raise self.not_the_same_run(k, one.disease, "its numbers of positive and negative images differ")

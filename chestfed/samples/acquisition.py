@@ -1,4 +1,4 @@
-"""From attenuation to grey: the X-ray machine, the detector and the processing of a hospital."""
+"""From attenuation to gray: the X-ray machine, the detector and the processing of a hospital."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Look:
     blur: float
     """Unsharpness in cm."""
     black: tuple[float, float]
-    """Grey (0..1) of the lungs' darkest part."""
+    """Gray (0..1) of the lungs' darkest part."""
     white: tuple[float, float]
-    """Grey of the densest part."""
+    """Gray of the densest part."""
     gamma: tuple[float, float]
     edges: float
     """Strength of the manufacturer's edge enhancement."""
@@ -67,36 +67,36 @@ def expose(optical: np.ndarray, frame: Frame, look: Look, rng: np.random.Generat
     grain = rng.standard_normal(intensity.shape, dtype=np.float32)
     intensity += dose * np.sqrt(mean * intensity) * grain
     logarithm = -np.log(np.maximum(intensity, 0.02 * mean))
-    grey = _developed(logarithm, look, frame, rng)
-    grey = cv2.resize(grey, look.shape[::-1], interpolation=cv2.INTER_CUBIC)
-    _collimate(grey, look, rng)
-    _mark(grey, look, rng, portable=portable)
-    return np.clip(grey, 0, 1, out=grey)
+    gray = _developed(logarithm, look, frame, rng)
+    gray = cv2.resize(gray, look.shape[::-1], interpolation=cv2.INTER_CUBIC)
+    _collimate(gray, look, rng)
+    _mark(gray, look, rng, portable=portable)
+    return np.clip(gray, 0, 1, out=gray)
 
 
 def _developed(logarithm: np.ndarray, look: Look, frame: Frame, rng: np.random.Generator) -> np.ndarray:
-    """Grey levels by the automatic window of the machine: the lungs to `black`, the middle to `white`."""
+    """Gray levels by the automatic window of the machine: the lungs to `black`, the middle to `white`."""
     rows, columns = logarithm.shape
     middle = logarithm[rows // 8 : -rows // 8 : 3, columns // 5 : -columns // 5 : 3]
     low, high = (float(level) for level in np.percentile(middle, (3, 97)))
     black, white = rng.normal(*look.black), rng.normal(*look.white)
-    grey = black + (white - black) / max(high - low, 0.2) * (logarithm - low)
+    gray = black + (white - black) / max(high - low, 0.2) * (logarithm - low)
     if look.edges:
-        grey += look.edges * (grey - frame.blur(grey, 0.7))
+        gray += look.edges * (gray - frame.blur(gray, 0.7))
     gamma = look.gamma[0] * float(np.exp(rng.normal(0, look.gamma[1])))
     # By table, which is faster. A soft shoulder: what is denser than the window is still told apart.
     levels = np.linspace(0, 1.5, 4096)
     levels = np.where(levels > 0.85, 0.85 + 0.15 * np.tanh((levels - 0.85) / 0.15), levels) ** gamma
-    places = np.clip(grey * (4095 / 1.5), 0, 4095).astype(np.int32)
+    places = np.clip(gray * (4095 / 1.5), 0, 4095).astype(np.int32)
     return levels.astype(np.float32)[places]
 
 
-def _collimate(grey: np.ndarray, look: Look, rng: np.random.Generator) -> None:
+def _collimate(gray: np.ndarray, look: Look, rng: np.random.Generator) -> None:
     """Blacken what lies outside the collimator, a rectangle that is a little askew."""
     import cv2
 
     chosen = rng.random() < look.collimated
-    height, width = grey.shape
+    height, width = gray.shape
     margins = rng.uniform(0.0, 0.075, 4) * (rng.random(4) < 0.6)
     slant = rng.normal(0, 0.008, 4)
     if not chosen:
@@ -110,16 +110,16 @@ def _collimate(grey: np.ndarray, look: Look, rng: np.random.Generator) -> None:
             (left + slant[3], 1 - bottom),
         ]
     )
-    mask = np.zeros(grey.shape, np.uint8)
+    mask = np.zeros(gray.shape, np.uint8)
     cv2.fillConvexPoly(mask, np.rint(corners * (width, height)).astype(np.int32), 255, cv2.LINE_AA)
-    grey *= np.maximum(cv2.blur(mask, (3, 3)).astype(np.float32) / 255, 0.03)
+    gray *= np.maximum(cv2.blur(mask, (3, 3)).astype(np.float32) / 255, 0.03)
 
 
-def _mark(grey: np.ndarray, look: Look, rng: np.random.Generator, *, portable: bool) -> None:
+def _mark(gray: np.ndarray, look: Look, rng: np.random.Generator, *, portable: bool) -> None:
     """Burn in the side marker, and the word for pictures from a portable machine."""
     import cv2
 
-    height, width = grey.shape
+    height, width = gray.shape
     size = height / 400 * rng.uniform(0.55, 0.8)
     left_side = rng.random() < 0.5
     spot = (int(width * rng.uniform(0.86, 0.93)), int(height * rng.uniform(0.05, 0.2)))
@@ -133,8 +133,8 @@ def _mark(grey: np.ndarray, look: Look, rng: np.random.Generator, *, portable: b
     _draw_letter(plate, ink, look.marker, "L" if left_side else "R", spot, size)
     if look.portable_word and portable and worded:
         cv2.putText(ink, look.portable_word, word_at, cv2.FONT_HERSHEY_SIMPLEX, 0.7 * size, 250, 1, cv2.LINE_AA)
-    grey *= 1 - plate.astype(np.float32) * (0.96 / 255)
-    np.maximum(grey, ink.astype(np.float32) / 255, out=grey)
+    gray *= 1 - plate.astype(np.float32) * (0.96 / 255)
+    np.maximum(gray, ink.astype(np.float32) / 255, out=gray)
 
 
 def _draw_letter(

@@ -1,7 +1,7 @@
 """The healthy frontal chest: one person's measures, and the maps of what the rays pass through.
 
 A chest is three maps: how much air replaces soft tissue along a ray, how much soft tissue there is, and how much bone.
-The signs of disease change these maps, not grey levels, so that a sign is as visible as the rest of the chest and the
+The signs of disease change these maps, not gray levels, so that a sign is as visible as the rest of the chest and the
 exposure let it be. Lengths are centimetres.
 """
 

@@ -314,8 +314,8 @@ def _write(
             rng = numpy_stream(seed, "samples", hospital.name, "extra", film.patient.number, film.study, film.number)
             path = part / shape.picture(film)
             path.parent.mkdir(parents=True, exist_ok=True)
-            grey = draw_film(film, hospital.look, seed, hospital.name)
-            _write_picture(path, grey, film, shape.header(film, rng), rng)
+            gray = draw_film(film, hospital.look, seed, hospital.name)
+            _write_picture(path, gray, film, shape.header(film, rng), rng)
             rows += shape.rows(film, rng)
             if progress is not None:
                 progress(done, len(films))
@@ -329,11 +329,11 @@ def _write(
 
 
 def _write_picture(
-    path: Path, grey: np.ndarray, film: Film, elements: Mapping[str, str], rng: np.random.Generator
+    path: Path, gray: np.ndarray, film: Film, elements: Mapping[str, str], rng: np.random.Generator
 ) -> None:
     from PIL import Image
 
     if path.suffix == ".png":
-        save_png(Image.fromarray(stored_levels(grey, 255).astype(np.uint8)), path)
+        save_png(Image.fromarray(stored_levels(gray, 255).astype(np.uint8)), path)
     else:
-        write_dicom(path, grey, film, rng, elements)
+        write_dicom(path, gray, film, rng, elements)

@@ -13,7 +13,7 @@ from chestfed.samples.phantom import draw_chest
 
 
 def draw_film(film: Film, look: Look, seed: int, hospital: str) -> np.ndarray:
-    """Grey values float32 `[height, width]` in 0..1. The body is the patient's, all else this film's."""
+    """Gray values float32 `[height, width]` in 0..1. The body is the patient's, all else this film's."""
     own = numpy_stream(seed, "samples", hospital, "body", film.patient.number)
     body = draw_body(own, female=film.patient.female, age=film.patient.age)
     rng = numpy_stream(seed, "samples", hospital, "film", film.patient.number, film.study, film.number)

@@ -38,8 +38,8 @@ class Frame:
     @cached_property
     def coarse(self) -> Frame:
         """The same view on half the rows and columns, for what has no fine detail."""
-        centre = ((self.origin[0] - 0.5) / 2, (self.origin[1] - 0.5) / 2)
-        return Frame((self.height + 1) // 2, (self.width + 1) // 2, self.scale / 2, centre, self.angle)
+        center = ((self.origin[0] - 0.5) / 2, (self.origin[1] - 0.5) / 2)
+        return Frame((self.height + 1) // 2, (self.width + 1) // 2, self.scale / 2, center, self.angle)
 
     def enlarged(self, picture: np.ndarray) -> np.ndarray:
         """A picture on the coarse grid, brought to this one."""

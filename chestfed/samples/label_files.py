@@ -159,7 +159,7 @@ def _padchest_terms(film: Film, rng: np.random.Generator) -> list[str]:
 def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
     """Labels per study, metadata and split per image, all csv.gz; a few studies have no labels."""
     studies: dict[int, list[object]] = {}
-    unlabelled: set[int] = set()
+    unlabeled: set[int] = set()
     metadata, split = [], []
     names = {"train": "train", "valid": "validate", "test": "test"}
     columns = sorted(OBSERVATIONS)
@@ -167,8 +167,8 @@ def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed:
         subject, study, dicom = layouts.mimic_ids(film)
         rng = _row_stream(seed, hospital, film)
         if film.number == 1 and rng.random() < 0.01:
-            unlabelled.add(study)
-        if study not in studies and study not in unlabelled:
+            unlabeled.add(study)
+        if study not in studies and study not in unlabeled:
             cells = dict(zip(OBSERVATIONS, _observed(film, rng, blanks=True), strict=True))
             studies[study] = [subject, study, *(cells[name] for name in columns)]
         view = "LATERAL" if film.view == "lateral" else film.view.upper()

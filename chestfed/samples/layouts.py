@@ -105,29 +105,29 @@ PATHS: Final[dict[str, Callable[[Film], str]]] = {
 }
 
 
-def write_picture(hospital: str, path: Path, grey: np.ndarray, film: Film, seed: int) -> None:
-    """Encode grey values 0..1 as the hospital does."""
+def write_picture(hospital: str, path: Path, gray: np.ndarray, film: Film, seed: int) -> None:
+    """Encode gray values 0..1 as the hospital does."""
     from PIL import Image
 
     rng = numpy_stream(seed, "samples", hospital, "file", film.patient.number, film.study, film.number)
     if hospital in ("chexpert", "mimic-cxr"):
-        picture = Image.fromarray(stored_levels(grey, 255).astype(np.uint8))
+        picture = Image.fromarray(stored_levels(gray, 255).astype(np.uint8))
         picture.save(path, "JPEG", quality=90, comment=COMMENT.encode())
     elif hospital == "chestxray8":
-        picture = Image.fromarray(stored_levels(grey, 255).astype(np.uint8))
+        picture = Image.fromarray(stored_levels(gray, 255).astype(np.uint8))
         if rng.random() < 0.02:  # as some hundred files of the release
             picture = picture.convert("RGBA")
         save_png(picture, path)
     elif hospital == "padchest":
-        stored = stored_levels(grey, MAX_12_BIT)
+        stored = stored_levels(gray, MAX_12_BIT)
         save_png(Image.fromarray(MAX_12_BIT - stored if padchest_inverted(film) else stored), path)
     else:
-        write_dicom(path, grey, film, rng)
+        write_dicom(path, gray, film, rng)
 
 
-def stored_levels(grey: np.ndarray, largest: int) -> np.ndarray:
-    """Stored values uint16 of grey values 0..1."""
-    return np.rint(grey * largest).astype(np.uint16)
+def stored_levels(gray: np.ndarray, largest: int) -> np.ndarray:
+    """Stored values uint16 of gray values 0..1."""
+    return np.rint(gray * largest).astype(np.uint16)
 
 
 def save_png(picture: Image.Image, path: Path) -> None:
@@ -141,7 +141,7 @@ def save_png(picture: Image.Image, path: Path) -> None:
 
 def write_dicom(
     path: Path,
-    grey: np.ndarray,
+    gray: np.ndarray,
     film: Film,
     rng: np.random.Generator,
     elements: Mapping[str, str] = MappingProxyType({}),
@@ -159,7 +159,7 @@ def write_dicom(
     )
 
     inverted, rescaled, voi, syntax = rng.random(4)
-    stored = stored_levels(grey, MAX_12_BIT)
+    stored = stored_levels(gray, MAX_12_BIT)
     if inverted < 0.4:
         stored = MAX_12_BIT - stored
     dataset = Dataset()

@@ -61,8 +61,8 @@ def _add_nodule(chest: Chest, rng: np.random.Generator) -> None:
     body = chest.body
     x, y = chest.frame.xy
     side = RIGHT if rng.random() < 0.5 else LEFT
-    centre = (side * body.half_width * rng.uniform(0.35, 0.8), rng.uniform(-0.6 * body.apex, 0.6 * body.dome[0]))
-    across, along = (x - centre[0]), (y - centre[1])
+    center = (side * body.half_width * rng.uniform(0.35, 0.8), rng.uniform(-0.6 * body.apex, 0.6 * body.dome[0]))
+    across, along = (x - center[0]), (y - center[1])
     ball = np.sqrt(np.maximum(1 - (across * across + along * along) * rng.uniform(0.7, 6.0), 0))
     chest.fill(0.5 * ball * chest.lung(side))
 

@@ -33,10 +33,10 @@ def collapse_base(chest: Chest, severity: float, side: int, rng: np.random.Gener
     dome = body.dome_of(side)
     plates = []
     for _ in range(1 + rng.binomial(3, 0.25 + 0.5 * severity)):
-        centre = np.array([side * body.half_width * rng.uniform(0.42, 0.72), dome - rng.uniform(0.7, 4.2)])
+        center = np.array([side * body.half_width * rng.uniform(0.42, 0.72), dome - rng.uniform(0.7, 4.2)])
         tilt, half = rng.normal(0.0, 0.22), 0.5 * rng.uniform(3.5, 5.0 + 3.0 * severity)
         reach = half * np.array([math.cos(tilt), math.sin(tilt)])
-        path = centre + np.stack([-reach, (0.0, rng.normal(0, 0.25)), reach])
+        path = center + np.stack([-reach, (0.0, rng.normal(0, 0.25)), reach])
         plates.append((path[None], rng.uniform(0.3, 0.5 + 0.5 * severity), rng.uniform(0.7, 1.0)))
     x, y = frame.coarse.xy
     across, along = (x - side * 0.5 * body.half_width) * (1 / 4.2), (y - dome) * (1 / 2.4)
@@ -81,12 +81,12 @@ def consolidate(chest: Chest, severity: float, side: int, rng: np.random.Generat
     body, frame = chest.body, chest.frame.coarse
     upper = rng.random() < 0.35
     height = -rng.uniform(0.35, 0.6) * body.apex if upper else rng.uniform(0.2, 0.6) * body.dome_of(side)
-    centre = np.array([side * body.half_width * rng.uniform(0.5, 0.7), height])
+    center = np.array([side * body.half_width * rng.uniform(0.5, 0.7), height])
     size, stretch = 2.9 + 2.2 * severity, rng.uniform(0.8, 1.25)
     x, y = frame.xy
-    across, along = (x - centre[0].item()) * (1 / (size * stretch)), (y - height) * (stretch / size)
+    across, along = (x - center[0].item()) * (1 / (size * stretch)), (y - height) * (stretch / size)
     fluff = np.clip(1.3 - np.sqrt(across * across + along * along) + 0.20 * frame.clouds(rng, 1.6), 0, 1)
-    ends = centre + rng.normal(0, 0.45 * size, (3, 2))
+    ends = center + rng.normal(0, 0.45 * size, (3, 2))
     bronchi = np.stack([0.55 * np.array([side * 3.4, -1.0]) + 0.45 * ends, ends], axis=1)
     air = frame.lines([(bronchi, 0.32, 1.0)], 0.1)
     opacity = (0.42 + 0.46 * severity) * fluff * (1 - 0.55 * air)

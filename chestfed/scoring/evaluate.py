@@ -20,7 +20,7 @@ from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.evaluation.protocols import PROTOCOLS, Protocol, Units, unit_of, units, views_of
 from chestfed.evaluation.subgroups import age_bands
-from chestfed.evaluation.summary import Method, Summary, summarise
+from chestfed.evaluation.summary import Method, Summary, summarize
 from chestfed.experiment.device import Machine
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.scoring.model_outputs import score_images
@@ -143,7 +143,7 @@ def evaluate_model(
     columns = _group_columns(first, by_image)
     settings: dict[str, Any] = {"method": method, "resamples": resamples, "probabilities": scorer.output != "scores"}
     of_units = (unit.scores, unit.labels, patients[unit.first], scorer.diseases, protocol)
-    summary = summarise(*of_units, columns=columns, **settings)
+    summary = summarize(*of_units, columns=columns, **settings)
     summary = _with_reason(summary, [name for name in scorer.diseases if name not in table.diseases], table.name)
     names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
     named = pd.DataFrame({"image": names, "patient": patient_names(table.name, first["patient"], key)})
@@ -246,7 +246,7 @@ def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, lef
 def _with_reason(summary: Summary, unknown: Sequence[str], site: str) -> Summary:
     """Say of diseases that the site does not label why they have no number."""
     diseases = tuple(
-        replace(one, reason=f"not labelled at site '{site}'") if one.disease in unknown else one
+        replace(one, reason=f"not labeled at site '{site}'") if one.disease in unknown else one
         for one in summary.diseases
     )
     return replace(summary, diseases=diseases)

@@ -91,7 +91,7 @@ def open_onnx(
 def _fixed(path: Path, shape: Sequence[Any], channels: int) -> tuple[int | None, int | None]:
     """Batch size and side of an input `[n, channels, side, side]`, where they are fixed."""
     if len(shape) == 4 and isinstance(shape[1], int) and shape[1] != channels:
-        advice = ": say so, and how grey levels become its numbers, with --model-config and its `input:`"
+        advice = ": say so, and how gray levels become its numbers, with --model-config and its `input:`"
         raise ConfigError(
             f"{path}: takes images of {shape[1]} channels, not {channels}" + (advice if shape[1] in (1, 3) else "")
         )

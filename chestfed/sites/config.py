@@ -113,7 +113,7 @@ class SiteConfig(StrictModel):
         {}, description="disease -> number of extra copies of its positives in the training list"
     )
     splits: Splits = Field(Splits(), description="which images train, validate and test")
-    licence: str = Field("", description="terms of use")
+    license: str = Field("", description="terms of use")
     source: str = Field("", description="where the files come from")
     citation: str = Field("", description="what to cite")
 

@@ -17,7 +17,7 @@ def agreed(votes: np.ndarray, image: np.ndarray, images: int, rule: str) -> np.n
 
     `majority` is more than half of those who assessed the disease, `all` every one; any other rule is `any`.
     If positive votes suffice only together with uncertain ones, the finding is uncertain. An image without votes
-    is unlabelled.
+    is unlabeled.
     """
 
     def count(chosen: np.ndarray) -> np.ndarray:

@@ -72,7 +72,7 @@ def render(frame: pd.DataFrame) -> RenderableType:
         if not paper:
             notes.append(f"{row['title']}, {row['part']}: {row['views']}; missing labels: {_missing(row)}")
     notes.append(
-        "Ratio: positives among labelled rows, repeated training rows counted. Paper: Table 2 of the CODASCA paper."
+        "Ratio: positives among labeled rows, repeated training rows counted. Paper: Table 2 of the CODASCA paper."
     )
     return Group(shown, Text("\n".join(notes)))
 

@@ -68,11 +68,11 @@ class SiteTable:
         return self.frame[list(self.diseases)].to_numpy(dtype=np.float32)
 
     def positive_ratios(self) -> np.ndarray:
-        """Share of positives among labelled rows, with repeats: float64 `[diseases]`, NaN without labels."""
+        """Share of positives among labeled rows, with repeats: float64 `[diseases]`, NaN without labels."""
         labels, repeats = self.labels(), self.frame["repeats"].to_numpy()[:, None]
-        labelled = (repeats * ~np.isnan(labels)).sum(axis=0)
+        labeled = (repeats * ~np.isnan(labels)).sum(axis=0)
         positive = (repeats * (labels == 1)).sum(axis=0)
-        return np.divide(positive, labelled, out=np.full(labelled.shape, np.nan), where=labelled > 0)
+        return np.divide(positive, labeled, out=np.full(labeled.shape, np.nan), where=labeled > 0)
 
     def label_digest(self) -> str:
         """Digest of splits, views, labels and repeats as a multiset: names and row order do not enter."""

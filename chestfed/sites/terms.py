@@ -117,9 +117,9 @@ class Said:
 def together(meanings: Iterable[Meaning], diseases: Sequence[str], named: Collection[str]) -> Said:
     """What several terms say together.
 
-    A disease that no term mentions is blank; unlabelled without any term, or beside one that is not understood;
+    A disease that no term mentions is blank; unlabeled without any term, or beside one that is not understood;
     negative beside a term that means normal. `named` are the diseases that some term of the site can report as
-    present: any other is never blank but unlabelled, because the site does not record it.
+    present: any other is never blank but unlabeled, because the site does not record it.
     """
     terms = list(meanings)
     healthy = any(term.healthy for term in terms)

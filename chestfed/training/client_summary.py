@@ -1,8 +1,8 @@
-"""What a report says of the sites: counts per disease, grey levels, and a few small pictures.
+"""What a report says of the sites: counts per disease, gray levels, and a few small pictures.
 
 Written once per run folder, before training, because nothing of it is in the results:
 
-    sites.json        counts, prevalences and grey-level histograms per client and of the test images
+    sites.json        counts, prevalences and gray-level histograms per client and of the test images
     thumbnails.npz    a few images of each, 96 x 96; no patient or file names, but pictures all the same
 """
 
@@ -19,9 +19,9 @@ from chestfed.core.randomness import numpy_stream
 from chestfed.images.batches import Images
 from chestfed.training.clients import ClientData, StudyData, TestSet
 
-#: Images per client whose grey levels are counted, and that are kept as thumbnails.
+#: Images per client whose gray levels are counted, and that are kept as thumbnails.
 SAMPLED, SHOWN = 200, 4
-#: Bins of the grey levels 0 to 255, and pixels of a thumbnail's side.
+#: Bins of the gray levels 0 to 255, and pixels of a thumbnail's side.
 BINS, SIDE = 64, 96
 
 
@@ -67,8 +67,8 @@ def _card(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> tup
             }
             for disease, (positives, negatives), ratio in zip(diseases, counts, ratios, strict=True)
         },
-        "grey_levels": histogram.tolist(),
-        "grey_level_images": len(sampled),
+        "gray_levels": histogram.tolist(),
+        "gray_level_images": len(sampled),
         "shown": [
             [disease for disease, label in zip(diseases, part.labels[row], strict=True) if label == 1]
             for row in sampled[:SHOWN]
@@ -78,7 +78,7 @@ def _card(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> tup
 
 
 def _look_at(images: Images, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Counts of the grey levels int64 `[BINS]` over these rows, and thumbnails of the first uint8 `[m, SIDE, SIDE]`."""
+    """Counts of the gray levels int64 `[BINS]` over these rows, and thumbnails of the first uint8 `[m, SIDE, SIDE]`."""
     from PIL import Image
 
     histogram, pictures = np.zeros(BINS, np.int64), []

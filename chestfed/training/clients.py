@@ -15,11 +15,11 @@ from chestfed.core.errors import Problem
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.core.randomness import numpy_stream
-from chestfed.evaluation.labelled import numbered
+from chestfed.evaluation.labeled import numbered
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.augment import Augment
-from chestfed.images.batches import Images, TrainBatches, normalise
+from chestfed.images.batches import Images, TrainBatches, normalize
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.images.pooled import PooledImages
 from chestfed.sites.table import SiteTable
@@ -42,7 +42,7 @@ class ClientData:
         return int(self._effective_repeats().sum())
 
     def positive_ratios(self) -> np.ndarray:
-        """Share of positives among the labelled rows of the training list, float64 `[J]`; NaN without labels."""
+        """Share of positives among the labeled rows of the training list, float64 `[J]`; NaN without labels."""
         weight = self._effective_repeats()[:, None] * ~np.isnan(self.labels)
         total = weight.sum(axis=0)
         positive = (weight * (self.labels == 1)).sum(axis=0)
@@ -76,7 +76,7 @@ class ClientData:
                 chosen.update(rng.choice(rows, min(count, len(rows)), replace=False).tolist())
         rows = np.array(sorted(chosen))
         pixels = np.stack([self.images.read(int(row)) for row in rows])
-        return normalise(pixels), torch.from_numpy(np.asarray(self.labels[rows], np.float32))
+        return normalize(pixels), torch.from_numpy(np.asarray(self.labels[rows], np.float32))
 
     def digest(self, key: SiteKey) -> str:
         """Keyed digest of the content, row by row: pixels, labels and repeats; no names."""
@@ -268,7 +268,7 @@ NAMED_BY = "picture"
 
 
 def image_names(picture_digests: Sequence[bytes], key: SiteKey) -> tuple[str, ...]:
-    """Keyed name of each image, by its grey levels before preprocessing: models of any input size name it alike."""
+    """Keyed name of each image, by its gray levels before preprocessing: models of any input size name it alike."""
     return tuple(key.name("image", digest) for digest in picture_digests)
 
 

@@ -172,14 +172,14 @@ def _held_out(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
         disease for disease in pipeline.diseases if all(part.frame[disease].isna().all() for _, part in clients)
     ]
     reasons = dict.fromkeys(untaught, "no site that was trained on labels it")
-    unlabelled = [disease for disease in pipeline.diseases if disease not in held.whole.diseases]
+    unlabeled = [disease for disease in pipeline.diseases if disease not in held.whole.diseases]
     return StudyTables(
         tuple(site.whole for site in sites),
         clients,
         (_without(test, untaught),),
         name,
         {site.name: _without(site.test, untaught) for site in others if len(site.test.frame)},
-        reasons | dict.fromkeys(unlabelled, f"{name} does not label it"),
+        reasons | dict.fromkeys(unlabeled, f"{name} does not label it"),
     )
 
 

@@ -77,7 +77,7 @@ def test_what_needs_a_server_is_refused() -> None:
     point = Point(torch.zeros(6, dtype=torch.float64), NONE)
     with pytest.raises(ConfigError, match=r"set model\.norm: group"):
         peers.start_stage(point, torch.zeros(2))
-    with pytest.raises(ConfigError, match="EdgeConsensus minimises and has no step for dual variables"):
+    with pytest.raises(ConfigError, match="EdgeConsensus minimizes and has no step for dual variables"):
         peers.start_stage(Point(point.primal, torch.zeros(5)), NONE)
     with pytest.raises(ConfigError, match="3 nodes, and there are 4 clients"):
         PeerEngine(PDMM, peers.clients, build_graph("ring", 3), "synchronous", 1)

@@ -61,11 +61,11 @@ def test_no_label_is_null_with_a_reason_and_one_class_is_judged() -> None:
     labels = np.array([[np.nan, 0], [np.nan, 0.0]])
     scores = np.full((2, 2), 0.2)
     none, one = calibration_per_disease(scores, labels, ["edema", "atelectasis"])
-    assert (none.brier, none.ece_equal_width, none.missing, none.reason) == (None, None, 2, "no labelled image")
+    assert (none.brier, none.ece_equal_width, none.missing, none.reason) == (None, None, 2, "no labeled image")
     assert one.brier == pytest.approx(0.04)
     assert one.ece_equal_mass == pytest.approx(0.2)
     assert [curve.reason for curve in reliability_per_disease(scores, labels, ["edema", "atelectasis"])] == [
-        "no labelled image",
+        "no labeled image",
         "",
     ]
 

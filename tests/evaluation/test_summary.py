@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
-from chestfed.evaluation.summary import Summary, summarise
+from chestfed.evaluation.summary import Summary, summarize
 from chestfed.evaluation.summary_files import as_json, metrics_csv, reliability_csv, subgroups_csv
 
 NAMES = ("edema", "hernia")
@@ -22,7 +22,7 @@ def summary(method: str = "bootstrap", second: float | None = 0.0) -> tuple[Summ
     labels = np.stack([rng.integers(0, 2, 80), np.full(80, np.nan if second is None else second)], axis=1).astype(float)
     scores = np.clip(0.3 * np.nan_to_num(labels) + rng.random((80, 2)) * 0.7, 0, 1)
     columns = {"sex": pd.Categorical(["F", "M"] * 40)}
-    found = summarise(
+    found = summarize(
         scores,
         labels,
         np.arange(80) // 2,
@@ -56,7 +56,7 @@ def test_a_disease_of_one_class_is_null_with_its_reason_and_not_in_the_mean() ->
 
 def test_a_disease_without_labels_says_so() -> None:
     found, _, _ = summary(second=None)
-    assert found.diseases[1].reason == "no labelled image"
+    assert found.diseases[1].reason == "no labeled image"
     assert as_json(found)["diseases"]["hernia"]["brier"] is None
 
 
@@ -108,7 +108,7 @@ def test_an_interval_that_lacks_says_why() -> None:
     labels = np.zeros((30, 2))
     labels[:3, 0] = 1
     patients = np.append([0, 0, 0], np.arange(27))
-    found = summarise(np.random.default_rng(0).random((30, 2)), labels, patients, NAMES, "frontal-image", resamples=20)
+    found = summarize(np.random.default_rng(0).random((30, 2)), labels, patients, NAMES, "frontal-image", resamples=20)
     frame = pd.read_csv(io.StringIO(metrics_csv(found, {}))).set_index(["disease", "metric"])
     assert frame["low"].isna().all()
     for metric in ("auc", "auprc", "sensitivity_at_specificity_0.9", "brier"):
@@ -123,7 +123,7 @@ def test_a_perfect_ranking_has_an_auprc_of_one_and_its_interval() -> None:
     for positives in range(2, 31):
         labels = np.r_[np.ones(positives), np.zeros(30)][:, None]
         scores = np.linspace(1, 0, len(labels))[:, None]
-        found = summarise(scores, labels, np.arange(len(labels)), ["edema"], "frontal-image", resamples=50).diseases[0]
+        found = summarize(scores, labels, np.arange(len(labels)), ["edema"], "frontal-image", resamples=50).diseases[0]
         assert found.auprc is not None
         assert 1 - 1e-12 < found.auprc <= 1
         interval = found.interval("auprc")
@@ -135,7 +135,7 @@ def test_a_perfect_ranking_has_an_auprc_of_one_and_its_interval() -> None:
 def test_one_patient_of_a_class_has_no_interval_by_either_method(method: str) -> None:
     rng = np.random.default_rng(2)
     labels, patients = np.r_[1, 1, np.zeros(40)][:, None], np.r_[0, 0, np.arange(1, 41)]
-    found = summarise(rng.random((42, 1)), labels, patients, ["edema"], "frontal-image", method=method)  # type: ignore[arg-type]
+    found = summarize(rng.random((42, 1)), labels, patients, ["edema"], "frontal-image", method=method)  # type: ignore[arg-type]
     assert found.diseases[0].interval("auc") is None
     assert "one patient" in found.diseases[0].bounds["auc"].reason
     assert found.means["auc"].bounds.interval is None

@@ -267,7 +267,7 @@ def test_an_algorithms_own_keys_come_before_the_common_ones_and_after_the_comman
     assert (settings.local_lr, settings.algorithm.prox) == (0.7, 0.2)
 
 
-def test_normalisation_suits_all_algorithms_of_a_comparison() -> None:
+def test_normalization_suits_all_algorithms_of_a_comparison() -> None:
     pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["model.norm=auto"])
     assert pipeline.for_algorithm("codasca").model.norm == "batch"
     assert pipeline.for_algorithm("pdmm").model.norm == "group"

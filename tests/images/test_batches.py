@@ -1,4 +1,4 @@
-"""Batches: normalised as documented, seekable, every row as often as it should be."""
+"""Batches: normalized as documented, seekable, every row as often as it should be."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chestfed.images.augment import Affine, Augment
-from chestfed.images.batches import EvalBatches, TrainBatches, normalise
+from chestfed.images.batches import EvalBatches, TrainBatches, normalize
 
 PLAIN = Augment(enabled=False)
 
 
 @dataclass(frozen=True)
 class Images:
-    """Pictures of single grey level: row i is i everywhere."""
+    """Pictures of single gray level: row i is i everywhere."""
 
     records: np.ndarray
 
@@ -33,15 +33,15 @@ def batches(rows: int = 7, size: int = 3, **options: object) -> TrainBatches:
     return TrainBatches(images, labels, batch_size=size, **settings)  # type: ignore[arg-type]
 
 
-def test_tensors_are_normalised_with_imagenets_means_and_deviations() -> None:
-    grey = np.arange(2 * 4 * 5, dtype=np.uint8).reshape(2, 4, 5) * 6
+def test_tensors_are_normalized_with_imagenets_means_and_deviations() -> None:
+    gray = np.arange(2 * 4 * 5, dtype=np.uint8).reshape(2, 4, 5) * 6
     for channels_last in (False, True):
-        found = normalise(grey, channels_last=channels_last)
+        found = normalize(gray, channels_last=channels_last)
         assert found.shape == (2, 3, 4, 5)
         assert found.dtype == torch.float32
         for channel, (mean, std) in enumerate(((0.485, 0.229), (0.456, 0.224), (0.406, 0.225))):
-            np.testing.assert_allclose(found[:, channel].numpy(), (grey / 255 - mean) / std, atol=1e-5)
-    assert normalise(grey, channels_last=True).is_contiguous(memory_format=torch.channels_last)
+            np.testing.assert_allclose(found[:, channel].numpy(), (gray / 255 - mean) / std, atol=1e-5)
+    assert normalize(gray, channels_last=True).is_contiguous(memory_format=torch.channels_last)
 
 
 @settings(max_examples=30, deadline=None)
@@ -74,8 +74,8 @@ def test_every_epoch_has_every_readable_row_as_often_as_it_repeats() -> None:
 
 def test_labels_belong_to_their_images() -> None:
     batch = batches(9, 9).next()
-    grey = batch.images[:, 0, 0, 0] * 0.229 * 255 + 0.485 * 255
-    torch.testing.assert_close(grey, batch.labels[:, 0], atol=1e-3, rtol=0)
+    gray = batch.images[:, 0, 0, 0] * 0.229 * 255 + 0.485 * 255
+    torch.testing.assert_close(gray, batch.labels[:, 0], atol=1e-3, rtol=0)
     assert torch.isnan(batch.labels[:, 1]).all()
 
 

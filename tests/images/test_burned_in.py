@@ -22,18 +22,18 @@ SIDE = 600
 def chest(seed: int = 0) -> np.ndarray:
     """Soft shadows, ribs, a cable and some noise: nothing that is a letter."""
     rng = np.random.default_rng(seed)
-    grey = cv2.resize(rng.random((6, 6), dtype=np.float32) * 120 + 40, (SIDE, SIDE), interpolation=cv2.INTER_CUBIC)
+    gray = cv2.resize(rng.random((6, 6), dtype=np.float32) * 120 + 40, (SIDE, SIDE), interpolation=cv2.INTER_CUBIC)
     for rib in range(8):
         middle = (SIDE // 2, 60 + 55 * rib)
-        cv2.ellipse(grey, middle, (220, 60), 0, 200, 340, float(140 + rng.integers(40)), 12, cv2.LINE_AA)
-    cv2.ellipse(grey, (250, 300), (160, 220), 20, 0, 200, 230.0, 3, cv2.LINE_AA)
-    noisy = cv2.GaussianBlur(grey, (0, 0), 1.2) + rng.normal(0, 3, grey.shape)
+        cv2.ellipse(gray, middle, (220, 60), 0, 200, 340, float(140 + rng.integers(40)), 12, cv2.LINE_AA)
+    cv2.ellipse(gray, (250, 300), (160, 220), 20, 0, 200, 230.0, 3, cv2.LINE_AA)
+    noisy = cv2.GaussianBlur(gray, (0, 0), 1.2) + rng.normal(0, 3, gray.shape)
     return np.clip(noisy, 0, 255).astype(np.uint8)
 
 
-def written(picture: np.ndarray, words: str, at: tuple[int, int], size: int, grey: int = 255) -> np.ndarray:
+def written(picture: np.ndarray, words: str, at: tuple[int, int], size: int, gray: int = 255) -> np.ndarray:
     image = Image.fromarray(picture)
-    ImageDraw.Draw(image).text(at, words, fill=grey, font=ImageFont.load_default(size=size))
+    ImageDraw.Draw(image).text(at, words, fill=gray, font=ImageFont.load_default(size=size))
     return np.asarray(image)
 
 
@@ -45,9 +45,9 @@ def test_ribs_and_a_cable_are_no_text(seed: int) -> None:
 
 
 @each("size", [14, 22, 40])
-@each("grey", [255, 0])
-def test_a_name_is_text_and_its_place_is_told(size: int, grey: int) -> None:
-    found = burned_in(written(chest(), "DOE JANE 4711", (40, 520), size, grey))
+@each("gray", [255, 0])
+def test_a_name_is_text_and_its_place_is_told(size: int, gray: int) -> None:
+    found = burned_in(written(chest(), "DOE JANE 4711", (40, 520), size, gray))
     assert found.kind == "text"
     assert found.score >= 4
     assert any(abs(box.top - 520) < size and 30 <= box.left < 40 + 8 * size for box in found.boxes)
@@ -84,7 +84,7 @@ def test_pictures_of_any_shape_can_be_looked_at(shape: tuple[int, int]) -> None:
     assert burned_in(noise).kind in ("none", "marker", "text")
 
 
-def test_what_is_no_grey_picture_is_refused() -> None:
+def test_what_is_no_gray_picture_is_refused() -> None:
     for wrong in (np.zeros((4, 4, 3), np.uint8), np.zeros((4, 4), np.float32)):
         with pytest.raises(ValueError, match="uint8"):
             burned_in(wrong)

@@ -97,8 +97,8 @@ def test_the_digest_of_a_picture_tells_its_inversion_shape_and_levels(tmp_path: 
     other = levels.copy()
     other[0, 0] ^= 1
     found = []
-    for number, grey in enumerate((255 - levels, levels.reshape(50, 40), other)):
-        Image.fromarray(grey).save(path)
+    for number, gray in enumerate((255 - levels, levels.reshape(50, 40), other)):
+        Image.fromarray(gray).save(path)
         found.append(fill_cache(table, tmp_path / str(number), SMALL).sources[0])
     assert first not in found
 

@@ -1,4 +1,4 @@
-"""Decoding: grey levels as documented, and every kind of bad file refused with a reason."""
+"""Decoding: gray levels as documented, and every kind of bad file refused with a reason."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def save(dataset: Dataset, path: Path) -> Path:
 
 @each("mode", ["L", "RGB", "RGBA", "P", "LA"])
 @each("suffix", [".png", ".jpg"])
-def test_8_bit_pictures_keep_their_grey_levels_whatever_their_mode(tmp_path: Path, mode: str, suffix: str) -> None:
+def test_8_bit_pictures_keep_their_gray_levels_whatever_their_mode(tmp_path: Path, mode: str, suffix: str) -> None:
     if suffix == ".jpg" and mode not in ("L", "RGB"):
         return
-    grey = (RAMP * 255).astype(np.uint8)
-    Image.fromarray(grey).convert(mode).save(tmp_path / f"a{suffix}", quality=100)
+    gray = (RAMP * 255).astype(np.uint8)
+    Image.fromarray(gray).convert(mode).save(tmp_path / f"a{suffix}", quality=100)
     found = decode(tmp_path / f"a{suffix}")
     assert found.dtype == np.uint8
-    assert np.abs(found.astype(int) - grey).max() <= (2 if suffix == ".jpg" else 0)
+    assert np.abs(found.astype(int) - gray).max() <= (2 if suffix == ".jpg" else 0)
 
 
 def test_16_bit_png_is_stretched_between_its_percentiles_and_inverted_when_told(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_dicom_without_a_window_takes_its_percentiles_and_padding_is_black(tmp_p
 @each("photometric", ["MONOCHROME1", "MONOCHROME2"])
 @each("window", [{}, {"WindowCenter": "2000", "WindowWidth": "5000"}])
 def test_padding_counts_for_no_range(tmp_path: Path, photometric: str, window: dict[str, str]) -> None:
-    """A frame of padding far below the anatomy must not squeeze its grey levels."""
+    """A frame of padding far below the anatomy must not squeeze its gray levels."""
     anatomy = (2000 + RAMP * 1500).astype(np.uint16)
     padded = np.zeros((64, 72), np.uint16)
     padded[:, 12:60] = anatomy
@@ -179,9 +179,9 @@ def test_awkward_real_dicom_files_are_refused_with_a_reason(name: str, reason: s
 def test_real_dicom_files_of_several_transfer_syntaxes_are_read(name: str) -> None:
     path = get_testdata_file(name, download=False)
     assert isinstance(path, str)
-    grey = decode(Path(path))
-    assert grey.dtype == np.uint8
-    assert grey.std() > 5
+    gray = decode(Path(path))
+    assert gray.dtype == np.uint8
+    assert gray.std() > 5
 
 
 def test_dicom_without_a_transfer_syntax_is_refused_and_no_header_content_is_in_the_message(tmp_path: Path) -> None:
@@ -240,10 +240,10 @@ def test_a_truncated_or_altered_file_gives_pixels_or_a_reason(
         data[place] = value
     (tmp_path / "bad").write_bytes(bytes(data))
     try:
-        grey = decode(tmp_path / "bad")
+        gray = decode(tmp_path / "bad")
     except ImageError:
         return
-    assert (grey.ndim, grey.dtype) == (2, np.uint8)
+    assert (gray.ndim, gray.dtype) == (2, np.uint8)
 
 
 def test_a_decoder_that_panics_is_a_damaged_file_and_not_the_end(tmp_path: Path) -> None:

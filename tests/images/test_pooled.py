@@ -10,7 +10,7 @@ from chestfed.images.pooled import PooledImages
 
 
 class Few:
-    """Images that are all of single grey level per row; a level of 0 stands for an unreadable one."""
+    """Images that are all of single gray level per row; a level of 0 stands for an unreadable one."""
 
     def __init__(self, levels: list[int]) -> None:
         self.levels = levels

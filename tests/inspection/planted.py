@@ -23,13 +23,13 @@ IMAGES = 24
 
 
 def picture(number: int) -> np.ndarray:
-    """Grey levels uint8 `[96, 96]` that no other number has, smooth as a film is."""
+    """Gray levels uint8 `[96, 96]` that no other number has, smooth as a film is."""
     coarse = np.random.default_rng(number).integers(0, 256, (12, 12)).astype(np.uint8)
     return np.asarray(Image.fromarray(coarse).resize((SIDE, SIDE), Image.Resampling.BICUBIC))
 
 
 def dicom(pixels: np.ndarray, **elements: object) -> Dataset:
-    """A 12-bit DICOM image of the grey levels."""
+    """A 12-bit DICOM image of the gray levels."""
     dataset = Dataset()
     dataset.file_meta = FileMetaDataset()
     dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
@@ -132,9 +132,9 @@ def _multi_frame(path: Path) -> None:
     save(dicom(picture(0), NumberOfFrames="2", PixelData=(frames.astype(np.uint16) * 16).tobytes()), path)
 
 
-def _colour_dicom(path: Path) -> None:
-    colours = np.stack([picture(0), picture(1), picture(2)], axis=2)
-    dataset = dicom(picture(0), SamplesPerPixel=3, PhotometricInterpretation="RGB", PixelData=colours.tobytes())
+def _color_dicom(path: Path) -> None:
+    colors = np.stack([picture(0), picture(1), picture(2)], axis=2)
+    dataset = dicom(picture(0), SamplesPerPixel=3, PhotometricInterpretation="RGB", PixelData=colors.tobytes())
     dataset.PlanarConfiguration, dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 0, 8, 8, 7
     save(dataset, path)
 
@@ -164,9 +164,9 @@ def _wrong_suffix(path: Path) -> None:
     other.rename(path)
 
 
-def _coloured(path: Path) -> None:
-    colours = np.stack([picture(801), picture(802), picture(803)], axis=2)
-    Image.fromarray(colours).save(path, "JPEG" if path.suffix == ".jpg" else "PNG", quality=95)
+def _colored(path: Path) -> None:
+    colors = np.stack([picture(801), picture(802), picture(803)], axis=2)
+    Image.fromarray(colors).save(path, "JPEG" if path.suffix == ".jpg" else "PNG", quality=95)
 
 
 def _blank(path: Path) -> None:
@@ -186,14 +186,14 @@ FILES: dict[str, tuple[Callable[[Path], None], str, bool, str]] = {
     "without pixels": (_without_pixels, "unreadable image", True, "without pixels"),
     "without transfer syntax": (_without_syntax, "unreadable image", True, "without a transfer syntax"),
     "multi-frame": (_multi_frame, "unreadable image", True, "multi-frame"),
-    "color DICOM": (_colour_dicom, "unreadable image", True, "color"),
+    "color DICOM": (_color_dicom, "unreadable image", True, "color"),
     "pipe": (_pipe, "unreadable image", True, "a pipe"),
     "folder": (_folder, "unreadable image", True, "a folder"),
     "removed": (_removed, "missing image", True, "no file"),
     "link out": (_link_out, "path outside the root", True, "link out of"),
     "wrong extension": (_wrong_suffix, "wrong extension", False, "file"),
-    "colors": (_coloured, "picture with colors", False, "colors"),
-    "blank": (_blank, "blank picture", False, "single grey level"),
+    "colors": (_colored, "picture with colors", False, "colors"),
+    "blank": (_blank, "blank picture", False, "single gray level"),
 }
 DICOM_FILES = (
     "huge rows", "deflated bomb", "larger than it says", "without pixels", "without transfer syntax", "multi-frame",

@@ -64,9 +64,9 @@ def test_no_two_phantoms_are_near_and_every_copy_is(tiny: Path) -> None:
     assert len(hashes) > 200
     assert len(near_pairs(hashes)[0]) == 0
     for place, film in enumerate(films(tiny)[::20]):
-        grey = decode(film)
-        half = np.asarray(Image.fromarray(grey).resize((grey.shape[1] // 2, grey.shape[0] // 2), Image.Resampling.BOX))
-        darker = (255 * (grey / 255) ** 0.8).astype(np.uint8)
+        gray = decode(film)
+        half = np.asarray(Image.fromarray(gray).resize((gray.shape[1] // 2, gray.shape[0] // 2), Image.Resampling.BOX))
+        darker = (255 * (gray / 255) ** 0.8).astype(np.uint8)
         for copy in (half, darker):
             copied = np.frombuffer(perceptual_hash(preprocess.apply(copy)), np.uint8)
             assert len(near_pairs(np.stack([hashes[20 * place], copied]))[0]) == 1

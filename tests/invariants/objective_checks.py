@@ -19,7 +19,7 @@ def draw() -> tuple[np.ndarray, np.ndarray]:
 
 
 def equation_2(logits: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np.ndarray, alpha: np.ndarray) -> list[float]:
-    """The loss of each disease, image by image; 0 where nothing is labelled."""
+    """The loss of each disease, image by image; 0 where nothing is labeled."""
     per_disease = []
     for j, p in enumerate(P):
         known = ~np.isnan(labels[:, j])
@@ -157,7 +157,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "an empty disease keeps its alpha term": ("torch.where(count > 0, per_disease, 0.0)", "per_disease"),
         "diseases are summed": ("per_disease, 0.0).mean()", "per_disease, 0.0).sum()"),
         "the best alpha has the wrong sign": ("torch.where(negative, p * scores", "torch.where(positive, p * scores"),
-        "the mean is over the labelled diseases": (
+        "the mean is over the labeled diseases": (
             "per_disease, 0.0).mean()",
             "per_disease, 0.0).sum() / (count > 0).sum().clamp(min=1)",
         ),

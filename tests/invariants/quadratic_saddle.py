@@ -1,7 +1,7 @@
 """A heterogeneous quadratic saddle problem with a closed-form solution, in float64.
 
-Client k has F_k(v, alpha) = v'A_k v / 2 - b_k'v + alpha'(M_k v - d_k) - alpha'C_k alpha / 2, minimised over v and
-maximised over alpha; the global problem is the weighted mean.
+Client k has F_k(v, alpha) = v'A_k v / 2 - b_k'v + alpha'(M_k v - d_k) - alpha'C_k alpha / 2, minimized over v and
+maximized over alpha; the global problem is the weighted mean.
 """
 
 from __future__ import annotations

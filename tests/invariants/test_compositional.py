@@ -76,7 +76,7 @@ def test_messages_are_three_and_two_times_the_variables() -> None:
 
 
 def test_the_published_networks_can_be_differentiated_twice() -> None:
-    """In-place activations and normalisation layers included."""
+    """In-place activations and normalization layers included."""
     for norm in ("batch", "group"):
         network = FlatModule(build_model(network_options("small", norm=norm, blocks=[1, 1]), 2, seed=1))
         generator = torch.Generator().manual_seed(3)

@@ -179,7 +179,7 @@ def test_a_hospital_whose_training_images_have_no_label_is_refused(home: Path) -
     added(home, "onehot")
     text = (home / "site_configs/st-onehot.yaml").read_text(encoding="utf-8")
     values = "values: {positive: [], negative: [], uncertain: [], blank: [ja, nein, fraglich]}"
-    path = home / "site_configs/unlabelled.yaml"
+    path = home / "site_configs/unlabeled.yaml"
     path.write_text(re.sub(r"values: \{.*\}", values, text), encoding="utf-8")
     with pytest.raises(ConfigError, match="no training image at st-onehot has a label"):
         chestfed("study", "--add-site", path, "--dry-run", *SMALL)

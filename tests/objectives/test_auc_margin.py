@@ -152,7 +152,7 @@ def test_a_disease_that_nobody_has_contributes_nothing() -> None:
     assert all(not grad[..., 1].any() for grad in grads.values())
 
 
-def test_cross_entropy_is_the_mean_over_diseases_of_the_mean_over_labelled_images() -> None:
+def test_cross_entropy_is_the_mean_over_diseases_of_the_mean_over_labeled_images() -> None:
     data = draw()
     h, y = sigmoid(data["logits"]), data["labels"]
     expected = -np.nanmean(np.where(np.isnan(y), np.nan, y * np.log(h) + (1 - y) * np.log(1 - h)), axis=0).mean()

@@ -1,4 +1,4 @@
-"""DICOM files with a recognisable string in every element that could hold one, and the search for these strings.
+"""DICOM files with a recognizable string in every element that could hold one, and the search for these strings.
 
 The strings go into every text element of the standard's dictionary but the few that a site's YAML uses, and into
 private elements, nested sequences, the file meta information, overlays, the preamble and the padding at the end.

@@ -1,4 +1,4 @@
-"""Small pictures whose every pixel, row, column and colour differs."""
+"""Small pictures whose every pixel, row, column and color differs."""
 
 from __future__ import annotations
 

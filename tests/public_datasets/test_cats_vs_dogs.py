@@ -16,7 +16,7 @@ CATS, DOGS = (0, 2, 10, 666), (1, 9, 100, 11702)
 
 
 def shade(number: int) -> np.ndarray:
-    """A grey of its own per image, of its own size."""
+    """A gray of its own per image, of its own size."""
     return np.full((16, 24 + number % 7, 3), number % 200 + 20, np.uint8)
 
 
@@ -42,7 +42,7 @@ def write_kaggle(root: Path) -> Path:
 
 
 def shades(collection: Collection) -> list[int]:
-    """The grey of each image."""
+    """The gray of each image."""
     pixels = collection.train.pixels
     return [round(float(pixels.read(row).mean())) for row in range(len(pixels))]
 
@@ -95,7 +95,7 @@ def test_an_image_whose_name_tells_no_class_is_counted(tmp_path: Path) -> None:
     assert len(collection.train.pixels) == 8
 
 
-def test_colours_are_in_the_order_red_green_blue(tmp_path: Path) -> None:
+def test_colors_are_in_the_order_red_green_blue(tmp_path: Path) -> None:
     save_jpeg(write_kaggle(tmp_path) / "cat.0.jpg", quarters())
     image = open_collection("cats_vs_dogs", tmp_path).train.pixels.read(0)
     assert np.abs(image.astype(int) - quarters()).max() <= 3

@@ -15,7 +15,7 @@ from chestfed.public_datasets.opening import open_collection
 TRAIN, TEST = [9, 0, 5], [1, 8]
 
 
-def grey(number: int) -> np.ndarray:
+def gray(number: int) -> np.ndarray:
     """uint8 `[28, 28]` in which every pixel of a row and column differs, and no transposition is the same."""
     return (np.arange(28)[:, None] * 2 + np.arange(28)[None, :] * 5 + number).astype(np.uint8)
 
@@ -30,7 +30,7 @@ def write(folder: Path, compressed: bool = True) -> Path:
     """The four published files."""
     folder.mkdir(parents=True, exist_ok=True)
     for part, labels, first in (("train", TRAIN, 0), ("t10k", TEST, 50)):
-        images = np.stack([grey(first + row) for row in range(len(labels))])
+        images = np.stack([gray(first + row) for row in range(len(labels))])
         for name, values in (("images-idx3", images), ("labels-idx1", np.array(labels))):
             data = idx(values)
             path = folder / f"{part}-{name}-ubyte{'.gz' if compressed else ''}"
@@ -49,10 +49,10 @@ def test_images_and_labels_are_read_compressed_or_not(tmp_path: Path, compressed
     assert collection.train.classes.tolist() == TRAIN
     assert collection.train.classes.dtype == np.int64
     for row in range(3):
-        np.testing.assert_array_equal(collection.train.pixels.read(row), grey(row))
+        np.testing.assert_array_equal(collection.train.pixels.read(row), gray(row))
     assert collection.test is not None
     assert collection.test.classes.tolist() == TEST
-    np.testing.assert_array_equal(collection.test.pixels.read(1), grey(51))
+    np.testing.assert_array_equal(collection.test.pixels.read(1), gray(51))
 
 
 def test_an_empty_folder_names_a_file_and_where_to_get_it(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         open_collection("fashion_mnist", tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", b"text", gzip.compress(idx(grey(0)[None]))[:-20]])
+@pytest.mark.parametrize("content", [b"", b"text", gzip.compress(idx(gray(0)[None]))[:-20]])
 def test_a_file_that_cannot_be_decompressed_is_refused(tmp_path: Path, content: bytes) -> None:
     (write(tmp_path) / "train-images-idx3-ubyte.gz").write_bytes(content)
     with pytest.raises(ConfigError, match=r"train-images-idx3-ubyte\.gz: "):

@@ -25,7 +25,7 @@ TRUTH = (2, 3, 1, 3, 4)
 
 
 def shade(number: int) -> np.ndarray:
-    """A grey of its own per image."""
+    """A gray of its own per image."""
     return np.full((16, 24, 3), number * 8, np.uint8)
 
 
@@ -67,7 +67,7 @@ def write_folders(root: Path) -> None:
 
 
 def shades(part: Part | None) -> list[int]:
-    """The number of each image, told by its grey."""
+    """The number of each image, told by its gray."""
     assert part is not None
     return [round(float(part.pixels.read(row).mean()) / 8) for row in range(len(part.pixels))]
 
@@ -120,7 +120,7 @@ def test_validation_images_in_class_folders_get_the_same_labels(tmp_path: Path) 
     }
 
 
-def test_colours_are_in_the_order_red_green_blue(tmp_path: Path) -> None:
+def test_colors_are_in_the_order_red_green_blue(tmp_path: Path) -> None:
     write_train(tmp_path)
     write_flat(tmp_path)
     save_jpeg(tmp_path / "train/n01440764/n01440764_1.JPEG", quarters())

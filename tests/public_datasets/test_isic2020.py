@@ -22,7 +22,7 @@ NAMES = [row.split(",")[0] for row in ROWS]
 
 
 def shade(number: int) -> np.ndarray:
-    """A grey of its own per image."""
+    """A gray of its own per image."""
     return np.full((16, 24, 3), number * 40 + 20, np.uint8)
 
 
@@ -67,13 +67,13 @@ def test_both_releases_are_read_in_the_order_of_the_label_file(tmp_path: Path, l
     assert collection.train.classes.dtype == np.int64
     assert collection.train.patients is not None
     assert collection.train.patients.tolist() == ["IP_7279968", "IP_3075186", "IP_2842074", "IP_7279968"]
-    greys = [round(float(collection.train.pixels.read(row).mean())) for row in range(4)]
-    assert greys == [20, 60, 100, 140]
+    grays = [round(float(collection.train.pixels.read(row).mean())) for row in range(4)]
+    assert grays == [20, 60, 100, 140]
     assert collection.test is None
     assert collection.unreadable == ()
 
 
-def test_colours_are_in_the_order_red_green_blue(tmp_path: Path) -> None:
+def test_colors_are_in_the_order_red_green_blue(tmp_path: Path) -> None:
     write(tmp_path)
     save_jpeg(tmp_path / "jpeg/train/ISIC_0015719.jpg", quarters())
     image = open_collection("isic2020", tmp_path).train.pixels.read(1)

@@ -46,7 +46,7 @@ def test_the_table_of_the_documentation_has_every_collection() -> None:
 
 
 def test_every_collection_says_what_it_is_where_it_is_and_on_what_terms() -> None:
-    assert all(entry.description and entry.source and entry.licence for entry in COLLECTIONS.values())
+    assert all(entry.description and entry.source and entry.license for entry in COLLECTIONS.values())
 
 
 def test_the_digits_need_no_folder() -> None:

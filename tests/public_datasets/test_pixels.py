@@ -17,11 +17,11 @@ from chestfed.public_datasets.pixels import ArrayPixels, FilePixels
 from tests.public_datasets.pictures import distinct, quarters, save_jpeg
 
 
-def test_an_array_gives_grey_and_colour_images_as_they_are() -> None:
-    colour = np.stack([distinct(number, 4, 6) for number in range(3)])
-    assert len(ArrayPixels(colour)) == 3
-    np.testing.assert_array_equal(ArrayPixels(colour).read(2), distinct(2, 4, 6))
-    np.testing.assert_array_equal(ArrayPixels(colour[..., 0]).read(1), distinct(1, 4, 6)[..., 0])
+def test_an_array_gives_gray_and_color_images_as_they_are() -> None:
+    color = np.stack([distinct(number, 4, 6) for number in range(3)])
+    assert len(ArrayPixels(color)) == 3
+    np.testing.assert_array_equal(ArrayPixels(color).read(2), distinct(2, 4, 6))
+    np.testing.assert_array_equal(ArrayPixels(color[..., 0]).read(1), distinct(1, 4, 6)[..., 0])
 
 
 def test_changing_an_image_that_was_read_leaves_the_collection_alone() -> None:
@@ -47,7 +47,7 @@ def test_a_png_file_is_read_exactly(tmp_path: Path) -> None:
     np.testing.assert_array_equal(FilePixels(tmp_path, ["a.png"]).read(0), distinct(3, 5, 9))
 
 
-def test_a_jpeg_file_keeps_orientation_and_order_of_the_colours(tmp_path: Path) -> None:
+def test_a_jpeg_file_keeps_orientation_and_order_of_the_colors(tmp_path: Path) -> None:
     save_jpeg(tmp_path / "a.jpg", quarters())
     image = FilePixels(tmp_path, ["a.jpg"]).read(0)
     assert image.shape == (32, 48, 3)
@@ -56,12 +56,12 @@ def test_a_jpeg_file_keeps_orientation_and_order_of_the_colours(tmp_path: Path) 
     assert np.abs(image.astype(int) - quarters()).max() <= 3
 
 
-def test_grey_palette_and_cmyk_files_are_read_as_rgb(tmp_path: Path) -> None:
+def test_gray_palette_and_cmyk_files_are_read_as_rgb(tmp_path: Path) -> None:
     picture = Image.fromarray(quarters())
-    picture.convert("L").save(tmp_path / "grey.jpg")
+    picture.convert("L").save(tmp_path / "gray.jpg")
     picture.convert("P").save(tmp_path / "palette.png")
     picture.convert("CMYK").save(tmp_path / "cmyk.jpg", quality=100)
-    stored = FilePixels(tmp_path, ["grey.jpg", "palette.png", "cmyk.jpg"])
+    stored = FilePixels(tmp_path, ["gray.jpg", "palette.png", "cmyk.jpg"])
     assert [stored.read(row).shape for row in range(3)] == [(32, 48, 3)] * 3
     assert np.abs(stored.read(1)[0, 0].astype(int) - [255, 0, 0]).max() <= 60
     assert np.abs(stored.read(2)[0, 0].astype(int) - [255, 0, 0]).max() <= 10

@@ -131,9 +131,9 @@ def test_the_page_needs_nothing_else_and_can_be_read_without_seeing_it(html: str
     assert_says_synthetic(page, but="Published, for orientation only")
 
 
-def luminance(colour: str) -> float:
+def luminance(color: str) -> float:
     """WCAG's relative luminance of `#rrggbb`."""
-    parts = np.array([int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)])
+    parts = np.array([int(color[start : start + 2], 16) / 255 for start in (1, 3, 5)])
     linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
@@ -144,18 +144,18 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_text_and_figures_have_enough_contrast(html: str) -> None:
-    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", html))
-    grounds = {name: colour for name, colour in colours.items() if name.startswith("ground")}
-    texts = {name: colour for name, colour in colours.items() if name.startswith("text")}
+    colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", html))
+    grounds = {name: color for name, color in colors.items() if name.startswith("ground")}
+    texts = {name: color for name, color in colors.items() if name.startswith("text")}
     assert len(grounds) == 3
     assert len(texts) == 4
     for name, text in texts.items():
         for ground in grounds.values():
             assert contrast(text, ground) >= 4.5, name
     style = html.split("<style>")[1].split("</style>")[0].split("}", 1)[1]
-    assert not re.search(r"#[0-9a-f]{3}", style)  # colours are named at the head only
+    assert not re.search(r"#[0-9a-f]{3}", style)  # colors are named at the head only
     assert contrast(figures.INK, "#ffffff") >= 4.5
-    assert all(contrast(colour, "#ffffff") >= 3 for colour in figures.COLORS)
+    assert all(contrast(color, "#ffffff") >= 3 for color in figures.COLORS)
 
 
 def test_every_figure_is_written_as_png_and_svg_too(html: str, home: Path) -> None:
@@ -191,12 +191,12 @@ def test_the_cards_count_what_the_sites_hold(run_folder: Path) -> None:
         assert test["diseases"][disease]["positives"] == found["positives"]
         assert test["diseases"][disease]["negatives"] == found["negatives"]
     for card in cards:
-        assert sum(card["grey_levels"]) == card["grey_level_images"] * 64 * 64
+        assert sum(card["gray_levels"]) == card["gray_level_images"] * 64 * 64
     with np.load(run_folder / "thumbnails.npz") as stored:
         assert {name: stored[name].shape for name in stored.files} == {str(n): (4, 96, 96) for n in range(6)}
 
 
-def test_drift_is_the_distance_of_grey_levels_and_of_prevalences() -> None:
+def test_drift_is_the_distance_of_gray_levels_and_of_prevalences() -> None:
     assert histogram_distance([4, 0, 0, 0], [0, 0, 0, 2]) == 0.75  # three of four bins further
     a, b = [1, 1], [3, 1]
     of_a, of_b = {"edema": 0.1, "mass": None}, {"edema": 0.4, "mass": 0.5, "hernia": 0.1}

@@ -109,7 +109,7 @@ def cell(page: Page, row: str) -> list[str]:
 def test_all_sections_are_on_the_page_and_in_the_markdown(page: Page, markdown: str) -> None:
     assert [text for _, _, text in page.all("h2")] == SECTIONS
     assert re.findall(r"^## (.*)$", markdown, re.MULTILINE) == SECTIONS[:-1]  # no pictures there
-    for text in ("vindr", "phantoms", "licence", "chestfed samples", "passed: 0 errors"):
+    for text in ("vindr", "phantoms", "license", "chestfed samples", "passed: 0 errors"):
         assert text in markdown
     captions = " ".join(text for _, _, text in page.all("caption"))
     for part in ("Prevalence by disease", "Sexes", "Views", "Formats", "Sizes", "Bits", "transfer syntaxes", "Drift"):
@@ -230,8 +230,8 @@ def test_pictures_with_text_are_counted_by_tag_overlay_and_detector_and_not_show
         assert any(np.array_equal(one.pixels, pixels) for pixels in wanted)
 
 
-def small(grey: np.ndarray) -> np.ndarray:
-    square = Image.fromarray(Preprocess().apply(grey))
+def small(gray: np.ndarray) -> np.ndarray:
+    square = Image.fromarray(Preprocess().apply(gray))
     return np.asarray(square.resize((SIDE, SIDE), Image.Resampling.BOX))
 
 
@@ -318,7 +318,7 @@ def test_pictures_of_real_patients_are_shown_only_if_asked_for(tmp_path: Path, c
 
 def test_words_of_the_yaml_are_no_markup(tmp_path: Path) -> None:
     words = "<script>alert(1)</script> | [a](b)"
-    card = own_card(tmp_path, Hospital(tmp_path), title=words, licence=words)
+    card = own_card(tmp_path, Hospital(tmp_path), title=words, license=words)
     page = Page(as_html(card))
     assert not list(page.all("script"))
     assert words in [text for _, _, text in page.all("dd")]

@@ -96,7 +96,7 @@ def test_precision_recall_and_calibration_draw_what_scikit_learn_and_the_bins_sa
     assert len(curve.get_xdata()) == 4
 
 
-def test_a_k_has_the_same_colour_alone_as_among_all(study: chestfed.Study) -> None:
+def test_a_k_has_the_same_color_alone_as_among_all(study: chestfed.Study) -> None:
     (alone,) = (line for line in study.plot_roc("edema", k=2).get_lines() if line.get_label().startswith("K=2"))
     (among,) = (line for line in study.plot_roc("edema").get_lines() if line.get_label().startswith("K=2"))
     assert alone.get_color() == among.get_color()

@@ -21,9 +21,9 @@ def test_every_image_of_the_table_decodes_with_air_dark(tiny: Path, name: str) -
     assert (table.frame["split"] == "train").sum() == 24
     darker = []
     for image, inverted in zip(table.frame["image"], table.frame["inverted"], strict=True):
-        grey = decode(table.root / image, bool(inverted))
-        height, width = grey.shape
+        gray = decode(table.root / image, bool(inverted))
+        height, width = gray.shape
         # Beside the neck there is air, amid the lower edge the abdomen.
-        air, abdomen = grey[: height // 12, : width // 8], grey[-height // 6 :, 2 * width // 5 : 3 * width // 5]
+        air, abdomen = gray[: height // 12, : width // 8], gray[-height // 6 :, 2 * width // 5 : 3 * width // 5]
         darker.append(np.median(air) < np.median(abdomen) - 30)
     assert np.mean(darker) > 0.97

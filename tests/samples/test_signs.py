@@ -30,7 +30,7 @@ def lost_air(body: Body, sign: Callable[[Chest], None]) -> np.ndarray:
     return before - chest.air
 
 
-def centre(picture: np.ndarray) -> tuple[float, float]:
+def center(picture: np.ndarray) -> tuple[float, float]:
     x, y = FRAME.xy
     return float((picture * x).sum() / picture.sum()), float((picture * y).sum() / picture.sum())
 
@@ -67,7 +67,7 @@ def test_edema_is_on_both_sides_around_the_hila(body: Body) -> None:
 def test_consolidation_is_focal_and_in_one_lung(body: Body) -> None:
     for side in (RIGHT, LEFT):
         taken = lost_air(body, lambda chest, s=side: consolidate(chest, 0.8, s, np.random.default_rng(1)))
-        assert centre(taken)[0] * side > 3
+        assert center(taken)[0] * side > 3
         x, _ = FRAME.xy
         assert taken[x * side < 0].sum() < 0.01 * taken.sum()
         assert (taken > 0.25 * taken.max()).sum() / FRAME.scale**2 < 120  # square centimetres

@@ -23,7 +23,7 @@ from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.evaluation.auc import auc_per_disease
 from chestfed.evaluation.protocols import PROTOCOLS, Protocol
-from chestfed.evaluation.summary import summarise
+from chestfed.evaluation.summary import summarize
 from chestfed.evaluation.summary_files import as_json
 from chestfed.experiment.device import Machine
 from chestfed.models import build_model, network_options
@@ -276,7 +276,7 @@ def test_a_disease_of_one_class_or_without_labels_is_null_with_its_reason(
     found = score(open_scorer(str(exported(tmp_path / "m.pt2", tiny())), declared, MACHINE), negative, home)
     edema, hernia, cardiomegaly = found.summary.diseases
     assert (edema.auc.auc, edema.reason) == (None, "no positive image")
-    assert (hernia.auc.auc, hernia.reason) == (None, "not labelled at site 'chexpert'")
+    assert (hernia.auc.auc, hernia.reason) == (None, "not labeled at site 'chexpert'")
     assert found.summary.means["auc"].diseases == 1
     assert found.summary.means["auc"].value == cardiomegaly.auc.auc
     assert found.summary.means["brier"].diseases == 2  # edema has one class, hernia no label
@@ -319,7 +319,7 @@ def test_every_number_can_be_computed_again_from_the_predictions(
     found = score(open_scorer(str(exported(tmp_path / "m.pt2", tiny())), ORDER, MACHINE), site, home, protocol)
     write(found, tmp_path / "out")
     frame = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
-    again = summarise(
+    again = summarize(
         frame[[f"score_{name}" for name in DISEASES]].to_numpy(),
         frame[[f"label_{name}" for name in DISEASES]].to_numpy(),
         frame["patient"].to_numpy(),
@@ -346,7 +346,7 @@ def test_a_model_whose_description_was_altered_is_refused(tmp_path: Path) -> Non
         ({"diseases": "edema"}, "damaged: diseases"),
         ({"diseases": []}, "damaged: diseases"),
         ({"preprocess": {"size": 10**9}}, "description is damaged"),
-        ({"preprocess": {"colour": "red"}}, "description is damaged"),
+        ({"preprocess": {"color": "red"}}, "description is damaged"),
     ):
         values = {"model": {"name": "densenet121"}, "diseases": list(DISEASES), **harm}
         save_checkpoint(file, {"weight": torch.zeros(1)}, values)

@@ -20,7 +20,7 @@ from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.evaluation.auc import auc_per_disease
 from chestfed.evaluation.protocols import Protocol
-from chestfed.evaluation.summary import summarise
+from chestfed.evaluation.summary import summarize
 from chestfed.evaluation.summary_files import as_json
 from chestfed.experiment.device import Machine
 from chestfed.images.network_input import IMAGENET, NetworkInput
@@ -159,7 +159,7 @@ def test_figures_of_large_outputs_can_be_computed_again_from_the_predictions(
     found = score(Pooling(5000.0), site, home, output=output)
     write(found, tmp_path / "out")
     frame = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
-    again = summarise(
+    again = summarize(
         frame[[f"score_{name}" for name in DISEASES]].to_numpy(),
         frame[[f"label_{name}" for name in DISEASES]].to_numpy(),
         frame["patient"].to_numpy(),
@@ -211,12 +211,12 @@ def test_a_model_is_given_the_input_that_is_declared(home: Path, site: SiteTable
 
     chosen = site.select(split="valid", views=("pa", "ap", "frontal"))
     images = fill_cache(chosen, home / "cache", Preprocess(size=64))
-    grey = np.stack([images.read(row) for row in range(len(chosen.frame))]).astype(np.float64)
+    gray = np.stack([images.read(row) for row in range(len(chosen.frame))]).astype(np.float64)
     for text, mean, std, said in INPUTS:
         given = IMAGENET if text is None else NetworkInput(**yaml.safe_load(f"{{{text}}}"))
         low, high = given.range
         found = score(Recorder(), site, home, output="scores", names=(*DISEASES, "-"), given=given)
-        values = [(grey / 255 * (high - low) + low - mean[c]) / std[c] for c in (0, -1)]
+        values = [(gray / 255 * (high - low) + low - mean[c]) / std[c] for c in (0, -1)]
         expected = np.stack(
             [*(v.mean((1, 2)) for v in values), *(v.min((1, 2)) for v in values), values[0].max((1, 2))], axis=1
         )

@@ -24,7 +24,7 @@ def test_a_shipped_configuration_is_valid_and_says_where_to_get_the_files() -> N
         assert config.site == path.stem
         assert config.reader.name == ("table" if path.parent.name == "more" else config.site)
         assert config.source, name
-        assert config.licence, name
+        assert config.license, name
 
 
 def test_every_site_has_a_real_and_a_synthetic_configuration() -> None:
@@ -33,7 +33,7 @@ def test_every_site_has_a_real_and_a_synthetic_configuration() -> None:
 
 
 def test_a_synthetic_configuration_has_the_policy_of_the_real_one_and_says_that_it_is_synthetic() -> None:
-    told_apart = {"synthetic", "title", "root", "licence", "source", "citation"}
+    told_apart = {"synthetic", "title", "root", "license", "source", "citation"}
     for site in SITES:
         real = load_site_config(CONFIGS / f"{site}.yaml")
         synthetic = load_site_config(CONFIGS / f"synthetic/{site}.yaml")

@@ -116,15 +116,15 @@ def test_a_set_in_its_own_layout_is_read(tmp_path: Path, name: str) -> None:
 def test_the_pictures_of_a_set_are_decoded_with_bone_bright(tmp_path: Path, name: str) -> None:
     table = opened(tmp_path, name)
     for image in column(table, "image"):
-        grey = decode(table.root / str(image)).astype(float)
-        np.testing.assert_allclose(grey, GREY, atol=6)
+        gray = decode(table.root / str(image)).astype(float)
+        np.testing.assert_allclose(gray, GREY, atol=6)
 
 
 @each("name", SETS)
 def test_a_configuration_says_where_from_on_which_terms_and_whom_to_cite(name: str) -> None:
     text = (MORE / f"{name}.yaml").read_text(encoding="utf-8")
     site = load_site_config(MORE / f"{name}.yaml")
-    assert site.licence
+    assert site.license
     assert site.citation
     assert site.source.startswith("https://")
     assert len(site.diseases) >= 2
@@ -230,7 +230,7 @@ def test_the_index_and_the_pages_name_every_site() -> None:
         assert f"site_configs/{config}.yaml" in page
         site = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8"))
         assert site["source"] in page
-        for heading in ("Get it", "Cost", "Layout", "Labels here", "Known defects", "Checked", "Licence", "Cite"):
+        for heading in ("Get it", "Cost", "Layout", "Labels here", "Known defects", "Checked", "License", "Cite"):
             assert f"**{heading}**" in page, (name, heading)
 
 

@@ -37,8 +37,8 @@ def home(tmp_path: Path) -> Path:
         path.write_text(text, encoding="utf-8")
     pixels = np.random.default_rng(1).integers(0, 255, (12, 64, 64), dtype=np.uint8)
     (tmp_path / "data/st-anne/images").mkdir()
-    for number, grey in enumerate(pixels, start=1):
-        Image.fromarray(grey).save(tmp_path / f"data/st-anne/images/{number:04d}.png")
+    for number, gray in enumerate(pixels, start=1):
+        Image.fromarray(gray).save(tmp_path / f"data/st-anne/images/{number:04d}.png")
     save_dicom(tmp_path / "data/dicom/a/1.dcm", StudyInstanceUID="1.2", ImageComments="Edema|no effusion")
     save_dicom(tmp_path / "data/dicom/b/2.dcm", PatientID="4712", ImageComments="Normal")
     for number, view in enumerate(("PA", "LL", "AP")):

@@ -52,8 +52,8 @@ def write_site(folder: Path) -> Path:
     generator = np.random.default_rng(1)
     lines = ["file,patient,edema,heart,ward"]
     for number in range(6):
-        grey = generator.integers(0, 255, (40, 32), dtype=np.uint8)
-        Image.fromarray(grey).save(folder / f"plain/pictures/picture-{number}.png")
+        gray = generator.integers(0, 255, (40, 32), dtype=np.uint8)
+        Image.fromarray(gray).save(folder / f"plain/pictures/picture-{number}.png")
         heart = ("1", "0", "-1", "", "0", "1")[number]
         lines.append(f"picture-{number}.png,patient-{min(number, 4) + 1},{number % 2},{heart},Schönau")
     (folder / "plain/labels.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")

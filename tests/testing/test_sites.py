@@ -44,9 +44,9 @@ def test_the_five_sites_conform_on_their_samples(tiny: Path) -> None:
 
 def test_a_table_below_other_lines_conforms(tmp_path: Path) -> None:
     for number in range(1, 5):
-        grey = np.random.default_rng(number).integers(0, 255, (48, 40), dtype=np.uint8)
+        gray = np.random.default_rng(number).integers(0, 255, (48, 40), dtype=np.uint8)
         (tmp_path / "site").mkdir(exist_ok=True)
-        Image.fromarray(grey).save(tmp_path / f"site/{number}.png")
+        Image.fromarray(gray).save(tmp_path / f"site/{number}.png")
     for above, row in (("sep=;\n", 1), ("Films, of 2019\n\n", 3)):
         path = tmp_path / "site/labels.csv"
         save_rows(path, [onehot(n, File=f"{n}.png", MRN=f"p{n}", Edema=n % 2) for n in range(1, 5)], delimiter=";")

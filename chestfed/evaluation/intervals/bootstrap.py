@@ -56,7 +56,7 @@ def resampled_aucs(
     Raises
     ------
     ValueError
-        If a score of a labelled image is NaN.
+        If a score of a labeled image is NaN.
     """
     _, patient_index = np.unique(patients, return_inverse=True)
     runs, result = _runs(scores, labels, resamples)
@@ -106,7 +106,7 @@ def stratified_draws(
     Parameters
     ----------
     positive, patients
-        bool `[m]` and `[m]`: of the images that are labelled for the disease, which has both classes.
+        bool `[m]` and `[m]`: of the images that are labeled for the disease, which has both classes.
     disease
         Number of its column, which names the random stream: the same labels give the same draws.
 
@@ -257,7 +257,7 @@ def _runs(scores: np.ndarray, labels: np.ndarray, resamples: int) -> tuple[np.nd
         raise ValueError(f"scores {scores.shape} do not fit labels {labels.shape}")
     runs = scores.reshape(-1, *labels.shape)
     if np.isnan(runs[:, ~np.isnan(labels)]).any():
-        raise ValueError("a score of a labelled image is NaN")
+        raise ValueError("a score of a labeled image is NaN")
     return runs, np.full((len(runs), resamples, labels.shape[1]), np.nan)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from chestfed.evaluation.intervals.interval import Interval, around_logit, normal_quantile
-from chestfed.evaluation.labelled import Column, labelled_columns
+from chestfed.evaluation.labeled import Column, labeled_columns
 
 #: A variance of AUCs below this is rounding.
 _NO_VARIANCE = 1e-24
@@ -86,7 +86,7 @@ def delong_per_disease(
     """AUC, variance and intervals of each column of `scores` `[n, J]` against `labels` `[n, J]` in {0, 1, NaN}."""
     quantile = normal_quantile(level)
     results = []
-    for column in labelled_columns(scores, labels, diseases):
+    for column in labeled_columns(scores, labels, diseases):
         counts = (column.positives, column.negatives, column.missing)
         if column.reason:
             results.append(DelongAuc(column.disease, None, None, None, None, *counts, column.reason))
@@ -130,7 +130,7 @@ def delong_difference_per_disease(
     quantile = normal_quantile(level)
     contrast = contrast_of(len(runs_a), len(runs_b))
     results = []
-    per_run = [labelled_columns(scores, labels, diseases) for scores in (*runs_a, *runs_b)]
+    per_run = [labeled_columns(scores, labels, diseases) for scores in (*runs_a, *runs_b)]
     for columns in zip(*per_run, strict=True):
         first = columns[0]
         name, counts = first.disease, (first.positives, first.negatives, first.missing)

@@ -35,8 +35,8 @@ def facts(card: SiteCard) -> dict[str, str]:
     }
     imitated = card.synthetic and not config.synthetic
     if imitated:
-        return told | {"licence": "none needed: drawn by a program in the layout of a real set"}
-    told |= {"licence": config.licence or _UNSAID, "source": config.source or _UNSAID}
+        return told | {"license": "none needed: drawn by a program in the layout of a real set"}
+    told |= {"license": config.license or _UNSAID, "source": config.source or _UNSAID}
     return told | ({"cite as": config.citation} if config.citation else {})
 
 
@@ -72,8 +72,8 @@ def _labels(card: SiteCard) -> Section:
         f"The label files have {counts.rows:,} rows{left_out}. Counted here: {counts.images:,} images, "
         f"{counts.studies:,} studies, {plural(counts.patients, 'patient')}."
     ]
-    if counts.unlabelled:
-        words.append(f"{plural(counts.unlabelled, 'image')} without any label.")
+    if counts.unlabeled:
+        words.append(f"{plural(counts.unlabeled, 'image')} without any label.")
     remark = (
         "Prevalence is the share of positives (n+) among the images with a known label (n+ and n−); rows that are "
         "repeated for training count once. A missing label is neither."

@@ -1,6 +1,6 @@
 """MIMIC-CXR-JPG 2.0.0 and 2.1.0: labels per study, metadata and splits per image, all `csv.gz`.
 
-The three files are joined: rows are the images of the metadata. A study that the labeller left out has missing labels.
+The three files are joined: rows are the images of the metadata. A study that the labeler left out has missing labels.
 An image is `files/p10/p10000032/s50414267/<dicom_id>.jpg`.
 """
 

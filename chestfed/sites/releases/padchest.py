@@ -45,7 +45,7 @@ class PadChestOptions(Options):
 
     no_label: list[str] = Field([], description="terms beside which a disease that is not named is blank, not negative")
     methods: list[Literal["Physician", "RNN_model"]] | Literal["all"] = Field(
-        "all", description="whose labels count; images labelled otherwise have missing labels"
+        "all", description="whose labels count; images labeled otherwise have missing labels"
     )
 
 
@@ -74,7 +74,7 @@ def read(source: Source, options: PadChestOptions) -> pd.DataFrame:
 def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChestOptions) -> dict[str, np.ndarray]:
     """Findings per disease of the cells' terms.
 
-    A blank or empty cell is unlabelled. A disease not named is negative, or blank beside a term of `no_label`.
+    A blank or empty cell is unlabeled. A disease not named is negative, or blank beside a term of `no_label`.
     """
     codes, cells = pd.factorize(frame["Labels"])
     terms = [_terms(str(cell)) for cell in cells]

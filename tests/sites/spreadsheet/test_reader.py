@@ -544,7 +544,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t", "|"])
-def test_another_delimiter_is_recognised(tmp_path: Path, delimiter: str) -> None:
+def test_another_delimiter_is_recognized(tmp_path: Path, delimiter: str) -> None:
     save_rows(tmp_path / "site/labels.csv", [onehot(1)], delimiter=delimiter)
     (problem,) = problems(tmp_path, ONEHOT, None)
     assert (problem.kind, problem.row) == ("wrong delimiter", 1)
@@ -583,7 +583,7 @@ def test_a_quotation_mark_that_never_closes_is_named(tmp_path: Path) -> None:
         ("cp850", "cp1252", "is not cp1252 (line 3)"),
     ],
 )
-def test_a_wrong_encoding_is_recognised(tmp_path: Path, written: str, named: str, message: str) -> None:
+def test_a_wrong_encoding_is_recognized(tmp_path: Path, written: str, named: str, message: str) -> None:
     name = {"cp1252": "Müller €", "cp850": "Müller"}.get(written, "Müller")
     save_rows(tmp_path / "site/labels.csv", [onehot(1), onehot(2, MRN=name)], encoding=written)
     (problem,) = problems(tmp_path, {**ONEHOT, "encoding": named}, None)

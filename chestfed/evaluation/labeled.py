@@ -1,4 +1,4 @@
-"""The labelled rows of each disease: what every metric starts from."""
+"""The labeled rows of each disease: what every metric starts from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Column:
-    """One disease's labelled images.
+    """One disease's labeled images.
 
     Attributes
     ----------
@@ -45,13 +45,13 @@ class Column:
         return "no negative image" if self.negatives == 0 else ""
 
 
-def labelled_columns(scores: np.ndarray, labels: np.ndarray, diseases: Sequence[str]) -> Iterator[Column]:
+def labeled_columns(scores: np.ndarray, labels: np.ndarray, diseases: Sequence[str]) -> Iterator[Column]:
     """Columns of `scores` `[n, J]` where `labels` `[n, J]` in {0, 1, NaN} is known.
 
     Raises
     ------
     ValueError
-        If the shapes differ, a label is another number, or a score of a labelled image is NaN.
+        If the shapes differ, a label is another number, or a score of a labeled image is NaN.
     """
     if scores.shape != labels.shape or scores.ndim != 2 or scores.shape[1] != len(diseases):
         raise ValueError(f"scores {scores.shape} and labels {labels.shape} do not fit {len(diseases)} diseases")

@@ -10,7 +10,7 @@ from chestfed.algorithms.local_sgdm import LocalSgdm
 from chestfed.algorithms.scaffold import Client, Scaffold, Server
 from chestfed.algorithms.variables import byte_count
 from tests.invariants import quadratic_saddle as saddle
-from tests.invariants.minimisers_checks import problems, start
+from tests.invariants.minimizers_checks import problems, start
 
 
 def test_without_their_additions_all_are_fedavg() -> None:
