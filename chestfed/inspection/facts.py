@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chestfed.sites.table import SiteTable
 
 #: Raised when the same file gives other facts than before: kept results of an older version are not read.
-FACTS_VERSION: Final = 2
+FACTS_VERSION: Final = 3
 #: Bins of the histogram, 4 gray levels each.
 BINS: Final = 64
 #: Bits of the perceptual hash, without the first of its 256, which is always 0.

@@ -186,7 +186,7 @@ def gray_levels(run: RunFolder) -> list[Picture]:
     pictures = []
     cards = run.sites["sites"] if run.sites else []
     for number, card in enumerate(cards):
-        own, first = figures.shares(card["gray_levels"]), figures.shares(cards[0]["gray_levels"])
+        own, first = figures.shares(card["grey_levels"]), figures.shares(cards[0]["grey_levels"])
         mean, spread = figures.moments(own)
         name, file = card["name"], f"gray-levels-{card['name'].replace(' ', '-')}"
         with Drawing(run.origin, file, f"Gray levels, {name}", (3.6, 2.2)) as drawing:

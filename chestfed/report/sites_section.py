@@ -54,7 +54,7 @@ def drift_table(run: RunFolder) -> Grid | None:
 
 def _drift(a: dict[str, Any], b: dict[str, Any]) -> Drift:
     of_a, of_b = ({name: one["prevalence"] for name, one in card["diseases"].items()} for card in (a, b))
-    return drift(a["gray_levels"], b["gray_levels"], of_a, of_b)
+    return drift(a["grey_levels"], b["grey_levels"], of_a, of_b)
 
 
 def _is_synthetic(card: dict[str, Any]) -> bool:

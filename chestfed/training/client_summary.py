@@ -67,8 +67,8 @@ def _card(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> tup
             }
             for disease, (positives, negatives), ratio in zip(diseases, counts, ratios, strict=True)
         },
-        "gray_levels": histogram.tolist(),
-        "gray_level_images": len(sampled),
+        "grey_levels": histogram.tolist(),  # the spelling of earlier folders, which stay readable
+        "grey_level_images": len(sampled),
         "shown": [
             [disease for disease, label in zip(diseases, part.labels[row], strict=True) if label == 1]
             for row in sampled[:SHOWN]

@@ -191,7 +191,7 @@ def test_the_cards_count_what_the_sites_hold(run_folder: Path) -> None:
         assert test["diseases"][disease]["positives"] == found["positives"]
         assert test["diseases"][disease]["negatives"] == found["negatives"]
     for card in cards:
-        assert sum(card["gray_levels"]) == card["gray_level_images"] * 64 * 64
+        assert sum(card["grey_levels"]) == card["grey_level_images"] * 64 * 64
     with np.load(run_folder / "thumbnails.npz") as stored:
         assert {name: stored[name].shape for name in stored.files} == {str(n): (4, 96, 96) for n in range(6)}
 
