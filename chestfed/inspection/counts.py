@@ -12,7 +12,7 @@ import pandas as pd
 
 from chestfed.inspection.scan import MISSING, Scan
 from chestfed.sites.opening import Survey
-from chestfed.sites.vocabulary import SPLITS
+from chestfed.sites.reader import SPLITS
 
 _ALL: Final = "all"
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from chestfed.new_site import lexicon
 from chestfed.new_site.lexicon import DENIALS, DOUBT_SIGNS, DOUBTS, LOOKALIKES, NAMES, UNRELATED, Name, is_clear, plain
-from chestfed.sites.findings import NEGATIVE, POSITIVE, UNCERTAIN
+from chestfed.sites.reader import NEGATIVE, POSITIVE, UNCERTAIN
 from chestfed.sites.terms import IGNORED, NORMAL, Meaning
 
 _NEAR: Final = 0.9

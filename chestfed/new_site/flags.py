@@ -7,7 +7,7 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.new_site.choosing import NONE, Choices
 from chestfed.new_site.labeling import Labels
-from chestfed.sites.findings import canonical
+from chestfed.sites.reader import canonical
 
 _TERMS = ("delimited", "list", "long", "dicom")
 

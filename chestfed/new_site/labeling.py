@@ -15,7 +15,7 @@ from chestfed.new_site import lexicon
 from chestfed.new_site.choosing import NONE, Choices
 from chestfed.new_site.columns.found import SHOWN_FROM, listed_rows
 from chestfed.new_site.diseases import disease_of
-from chestfed.sites.findings import canonical
+from chestfed.sites.reader import canonical
 from chestfed.sites.spreadsheet.term_table import TermRow
 
 #: More different cells than this are not values of a label.

@@ -18,7 +18,7 @@ from chestfed.new_site.choosing import NONE, Choices, Chooser, named_column
 from chestfed.new_site.columns.found import Found, called, count
 from chestfed.new_site.diseases import Suggestion, diseases_in, suggest, suggest_value
 from chestfed.new_site.labeling import Labels, are_values, doubts, values_of
-from chestfed.sites.findings import NEGATIVE, POSITIVE, UNCERTAIN, canonical
+from chestfed.sites.reader import NEGATIVE, POSITIVE, UNCERTAIN, canonical
 from chestfed.sites.spreadsheet.term_labels import cut
 from chestfed.sites.spreadsheet.term_table import LEXICON, LOOSE_SEPARATORS, YES, TermRow
 from chestfed.sites.terms import IGNORED, Meaning, listed, normal, parse_meaning

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
@@ -12,9 +11,8 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from chestfed.core.config import StrictModel, expand_path, load_config
 from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.core.plugins import Choice, Options
-from chestfed.sites.registry import READERS
+from chestfed.sites.reader import READERS, SPLITS, VIEWS, View, suggestion
 from chestfed.sites.spreadsheet.config import TableFormat
-from chestfed.sites.vocabulary import SPLITS, VIEWS, View
 
 __all__ = ["SPLITS", "VIEWS", "SiteConfig", "Splits", "check_diseases", "load_site_config"]
 
@@ -37,9 +35,7 @@ def check_diseases(names: Iterable[str]) -> None:
     """
     for name in names:
         if name not in TITLES:
-            close = difflib.get_close_matches(name.lower().replace(" ", "_"), TITLES, n=1, cutoff=0.5)
-            hint = f"did you mean '{close[0]}'?" if close else f"known diseases: {', '.join(TITLES)}"
-            raise ValueError(f"unknown disease '{name}'; {hint}")
+            raise ValueError(f"unknown disease '{name}'; {suggestion(name.lower().replace(' ', '_'), TITLES)}")
 
 
 class Splits(StrictModel):
@@ -178,9 +174,7 @@ class SiteConfig(StrictModel):
         roles = READERS.find(reader).roles if reader is not None else None
         unknown = [role for role in value if roles is not None and role not in roles]
         if roles is not None and unknown:
-            close = difflib.get_close_matches(unknown[0], roles, n=1, cutoff=0.5)
-            hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(roles)}"
-            raise ValueError(f"reader '{reader}' reads no file '{unknown[0]}'; {hint}")
+            raise ValueError(f"reader '{reader}' reads no file '{unknown[0]}'; {suggestion(unknown[0], roles)}")
         for name in (name for names in value.values() for name in names):
             if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
                 raise ValueError(f"'{name}' leaves the site's root: names are relative to it, without '..'")

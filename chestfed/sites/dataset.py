@@ -15,8 +15,8 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.sites.config import SiteConfig, load_site_config
 from chestfed.sites.opening import open_site
+from chestfed.sites.reader import SPLITS, VIEWS, View
 from chestfed.sites.table import SiteTable
-from chestfed.sites.vocabulary import SPLITS, VIEWS, View
 
 if TYPE_CHECKING:
     from chestfed.images.dataset import ImageDataset

@@ -15,8 +15,7 @@ from chestfed.core.errors import Problem, SiteError
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.source import FORMULA, Source
 from chestfed.sites.partition import split_patients
-from chestfed.sites.registry import READERS
-from chestfed.sites.rows import join_rows
+from chestfed.sites.reader import READERS, SPLITS, join_rows
 from chestfed.sites.splits_file import with_splits
 from chestfed.sites.spreadsheet.dicom_headers import SET_ASIDE
 from chestfed.sites.spreadsheet.image_paths import Folders
@@ -31,7 +30,6 @@ from chestfed.sites.table import (
     repeat_positives,
     sound_rows,
 )
-from chestfed.sites.vocabulary import SPLITS
 
 #: A folder with this file is synthetic, whatever its configuration says.
 SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
+from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
 
 #: Rules other than the name of one reader.
 RULES: Final = ("any", "majority", "all")

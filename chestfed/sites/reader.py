@@ -1,4 +1,4 @@
-"""What a reader of your own is written with. Stable: these names and their meaning change with a major version only.
+"""What a reader is written with: rows, findings, cells, and the catalogue of all readers.
 
 A reader is a function `read(source, options)`, declared by a `SiteReader`. It turns the files of one format into rows,
 one per image, with raw findings per disease of `source.config.diseases`. `raw_rows` puts them together. Problems of the
@@ -6,30 +6,28 @@ files are noted by `source.problem(...)`, with file and row, and reading continu
 The rows of a site with problems are not used.
 
 A reader applies no policy: views, uncertain and blank labels, up-sampling and splits are applied after it, from the
-site's YAML. `docs/own_reader.md` has the columns of a row and a worked example.
+site's YAML. `docs/own_reader.md` has the columns of a row and a worked example. What `__all__` names changes with a
+major version only.
 """
 
 from __future__ import annotations
 
+import difflib
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+import pandas as pd
+
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ChestfedError, Problem
-from chestfed.core.plugins import Options
-from chestfed.sites.findings import (
-    BLANK,
-    NEGATIVE,
-    POSITIVE,
-    UNCERTAIN,
-    UNLABELLED,
-    ages,
-    from_numbers,
-    sexes,
-    strongest,
-    translate,
-)
+from chestfed.core.plugins import Catalogue, Options
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.registry import SiteReader
-from chestfed.sites.rows import column_findings, join_rows, label_names, raw_rows, views
-from chestfed.sites.vocabulary import RAW_COLUMNS, SPLITS, VIEWS
 
 __all__ = [
     "BLANK",
@@ -57,3 +55,186 @@ __all__ = [
     "translate",
     "views",
 ]
+
+View = Literal["pa", "ap", "frontal", "lateral", "other", "unknown"]
+Split = Literal["train", "valid", "test"]
+#: Views of a site table; `frontal` is frontal without knowing whether PA or AP.
+VIEWS: Final[tuple[str, ...]] = get_args(View)
+SPLITS: Final[tuple[str, ...]] = get_args(Split)
+#: What a reader returns per image, besides one int8 finding per disease; `file` is the label file of `row`.
+RAW_COLUMNS: Final = ("image", "patient", "study", "view", "split", "sex", "age", "row", "file", "inverted")
+
+#: Raw findings, int8. `UNLABELLED`: the image has no label at all, whatever the policy for blanks.
+POSITIVE, NEGATIVE, UNCERTAIN, BLANK, UNLABELLED = (np.int8(code) for code in (1, 0, -1, -2, -3))
+#: A cell that is not one of the known values.
+INVALID: Final = np.int8(-9)
+_BY_STRENGTH: Final = np.array([UNLABELLED, BLANK, NEGATIVE, UNCERTAIN, POSITIVE, INVALID], dtype=np.int8)
+#: Raw finding -> which of several wins, the higher one.
+STRENGTH: Final = {int(code): place for place, code in enumerate(_BY_STRENGTH)}
+_NUMBERS: Final = {"1": POSITIVE, "0": NEGATIVE, "-1": UNCERTAIN}
+
+#: Words for the sexes, in lowercase.
+SEXES: Final = {"f": "F", "female": "F", "m": "M", "male": "M"}
+_OLDEST: Final = 120
+#: Units of an age, in lowercase without accents -> how many of them are a year; Y, M, W and D are DICOM's.
+_PER_YEAR: Final = {
+    word: number
+    for number, words in {
+        1.0: ("", "y", "yr", "yrs", "year", "years", "yo", "jahr", "jahre", "a", "an", "ans", "ano", "anos"),
+        12.0: ("m", "mo", "mos", "mon", "month", "months", "monat", "monate", "mes", "meses", "mois"),
+        52.18: ("w", "wk", "wks", "week", "weeks", "woche", "wochen", "semana", "semanas", "semaine", "semaines"),
+        365.25: ("d", "day", "days", "tag", "tage", "dia", "dias", "jour", "jours"),
+    }.items()
+    for word in words
+}
+
+
+@dataclass(frozen=True)
+class SiteReader:
+    """Declares a reader: one object at the top level of its module.
+
+    Attributes
+    ----------
+    name
+        As in `reader: NAME` of a site's YAML.
+    read
+        `read(source, options) -> rows`, see `docs/own_reader.md`. `source` is a `Source`.
+    options
+        The model of the keys beside `name` in `reader: {name: NAME, ...}`; no other key is accepted.
+    roles
+        The keys that `label_files` may have; None accepts any.
+    """
+
+    name: str
+    read: Callable[[Any, Any], pd.DataFrame]
+    options: type[Options] = Options
+    roles: tuple[str, ...] | None = None
+
+
+#: The modules of these packages declare the built-in readers.
+_PACKAGES: Final = ("chestfed.sites.releases", "chestfed.sites.spreadsheet")
+READERS: Final = Catalogue("reader", "chestfed.readers", SiteReader, packages=_PACKAGES)
+
+
+def raw_rows(columns: Mapping[str, object], findings: Mapping[str, np.ndarray], rows: int) -> pd.DataFrame:
+    """A reader's frame; columns not given are missing (`inverted`: false)."""
+    defaults = {"sex": None, "age": np.nan, "inverted": False}
+    filled = {name: columns[name] if name in columns else defaults[name] for name in RAW_COLUMNS}
+    return pd.DataFrame({**filled, **findings}, index=pd.RangeIndex(rows))
+
+
+def join_rows(parts: Sequence[pd.DataFrame], source: Source) -> pd.DataFrame:
+    """The rows of several label files; an empty frame with all columns if there is none."""
+    if not parts:
+        return raw_rows(dict.fromkeys(RAW_COLUMNS), dict.fromkeys(source.config.diseases, np.zeros(0, np.int8)), 0)
+    return pd.concat(parts, ignore_index=True)
+
+
+def views(source: Source, path: Path, cells: pd.Series, rows: np.ndarray, words: Mapping[str, str]) -> pd.Series:
+    """Views of the cells by `words`; blank is `unknown`; any other word is a problem."""
+    found = translate(cells, words)
+    bad = (found.isna() & cells.notna()).to_numpy()
+    advice = f"known views: {', '.join(sorted(words))}"
+    source.bad_rows(path, "unknown view", bad, rows, lambda place: f"unknown view '{cells.iat[place]}'", advice)
+    return found.fillna("unknown")
+
+
+def column_findings(
+    source: Source, path: Path, frame: pd.DataFrame, *, uncertain: bool = True
+) -> dict[str, np.ndarray]:
+    """Findings int8 [n] per disease from the columns that the label map names; bad values are problems."""
+    advice = f"labels are {'1, 0, -1 or blank' if uncertain else '1 or 0'}; fix the cell"
+    labels, rows = source.config.labels, frame["row"].to_numpy()
+    names = dict.fromkeys(name for names in labels.values() for name in names if name in frame)
+    found = {name: from_numbers(frame[name], uncertain=uncertain) for name in names}
+    for name, codes in found.items():
+        for place in np.flatnonzero(codes == INVALID).tolist():
+            text = f"'{name}' is '{frame[name].iat[place]}'"
+            source.problem("bad label value", source.name(path), text, int(rows[place]), advice)
+    return {
+        disease: strongest([found[name] for name in labels[disease] if name in found], len(frame))
+        for disease in source.config.diseases
+    }
+
+
+def label_names(source: Source, vocabulary: Collection[str]) -> list[str]:
+    """The names in the site's label map; those unknown to the format are problems."""
+    names = list(dict.fromkeys(name for names in source.config.labels.values() for name in names))
+    for name in names:
+        if name not in vocabulary:
+            text = f"'{name}' is not a label of this format; {suggestion(name, vocabulary)}"
+            source.problem("unknown label name", "labels", text, advice="fix 'labels' in the site's YAML")
+    return [name for name in names if name in vocabulary]
+
+
+def suggestion(name: str, names: Collection[str]) -> str:
+    """The closest of the known names; all of them if none is close."""
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(sorted(names))}"
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A remark on the closest name, ignoring case; empty if none is close."""
+    by_letters = {other.casefold(): other for other in names}
+    close = difflib.get_close_matches(name.casefold(), by_letters, n=1, cutoff=0.6)
+    return f" (the nearest is '{by_letters[close[0]]}')" if close else ""
+
+
+def from_numbers(cells: pd.Series, *, uncertain: bool = True) -> np.ndarray:
+    """Findings int8 [n] of cells 1, 0, -1 or blank; `INVALID` for anything else (and for -1 if not `uncertain`)."""
+    return from_words(cells, {word: code for word, code in _NUMBERS.items() if uncertain or code != UNCERTAIN})
+
+
+def canonical(cell: str) -> str:
+    """A cell without outer spaces, in lowercase; 1.0, 1.00 and 1,0 are 1."""
+    word = cell.strip().casefold()
+    whole = re.fullmatch(r"([+-]?\d+)(?:\.0*|,0+)", word)
+    return whole[1] if whole else word
+
+
+def from_words(cells: pd.Series, words: Mapping[str, np.int8]) -> np.ndarray:
+    """Findings int8 [n] of cells by their canonical words, "" being the missing cell; `INVALID` for any other."""
+    codes, found = pd.factorize(cells)
+    table = [words.get(canonical(str(cell)), INVALID) for cell in found]
+    return np.array([*table, words.get("", BLANK)], dtype=np.int8)[codes]
+
+
+def strongest(findings: list[np.ndarray], rows: int) -> np.ndarray:
+    """One finding per image from those of several names: positive wins over uncertain, negative, blank."""
+    if not findings:
+        return np.full(rows, BLANK, dtype=np.int8)
+    ranks = np.vectorize(STRENGTH.__getitem__, otypes=[np.int8])(np.stack(findings)) if len(findings) > 1 else None
+    return findings[0] if ranks is None else _BY_STRENGTH[ranks.max(axis=0)]
+
+
+def sexes(cells: pd.Series) -> pd.Series:
+    """`F`, `M` or missing."""
+    return translate(cells, SEXES, lower=True)
+
+
+def ages(cells: pd.Series) -> np.ndarray:
+    """Years float32 [n]; above 120 or unreadable is missing.
+
+    `058Y`, `011M` and `002D` are DICOM ages; `58,5` has a decimal comma; `58 Jahre`, `58 años` and `3 mois` have words.
+    """
+    codes, found = pd.factorize(cells)
+    return np.array([*(_years(str(cell)) for cell in found), np.nan], dtype=np.float32)[codes]
+
+
+def translate(cells: pd.Series, words: Mapping[str, str], *, lower: bool = False) -> pd.Series:
+    """Each cell's translation; missing for blanks and for words without one."""
+    codes, found = pd.factorize(cells)
+    keys = [str(word).strip().lower() if lower else str(word).strip() for word in found]
+    table = np.array([*(words.get(key) for key in keys), None], dtype=object)
+    return pd.Series(table[codes], index=cells.index, dtype=object)
+
+
+def _years(cell: str) -> float:
+    letters = unicodedata.normalize("NFKD", cell)
+    bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+|,\d{1,2})?)\s*([A-Za-z]*)\.?\s*", bare)
+    unit = "" if match is None else "jahr" if match[2] == "J" else match[2].lower()  # a small j may be jours
+    if match is None or unit not in _PER_YEAR:
+        return np.nan
+    years = float(match[1].replace(",", ".")) / _PER_YEAR[unit]
+    return np.nan if years > _OLDEST else math.floor(years)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.vocabulary import SPLITS
+from chestfed.sites.reader import SPLITS
 
 _ADVICE = "rewrite the file with `chestfed site check --fix-splits`"
 

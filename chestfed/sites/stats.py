@@ -15,8 +15,8 @@ import pandas as pd
 
 from chestfed.core.diseases import TITLES
 from chestfed.core.provenance import Origin
+from chestfed.sites.reader import SPLITS
 from chestfed.sites.table import SiteTable
-from chestfed.sites.vocabulary import SPLITS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

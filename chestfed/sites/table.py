@@ -14,8 +14,7 @@ import pandas as pd
 
 from chestfed.core.errors import ChestfedError, Problem
 from chestfed.core.provenance import Origin
-from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
-from chestfed.sites.vocabulary import RAW_COLUMNS, SPLITS, VIEWS
+from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, RAW_COLUMNS, SPLITS, UNCERTAIN, UNLABELLED, VIEWS
 
 if TYPE_CHECKING:
     from chestfed.sites.config import SiteConfig

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from chestfed.core.diseases import TITLES
-from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, STRENGTH, UNCERTAIN, UNLABELLED
+from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, STRENGTH, UNCERTAIN, UNLABELLED
 
 #: A longer cell is not a list of findings.
 _LONGEST: Final = 20_000

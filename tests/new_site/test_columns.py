@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from chestfed.core.errors import ConfigError
-from chestfed.sites.findings import ages
+from chestfed.sites.reader import ages
 from tests.new_site.hospitals import LABELS, bring, draft, everything_said, keys, opened, rows
 from tests.sites.small_sites import column
 

@@ -17,7 +17,7 @@ from chestfed.new_site import lexicon
 from chestfed.new_site.diseases import disease_of, suggest, suggest_value
 from chestfed.new_site.lexicon import VIEWS, plain, view_of
 from chestfed.new_site.yaml_text import Page, flow
-from chestfed.sites.findings import NEGATIVE
+from chestfed.sites.reader import NEGATIVE
 
 #: Columns, and the disease that each is about.
 COLUMNS = {

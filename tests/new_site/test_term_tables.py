@@ -16,7 +16,7 @@ from chestfed.core.errors import ConfigError, SiteError
 from chestfed.inspection import check_site
 from chestfed.new_site import Draft
 from chestfed.sites import SiteTable, load_site_config, open_site
-from chestfed.sites.findings import NEGATIVE
+from chestfed.sites.reader import NEGATIVE
 from chestfed.sites.spreadsheet.term_table import LEXICON, YES, TermRow, read_terms, terms_text
 from chestfed.sites.terms import normal, parse_meaning
 from tests.new_site.free_text import vocabulary

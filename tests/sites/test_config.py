@@ -9,7 +9,7 @@ import pytest
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
 from chestfed.sites import load_site_config
-from chestfed.sites.registry import READERS
+from chestfed.sites.reader import READERS
 from tests.sites.small_sites import CONFIGS, config_of
 
 SHIPPED = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.yaml"))

@@ -10,7 +10,7 @@ import pytest
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.sites import SiteConfig, load_site_config, open_site
-from chestfed.sites.registry import READERS
+from chestfed.sites.reader import READERS
 from tests.cases import each
 from tests.sites.small_sites import CONFIGS
 from tests.testing.packages import offer

@@ -15,7 +15,7 @@ from chestfed.new_site import lexicon
 from chestfed.new_site.choosing import NONE, Choices, named_column
 from chestfed.new_site.columns.found import ENOUGH, SHOWN_FROM, Found, called, count, listed_rows
 from chestfed.new_site.lexicon import plain, view_of
-from chestfed.sites.findings import ages
+from chestfed.sites.reader import ages
 
 #: Share of known words from which a column that is called like the view is taken for it.
 _TELLING: Final = 0.25

@@ -14,10 +14,20 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.plugins import Options
-from chestfed.sites.findings import NEGATIVE, POSITIVE, UNLABELLED, ages, sexes
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.registry import SiteReader
-from chestfed.sites.rows import join_rows, label_names, nearest, raw_rows, views
+from chestfed.sites.reader import (
+    NEGATIVE,
+    POSITIVE,
+    UNLABELLED,
+    SiteReader,
+    ages,
+    join_rows,
+    label_names,
+    nearest,
+    raw_rows,
+    sexes,
+    views,
+)
 
 FINDINGS: Final = (
     "Atelectasis",

@@ -14,10 +14,8 @@ from typing import Final
 import pandas as pd
 
 from chestfed.core.plugins import Options
-from chestfed.sites.findings import ages, sexes
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.registry import SiteReader
-from chestfed.sites.rows import column_findings, join_rows, label_names, raw_rows, views
+from chestfed.sites.reader import SiteReader, ages, column_findings, join_rows, label_names, raw_rows, sexes, views
 
 OBSERVATIONS: Final = (
     "No Finding",

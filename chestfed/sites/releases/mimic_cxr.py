@@ -13,11 +13,9 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.plugins import Options
-from chestfed.sites.findings import UNLABELLED, translate
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.registry import SiteReader
+from chestfed.sites.reader import UNLABELLED, SiteReader, column_findings, join_rows, label_names, raw_rows, translate
 from chestfed.sites.releases.chexpert import OBSERVATIONS
-from chestfed.sites.rows import column_findings, join_rows, label_names, raw_rows
 
 #: `ViewPosition` is a free DICOM field: besides these there are a few decubitus, oblique and axial images.
 _VIEWS: Final = {"AP": "ap", "PA": "pa", "LATERAL": "lateral", "LL": "lateral", "XTABLE LATERAL": "lateral"}

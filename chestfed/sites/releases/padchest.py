@@ -14,10 +14,19 @@ import pandas as pd
 from pydantic import Field
 
 from chestfed.core.plugins import Options
-from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNLABELLED, ages, sexes
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.registry import SiteReader
-from chestfed.sites.rows import join_rows, raw_rows, views
+from chestfed.sites.reader import (
+    BLANK,
+    NEGATIVE,
+    POSITIVE,
+    UNLABELLED,
+    SiteReader,
+    ages,
+    join_rows,
+    raw_rows,
+    sexes,
+    views,
+)
 from chestfed.sites.terms import listed, normal
 
 _VIEWS: Final = {

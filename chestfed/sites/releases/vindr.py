@@ -15,11 +15,19 @@ import pandas as pd
 from pydantic import Field
 
 from chestfed.core.plugins import Options
-from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.raters import RULES, agreed
-from chestfed.sites.registry import SiteReader
-from chestfed.sites.rows import column_findings, join_rows, label_names, nearest, raw_rows
+from chestfed.sites.reader import (
+    BLANK,
+    NEGATIVE,
+    POSITIVE,
+    SiteReader,
+    column_findings,
+    join_rows,
+    label_names,
+    nearest,
+    raw_rows,
+)
 from chestfed.sites.spreadsheet.files import Column
 
 LOCAL: Final = (

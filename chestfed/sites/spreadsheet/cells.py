@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, first_cells, without_rows
 from chestfed.sites.label_files.source import Source, csv_cells, row_numbers
 from chestfed.sites.label_files.xlsx import Workbook, XlsxError, fill_down
-from chestfed.sites.rows import nearest
+from chestfed.sites.reader import nearest
 from chestfed.sites.spreadsheet.files import FileFormat
 
 #: No table of radiographs has more rows; a parquet file of a few bytes may claim any number.

@@ -12,10 +12,9 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from chestfed.core.config import StrictModel
 from chestfed.dicom.tags import refusal
-from chestfed.sites.findings import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, canonical
+from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, Split, View, canonical
 from chestfed.sites.spreadsheet.files import Column, FileFormat, Join, Texts, text_keys
 from chestfed.sites.terms import normal, parse_meaning
-from chestfed.sites.vocabulary import Split, View
 
 Layout = Literal["onehot", "delimited", "list", "long", "readers", "dicom"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from chestfed.sites.findings import INVALID, from_words, strongest
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.raters import RULES, agreed
+from chestfed.sites.reader import INVALID, from_words, strongest
 from chestfed.sites.spreadsheet.rows import TableRows
 
 

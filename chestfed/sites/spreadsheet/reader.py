@@ -13,10 +13,8 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.plugins import Options
-from chestfed.sites.findings import SEXES, ages, translate
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.registry import SiteReader
-from chestfed.sites.rows import join_rows, raw_rows
+from chestfed.sites.reader import SEXES, SPLITS, VIEWS, SiteReader, ages, join_rows, raw_rows, translate
 from chestfed.sites.spreadsheet.config import TableFormat
 from chestfed.sites.spreadsheet.dicom_headers import FILES, read_headers
 from chestfed.sites.spreadsheet.image_headers import join_headers
@@ -25,7 +23,6 @@ from chestfed.sites.spreadsheet.join import read_joined, told_by_path
 from chestfed.sites.spreadsheet.labels import label_columns, onehot, votes
 from chestfed.sites.spreadsheet.rows import TableRows
 from chestfed.sites.spreadsheet.term_labels import long, terms
-from chestfed.sites.vocabulary import SPLITS, VIEWS
 
 _SPLITS: Final = {
     **{name: name for name in SPLITS},

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.sites.findings import NEGATIVE, canonical
 from chestfed.sites.label_files.source import Source
+from chestfed.sites.reader import NEGATIVE, canonical
 from chestfed.sites.spreadsheet.config import TableFormat
 from chestfed.sites.spreadsheet.rows import TableRows
 from chestfed.sites.spreadsheet.term_table import read_terms

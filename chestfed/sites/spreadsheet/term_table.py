@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from chestfed.core.errors import Problem
-from chestfed.sites.findings import NEGATIVE, UNCERTAIN
 from chestfed.sites.label_files.encodings import is_utf16
+from chestfed.sites.reader import NEGATIVE, UNCERTAIN
 from chestfed.sites.terms import MISSING, Meaning, normal, parse_meaning
 
 #: The columns, in order; the last two are the person's.

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.sites import load_site_config, open_site
+from chestfed.sites.reader import SPLITS, VIEWS
 from chestfed.sites.spreadsheet import dicom_headers
-from chestfed.sites.vocabulary import SPLITS, VIEWS
 from tests.cases import each
 from tests.sites.own_tables import (
     COLUMNS,
