@@ -29,13 +29,14 @@ def refuse_idle(choices: Choices, labels: Labels, frame: pd.DataFrame, *, header
             for what in sorted(choices.columns)
             if what not in ("findings",)
         ]
-        named = ("layout", "delimiter", "encoding", "sheet", "header_row")
+        named = ("layout", "delimiter", "encoding", "sheet", "header_row", "raters")
         idle += [f"--{key.replace('_', '-')}: there is no table" for key in named if getattr(choices, key) is not None]
-    several = "a table with one row per finding and several annotators has to be turned into one column per finding"
-    if layout != "readers":
-        why = several if layout == "long" else "it needs one row per image and annotator (--layout readers)"
-        idle += [f"--reader-column: layout '{layout}' has none; {why}"] if "reader" in columns and not headers else []
-        idle += [f"--raters: layout '{layout}' has no annotators; {why}"] if choices.raters is not None else []
+    if "reader" not in labels.columns and not headers:
+        why = {"long": "it needs the column of the annotator (--reader-column)"}.get(
+            layout, "it needs one row per image and annotator (--layout readers), or per finding and annotator"
+        )
+        idle += [f"--reader-column: layout '{layout}' has none; {why}"] if "reader" in columns else []
+        idle += [f"--raters: the table has no annotators; {why}"] if choices.raters is not None else []
     if layout not in _TERMS:
         idle += [f"--findings-column: layout '{layout}' takes columns of labels"] if "findings" in columns else []
     if layout != "long" and "value" in columns and not headers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 import pandas as pd
 
@@ -23,6 +24,9 @@ from chestfed.new_site.labeling import (
     refuse_strange,
     values_of,
 )
+
+#: More different annotators than this are something else, such as coordinates.
+_MOST_READERS: Final = 50
 
 
 def label_columns(frame: pd.DataFrame, free: Sequence[str], choices: Choices) -> dict[str, str]:
@@ -59,7 +63,7 @@ def by_columns(
         raise ConfigError(nothing_found(frame, list(map(str, frame)), choices))
     labels = Labels(layout)
     if layout == "readers":
-        _find_reader(frame, image, columns, choices, chooser, found, labels)
+        find_reader(frame, image, columns, choices, chooser, found, labels)
     total = Values({meaning: Counter() for meaning in MEANINGS}, Counter())
     for disease in (name for name in TITLES if name in columns.values()):
         labels.names[disease] = [name for name, of in columns.items() if of == disease]
@@ -99,7 +103,7 @@ def _told(cells: pd.Series, disease: str, choices: Choices, total: Values) -> st
     return f"{how}: {', '.join(shown) or 'all empty'}" + (f", {empty:,} empty" if empty else "")
 
 
-def _find_reader(
+def find_reader(
     frame: pd.DataFrame,
     image: pd.Series,
     columns: Collection[str],
@@ -108,18 +112,39 @@ def _find_reader(
     found: Found,
     labels: Labels,
 ) -> None:
-    flag, said = "--reader-column", choices.columns.get("reader")
+    """The annotator of each row, if images have several rows; `columns` hold labels.
+
+    In a long table images have several rows in any case, so that a column must be called like an annotator, or have as
+    many values for each image, to be taken or asked about.
+    """
+    flag, said, long = "--reader-column", choices.columns.get("reader"), labels.layout == "long"
     free = [str(n) for n in frame if n not in columns and n not in found.columns.values()]
     if said is not None:
-        column, why = named_column(said, list(map(str, frame)), flag), "given on the command line"
+        column, why = (
+            said if said == NONE else named_column(said, list(map(str, frame)), flag),
+            "given on the command line",
+        )
     else:
-        fitting = [name for name in free if _tells_readers(frame[name], image)]
+        fitting = [name for name in free if (_varies if long else _tells_readers)(frame[name], image)]
         likely = called("reader", fitting)
+        if long and not likely:
+            maybe = [name for name in fitting if not _depends_on(frame[name], frame[list(columns)])]
+            fitting = [name for name in maybe if _as_many(frame[name], image)]
+            labels.notes += [
+                f"'{name}' has several values for one image: if they are annotators, say {flag} {name} to count their "
+                "votes; else what any of their rows says is taken"
+                for name in maybe
+                if name not in fitting
+            ]
+            if not fitting:
+                return
         guess = likely[0] if len(likely) == 1 else None
         why = f"images have {int(image.notna().sum()) / max(1, image.nunique()):.1f} rows each"
         why += ", and no column has the name of an annotator" if not likely else ""
-        column = chooser.choose("annotator column", flag, guess, fitting, why)
-    per_image = float(image.dropna().value_counts().median())
+        column = chooser.choose("annotator column", flag, guess, [*fitting, NONE] if long else fitting, why)
+    if column == NONE and long:
+        return
+    per_image = float(frame[column].groupby(image).nunique().median())
     labels.columns["reader"] = column
     labels.evidence["reader"] = f"{why}; {frame[column].nunique():,} annotators, {per_image:g} per image"
     labels.raters = choices.raters or ("majority" if per_image >= 3 else "any")
@@ -132,6 +157,23 @@ def _tells_readers(cells: pd.Series, image: pd.Series) -> bool:
     if cells.isna().any() or cells.nunique() > max(2, len(cells) // 2):
         return False
     return not pd.DataFrame({"image": image, "reader": cells}).duplicated().any()
+
+
+def _varies(cells: pd.Series, image: pd.Series) -> bool:
+    """Filled, with a few different ones, and several of them for some images."""
+    if cells.isna().any() or not 2 <= cells.nunique() <= _MOST_READERS:
+        return False
+    return bool(cells.groupby(image).nunique().gt(1).any())
+
+
+def _as_many(cells: pd.Series, image: pd.Series) -> bool:
+    """Whether all images have as many values, which are those of other images too."""
+    return bool(cells.groupby(image).nunique().nunique() == 1 and 2 * cells.nunique() <= image.nunique())
+
+
+def _depends_on(cells: pd.Series, others: pd.DataFrame) -> bool:
+    """Whether the cell of some other column tells this one, as the name of a finding does its number."""
+    return any(cells.groupby(others[name]).nunique().max() <= 1 for name in others)
 
 
 def _policies(labels: Labels, choices: Choices, total: Values) -> None:

@@ -59,7 +59,7 @@ def find_labels(
         raise ConfigError(nothing_found(frame, free, choices) + lost)
     else:
         layout = "long" if layout == "delimited" and several and choices.layout is None else layout
-        labels = by_terms(frame, terms, layout, choices, chooser, found, file)
+        labels = by_terms(frame, image, terms, layout, choices, chooser, found, file)
         _tell_unused(labels, terms.others, "--findings-column NAME takes another one")
         _tell_unused(labels, list(onehot), "--layout onehot takes them")
     labels.notes += _lost_to_formulas(labels.names, formulas)

@@ -17,6 +17,7 @@ from chestfed.new_site import lexicon
 from chestfed.new_site.choosing import NONE, Choices, Chooser, named_column
 from chestfed.new_site.columns.found import Found, called, count
 from chestfed.new_site.diseases import Suggestion, diseases_in, suggest, suggest_value
+from chestfed.new_site.label_columns import find_reader
 from chestfed.new_site.labeling import Labels, are_values, doubts, values_of
 from chestfed.sites.reader import NEGATIVE, POSITIVE, UNCERTAIN, canonical
 from chestfed.sites.spreadsheet.term_labels import cut
@@ -162,6 +163,7 @@ def _cut(
 
 def by_terms(
     frame: pd.DataFrame,
+    image: pd.Series,
     terms: TermColumn,
     layout: str,
     choices: Choices,
@@ -194,6 +196,8 @@ def by_terms(
     labels.terms = tuple(_rows(counts, choices, with_values=value is not None))
     labels.columns = {role: terms.column} | ({} if value is None else {"value": value})
     labels.evidence |= {role: f"{count(terms.telling, terms.cells)} have a term of the lexicon", "value": "yes or no"}
+    if layout == "long":
+        find_reader(frame, image, labels.columns.values(), choices, chooser, found, labels)
     labels.keys["terms"] = file
     _diseases(labels, choices)
     _describe(labels, choices, file, int(number_of.sum()), _waiting(labels.terms, cells, number_of))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ConfigError, SiteError
 from tests.new_site.hospitals import LABELS, bring, chestfed, draft, everything_said, keys, opened, rows, without
 from tests.sites.own_tables import save_dicom
 from tests.sites.small_sites import column
@@ -23,9 +23,12 @@ def test_a_flag_that_would_have_no_effect_is_an_error(tmp_path: Path) -> None:
     readers = [{**row, "rad_id": f"R{reader}"} for row in findings() for reader in (1, 2, 3)]
     onehot: list[dict[str, object]] = rows()
     for table, choices, flag in (
-        (readers, {"layout": "long", "columns": {"reader": "rad_id"}}, "--reader-column: layout 'long' has none"),
-        (readers, {"layout": "long", "raters": "majority"}, "--raters: layout 'long' has no annotators"),
-        (onehot, {"raters": "any"}, "--raters: layout 'onehot' has no annotators"),
+        (
+            readers,
+            {"layout": "long", "columns": {"reader": "none"}, "raters": "all"},
+            "--raters: the table has no annot",
+        ),
+        (onehot, {"raters": "any"}, "--raters: the table has no annotators"),
         (onehot, {"columns": {"reader": "Patient"}}, "--reader-column: layout 'onehot' has none"),
         (onehot, {"columns": {"value": "Oedema"}}, "--value-column: only layout 'long' has one"),
         (onehot, {"separator": ";"}, "--separator: layout 'onehot' has none"),
@@ -41,6 +44,64 @@ def test_a_flag_that_would_have_no_effect_is_an_error(tmp_path: Path) -> None:
     for choices in ({"delimiter": ";"}, {"encoding": "utf-8"}):
         with pytest.raises(ConfigError, match=r"does not apply to labels\.xlsx"):
             draft(tmp_path, "labels.xlsx", **choices)
+
+
+#: Three annotators of each image; the first always reports edema, the third never.
+OPINIONS = {"R1": ("edema", "effusion"), "R2": ("edema", "normal"), "R3": ("normal", "effusion")}
+
+
+def opinions(column: str, **said: object) -> list[dict[str, object]]:
+    """A row per image, annotator and finding, with two boxes of the same finding."""
+    return [
+        {**without(row, *LABELS), "Finding": terms[n % 2], column: name, "x": 10 * n + box, **said}
+        for n, row in enumerate(rows())
+        for name, terms in OPINIONS.items()
+        for box in (1, 2)
+    ]
+
+
+@pytest.mark.parametrize("column", ["rad_id", "Kürzel"])
+def test_annotators_of_a_table_with_a_row_per_finding_are_recognized_and_their_votes_counted(
+    tmp_path: Path, column: str
+) -> None:
+    bring(tmp_path, opinions(column))
+    if column == "Kürzel":
+        with pytest.raises(ConfigError, match=r"annotator column: .* Candidates: Kürzel, none.*--reader-column"):
+            draft(tmp_path)
+    flag = {"columns": {"reader": column}} if column == "Kürzel" else {}
+    for raters, edema, effusion in (
+        (None, 1.0, 1.0),  # a guess: the majority of three
+        ("any", 1.0, 1.0),
+        ("all", 0.0, 0.0),
+        ("R3", 0.0, 1.0),
+    ):
+        made = draft(tmp_path, raters=raters, blank="negative", **flag)
+        table = keys(made)["table"]
+        assert (table["columns"]["reader"], table["raters"]) == (column, raters or "majority")
+        site = opened(tmp_path, made)
+        of_edema, of_effusion = (site.frame[name].tolist() for name in ("edema", "pleural_effusion"))
+        assert of_edema[::2] == [edema] * 6, raters
+        assert of_effusion[1::2] == [effusion] * 6, raters
+    with pytest.raises(SiteError, match="contradictory labels"):
+        opened(tmp_path, draft(tmp_path, columns={"reader": "none"}))
+
+
+def test_an_annotator_who_does_not_mention_a_disease_votes_as_blank_says(tmp_path: Path) -> None:
+    said = {"R1": "edema", "R2": "effusion", "R3": "normal"}
+    bring(tmp_path, [{**without(row, *LABELS), "Finding": t, "Reader": r} for row in rows() for r, t in said.items()])
+    for blank, edema in (("negative", 0.0), ("missing", 0.0)):
+        site = opened(tmp_path, draft(tmp_path, raters="majority", blank=blank))
+        assert site.frame["edema"].tolist() == [edema] * 12 if blank == "negative" else site.frame["edema"].isna().all()
+
+
+def test_annotators_who_contradict_each_other_are_no_contradiction(tmp_path: Path) -> None:
+    table = [
+        {**without(row, *LABELS), "Finding": "edema", "Reader": name, "Says": int(name != "R3")}
+        for row in rows()
+        for name in OPINIONS
+    ]
+    bring(tmp_path, table)
+    assert set(column(opened(tmp_path, draft(tmp_path)), "edema")) == {1.0}
 
 
 def test_a_flag_for_a_table_is_an_error_where_the_labels_are_in_headers(tmp_path: Path) -> None:

@@ -26,10 +26,12 @@ FIELD: Final = re.compile(r"\{([^{}\[\]]+)(?:\[:(\d+)\])?\}")
 #: Which layouts read terms, and which read values.
 TERM_LAYOUTS: Final = ("delimited", "list", "long", "dicom")
 _VALUES: Final = ("onehot", "readers")
+#: Which may have several annotators.
+_SEVERAL: Final = ("readers", "long")
 #: Key -> the layouts that it applies to.
 _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "values": _VALUES,
-    "raters": ("readers",),
+    "raters": _SEVERAL,
     "separator": ("delimited", "dicom"),
     "terms": TERM_LAYOUTS,
     "other_terms": TERM_LAYOUTS,
@@ -38,7 +40,7 @@ _COLUMNS_ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "findings": ("delimited", "list", "dicom"),
     "finding": ("long",),
     "value": ("long",),
-    "reader": ("readers",),
+    "reader": _SEVERAL,
 }
 
 
@@ -63,7 +65,7 @@ class Columns(StrictModel):
     findings: Column | None = Field(None, description="all findings of the image (delimited, list, dicom)")
     finding: Column | None = Field(None, description="one finding of the image (long)")
     value: Column | None = Field(None, description="what is said of the finding (long); default: it is present")
-    reader: Column | None = Field(None, description="the annotator (readers)")
+    reader: Column | None = Field(None, description="the annotator (readers, long)")
 
 
 class Images(StrictModel):
@@ -162,8 +164,9 @@ class TableFormat(FileFormat):
 
     layout: Layout = Field(
         description="onehot: a column per finding; delimited: a cell of findings with a separator; list: a cell such "
-        "as ['edema', 'mass']; long: a row per image and finding; readers: a row per image and annotator with a "
-        "column per finding, combined by 'raters'; dicom: no table, the images' headers are read"
+        "as ['edema', 'mass']; long: a row per image and finding, perhaps of several annotators; readers: a row per "
+        "image and annotator with a column per finding; 'raters' combines annotators; dicom: no table, the images' "
+        "headers are read"
     )
     join: list[Join] = Field([], description="files whose columns are joined to the rows, in this order")
     columns: Columns = Field(description="which column holds what")
@@ -183,7 +186,7 @@ class TableFormat(FileFormat):
         [], description="cells of patient, study, view, split, sex and age that count as empty, such as N/A"
     )
     values: Values = Field(Values(), description="what a cell says of a finding (onehot, readers)")
-    raters: Column = Field("any", description="any, majority, all, or the name of one annotator (readers)")
+    raters: Column = Field("any", description="any, majority, all, or the name of one annotator (readers, long)")
     separator: str = Field("|", min_length=1, description="between findings (delimited, dicom)")
     terms: Annotated[str | dict[str, str] | None, BeforeValidator(text_keys)] = Field(
         None,
@@ -258,6 +261,8 @@ class TableFormat(FileFormat):
         for name, layouts in _COLUMNS_ONLY.items():
             if getattr(self.columns, name) is not None and self.layout not in layouts:
                 idle.append(f"columns.{name}")
+        if self.layout == "long" and self.columns.reader is None and "raters" in self.model_fields_set:
+            idle.append("raters")
         mistakes = [f"'{key}' has no effect with layout '{self.layout}'" for key in idle]
         mistakes += self._told_twice()
         if self.layout == "dicom":

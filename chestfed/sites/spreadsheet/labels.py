@@ -34,20 +34,12 @@ def _values(file: TableRows, column: str) -> np.ndarray:
     return found
 
 
-def votes(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.ndarray]:
-    """One finding int8 per image and disease, by `table.raters`."""
+def annotators(file: TableRows) -> tuple[pd.Series, np.ndarray]:
+    """The annotator of each row, and which rows count by `table.raters`, bool `[n]`."""
     rule, column = file.table.raters, file.table.columns.reader
     readers = file.frame[column]
     advice = "fill the cell or remove the row"
     file.bad("blank name", readers.isna().to_numpy(dtype=bool), f"'{column}' is empty", advice)
-    twice = pd.DataFrame({"image": of_image, "reader": readers}).duplicated().to_numpy(dtype=bool)
-    twice = twice & readers.notna().to_numpy(dtype=bool)
-    file.bad(
-        "duplicate image",
-        twice,
-        "this annotator has an earlier row for the image",
-        "keep one row per image and annotator",
-    )
     kept = np.ones(len(readers), dtype=bool)
     if rule not in RULES:
         kept = (readers == rule).to_numpy(dtype=bool)
@@ -55,4 +47,18 @@ def votes(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.nd
             text = f"'{column}' never names '{rule}' among {readers.nunique()} annotators"
             advice = "set 'table.raters' in the site's YAML to any, majority, all, or to one of the annotators"
             file.source.problem("unknown rater", file.name, text, advice=advice)
+    return readers, kept
+
+
+def votes(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.ndarray]:
+    """One finding int8 per image and disease, by `table.raters`."""
+    readers, kept = annotators(file)
+    twice = pd.DataFrame({"image": of_image, "reader": readers}).duplicated().to_numpy(dtype=bool)
+    file.bad(
+        "duplicate image",
+        twice & readers.notna().to_numpy(dtype=bool),
+        "this annotator has an earlier row for the image",
+        "keep one row per image and annotator",
+    )
+    rule = file.table.raters
     return {disease: agreed(cast[kept], of_image[kept], images, rule) for disease, cast in onehot(file).items()}

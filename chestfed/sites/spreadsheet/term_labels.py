@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 
 from chestfed.sites.label_files.source import Source
+from chestfed.sites.raters import agreed
 from chestfed.sites.reader import NEGATIVE, canonical
 from chestfed.sites.spreadsheet.config import TableFormat
+from chestfed.sites.spreadsheet.labels import annotators
 from chestfed.sites.spreadsheet.rows import TableRows
 from chestfed.sites.spreadsheet.term_table import read_terms
 from chestfed.sites.terms import IGNORED, MISSING, Meaning, Said, listed, normal, parse_meaning, together
@@ -94,26 +96,32 @@ def terms(file: TableRows) -> dict[str, np.ndarray]:
 
 
 def long(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.ndarray]:
-    """Findings int8 per image and disease of rows with one term each."""
+    """Findings int8 per image and disease of rows with one term each, by `table.raters` if they have an annotator."""
     columns, vocabulary = file.table.columns, _vocabulary(file.source, file.table)
     values = None if columns.value is None else file.frame[columns.value]
     codes, cells = cut(file.frame[columns.finding or ""], "long", "", values)
     known = _known(file, codes, cells, vocabulary)
-    rows: list[set[str]] = [set() for _ in range(images)]
-    for image, code in zip(of_image.tolist(), codes.tolist(), strict=True):
-        rows[image].update(known[code])
+    readers, kept = annotators(file) if columns.reader is not None else (None, np.ones(len(codes), dtype=bool))
+    of_reader = np.zeros(len(codes), dtype=np.int64) if readers is None else pd.factorize(readers)[0]
+    of_reading, readings = pd.factorize(pd.MultiIndex.from_arrays([of_image, of_reader]))
+    rows: list[set[str]] = [set() for _ in readings]
+    for reading, code in zip(of_reading.tolist(), codes.tolist(), strict=True):
+        rows[reading].update(known[code])
     different: dict[frozenset[str], int] = {}
     places = np.array([different.setdefault(frozenset(terms), len(different)) for terms in rows], dtype=np.int64)
     diseases = file.source.config.diseases
     sayings = [together([vocabulary.meanings[t] for t in terms], diseases, vocabulary.named) for terms in different]
+    _, first = np.unique(of_reading, return_index=True)
     bad = np.zeros(len(codes), dtype=bool)
-    bad[np.unique(of_image, return_index=True)[1]] = np.array([s.contradictory for s in sayings], dtype=bool)[places]
+    bad[first] = np.array([s.contradictory for s in sayings], dtype=bool)[places]
     advice = f"decide which it is: fix the rows, or the meaning of their terms in {vocabulary.place}"
-    file.bad("contradictory labels", bad, "the rows of this image say that a disease is present, and not", advice)
-    _remark(
-        file, [(sayings[place], sorted(terms)) for place, terms in zip(places.tolist(), rows, strict=True)], vocabulary
-    )
-    return _by_disease(sayings, places, diseases)
+    text = f"the rows of this image{'' if readers is None else ' and annotator'} say that a disease is present, and not"
+    file.bad("contradictory labels", bad, text, advice)
+    said = [(sayings[place], sorted(terms)) for place, terms in zip(places.tolist(), rows, strict=True)]
+    _remark(file, said, vocabulary, "images" if readers is None else "readings of images")
+    found, rule = _by_disease(sayings, places, diseases), file.table.raters
+    image, counts = of_image[first], kept[first]
+    return {name: agreed(cast[counts], image[counts], images, rule, silent=True) for name, cast in found.items()}
 
 
 def _known(
@@ -156,7 +164,9 @@ def _unknown_text(column: str, terms: Sequence[str], strange: Sequence[int], voc
     return text + (f"; closest: {nearest}" if nearest else "")
 
 
-def _remark(file: TableRows, images: Sequence[tuple[Said, Sequence[str]]], vocabulary: _Vocabulary) -> None:
+def _remark(
+    file: TableRows, images: Sequence[tuple[Said, Sequence[str]]], vocabulary: _Vocabulary, noun: str = "images"
+) -> None:
     """What the labels do not show by themselves: terms that wait for a meaning, and where negatives come from."""
     waiting = [vocabulary.open.intersection(terms) for _, terms in images]
     number = sum(map(bool, waiting))
@@ -164,13 +174,13 @@ def _remark(file: TableRows, images: Sequence[tuple[Said, Sequence[str]]], vocab
         different = len(frozenset().union(*waiting))
         file.source.remarks.append(
             f"{file.name}: {different:,} terms of {vocabulary.place} are not confirmed; in {number:,} of "
-            f"{len(images):,} images a disease that is not mentioned beside them is missing"
+            f"{len(images):,} {noun} a disease that is not mentioned beside them is missing"
         )
     policy = file.source.config.blank
     if images and "missing" in policy.values() and not any(said.denies for said, _ in images):
         healthy = sum(said.healthy for said, _ in images)
         file.source.remarks.append(
-            f"{file.name}: negatives: {healthy:,} of {len(images):,} images, all from terms that mean normal, for no "
+            f"{file.name}: negatives: {healthy:,} of {len(images):,} {noun}, all from terms that mean normal, for no "
             "term denies a single disease; if the cells name every disease that is present, blank: negative says so"
         )
 
