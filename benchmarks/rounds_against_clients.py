@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
-from chestfed.algorithms.variables import Algorithm, Gradients, Point, from_named_tensors, named_tensors
+from chestfed.algorithms.variables import Algorithm, Gradients, Point, named_tensors
 from chestfed.core.randomness import stream_seed
 from tests.invariants import quadratic_saddle as saddle
 
@@ -146,13 +146,13 @@ def rounds_needed(
 def stacked(records: Sequence[Any]) -> Any:
     """Records of equal shapes as one, with a leading dimension."""
     parts = [named_tensors(record) for record in records]
-    return from_named_tensors(type(records[0]), {name: torch.stack([p[name] for p in parts]) for name in parts[0]})
+    return type(records[0])(**{name: torch.stack([p[name] for p in parts]) for name in parts[0]})
 
 
 def unstacked(record: Any, count: int) -> list[Any]:
     """The inverse of `stacked`."""
     parts = named_tensors(record)
-    return [from_named_tensors(type(record), {name: part[i] for name, part in parts.items()}) for i in range(count)]
+    return [type(record)(**{name: part[i] for name, part in parts.items()}) for i in range(count)]
 
 
 def of_all(clients: Sequence[saddle.Saddle], deviation: float, generator: torch.Generator) -> Gradients:

@@ -15,6 +15,7 @@ from chestfed.algorithms.variables import (
     PeerAlgorithm,
     Point,
     Restarting,
+    mean_of,
     weighted_mean,
 )
 from chestfed.core.plugins import Options
@@ -41,5 +42,6 @@ __all__ = [
     "Population",
     "Restarting",
     "Setting",
+    "mean_of",
     "weighted_mean",
 ]

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pydantic import Field
-
 from chestfed.algorithms.coda_plus import CodaPlus
-from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
+from chestfed.algorithms.declaration import AlgorithmSpec, ProximalOptions, Setting
 from chestfed.algorithms.fedprox import FedProx
 from chestfed.core.plugins import Options
 
@@ -21,15 +19,7 @@ def build(options: Options, setting: Setting) -> FedProx:
     return FedProx(window=setting.window, local_lr=setting.local_lr)
 
 
-class MinMax(MinMaxOptions):
-    """Options of the reference on the AUC loss."""
-
-    prox: float = Field(
-        1e-3, ge=0, description="coefficient of the proximal term towards the start of the stage [lambda]"
-    )
-
-
-def build_min_max(options: MinMax, setting: Setting) -> CodaPlus:
+def build_min_max(options: ProximalOptions, setting: Setting) -> CodaPlus:
     """Descent ascent, the last iterate."""
     return CodaPlus(setting.window, setting.local_lr, options.dual_step_size(setting), options.prox, "last")
 
@@ -55,6 +45,6 @@ CENTRALIZED_AUC = replace(
     title="centralized, AUC loss",
     takes=("min-max",),
     objective="auc",
-    options=MinMax,
+    options=ProximalOptions,
     build=build_min_max,
 )

@@ -17,8 +17,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
-from chestfed.algorithms.variables import Gradients, Point, weighted_mean
+from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, ProximalOptions, Setting
+from chestfed.algorithms.variables import Algorithm, Gradients, Point, mean_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class CodaPlus:
+class CodaPlus(Algorithm):
     """Hyper-parameters of one stage of CODA+; names as in `Codasca`.
 
     `output` is what a stage returns: "average", over all iterates and clients (Algorithm 2), or "last".
@@ -44,18 +44,10 @@ class CodaPlus:
     prox: float = 0.0
     output: str = "average"
 
-    def start_stage(self, point: Point) -> Point:
-        """The server keeps v and alpha."""
-        return point
-
     def start_client(self, point: Point) -> Client:
         """v_ref is the start of the stage."""
         steps = torch.zeros((), dtype=torch.int64)
         return Client(point.primal, torch.zeros_like(point.primal), torch.zeros_like(point.dual), steps)
-
-    def message(self, server: Point) -> Point:
-        """Send v and alpha."""
-        return server
 
     def local_round(self, message: Point, client: Client, gradients: Gradients) -> tuple[Point, Client]:
         """I local steps of proximal descent ascent (Algorithm 2, lines 3-5)."""
@@ -73,15 +65,8 @@ class CodaPlus:
         return Point(v, alpha), Client(client.reference, primal_sum, dual_sum, steps)
 
     def server_round(self, server: Point, updates: Sequence[Point], weights: Sequence[float]) -> Point:
-        """Average (Algorithm 2, line 6)."""
-        return Point(
-            weighted_mean([update.primal for update in updates], weights),
-            weighted_mean([update.dual for update in updates], weights),
-        )
-
-    def current(self, server: Point) -> Point:
-        """The server's v and alpha."""
-        return server
+        """Average v and alpha (Algorithm 2, line 6)."""
+        return mean_of(updates, weights)
 
     def final_message(self, client: Client) -> Point | None:
         """The mean of the client's iterates, sent once per stage."""
@@ -92,15 +77,12 @@ class CodaPlus:
     def stage_output(self, server: Point, finals: Sequence[Point | None], weights: Sequence[float]) -> Point:
         """The average over all iterates and clients, or the last iterate."""
         means = [final for final in finals if final is not None]
-        return self.server_round(server, means, weights) if means else server
+        return mean_of(means, weights) if means else server
 
 
-class Options(MinMaxOptions):
+class Options(ProximalOptions):
     """Options of CODA+, CODA and NPA."""
 
-    prox: float = Field(
-        1e-3, ge=0, description="coefficient of the proximal term towards the start of the stage [lambda]"
-    )
     output: Literal["average", "last"] = Field(
         "average", description="what a stage returns: the average of all iterates and clients, or the last"
     )

@@ -16,19 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
-from chestfed.algorithms.variables import Gradients, Point, weighted_mean
+from chestfed.algorithms.declaration import AlgorithmSpec, ProximalOptions, ServerStepOptions, Setting
+from chestfed.algorithms.variables import Algorithm, Gradients, Point, mean_of
 
 
 @dataclass(frozen=True)
-class Server:
-    """v, alpha and the control variates c_v, c_alpha (means of the clients' own)."""
+class State:
+    """v, alpha and the control variates c_v, c_alpha (means of the clients' own): 2(d + 3J) numbers each way.
+
+    A client sends up the same of its own: v_I^k, alpha_I^k and its new control variates.
+    """
 
     primal: Tensor
     dual: Tensor
@@ -46,17 +47,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Update:
-    """v_I^k, alpha_I^k and the new control variates: 2(d + 3J) numbers up, as many as the message down."""
-
-    primal: Tensor
-    dual: Tensor
-    c_primal: Tensor
-    c_dual: Tensor
-
-
-@dataclass(frozen=True)
-class Codasca:
+class Codasca(Algorithm):
     """Hyper-parameters of one stage of CODASCA.
 
     Attributes
@@ -79,19 +70,15 @@ class Codasca:
     server_lr: float = 1.0
     prox: float = 0.0
 
-    def start_stage(self, point: Point) -> Server:
+    def start_stage(self, point: Point) -> State:
         """Start at `point` with control variates of zero."""
-        return Server(point.primal, point.dual, torch.zeros_like(point.primal), torch.zeros_like(point.dual))
+        return State(point.primal, point.dual, torch.zeros_like(point.primal), torch.zeros_like(point.dual))
 
     def start_client(self, point: Point) -> Client:
         """Start with control variates of zero and v_ref at the start of the stage."""
         return Client(torch.zeros_like(point.primal), torch.zeros_like(point.dual), point.primal)
 
-    def message(self, server: Server) -> Server:
-        """Send v, alpha, c_v and c_alpha: everything the server has."""
-        return server
-
-    def local_round(self, message: Server, client: Client, gradients: Gradients) -> tuple[Update, Client]:
+    def local_round(self, message: State, client: Client, gradients: Gradients) -> tuple[State, Client]:
         """I local steps from the server's point (lines 4-8), then the new control variates (lines 9-10)."""
         v, alpha = message.primal.clone(), message.dual.clone()
         # The correction is constant within a round; written as (c - c^k) it vanishes exactly for a lone client.
@@ -105,44 +92,31 @@ class Codasca:
         # Equation 6, with the old c^k and c; it equals the mean of the gradients used above (equation 7).
         c_primal = (message.primal - v) / (self.window * self.local_lr) - shift
         c_dual = (alpha - message.dual) / (self.window * self.dual_lr) - shift_dual
-        return Update(v, alpha, c_primal, c_dual), Client(c_primal, c_dual, client.reference)
+        return State(v, alpha, c_primal, c_dual), Client(c_primal, c_dual, client.reference)
 
-    def server_round(self, server: Server, updates: Sequence[Update], weights: Sequence[float]) -> Server:
+    def server_round(self, server: State, updates: Sequence[State], weights: Sequence[float]) -> State:
         """Average and step by eta_g (lines 12-15). The paper's mean is the equal-weight case."""
-        mean_v = weighted_mean([update.primal for update in updates], weights)
-        mean_alpha = weighted_mean([update.dual for update in updates], weights)
+        mean = mean_of(updates, weights)
         beyond = self.server_lr - 1  # v + eta_g (mean - v), written so that eta_g = 1 gives the mean exactly
-        return Server(
-            primal=mean_v + beyond * (mean_v - server.primal),
-            dual=mean_alpha + beyond * (mean_alpha - server.dual),
-            c_primal=weighted_mean([update.c_primal for update in updates], weights),
-            c_dual=weighted_mean([update.c_dual for update in updates], weights),
+        return State(
+            primal=mean.primal + beyond * (mean.primal - server.primal),
+            dual=mean.dual + beyond * (mean.dual - server.dual),
+            c_primal=mean.c_primal,
+            c_dual=mean.c_dual,
         )
 
-    def current(self, server: Server) -> Point:
-        """The server's v and alpha."""
-        return Point(server.primal, server.dual)
 
-
-class Options(MinMaxOptions):
+class Options(ProximalOptions, ServerStepOptions):
     """Options of CODASCA."""
-
-    server_lr: Annotated[float, Field(gt=0)] | Literal["sqrt_k"] = Field(
-        1.0, description="the server's step [eta_g]; sqrt_k: the square root of the number of clients"
-    )
-    prox: float = Field(
-        1e-3, ge=0, description="coefficient of the proximal term towards the start of the stage [lambda]"
-    )
 
 
 def build(options: Options, setting: Setting) -> Codasca:
     """The rule of one stage."""
-    server_lr = setting.clients**0.5 if options.server_lr == "sqrt_k" else options.server_lr
     return Codasca(
         window=setting.window,
         local_lr=setting.local_lr,
         dual_lr=options.dual_step_size(setting),
-        server_lr=server_lr,
+        server_lr=options.server_step_size(setting),
         prox=options.prox,
     )
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from chestfed.algorithms import codasca
 from chestfed.algorithms.declaration import Setting
-from chestfed.algorithms.variables import Gradients, Point
+from chestfed.algorithms.variables import Algorithm, Gradients, Point
 
 
 @dataclass(frozen=True)
@@ -32,28 +32,20 @@ class Client:
 
 
 @dataclass(frozen=True)
-class CodascaMinimal:
+class CodascaMinimal(Algorithm):
     """`rule` is the published algorithm with its hyper-parameters; only what is sent differs."""
 
     rule: codasca.Codasca
 
     @property
-    def window(self) -> int:
+    def window(self) -> int:  # type: ignore[override]
         """I."""
         return self.rule.window
-
-    def start_stage(self, point: Point) -> Point:
-        """The server keeps v and alpha."""
-        return point
 
     def start_client(self, point: Point) -> Client:
         """Control variates of zero."""
         zero, zero_dual = torch.zeros_like(point.primal), torch.zeros_like(point.dual)
         return Client(zero, zero_dual, point.primal, point.primal, point.dual, torch.zeros((), dtype=torch.int64))
-
-    def message(self, server: Point) -> Point:
-        """Send v and alpha."""
-        return server
 
     def local_round(self, message: Point, client: Client, gradients: Gradients) -> tuple[Point, Client]:
         """Derive c from this broadcast and the last one, then Algorithm 4's local round."""
@@ -62,7 +54,7 @@ class CodascaMinimal:
             c_primal = (client.last_primal - message.primal) / (rule.window * rule.local_lr * rule.server_lr)
             c_dual = (message.dual - client.last_dual) / (rule.window * rule.dual_lr * rule.server_lr)
         update, new = rule.local_round(
-            codasca.Server(message.primal, message.dual, c_primal, c_dual),
+            codasca.State(message.primal, message.dual, c_primal, c_dual),
             codasca.Client(client.c_primal, client.c_dual, client.reference),
             gradients,
         )
@@ -72,14 +64,8 @@ class CodascaMinimal:
     def server_round(self, server: Point, updates: Sequence[Point], weights: Sequence[float]) -> Point:
         """Average and step by eta_g: Algorithm 4's, without control variates."""
         zero, zero_dual = torch.zeros_like(server.primal), torch.zeros_like(server.dual)
-        full = [codasca.Update(update.primal, update.dual, zero, zero_dual) for update in updates]
-        return self.rule.current(
-            self.rule.server_round(codasca.Server(server.primal, server.dual, zero, zero_dual), full, weights)
-        )
-
-    def current(self, server: Point) -> Point:
-        """The server's v and alpha."""
-        return server
+        full, *parts = (codasca.State(part.primal, part.dual, zero, zero_dual) for part in (server, *updates))
+        return self.rule.current(self.rule.server_round(full, parts, weights))
 
 
 def build(options: codasca.Options, setting: Setting) -> CodascaMinimal:

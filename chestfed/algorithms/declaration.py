@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -127,24 +128,21 @@ def numbers_sent(formula: str, weights: int, diseases: int) -> int:
     """
     explicit = re.sub(r"(?<=[\dJd)])\s*(?=[Jd(])", "*", formula.replace(" ", ""))
     known = {"d": weights, "J": diseases}
+    operations = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
-    def value(node: ast.expr) -> int:
+    def value(node: Any) -> int:
         match node:
             case ast.Constant(value=int(number)):
                 return number
-            case ast.Name(id=name) if name in known:
+            case ast.Name(id=name):
                 return known[name]
-            case ast.BinOp(left=left, op=ast.Add(), right=right):
-                return value(left) + value(right)
-            case ast.BinOp(left=left, op=ast.Sub(), right=right):
-                return value(left) - value(right)
-            case ast.BinOp(left=left, op=ast.Mult(), right=right):
-                return value(left) * value(right)
-        raise ValueError(f"not a formula in d and J: '{formula}'")
+            case ast.BinOp(left=left, op=op, right=right):
+                return operations[type(op)](value(left), value(right))
+        raise KeyError(node)
 
     try:
         return value(ast.parse(explicit, mode="eval").body)
-    except SyntaxError:
+    except (KeyError, SyntaxError):
         raise ValueError(f"not a formula in d and J: '{formula}'") from None
 
 
@@ -167,6 +165,26 @@ class MinMaxOptions(Options):
         p = setting.positive_ratio
         curvature = p * (1 - p) / p.numel()
         return dual_lr / torch.where(curvature > 0, curvature, 1.0)
+
+
+class ProximalOptions(MinMaxOptions):
+    """With a proximal term towards the start of the stage."""
+
+    prox: float = Field(
+        1e-3, ge=0, description="coefficient of the proximal term towards the start of the stage [lambda]"
+    )
+
+
+class ServerStepOptions(Options):
+    """With a step of the server along the clients' mean change."""
+
+    server_lr: Annotated[float, Field(gt=0)] | Literal["sqrt_k"] = Field(
+        1.0, description="the server's step [eta_g]; sqrt_k: the square root of the number of clients"
+    )
+
+    def server_step_size(self, setting: Setting) -> float:
+        """eta_g for this number of clients."""
+        return setting.clients**0.5 if self.server_lr == "sqrt_k" else self.server_lr
 
 
 class DecentralizedOptions(Options):

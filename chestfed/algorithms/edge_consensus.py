@@ -28,7 +28,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, DecentralizedOptions, Setting
-from chestfed.algorithms.variables import Gradients, Point
+from chestfed.algorithms.variables import Gradients, PeerAlgorithm, Point
 from chestfed.core.errors import ConfigError
 
 
@@ -67,7 +67,7 @@ def tuning_free_eta(rule: Literal["pdmm", "admm"], step: float, window: int, deg
 
 
 @dataclass(frozen=True)
-class EdgeConsensus:
+class EdgeConsensus(PeerAlgorithm):
     """PDMM-SGD or ADMM-SGD.
 
     Attributes
@@ -119,10 +119,6 @@ class EdgeConsensus:
             if self.rho > 0:
                 known[edge] = message.primal
         return Node(node.primal, node.dual, z, known, node.signs)
-
-    def current(self, node: Node) -> Point:
-        """The node's point."""
-        return Point(node.primal, node.dual)
 
 
 class Options(DecentralizedOptions):

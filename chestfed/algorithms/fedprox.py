@@ -13,36 +13,19 @@ from dataclasses import dataclass, replace
 from pydantic import Field
 
 from chestfed.algorithms.declaration import AlgorithmSpec, Setting
-from chestfed.algorithms.variables import Gradients, Point, weighted_mean
+from chestfed.algorithms.variables import Algorithm, Gradients, Point, Stateless, weighted_mean
 from chestfed.core import plugins
 
 
 @dataclass(frozen=True)
-class Client:
-    """Nothing is kept at a client between rounds."""
-
-
-@dataclass(frozen=True)
-class FedProx:
+class FedProx(Algorithm):
     """`window` steps of size `local_lr` between two averages; `mu` pulls towards the server's point."""
 
     window: int
     local_lr: float
     mu: float = 0.0
 
-    def start_stage(self, point: Point) -> Point:
-        """The server keeps w."""
-        return point
-
-    def start_client(self, point: Point) -> Client:
-        """Nothing to keep."""
-        return Client()
-
-    def message(self, server: Point) -> Point:
-        """Send w: d numbers."""
-        return server
-
-    def local_round(self, message: Point, client: Client, gradients: Gradients) -> tuple[Point, Client]:
+    def local_round(self, message: Point, client: Stateless, gradients: Gradients) -> tuple[Point, Stateless]:
         """I local steps on the proximal loss; the dual variables are the server's, and none go up."""
         w = message.primal.clone()
         for _ in range(self.window):
@@ -53,10 +36,6 @@ class FedProx:
     def server_round(self, server: Point, updates: Sequence[Point], weights: Sequence[float]) -> Point:
         """Average."""
         return Point(weighted_mean([update.primal for update in updates], weights), server.dual)
-
-    def current(self, server: Point) -> Point:
-        """The server's w."""
-        return server
 
 
 class Options(plugins.Options):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, DecentralizedOptions, Setting
-from chestfed.algorithms.variables import Gradients, Point
+from chestfed.algorithms.variables import Gradients, PeerAlgorithm, Point
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Gossip:
+class Gossip(PeerAlgorithm):
     """`window` local steps of size `lr` between two exchanges."""
 
     window: int
@@ -65,10 +65,6 @@ class Gossip:
         for edge, message in received.items():
             w += node.weights[edge] * (message.primal - node.primal)
         return Node(w, node.dual, node.weights)
-
-    def current(self, node: Node) -> Point:
-        """The node's point."""
-        return Point(node.primal, node.dual)
 
 
 def build(options: DecentralizedOptions, setting: Setting) -> Gossip:

@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
-from chestfed.algorithms.variables import CompositionalGradients, Point, weighted_mean
+from chestfed.algorithms.variables import Algorithm, CompositionalGradients, Point, mean_of
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class LocalScgdam:
+class LocalScgdam(Algorithm):
     """`window` steps between two averages of everything."""
 
     window: int
@@ -61,10 +61,6 @@ class LocalScgdam:
     def start_client(self, point: Point) -> Client:
         """No round yet."""
         return Client(torch.zeros((), dtype=torch.int64))
-
-    def message(self, server: State) -> State:
-        """Send x, y, h, u and v."""
-        return server
 
     def local_round(self, message: State, client: Client, oracle: CompositionalGradients) -> tuple[State, Client]:
         """`window` steps along the averages; then h, and the gradients at h and the new y, are refreshed."""
@@ -87,17 +83,7 @@ class LocalScgdam:
 
     def server_round(self, server: State, updates: Sequence[State], weights: Sequence[float]) -> State:
         """Average points, h and gradient averages."""
-        return State(
-            weighted_mean([update.primal for update in updates], weights),
-            weighted_mean([update.dual for update in updates], weights),
-            weighted_mean([update.inner for update in updates], weights),
-            weighted_mean([update.primal_momentum for update in updates], weights),
-            weighted_mean([update.dual_momentum for update in updates], weights),
-        )
-
-    def current(self, server: State) -> Point:
-        """The server's x and y."""
-        return Point(server.primal, server.dual)
+        return mean_of(updates, weights)
 
 
 class Options(MinMaxOptions):

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, Setting
-from chestfed.algorithms.variables import Gradients, Point, weighted_mean
+from chestfed.algorithms.variables import Algorithm, Gradients, Point, mean_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class LocalSgdam:
+class LocalSgdam(Algorithm):
     """`window` steps between two averages of everything."""
 
     window: int
@@ -52,10 +52,6 @@ class LocalSgdam:
     def start_client(self, point: Point) -> Client:
         """No round yet."""
         return Client(torch.zeros((), dtype=torch.int64))
-
-    def message(self, server: State) -> State:
-        """Send x, y, u and v."""
-        return server
 
     def local_round(self, message: State, client: Client, gradients: Gradients) -> tuple[State, Client]:
         """`window` steps along the averages, each refreshed with a gradient at the new point."""
@@ -75,16 +71,7 @@ class LocalSgdam:
 
     def server_round(self, server: State, updates: Sequence[State], weights: Sequence[float]) -> State:
         """Average points and gradient averages."""
-        return State(
-            weighted_mean([update.primal for update in updates], weights),
-            weighted_mean([update.dual for update in updates], weights),
-            weighted_mean([update.primal_momentum for update in updates], weights),
-            weighted_mean([update.dual_momentum for update in updates], weights),
-        )
-
-    def current(self, server: State) -> Point:
-        """The server's x and y."""
-        return Point(server.primal, server.dual)
+        return mean_of(updates, weights)
 
 
 class Options(MinMaxOptions):

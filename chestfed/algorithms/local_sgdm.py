@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, Setting
-from chestfed.algorithms.variables import Gradients, Point, weighted_mean
+from chestfed.algorithms.variables import Algorithm, Gradients, Point, Stateless, mean_of
 from chestfed.core import plugins
 
 
@@ -28,12 +28,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Client:
-    """Nothing is kept at a client between rounds."""
-
-
-@dataclass(frozen=True)
-class LocalSgdm:
+class LocalSgdm(Algorithm):
     """`window` steps u = beta u + g, w = w - lr u, between two averages."""
 
     window: int
@@ -44,15 +39,7 @@ class LocalSgdm:
         """Start without momentum."""
         return State(point.primal, torch.zeros_like(point.primal), point.dual)
 
-    def start_client(self, point: Point) -> Client:
-        """Nothing to keep."""
-        return Client()
-
-    def message(self, server: State) -> State:
-        """Send w and u."""
-        return server
-
-    def local_round(self, message: State, client: Client, gradients: Gradients) -> tuple[State, Client]:
+    def local_round(self, message: State, client: Stateless, gradients: Gradients) -> tuple[State, Stateless]:
         """I local steps."""
         w, u = message.primal.clone(), message.momentum.clone()
         for _ in range(self.window):
@@ -62,15 +49,7 @@ class LocalSgdm:
 
     def server_round(self, server: State, updates: Sequence[State], weights: Sequence[float]) -> State:
         """Average w and u."""
-        return State(
-            weighted_mean([update.primal for update in updates], weights),
-            weighted_mean([update.momentum for update in updates], weights),
-            server.dual,
-        )
-
-    def current(self, server: State) -> Point:
-        """The server's w."""
-        return Point(server.primal, server.dual)
+        return replace(mean_of(updates, weights), dual=server.dual)
 
 
 class Options(plugins.Options):

@@ -19,6 +19,8 @@ from torch import Tensor
 #: tensors belong to the callee and are overwritten by the next call.
 Gradients = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
+Record = TypeVar("Record")
+
 
 @dataclass(frozen=True)
 class Point:
@@ -28,17 +30,33 @@ class Point:
     dual: Tensor
 
 
-TensorRecord = TypeVar("TensorRecord")
+@dataclass(frozen=True)
+class Stateless:
+    """The state of a client that keeps nothing between rounds."""
 
 
-def named_tensors(record: Any) -> dict[str, Tensor]:
-    """The tensors of a state or message by field name."""
-    return {field.name: getattr(record, field.name) for field in fields(record)}
+def named_tensors(record: Any, prefix: str = "") -> dict[str, Tensor]:
+    """The tensors of a state or message, and of those in it, by dotted names: `primal`, `client.0.reference`."""
+    if isinstance(record, Tensor):
+        return {prefix: record}
+    if isinstance(record, tuple):
+        inside = {f"{prefix.removesuffix('s')}.{number}": part for number, part in enumerate(record)}
+    else:
+        inside = {f"{prefix}.{one.name}" if prefix else one.name: getattr(record, one.name) for one in fields(record)}
+    return {name: tensor for key, part in inside.items() for name, tensor in named_tensors(part, key).items()}
 
 
-def from_named_tensors(kind: type[TensorRecord], tensors: Mapping[str, Tensor]) -> TensorRecord:
-    """The inverse of `named_tensors`."""
-    return kind(**tensors)
+def from_named_tensors(like: Record, tensors: Mapping[str, Tensor], prefix: str = "") -> Record:
+    """The inverse of `named_tensors`; `like` is any record of these types and gives the devices."""
+    if isinstance(like, Tensor):
+        return tensors[prefix].to(like.device)  # type: ignore[return-value]
+    if isinstance(like, tuple):
+        inside = ((part, f"{prefix.removesuffix('s')}.{number}") for number, part in enumerate(like))
+        return tuple(from_named_tensors(part, tensors, name) for part, name in inside)  # type: ignore[return-value]
+    own = {one.name: getattr(like, one.name) for one in fields(like)}  # type: ignore[arg-type]
+    return type(like)(
+        **{key: from_named_tensors(part, tensors, f"{prefix}.{key}" if prefix else key) for key, part in own.items()}
+    )
 
 
 def byte_count(record: Any) -> int:
@@ -58,57 +76,56 @@ def weighted_mean(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor
     return total.to(tensors[0].dtype)
 
 
+def mean_of(records: Sequence[Record], weights: Sequence[float]) -> Record:
+    """The `weighted_mean` of states or messages of one type, field by field."""
+    named = [named_tensors(record) for record in records]
+    return type(records[0])(**{name: weighted_mean([one[name] for one in named], weights) for name in named[0]})
+
+
 class CompositionalGradients(Protocol):
     """The parts of the gradient of f(g(x), y) on a client's batches."""
 
     def inner(self, x: Tensor) -> Tensor:
         """g(x; xi) on the next batch xi, of the size of x."""
-        ...
 
     def outer(self, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of f(h, y; zeta) by h and by y on the next batch zeta."""
-        ...
 
     def pull_back(self, q: Tensor) -> Tensor:
         """J'q, with J the Jacobian of g(.; xi) at the x and xi of the last call of `inner`."""
-        ...
 
 
 class Algorithm(Protocol):
-    """What an engine needs of a federated algorithm with a server: pure steps on states.
+    """A federated algorithm with a server: pure steps on states.
 
     A stage is a whole number of rounds with constant hyper-parameters; it returns `current`, unless the algorithm is
-    `Finishing`. `Any` stands for the algorithm's own state and message types.
+    `Finishing`. `Any` stands for the algorithm's own state and message types. What has a body here is what a subclass
+    does unless it says otherwise: the server keeps a point and sends all that it keeps, and clients keep nothing.
     """
 
-    @property
-    def window(self) -> int:
-        """I: local steps, and so gradients, per client and round."""
-        ...
+    window: int  #: I: local steps, and so gradients, per client and round
 
     def start_stage(self, point: Point) -> Any:
         """Server state at the start of a stage."""
-        ...
+        return point
 
     def start_client(self, point: Point) -> Any:
         """State that one client keeps between the rounds of a stage."""
-        ...
+        return Stateless()
 
     def message(self, server: Any) -> Any:
         """What the server sends to every client at the start of a round."""
-        ...
+        return server
 
     def local_round(self, message: Any, client: Any, oracle: Any, /) -> tuple[Any, Any]:
         """The client's local steps: what it sends back, and its new state. The oracle is `Gradients`, mostly."""
-        ...
 
     def server_round(self, server: Any, updates: Sequence[Any], weights: Sequence[float]) -> Any:
         """The server's step on the clients' updates; weights sum to 1."""
-        ...
 
     def current(self, server: Any) -> Point:
         """The server's point after a round, the one to evaluate."""
-        ...
+        return Point(server.primal, server.dual)
 
 
 @runtime_checkable
@@ -117,11 +134,9 @@ class Finishing(Protocol):
 
     def final_message(self, client: Any) -> Any | None:
         """What a client sends once at the end of a stage, or None."""
-        ...
 
     def stage_output(self, server: Any, finals: Sequence[Any | None], weights: Sequence[float]) -> Point:
         """The point that the stage returns: the next stage starts there."""
-        ...
 
 
 @runtime_checkable
@@ -131,37 +146,28 @@ class Restarting(Protocol):
     @property
     def dual_batches(self) -> int:
         """Batches that a client takes together for its estimate."""
-        ...
 
     def restart(self, point: Point, duals: Sequence[Tensor], weights: Sequence[float]) -> Point:
         """The point from which the next stage starts."""
-        ...
 
 
 class PeerAlgorithm(Protocol):
-    """What an engine needs of a decentralized algorithm: pure steps on the states of nodes."""
+    """A decentralized algorithm: pure steps on the states of nodes."""
 
-    @property
-    def window(self) -> int:
-        """Local steps, and so gradients, per node and round."""
-        ...
+    window: int  #: local steps, and so gradients, per node and round
 
     def start_node(self, point: Point, signs: Tensor, degrees: Tensor) -> Any:
         """State of a node; per neighbor +1 if it has the larger number, else -1, and the neighbor's degree, `[E]`."""
-        ...
 
     def local_round(self, node: Any, gradients: Gradients) -> Any:
         """The node's local steps."""
-        ...
 
     def message(self, node: Any, edge: int) -> Any:
         """What the node sends to its neighbor number `edge`."""
-        ...
 
     def exchange(self, node: Any, received: Mapping[int, Any]) -> Any:
         """The node after messages from some of its neighbors, by their number."""
-        ...
 
     def current(self, node: Any) -> Point:
         """The node's point."""
-        ...
+        return Point(node.primal, node.dual)

@@ -20,14 +20,10 @@ class Batch(Protocol):
     """Images float32 `[n, 3, h, w]`, normalized, and labels float32 `[n, J]` with NaN for missing."""
 
     @property
-    def images(self) -> Tensor:
-        """The images."""
-        ...
+    def images(self) -> Tensor: ...
 
     @property
-    def labels(self) -> Tensor:
-        """The labels."""
-        ...
+    def labels(self) -> Tensor: ...
 
 
 class Batches(Protocol):
@@ -37,15 +33,12 @@ class Batches(Protocol):
 
     def next(self) -> Batch:
         """The batch at `position`, which then moves on by one."""
-        ...
 
     def seek(self, position: int) -> None:
         """Go to the batch with this number."""
-        ...
 
     def close(self) -> None:
         """Let threads and files go."""
-        ...
 
 
 class NetworkClient:

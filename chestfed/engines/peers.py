@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import (
-    PeerAlgorithm,
-    Point,
-    byte_count,
-    from_named_tensors,
-    named_tensors,
-    weighted_mean,
-)
-from chestfed.core.errors import ConfigError, TrainingError
+from chestfed.algorithms.variables import PeerAlgorithm, Point, byte_count, mean_of
+from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
-from chestfed.engines.in_process import Client, RoundRecord, StageEnd, spread
+from chestfed.engines.engine import Client, Engine, RoundRecord, spread
 from chestfed.engines.topology import Graph
 
 Schedule = Literal["synchronous", "random_edge", "round_robin"]
@@ -43,7 +36,7 @@ class Peers:
     buffers: Tensor
 
 
-class PeerEngine:
+class PeerEngine(Engine):
     """Runs local steps at every node, then exchanges along edges.
 
     Parameters
@@ -60,8 +53,7 @@ class PeerEngine:
     ) -> None:
         if graph.nodes != len(clients):
             raise ConfigError(f"the graph has {graph.nodes} nodes, and there are {len(clients)} clients")
-        self.algorithm = algorithm
-        self.clients = clients
+        super().__init__(algorithm, clients)
         self.graph = graph
         self._schedule = schedule
         self._seed = seed
@@ -87,48 +79,34 @@ class PeerEngine:
             nodes.append(self.algorithm.start_node(point, signs, degrees))
         return Peers(tuple(nodes), torch.zeros((), dtype=torch.int64), buffers)
 
-    def run_round(self, peers: Peers) -> tuple[Peers, RoundRecord]:
-        """Local steps at every node, and one exchange.
-
-        Raises
-        ------
-        TrainingError
-            If a node's point is not finite; the peers given stay as they were.
-        """
-        images_before = sum(client.images_seen for client in self.clients)
-        gradients_before = sum(client.gradients_computed for client in self.clients)
-        nodes, losses, slopes = [], [], []
-        for client, node in zip(self.clients, peers.nodes, strict=True):
-            with client.training(peers.buffers):
-                new = self.algorithm.local_round(node, client.oracle)
-            if not torch.isfinite(self.algorithm.current(new).primal).all():
-                raise TrainingError(
-                    f"node '{client.name}': its point is not finite (NaN or infinity) after {self.algorithm.window} "
-                    "local steps. Lower federated.local_lr or federated.window; the last saved round is kept."
-                )
-            nodes.append(new)
-            losses.append(client.mean_loss())
-            slopes.append(client.mean_gradient())
-
-        received: list[dict[int, Any]] = [{} for _ in nodes]
+    def run_round(self, state: Peers) -> tuple[Peers, RoundRecord]:
+        """Local steps at every node, and one exchange; see `Engine.run_round`."""
+        work = self.local_work(
+            state.nodes,
+            state.buffers,
+            lambda client, node: self.algorithm.local_round(node, client.oracle),
+            lambda node: (self.algorithm.current(node).primal,),
+            "node '{}': its point",
+        )
+        received: list[dict[int, Any]] = [{} for _ in work.results]
         sent = 0
-        for i, j in self._edges(int(peers.rounds)):
-            at_i, at_j = self._neighbors[i].index(j), self._neighbors[j].index(i)
-            received[i][at_i] = self.algorithm.message(nodes[j], at_j)
-            received[j][at_j] = self.algorithm.message(nodes[i], at_i)
-            sent += byte_count(received[i][at_i]) + byte_count(received[j][at_j])
-        nodes = [self.algorithm.exchange(node, messages) for node, messages in zip(nodes, received, strict=True)]
-
+        for i, j in self._edges(int(state.rounds)):
+            for node, other in ((i, j), (j, i)):
+                edge = self._neighbors[node].index(other)
+                message = self.algorithm.message(work.results[other], self._neighbors[other].index(node))
+                received[node][edge] = message
+                sent += byte_count(message)
+        nodes = tuple(map(self.algorithm.exchange, work.results, received))
         record = RoundRecord(
-            gradients=sum(client.gradients_computed for client in self.clients) - gradients_before,
-            images=sum(client.images_seen for client in self.clients) - images_before,
+            work.gradients,
+            work.images,
             bytes_up=sent,
             bytes_down=sent,
-            loss=sum(losses) / len(losses),
+            loss=sum(work.losses) / len(work.losses),
             drift=spread([self.algorithm.current(node).primal for node in nodes]),
-            gradient_drift=spread(slopes),
+            gradient_drift=spread(work.slopes),
         )
-        return Peers(tuple(nodes), peers.rounds + 1, peers.buffers), record
+        return Peers(nodes, state.rounds + 1, state.buffers), record
 
     def _edges(self, number: int) -> Sequence[tuple[int, int]]:
         edges = self.graph.edges
@@ -138,37 +116,7 @@ class PeerEngine:
             return [edges[number % len(edges)]]
         return [edges[int(numpy_stream(self._seed, "edge", number).integers(len(edges)))]]
 
-    def tensors(self, peers: Peers) -> dict[str, Tensor]:
-        """Everything that is kept, by name: what a checkpoint stores."""
-        named = {
-            f"node.{index}.{name}": tensor
-            for index, node in enumerate(peers.nodes)
-            for name, tensor in named_tensors(node).items()
-        }
-        return named | {"rounds": peers.rounds, "buffers": peers.buffers}
-
-    def restored(self, tensors: Mapping[str, Tensor], like: Peers) -> Peers:
-        """The inverse of `tensors`."""
-        nodes = []
-        for index, node in enumerate(like.nodes):
-            own = named_tensors(node)
-            values = {name: tensors[f"node.{index}.{name}"].to(own[name].device) for name in own}
-            nodes.append(from_named_tensors(type(node), values))
-        return Peers(tuple(nodes), tensors["rounds"], tensors["buffers"].to(like.buffers.device))
-
-    def current(self, peers: Peers) -> Point:
-        """The mean of the nodes' points, the one to evaluate."""
-        points = [self.algorithm.current(node) for node in peers.nodes]
-        share = [1 / len(points)] * len(points)
-        return Point(
-            weighted_mean([point.primal for point in points], share),
-            weighted_mean([point.dual for point in points], share),
-        )
-
-    def finish_stage(self, peers: Peers) -> StageEnd:
-        """The mean of the nodes' points; nothing more is sent."""
-        return StageEnd(self.current(peers), 0, 0, 0)
-
-    def restart(self, point: Point, buffers: Tensor) -> StageEnd:
-        """A further stage starts at the point that the one before it returned; nothing is sent."""
-        return StageEnd(point, 0, 0, 0)
+    def current(self, state: Peers) -> Point:
+        """The mean of the nodes' points, also what a stage returns."""
+        points = [self.algorithm.current(node) for node in state.nodes]
+        return mean_of(points, [1 / len(points)] * len(points))

@@ -12,6 +12,7 @@ from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.algorithms.declaration import Setting, numbers_sent
 from chestfed.algorithms.variables import Point
 from chestfed.core.plugins import Options
+from chestfed.engines.engine import Engine
 from chestfed.engines.in_process import InProcessEngine
 from chestfed.engines.peers import PeerEngine
 from chestfed.engines.topology import Graph, build_graph
@@ -21,9 +22,6 @@ from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, Quad
 #: Step size with which the quadratics are solved; at most so many stages of so many rounds; the error that counts as
 #: solved, after two looks in a row.
 STEP, STAGES, ROUNDS, TOLERANCE, LOOK_EVERY = 0.1, 8, 500, 1e-6, 25
-
-#: `InProcessEngine` or `PeerEngine`; their states are different types.
-Engine = Any
 
 
 def check_algorithm(algorithm: AlgorithmSpec | str, **options: Any) -> list[str]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Point
 from chestfed.engines.client import NetworkClient
+from chestfed.engines.engine import Engine
 from chestfed.engines.in_process import InProcessEngine
 from chestfed.engines.monitor import ClassMonitor
 from chestfed.engines.peers import PeerEngine
@@ -24,8 +25,6 @@ from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, build_model, reset_classifier
 from chestfed.training.clients import ClientData, StudyData, pooled
 from chestfed.training.pretrain import Pretrained
-
-Engine = InProcessEngine | PeerEngine
 
 
 @dataclass(frozen=True)

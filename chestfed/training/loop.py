@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point
-from chestfed.engines.in_process import StageEnd
+from chestfed.engines.engine import StageEnd
 from chestfed.evaluation.auc import mean_auc
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline

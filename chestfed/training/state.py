@@ -12,7 +12,8 @@ from torch import Tensor
 from chestfed.algorithms.variables import Point, named_tensors
 from chestfed.core.checkpoint import load_checkpoint, save_checkpoint
 from chestfed.engines.client import NetworkClient
-from chestfed.training.assemble import Engine, Team
+from chestfed.engines.engine import Engine
+from chestfed.training.assemble import Team
 
 #: One entry per finished round: counters, loss, drift, and AUCs where the round was evaluated.
 History = list[dict[str, Any]]
@@ -43,8 +44,7 @@ def at_the_start(team: Team) -> Progress:
 
 def save_progress(path: Path, progress: Progress, clients: Sequence[NetworkClient]) -> None:
     """Write one checkpoint; a tensor that several states share is stored once."""
-    tensors = progress.engine.tensors(progress.federation)
-    tensors |= {f"kept.{name}": tensor for name, tensor in named_tensors(progress.kept).items()}
+    tensors = progress.engine.tensors(progress.federation) | named_tensors(progress.kept, "kept")
     tensors["kept_buffers"] = progress.kept_buffers
     first = {_place(tensor): name for name, tensor in reversed(tensors.items())}
     same = {name: first[_place(tensor)] for name, tensor in tensors.items() if first[_place(tensor)] != name}

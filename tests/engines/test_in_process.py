@@ -13,7 +13,8 @@ from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
 from chestfed.algorithms.variables import Point
 from chestfed.core.errors import TrainingError
-from chestfed.engines.in_process import Federation, InProcessEngine, StageEnd
+from chestfed.engines.engine import StageEnd
+from chestfed.engines.in_process import Federation, InProcessEngine
 from tests.engines.quadratic_client import QuadraticClient
 from tests.invariants import quadratic_saddle as saddle
 

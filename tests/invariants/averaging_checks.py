@@ -93,8 +93,8 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "the average is divided by the rounds": ("client.steps + self.window", "client.steps + 1"),
         "the average of alpha is its last": ("dual_sum += alpha", "dual_sum = alpha * (client.steps + self.window)"),
         "weights are ignored": (
-            "weighted_mean([update.primal for update in updates], weights)",
-            "weighted_mean([update.primal for update in updates], [1 / len(weights)] * len(weights))",
+            "mean_of(updates, weights)",
+            "mean_of(updates, [1 / len(weights)] * len(weights))",
         ),
         "one local step too many": ("range(self.window)", "range(self.window + 1)"),
     },

@@ -99,7 +99,7 @@ def check_with_window_1_any_consistent_control_variates_give_plain_parallel_step
     method = algorithm(module, window=1)
     clients = [module.Client(c_v, c_al, start.primal) for c_v, c_al in draws]
     mean_c = [torch.stack([draw[i] for draw in draws]).mean(dim=0) for i in (0, 1)]
-    server = module.Server(start.primal, start.dual, *mean_c)
+    server = module.State(start.primal, start.dual, *mean_c)
     updates = [
         method.local_round(method.message(server), client, problem.torch_gradients())[0]
         for client, problem in zip(clients, problems, strict=True)

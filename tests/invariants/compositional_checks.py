@@ -111,19 +111,14 @@ _BOTH = {
     "u is heavy-ball momentum": ("u = (1 - self.primal_rate) * u", "u = u"),
     "averages start anew every round": ("if client.rounds == 0:", "if client.rounds >= 0:"),
     "averages never start": ("if client.rounds == 0:", "if client.rounds < 0:"),
-    "u is not averaged": (
-        "weighted_mean([update.primal_momentum for update in updates], weights)",
-        "updates[0].primal_momentum",
-    ),
-    "v is not averaged": (
-        "weighted_mean([update.dual_momentum for update in updates], weights)",
-        "updates[0].dual_momentum",
-    ),
-    "y is not averaged": ("weighted_mean([update.dual for update in updates], weights)", "updates[0].dual"),
-    "weights of x are ignored": (
-        "weighted_mean([update.primal for update in updates], weights)",
-        "weighted_mean([update.primal for update in updates], [1 / len(weights)] * len(weights))",
-    ),
+    **{
+        f"{name} is not averaged": (
+            "mean_of(updates, weights)",
+            f'State(**{{**vars(mean_of(updates, weights)), "{field}": updates[0].{field}}})',
+        )
+        for name, field in (("u", "primal_momentum"), ("v", "dual_momentum"), ("y", "dual"), ("x", "primal"))
+    },
+    "weights are ignored": ("mean_of(updates, weights)", "mean_of(updates, [1 / len(weights)] * len(weights))"),
 }
 MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "local_sgdam": {
@@ -147,7 +142,10 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
             "grad_h, grad_y = oracle.outer(x, y)\n            u = (",
         ),
         "the Jacobian is forgotten": ("self.primal_rate * oracle.pull_back(grad_h)", "self.primal_rate * grad_h"),
-        "h is not averaged": ("weighted_mean([update.inner for update in updates], weights)", "updates[0].inner"),
+        "h is not averaged": (
+            "mean_of(updates, weights)",
+            'State(**{**vars(mean_of(updates, weights)), "inner": updates[0].inner})',
+        ),
         "h starts at x": ("h = oracle.inner(x).clone()", "oracle.inner(x)"),
     },
 }

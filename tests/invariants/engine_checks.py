@@ -87,20 +87,20 @@ CHECKS: list[Callable[[ModuleType], None]] = [
 #: name -> (text in the source, its replacement).
 MUTANTS: dict[str, tuple[str, str]] = {
     "buffers are averaged without weights": (
-        "weighted_mean(buffers, self.weights)",
-        "weighted_mean(buffers, [1 / len(buffers)] * len(buffers))",
+        "weighted_mean(work.buffers, self.weights)",
+        "weighted_mean(work.buffers, [1 / len(work.buffers)] * len(work.buffers))",
     ),
-    "the first client's buffers are kept": ("weighted_mean(buffers, self.weights)", "buffers[0]"),
+    "the first client's buffers are kept": ("weighted_mean(work.buffers, self.weights)", "work.buffers[0]"),
     "averaged buffers are not sent on": (
-        "tuple(states), mean_buffers), record",
-        "tuple(states), federation.buffers), record",
+        "states, mean_buffers), record",
+        "states, state.buffers), record",
     ),
     "bytes up forget the buffers": ("sum(byte_count(update) + buffer_bytes for", "sum(byte_count(update) for"),
     "bytes down count one client": ("down = len(self.clients) * (byte_count(message)", "down = (byte_count(message)"),
     "bytes are counted where nothing is sent": ("bytes_up=up if self._sends else 0", "bytes_up=up"),
     "the loss is averaged without weights": (
         "sum(weight * loss for weight",
-        "sum(loss / len(losses) for weight",
+        "sum(loss / len(updates) for weight",
     ),
     "drift is that of the first client": (
         "spread([update.primal for update in updates])",
@@ -111,7 +111,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "self.algorithm.restart(point, duals, [1 / len(duals)] * len(duals))",
     ),
     "large batches are not counted": (
-        "images = sum(client.images_seen for client in self.clients) - images_before\n        return",
-        "images = 0\n        return",
+        "images = self._counted()[1] - images_before",
+        "images = 0",
     ),
 }

@@ -103,9 +103,9 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "the new c_i adds c": ("client.control - message.control + (m", "client.control + message.control + (m"),
         "divisor is off by one": ("/ (self.window * self.local_lr)", "/ ((self.window + 1) * self.local_lr)"),
         "c_i is sent instead of its change": ("control - client.control, message.dual", "control, message.dual"),
-        "the server's step is ignored": ("self.server_lr * weighted", "1.0 * weighted"),
+        "the server's step is ignored": ("self.server_lr * mean", "1.0 * mean"),
         "the server steps back": ("server.primal + self", "server.primal - self"),
-        "c is replaced by the mean change": ("server.control + weighted", "weighted"),
+        "c is replaced by the mean change": ("server.control + mean.control", "mean.control"),
         "one local step too many": ("range(self.window)", "range(self.window + 1)"),
         "gradients are clipped": ("y -= self.local_lr * (gradient", "y -= self.local_lr * (gradient.clamp(-1, 1)"),
     },
@@ -118,8 +118,8 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "local_sgdm": {
         "momentum is not averaged": (
-            "weighted_mean([update.momentum for update in updates], weights)",
-            "updates[0].momentum",
+            "replace(mean_of(updates, weights), dual",
+            "replace(mean_of(updates, weights), momentum=updates[0].momentum, dual",
         ),
         "momentum starts anew every round": ("message.momentum.clone()", "torch.zeros_like(message.momentum)"),
         "momentum is damped": (

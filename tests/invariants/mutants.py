@@ -59,21 +59,21 @@ CODASCA_MUTANTS: dict[str, tuple[str, str]] = {
     "server step is ignored": ("beyond = self.server_lr - 1", "beyond = 0.0"),
     "server step is counted from the mean": ("beyond = self.server_lr - 1", "beyond = self.server_lr"),
     "server ignores the weights of c": (
-        "c_primal=weighted_mean([update.c_primal for update in updates], weights)",
-        "c_primal=weighted_mean([update.c_primal for update in updates], [1 / len(weights)] * len(weights))",
+        "c_primal=mean.c_primal",
+        "c_primal=mean_of(updates, [1 / len(weights)] * len(weights)).c_primal",
     ),
     "server ignores the weights of v": (
-        "mean_v = weighted_mean([update.primal for update in updates], weights)",
-        "mean_v = weighted_mean([update.primal for update in updates], [1 / len(weights)] * len(weights))",
+        "mean = mean_of(updates, weights)",
+        "mean = mean_of(updates, [1 / len(weights)] * len(weights))",
     ),
     "server keeps its control variates": (
-        "c_primal=weighted_mean([update.c_primal for update in updates], weights)",
+        "c_primal=mean.c_primal",
         "c_primal=server.c_primal",
     ),
     "one local step too many": ("range(self.window)", "range(self.window + 1)"),
     "one client's point is taken for the mean": (
-        "mean_v = weighted_mean([update.primal for update in updates], weights)",
-        "mean_v = updates[0].primal",
+        "primal=mean.primal + beyond",
+        "primal=updates[0].primal + beyond",
     ),
 }
 

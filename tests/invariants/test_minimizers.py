@@ -7,7 +7,7 @@ import torch
 
 from chestfed.algorithms.fedprox import FedProx
 from chestfed.algorithms.local_sgdm import LocalSgdm
-from chestfed.algorithms.scaffold import Client, Scaffold, Server
+from chestfed.algorithms.scaffold import Client, Scaffold, State
 from chestfed.algorithms.variables import byte_count
 from tests.invariants import quadratic_saddle as saddle
 from tests.invariants.minimizers_checks import problems, start
@@ -23,7 +23,7 @@ def test_without_their_additions_all_are_fedavg() -> None:
     for _ in range(5):
         updates = [method.local_round(server, Client(zero), problem.torch_gradients())[0] for problem in problems()]
         moved = method.server_round(server, updates, [0.25] * 4)
-        server = Server(moved.primal, zero, moved.dual)
+        server = State(moved.primal, zero, moved.dual)
     torch.testing.assert_close(server.primal, average.primal, rtol=0, atol=1e-14)
 
 
