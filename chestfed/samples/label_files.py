@@ -110,6 +110,8 @@ def write_padchest(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
         rng = _row_stream(seed, hospital, film)
         lateral = film.view == "lateral"
         lying = film.view == "ap" and rng.random() < 0.5
+        method = "Physician" if rng.random() < 0.27 else "RNN_model"
+        terms = _padchest_terms(film, rng)
         cells = {
             "": index,
             "ImageID": layouts.padchest_name(film),
@@ -129,10 +131,10 @@ def write_padchest(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
             "Rows_DICOM": height,
             "Columns_DICOM": width,
             "ReportID": 1000 + index,
-            "MethodLabel": "Physician" if rng.random() < 0.27 else "RNN_model",
-            "Labels": str(_padchest_terms(film, rng)),
+            "MethodLabel": method,
+            "Labels": str(terms),
             "Localizations": "[]",
-            "LabelsLocalizationsBySentence": "[]",
+            "LabelsLocalizationsBySentence": str([*([term.strip()] for term in terms if term), ["normal"]]),
             "labelCUIS": "[]",
             "LocalizationsCUIS": "[]",
         }
@@ -145,14 +147,16 @@ def _padchest_terms(film: Film, rng: np.random.Generator) -> list[str]:
     names = {
         "cardiomegaly": ["cardiomegaly"],
         "edema": ["pulmonary edema"],
-        "consolidation": ["consolidation"],
+        "consolidation": ["consolidation", "consolidation", "air bronchogram"],
         "atelectasis": ["atelectasis", "laminar atelectasis", "lobar atelectasis"],
         "pleural_effusion": ["pleural effusion", "pleural effusion", "loculated pleural effusion"],
     }
     found = [str(rng.choice(names[disease])) for disease, value in film.said.items() if value == 1]
     found += [term for term in ("aortic elongation", "scoliosis") if rng.random() < 0.06]
     found += ["nodule"] if film.nodule else []
-    found = [term + (" " if rng.random() < 0.08 else "") for term in found or ["normal"]]
+    if not found:
+        return ["unchanged" if rng.random() < 0.06 else "normal"]
+    found = [term + (" " if rng.random() < 0.08 else "") for term in found]
     return [*found, ""] if rng.random() < 0.05 else found
 
 

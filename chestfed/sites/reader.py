@@ -168,8 +168,9 @@ def label_names(source: Source, vocabulary: Collection[str]) -> list[str]:
 
 
 def suggestion(name: str, names: Collection[str]) -> str:
-    """The closest of the known names; all of them if none is close."""
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    """The closest of the known names, first one that contains it; all of them if none is close."""
+    within = [known for known in names if name.casefold() in known.casefold()]
+    close = within or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(sorted(names))}"
 
 

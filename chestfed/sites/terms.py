@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import json
+import re
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, STRENGTH, UNCERTAIN
 
 #: A longer cell is not a list of findings.
 _LONGEST: Final = 20_000
+_STRING: Final = re.compile(r"""u?(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")""")
+#: Items are apart by a comma or by blanks: Python would join `'a' 'b'` to one string.
+_LIST: Final = re.compile(rf"\[\s*(?:{_STRING.pattern}(?:\s*,\s*|\s+|(?=\])))*\]")
 _STATES: Final = {"": POSITIVE, "absent": NEGATIVE, "uncertain": UNCERTAIN}
 _FORMS: Final = "DISEASE, DISEASE absent, DISEASE uncertain (several joined by ';'), normal, ignore or missing"
 
@@ -27,19 +31,25 @@ def normal(term: str) -> str:
 
 
 def listed(cell: str) -> list[str] | None:
-    """The strings of a cell that holds a Python or JSON list; None if it does not. Nothing is executed."""
+    """The strings of a Python or JSON list, or of numpy's print of one (no commas); None if the cell is anything else.
+
+    A list within the list is refused, quoted or not. Nothing is executed.
+    """
     if len(cell) > _LONGEST:
         return None
     try:
-        items = ast.literal_eval(cell.strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
-        try:
-            items = json.loads(cell)
-        except (ValueError, RecursionError):
+        items = json.loads(cell)
+    except (ValueError, RecursionError):
+        if not _LIST.fullmatch(cell.strip()):
             return None
-    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        return None
-    return items
+        try:
+            items = [ast.literal_eval(item) for item in _STRING.findall(cell)]
+        except (ValueError, SyntaxError):  # a bad escape
+            return None
+    flat = isinstance(items, list) and all(
+        isinstance(item, str) and not item.lstrip().startswith("[") for item in items
+    )
+    return items if flat else None
 
 
 @dataclass(frozen=True)

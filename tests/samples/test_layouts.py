@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import gzip
 import io
@@ -12,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+
+from chestfed.sites.releases.padchest import tree
 
 OBSERVATIONS = (
     "No Finding,Enlarged Cardiomediastinum,Cardiomegaly,Lung Opacity,Lung Lesion,Edema,Consolidation,Pneumonia,"
@@ -95,6 +98,9 @@ def test_padchest_has_the_releases_columns_and_lists_as_text(tiny: Path) -> None
     assert header.endswith("MethodLabel,Labels,Localizations,LabelsLocalizationsBySentence,labelCUIS,LocalizationsCUIS")
     assert len(header.split(",")) == 36
     assert all(row["Labels"].startswith("['") for row in table)
+    assert all("['normal']" in row["LabelsLocalizationsBySentence"] for row in table)
+    terms = {term.strip().casefold() for row in table for term in ast.literal_eval(row["Labels"])}
+    assert terms <= {"", *map(str.casefold, tree())}
     assert {row["Projection"] for row in table} <= {"PA", "AP", "AP_horizontal", "L"}
 
 

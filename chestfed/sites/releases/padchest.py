@@ -1,17 +1,27 @@
-"""PadChest: one CSV, findings as a Python list of terms, PNG files in folders 0 to 54 or in one.
+"""PadChest: one CSV, findings as a list of terms of the authors' tree, PNG files in folders 0 to 54 or in one.
 
-Terms have stray blanks, and some are empty; both are fixed here. Which terms mean which disease (the terms form a
-tree) is in the site's YAML. There is no official split: every image is in train.
+`padchest_terms.csv` is the tree: a name in the site's `labels` means its term and all terms below it. What the terms of
+an image say of a disease:
+
+- positive: one of them is the disease, or below it;
+- unlabeled: there are none, or one is not in the tree, for a misspelt term may be the disease;
+- blank: one is in `no_label`; `unchanged` only if no sentence of the report is `normal`;
+- negative otherwise.
+
+There is no official split: every image is in train.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from chestfed.core.plugins import Options
 from chestfed.sites.label_files.source import Source
@@ -23,6 +33,8 @@ from chestfed.sites.reader import (
     SiteReader,
     ages,
     join_rows,
+    label_names,
+    nearest,
     raw_rows,
     sexes,
     views,
@@ -44,26 +56,71 @@ _OPTIONAL: Final = [
     "PatientBirth",
     "PatientSex_DICOM",
     "StudyDate_DICOM",
+    "Pediatric",
     "MethodLabel",
+    "LabelsLocalizationsBySentence",
     "PhotometricInterpretation_DICOM",
 ]
+#: Begins the terms that say where a finding is.
+_PLACE: Final = "loc "
+_UNCHANGED: Final = "unchanged"
+_NORMAL_SENTENCE: Final = r"""(?i)'\s*normal\s*'|"\s*normal\s*\""""
+#: What a note says of the diseases that no term of a row means.
+_UNNAMED: Final = "what they do not name is"
+_SHOWN: Final = 3  # unknown terms in a note, and only short ones: a long one may be a report
+_LONGEST_SHOWN: Final = 40
+
+
+@cache
+def tree() -> dict[str, frozenset[str]]:
+    """Each term of PadChest's tree -> itself and all terms above it."""
+    with resources.files("chestfed.sites.releases").joinpath("padchest_terms.csv").open(encoding="utf-8") as file:
+        frame = pd.read_csv(file, comment="#", keep_default_na=False)
+    parents = {
+        term: [name for name in cell.split(";") if name] for term, cell in zip(frame.term, frame.below, strict=True)
+    }
+
+    def above(term: str) -> frozenset[str]:
+        return frozenset([term]).union(*map(above, parents[term]))
+
+    return {term: above(term) for term in parents}
 
 
 class PadChestOptions(Options):
     """`reader: {name: padchest, ...}`."""
 
-    no_label: list[str] = Field([], description="terms beside which a disease that is not named is blank, not negative")
+    no_label: list[str] = Field(
+        ["exclude", "suboptimal study", _UNCHANGED],
+        description="terms beside which a disease that is not named is blank, not negative; `unchanged` only where no "
+        "sentence of the report is normal",
+    )
     methods: list[Literal["Physician", "RNN_model"]] | Literal["all"] = Field(
         "all", description="whose labels count; images labeled otherwise have missing labels"
     )
+    pediatric: Literal["drop", "keep"] = Field(
+        "drop", description="images that the column Pediatric marks PED: the authors count them as a view of its own"
+    )
+
+    @field_validator("no_label")
+    @classmethod
+    def _terms_are_known(cls, value: list[str]) -> list[str]:
+        for term in value:
+            if term not in tree():
+                raise ValueError(f"'{term}' is not a term of PadChest{nearest(term, tree())}")
+        return value
 
 
 def read(source: Source, options: PadChestOptions) -> pd.DataFrame:
     """Raw rows of the label file."""
     path = source.labels_file or source.find("labels")
+    label_names(source, tree())
     frame = None if path is None else source.read(path, _REQUIRED, _OPTIONAL)
     if path is None or frame is None:
         return join_rows([], source)
+    children = (frame["Pediatric"].str.strip() == "PED").to_numpy(dtype=bool)
+    if options.pediatric == "drop" and children.any():
+        _note(source, path, children, "are of children and left out (reader.pediatric: keep)")
+        frame = frame[~children].reset_index(drop=True)
     rows = frame["row"].to_numpy()
     columns = {
         "image": _images(source, path, frame),
@@ -81,52 +138,78 @@ def read(source: Source, options: PadChestOptions) -> pd.DataFrame:
 
 
 def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChestOptions) -> dict[str, np.ndarray]:
-    """Findings per disease of the cells' terms.
+    """Findings int8 [n] per disease; how many rows are missing or in doubt is noted."""
+    codes, cells = _terms(source, path, frame)
+    known = {normal(term): term for term in tree()}
+    named = [{known[word] for word in cell if word in known} for cell in cells]
 
-    A blank or empty cell is unlabeled. A disease not named is negative, or blank beside a term of `no_label`.
-    """
-    codes, cells = pd.factorize(frame["Labels"])
-    terms = [_terms(str(cell)) for cell in cells]
-    bad = np.array([*(group is None for group in terms), False])[codes]
-    advice = "a cell is a list such as ['cardiomegaly', 'pleural effusion']; fix it"
-    rows = frame["row"].to_numpy()
-    source.bad_rows(path, "bad label value", bad, rows, lambda place: f"Labels is {cells[codes[place]]!r}", advice)
-    silent = {normal(term) for term in options.no_label}
-    kept = _kept_methods(source, path, frame, options)
+    def those(of_cell: list[bool]) -> np.ndarray:
+        return np.array(of_cell)[codes]
+
+    strange = those([not cell <= known.keys() for cell in cells])
+    empty = those([not cell for cell in cells])
+    silent = those([bool(terms & set(options.no_label) - {_UNCHANGED}) for terms in named])
+    unchanged = those([_UNCHANGED in terms and _UNCHANGED in options.no_label for terms in named])
+    sentences = frame["LabelsLocalizationsBySentence"].astype("str")
+    unsaid = unchanged & ~sentences.str.contains(_NORMAL_SENTENCE).to_numpy(dtype=bool)
+    others = _other_methods(source, path, frame, options)
+
+    unknown = Counter(word for code in codes.tolist() for word in cells[code] - known.keys())
+    _note(source, path, strange, f"have one of {_listed(unknown)} not in PadChest's tree: {_UNNAMED} missing")
+    _note(source, path, empty, "have no term: their labels are missing")
+    _note(source, path, silent, f"are marked as excluded or suboptimal: {_UNNAMED} blank")
+    lacking = ", which the file lacks" if frame["LabelsLocalizationsBySentence"].isna().all() else ""
+    text = f"are 'unchanged' without a normal sentence in LabelsLocalizationsBySentence{lacking}: {_UNNAMED} blank"
+    _note(source, path, unsaid, text)
+    _note(source, path, unchanged & ~unsaid, f"are 'unchanged' with a normal sentence: {_UNNAMED} negative")
+    _note(
+        source, path, those([{"normal"} < terms for terms in named]), "say 'normal' beside another term, which counts"
+    )
+    _note(source, path, others, "are labeled by another method than reader.methods: their labels are missing")
+
+    rest = np.select([strange | empty, silent | unsaid], [UNLABELLED, BLANK], NEGATIVE)
     findings = {}
     for disease in source.config.diseases:
-        names = {normal(name) for name in source.config.labels[disease]}
-        table = [_finding(group or set(), names, silent) for group in terms]
-        found = np.array([*table, UNLABELLED], dtype=np.int8)[codes]
-        findings[disease] = np.where(kept, found, UNLABELLED).astype(np.int8)
+        names = set(source.config.labels[disease])
+        positive = those([any(tree()[term] & names for term in terms) for terms in named])
+        findings[disease] = np.where(others, UNLABELLED, np.where(positive, POSITIVE, rest)).astype(np.int8)
     return findings
 
 
-def _finding(terms: set[str], names: set[str], silent: set[str]) -> np.int8:
-    if terms & names:
-        return POSITIVE
-    if terms & silent:
-        return BLANK
-    return NEGATIVE if terms else UNLABELLED
+def _terms(source: Source, path: Path, frame: pd.DataFrame) -> tuple[np.ndarray, list[set[str]]]:
+    """Which of the different cells each row has, int [n], and their terms, without places; the last cell is blank."""
+    codes, cells = pd.factorize(frame["Labels"])
+    lists = [listed(str(cell)) for cell in cells]
+    bad = np.array([*(terms is None for terms in lists), False])[codes]
+    advice = "a cell is a list such as ['cardiomegaly', 'pleural effusion']; fix it"
+    rows = frame["row"].to_numpy()
+    source.bad_rows(path, "bad label value", bad, rows, lambda place: f"Labels is {cells[codes[place]]!r}", advice)
+    words = [{normal(term) for term in terms or ()} for terms in [*lists, []]]
+    return codes, [{word for word in cell if word and not word.startswith(_PLACE)} for cell in words]
 
 
-def _terms(cell: str) -> set[str] | None:
-    """The terms of a cell; None if it is not a list of strings."""
-    items = listed(cell)
-    return None if items is None else {normal(item) for item in items} - {""}
+def _listed(unknown: Counter[str]) -> str:
+    """`12 terms, such as 'cardiomegally' (3),`."""
+    shown = [f"'{word}' ({rows:,})" for word, rows in unknown.most_common(_SHOWN) if len(word) <= _LONGEST_SHOWN]
+    return f"{len(unknown):,} terms" + (f", such as {', '.join(shown)}," if shown else "")
 
 
-def _kept_methods(source: Source, path: Path, frame: pd.DataFrame, options: PadChestOptions) -> np.ndarray:
-    """Whether a row's labels were made in one of the ways that the configuration accepts."""
-    methods = options.methods
-    if methods == "all":
-        return np.ones(len(frame), dtype=bool)
-    kept = frame["MethodLabel"].isin(methods).to_numpy(dtype=bool)
-    if not kept.any():
+def _note(source: Source, path: Path, rows: np.ndarray, text: str) -> None:
+    """Say how many of the rows are meant, bool `[n]`, if any."""
+    if rows.any():
+        source.remarks.append(f"{source.name(path)}: {int(rows.sum()):,} of {len(rows):,} rows {text}")
+
+
+def _other_methods(source: Source, path: Path, frame: pd.DataFrame, options: PadChestOptions) -> np.ndarray:
+    """Whose labels were made in none of the ways that the configuration accepts, bool [n]."""
+    if options.methods == "all":
+        return np.zeros(len(frame), dtype=bool)
+    others = ~frame["MethodLabel"].isin(options.methods).to_numpy(dtype=bool)
+    if others.all():
         found = ", ".join(sorted({str(cell) for cell in frame["MethodLabel"]}))
-        text = f"no row's MethodLabel is {' or '.join(methods)}; found: {found}"
+        text = f"no row's MethodLabel is {' or '.join(options.methods)}; found: {found}"
         source.problem("nothing left", source.name(path), text, advice="change 'reader.methods' in the site's YAML")
-    return kept
+    return others
 
 
 def _ages(frame: pd.DataFrame) -> np.ndarray:

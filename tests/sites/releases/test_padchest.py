@@ -7,14 +7,84 @@ from pathlib import Path
 
 import pytest
 
+from chestfed.core.errors import ConfigError
+from chestfed.sites import SiteTable
+from chestfed.sites.releases.padchest import tree
 from tests.cases import each
-from tests.sites.small_sites import column, open_files, problems_of
+from tests.sites.small_sites import column, config_of, open_files, problems_of
 
 NAME = "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv"
 HEADER = (
     ",ImageID,ImageDir,StudyDate_DICOM,StudyID,PatientID,PatientBirth,PatientSex_DICOM,ViewPosition_DICOM,Projection,"
-    "MethodProjection,Pediatric,PhotometricInterpretation_DICOM,ReportID,Report,MethodLabel,Labels,Localizations\n"
+    "MethodProjection,Pediatric,PhotometricInterpretation_DICOM,ReportID,Report,MethodLabel,Labels,Localizations,"
+    "LabelsLocalizationsBySentence\n"
 )
+
+
+SILENT = [None] * 5
+NEGATIVE = [0] * 5
+REFUSED = "bad label value"
+#: Cells of `Labels` and of `LabelsLocalizationsBySentence` -> labels of the five diseases, or the kind of problem.
+CELLS = [
+    # The ordinary ones, with stray blanks, empty terms, capitals and places.
+    ("['normal']", "", NEGATIVE),
+    ("['cardiomegaly', 'pleural effusion ']", "", [1, 0, 0, 0, 1]),
+    ("[' Cardiomegaly', '', 'loc right']", "", [1, 0, 0, 0, 0]),
+    ('["cardiomegaly", "scoliosis"]', "", [1, 0, 0, 0, 0]),
+    ("['laminar atelectasis', 'pulmonary  edema']", "", [0, 1, 0, 1, 0]),
+    ("['pericardial effusion', 'costophrenic angle blunting']", "", NEGATIVE),
+    ("['calcified pleural thickening', 'COPD signs', 'hypoexpansion basal']", "", NEGATIVE),
+    # Terms below a disease in the tree, and beside it.
+    ("['air bronchogram']", "", [0, 0, 1, 0, 0]),
+    ("['alveolar pattern', 'infiltrates']", "", NEGATIVE),
+    ("['atelectasis basal', 'consolidation']", "", [0, 0, 1, 1, 0]),
+    ("['round atelectasis']", "", [0, 0, 0, 1, 0]),
+    ("['loculated fissural effusion']", "", [0, 0, 0, 0, 1]),
+    ("['hydropneumothorax']", "", [0, 0, 0, 0, 1]),
+    ("['hemothorax', 'total atelectasis']", "", [0, 0, 0, 1, 1]),
+    ("['fissure thickening', 'pneumothorax']", "", NEGATIVE),
+    # As numpy prints a list.
+    ("['cardiomegaly' 'pleural effusion']", "", [1, 0, 0, 0, 1]),
+    ("['consolidation'\n 'atelectasis']", "", [0, 0, 1, 1, 0]),
+    ("['scoliosis' '' 'cardiomegaly']", "", [1, 0, 0, 0, 0]),
+    # Without a term.
+    ("", "", SILENT),
+    ("nan", "", SILENT),
+    ("[]", "", SILENT),
+    ("['', ' ']", "", SILENT),
+    ("['loc basal']", "", SILENT),
+    # Terms that the tree does not have: they may be the disease.
+    ("['cardiomegally']", "", SILENT),
+    ("['normal', 'plural effusion']", "", SILENT),
+    ("['cardiomegaly', 'pulmonary oedema']", "", [1, None, None, None, None]),
+    ("['cardiomegaly, pleural effusion']", "", SILENT),
+    ("['no cardiomegaly']", "", SILENT),
+    ("['cardiomegaly|edema']", "", SILENT),
+    # Studies without a sure negative.
+    ("['exclude']", "", SILENT),
+    ("['suboptimal study']", "[['suboptimal study'], ['normal']]", SILENT),
+    ("['suboptimal study', 'pleural effusion']", "", [None, None, None, None, 1]),
+    ("['unchanged']", "", SILENT),
+    ("['unchanged']", "[['unchanged']]", SILENT),
+    ("['unchanged']", "[['abnormal'], ['unchanged', 'loc normal']]", SILENT),
+    ("['unchanged']", "[['unchanged'], ['normal', 'loc cardiac'], ['normal']]", NEGATIVE),
+    ("['unchanged', 'cardiomegaly']", "[['unchanged'], ['cardiomegaly']]", [1, None, None, None, None]),
+    ("['unchanged', 'cardiomegaly']", "[['unchanged'], ['cardiomegaly'], [ 'Normal ' ]]", [1, 0, 0, 0, 0]),
+    ("['unchanged', 'exclude']", "[['normal']]", SILENT),
+    ("['normal', 'cardiomegaly']", "", [1, 0, 0, 0, 0]),
+    # Not a list of terms.
+    ("cardiomegaly", "", REFUSED),
+    ("['cardiomegaly'", "", REFUSED),
+    ("['cardiomegaly''consolidation']", "", REFUSED),
+    ("['cardiomegaly' ... 'consolidation']", "", REFUSED),
+    ("[['cardiomegaly'], ['normal']]", "", REFUSED),
+    ("[\"['cardiomegaly']\"]", "", REFUSED),
+    ("['cardiomegaly', None]", "", REFUSED),
+    ("[cardiomegaly]", "", REFUSED),
+    ("{'a': 1}", "", REFUSED),
+    ("[1]", "", REFUSED),
+    ("__import__('os')", "", REFUSED),
+]
 
 
 def row(
@@ -25,9 +95,14 @@ def row(
     photometric: str = "MONOCHROME2",
     method: str = "Physician",
     birth: str = "1938.0",
+    sentences: str = "",
+    pediatric: str = "No",
 ) -> str:
-    cells = f"0,{image}.png,{folder},20140915,s{image},p{image},{birth},F,POSTEROANTERIOR,{projection},Manual,No,"
-    return cells + f'{photometric},1,"sin hallazgos, ok",{method},"{labels}","[\'loc basal\']"\n'
+    cells = (
+        f"0,{image}.png,{folder},20140915,s{image},p{image},{birth},F,POSTEROANTERIOR,{projection},Manual,{pediatric},"
+    )
+    quoted = [cell.replace('"', '""') for cell in (labels, "['loc basal']", sentences)]
+    return cells + f'{photometric},1,"sin hallazgos, ok",{method},' + ",".join(f'"{cell}"' for cell in quoted) + "\n"
 
 
 def labels_of(folder: Path, cell: str, *overrides: str) -> list[float | None]:
@@ -35,33 +110,78 @@ def labels_of(folder: Path, cell: str, *overrides: str) -> list[float | None]:
     return [column(table, disease)[0] for disease in table.diseases]  # type: ignore[misc]
 
 
+def note_of(table: SiteTable, words: str) -> str:
+    (note,) = [note for note in table.notes if words in note]
+    return note
+
+
+def test_no_odd_cell_is_silently_negative(tmp_path: Path) -> None:
+    read = [case for case in CELLS if case[2] != REFUSED]
+    refused = [case for case in CELLS if case[2] == REFUSED]
+    rows = [row(str(number), cell, sentences=sentences) for number, (cell, sentences, _) in enumerate(read)]
+    table = open_files(tmp_path, "padchest", {NAME: HEADER + "".join(rows)})
+    found = zip(*(column(table, disease) for disease in table.diseases), strict=True)
+    for (cell, sentences, expected), labels in zip(read, found, strict=True):
+        assert list(labels) == expected, (cell, sentences)
+    assert "6 of 40 rows" in (note := note_of(table, "PadChest's tree"))
+    assert "6 terms" in note
+    assert "'cardiomegally' (1)" in note
+    assert "5 of 40 rows" in note_of(table, "no term")
+    assert "4 of 40 rows" in note_of(table, "excluded or suboptimal")
+    assert "4 of 40 rows" in note_of(table, "without a normal sentence")
+    assert "3 of 40 rows" in note_of(table, "with a normal sentence")
+    assert "1 of 40 rows" in note_of(table, "beside another term")
+    problems = problems_of(
+        tmp_path, "padchest", {NAME: HEADER + "".join(row(str(n), cell) for n, (cell, _, _) in enumerate(refused))}
+    )
+    assert [(problem.kind, problem.file, problem.row) for problem in problems] == [
+        (REFUSED, NAME, number) for number in range(2, 2 + len(refused))
+    ]
+
+
+def test_without_the_column_of_sentences_unchanged_is_missing_and_said_so(tmp_path: Path) -> None:
+    header = "ImageID,StudyID,PatientID,Projection,Labels\n"
+    table = open_files(tmp_path, "padchest", {NAME: header + "a.png,1,2,PA,['unchanged']\n"})
+    assert column(table, "edema") == [None]
+    assert "which the file lacks" in note_of(table, "unchanged")
+
+
 @each(
-    ("cell", "labels"),
+    "override",
     [
-        ("['cardiomegaly', 'pleural effusion ']", [1, 0, 0, 0, 1]),
-        ("[' Cardiomegaly', '', 'loc right']", [1, 0, 0, 0, 0]),
-        ("['laminar atelectasis', 'pulmonary  edema']", [0, 1, 0, 1, 0]),
-        ("['atelectasis basal', 'consolidation']", [0, 0, 1, 1, 0]),
-        ("['loculated fissural effusion']", [0, 0, 0, 0, 1]),
-        ("['hydropneumothorax']", [0, 0, 0, 0, 1]),
-        ("['pericardial effusion', 'costophrenic angle blunting']", [0, 0, 0, 0, 0]),
-        ("['normal']", [0, 0, 0, 0, 0]),
-        ("[]", [None] * 5),
-        ("['', ' ']", [None] * 5),
-        ("", [None] * 5),
-        ("nan", [None] * 5),
-        ("['exclude']", [None] * 5),
-        ("['unchanged', 'cardiomegaly']", [1, None, None, None, None]),
+        "labels.edema=[pulmonary oedema]",
+        "labels.pleural_effusion=[plural effusion]",
+        "labels.edema=[Pulmonary Edema]",
+        "labels.edema=[edema]",
     ],
 )
-def test_terms_become_labels(tmp_path: Path, cell: str, labels: list[float | None]) -> None:
-    assert labels_of(tmp_path, cell) == labels
+def test_a_label_name_that_is_not_in_the_tree_is_refused_with_the_nearest(tmp_path: Path, override: str) -> None:
+    (problem,) = problems_of(tmp_path, "padchest", {NAME: HEADER + row("1")}, override)
+    assert problem.kind == "unknown label name"
+    assert ("pleural effusion" if "effusion" in override else "edema'?") in problem.message
 
 
-@each("cell", ["cardiomegaly", "['cardiomegaly'", "{'a': 1}", "[1]", "__import__('os')"])
-def test_a_cell_that_is_no_list_of_terms_is_refused(tmp_path: Path, cell: str) -> None:
-    (problem,) = problems_of(tmp_path, "padchest", {NAME: HEADER + row("1", cell)})
-    assert (problem.kind, problem.file, problem.row) == ("bad label value", NAME, 2)
+def test_a_term_without_label_that_is_not_in_the_tree_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="'exclude'"):
+        config_of("padchest", "reader.no_label=[excluded]")
+
+
+def test_the_tree_is_complete_and_has_no_circle() -> None:
+    assert len(tree()) == 197
+    assert all(term in above and above <= tree().keys() for term, above in tree().items())
+    assert tree()["air bronchogram"] == {"air bronchogram", "consolidation", "alveolar pattern", "infiltrates"}
+    assert sum("atelectasis" in above for above in tree().values()) == 7
+    assert sum("pleural effusion" in above for above in tree().values()) == 6
+
+
+def test_images_of_children_are_left_out_and_counted(tmp_path: Path) -> None:
+    text = HEADER + row("1", pediatric="PED") + row("2") + row("3", pediatric="")
+    table = open_files(tmp_path, "padchest", {NAME: text})
+    assert column(table, "row") == [3, 4]
+    assert "1 of 3 rows" in note_of(table, "children")
+    kept = open_files(tmp_path, "padchest", {}, "reader.pediatric=keep")
+    assert column(kept, "row") == [2, 3, 4]
+    assert kept.notes == ()
 
 
 def test_what_beside_excluded_images_is_blank_is_a_policy(tmp_path: Path) -> None:
