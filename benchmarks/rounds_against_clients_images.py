@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from chestfed.algorithms.variables import Point
 from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.objectives.auc_margin import AucMargin
-from chestfed.public_datasets import digits
+from chestfed.public_datasets.opening import open_collection
 
 FILTERS, PLACES = 16, 36  #: 3 x 3 patches of an 8 x 8 picture: 6 x 6 places
 SIZES = [9 * FILTERS, FILTERS, PLACES * FILTERS, 1]
@@ -98,7 +98,7 @@ def rounds_of(name: str, window: int, lr: float, k: int, seed: int, limit: int, 
 
 def dealt_digits(seed: int) -> tuple[Tensor, Tensor, list[np.ndarray], np.ndarray]:
     """Patches `[N, 36, 9]`, labels `[N, 1]`, the rows of each piece in the order of dealing, and the test's rows."""
-    part = digits.read().train
+    part = open_collection("digits", None).train
     pictures = torch.tensor(np.stack([part.pixels.read(row) for row in range(len(part.classes))]) / 255).float()
     patches = torch.nn.functional.unfold(pictures.view(-1, 1, 8, 8), 3).transpose(1, 2).contiguous()
     random = numpy_stream(seed, "dealing")

@@ -53,7 +53,7 @@ def deal_classes(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[
     ConfigError
         If a label has fewer classes than there are clients.
     """
-    rows: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    parts = []
     for value, word in ((0, "negative"), (1, "positive")):
         numbers = np.unique(classes[labels == value])
         if len(numbers) < clients:
@@ -61,9 +61,9 @@ def deal_classes(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[
                 f"partition: classes needs a {word} class per client: there are {len(numbers)} for {clients} clients; "
                 "take fewer clients, or partition: random"
             )
-        for client, group in enumerate(np.array_split(numbers, clients)):
-            rows[client].append(np.flatnonzero((labels == value) & np.isin(classes, group)))
-    return [np.sort(np.concatenate(parts)) for parts in rows]
+        groups = np.array_split(numbers, clients)
+        parts.append([np.flatnonzero((labels == value) & np.isin(classes, group)) for group in groups])
+    return _together(*parts)
 
 
 def deal_sorted(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[np.ndarray]:
@@ -71,32 +71,28 @@ def deal_sorted(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[n
 
     For any number of clients; with more clients than classes, some hold parts of the same class and nothing else.
     """
-    rows: list[list[np.ndarray]] = [[] for _ in range(clients)]
-    for value in (0, 1):
-        own = np.flatnonzero(labels == value)
-        order = own[np.argsort(classes[own], kind="stable")]
-        for client, part in enumerate(np.array_split(order, clients)):
-            rows[client].append(part)
-    return [np.sort(np.concatenate(parts)) for parts in rows]
+    own = [np.flatnonzero(labels == value) for value in (0, 1)]
+    return _together(*(np.array_split(rows[np.argsort(classes[rows], kind="stable")], clients) for rows in own))
 
 
 def deal_at_random(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
     """Rows of each client, dealt by `seed`, positives and negatives evenly."""
-    rows: list[list[np.ndarray]] = [[] for _ in range(clients)]
-    for value in (0, 1):
-        order = numpy_stream(seed, "deal", value).permutation(np.flatnonzero(labels == value))
-        for client, part in enumerate(np.array_split(order, clients)):
-            rows[client if value else clients - 1 - client].append(part)
-    return [np.sort(np.concatenate(parts)) for parts in rows]
+    negatives, positives = (
+        np.array_split(numpy_stream(seed, "deal", value).permutation(np.flatnonzero(labels == value)), clients)
+        for value in (0, 1)
+    )
+    return _together(negatives[::-1], positives)
+
+
+def _together(negatives: list[np.ndarray], positives: list[np.ndarray]) -> list[np.ndarray]:
+    """Rows of each client, in order."""
+    return [np.sort(np.concatenate(parts)) for parts in zip(negatives, positives, strict=True)]
 
 
 def deal_patients(labels: np.ndarray, patients: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
     """Rows of each client; all images of a patient are at one, and patients with a positive are spread evenly."""
-    _, of_row = np.unique(patients, return_inverse=True)
-    positive = np.zeros(of_row.max() + 1, bool)
-    positive[of_row[labels == 1]] = True
-    parts = deal_at_random(positive.astype(np.float32), clients, seed)
-    return [np.flatnonzero(np.isin(of_row, part)) for part in parts]
+    of_row, positive = _of_patients(labels, patients)
+    return [np.flatnonzero(np.isin(of_row, part)) for part in deal_at_random(positive, clients, seed)]
 
 
 def hold_out(classes: np.ndarray, fraction: float, seed: int) -> np.ndarray:
@@ -111,7 +107,13 @@ def hold_out(classes: np.ndarray, fraction: float, seed: int) -> np.ndarray:
 
 def hold_out_patients(labels: np.ndarray, patients: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     """Which rows are held out, bool `[n]`: those of the same share of patients with and without a positive."""
+    of_row, positive = _of_patients(labels, patients)
+    return hold_out(positive, fraction, seed)[of_row]
+
+
+def _of_patients(labels: np.ndarray, patients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The patient's number of each row, and of each patient 1 if any image is positive, else 0."""
     _, of_row = np.unique(patients, return_inverse=True)
     positive = np.zeros(of_row.max() + 1, np.int64)
     positive[of_row[labels == 1]] = 1
-    return hold_out(positive, fraction, seed)[of_row]
+    return of_row, positive

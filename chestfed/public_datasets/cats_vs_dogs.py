@@ -17,73 +17,54 @@ from chestfed.public_datasets.collection import Collection, Part, Progress
 from chestfed.public_datasets.files import image_names, missing
 from chestfed.public_datasets.pixels import FilePixels
 
-SOURCE: Final = (
-    'get kagglecatsanddogs_5340.zip ("Kaggle Cats and Dogs Dataset" at https://www.microsoft.com/download, '
-    "id 54765) and unpack it (folders PetImages/Cat and PetImages/Dog), or train.zip of Kaggle's competition "
-    "dogs-vs-cats (files train/cat.0.jpg and so on)"
-)
 CLASS_NAMES: Final = ("cat", "dog")
 _KAGGLE_NAME: Final = re.compile(r"(cat|dog)\.[0-9]+\.jpe?g", re.IGNORECASE)
 _TOLD_EVERY: Final = 500
 
 
-def read(root: Path, progress: Progress | None = None) -> Collection:
+def read(root: Path, progress: Progress) -> Collection:
     """Some 25 000 color photographs of many sizes: cat 0, dog 1. There is no labeled test part."""
-    files, classes, unreadable = _list(root)
-    kept = []
+    (cats, dogs), unreadable = _list(root)
+    files, kept = [*cats, *dogs], []
     for row, file in enumerate(files):
         defect = _defect(root / file)
         if defect:
             unreadable.append(Problem("damaged image", file, defect))
         else:
             kept.append(row)
-        if progress is not None and ((row + 1) % _TOLD_EVERY == 0 or row + 1 == len(files)):
+        if (row + 1) % _TOLD_EVERY == 0 or row + 1 == len(files):
             progress(row + 1, len(files))
-    train = Part(FilePixels(root, [files[row] for row in kept]), np.array(classes, np.int64)[kept])
+    classes = np.repeat(np.arange(2), [len(cats), len(dogs)])[kept]
+    train = Part(FilePixels(root, [files[row] for row in kept]), classes)
     return Collection("cats_vs_dogs", CLASS_NAMES, train, None, tuple(unreadable))
 
 
-def _list(root: Path) -> tuple[list[str], list[int], list[Problem]]:
-    """Files relative to the root with their classes, and images whose name does not tell their class."""
-    for folder in ("PetImages", "."):
-        if (root / folder / "Cat").is_dir() or (root / folder / "Dog").is_dir():
-            prefix = "" if folder == "." else f"{folder}/"
-            return _microsoft(root, prefix)
-    for folder in ("train", "."):
-        if (root / folder).is_dir():
-            prefix = "" if folder == "." else f"{folder}/"
-            names = image_names(root / folder)
-            if any(_KAGGLE_NAME.fullmatch(name) for name in names):
-                return _kaggle(prefix, names)
-    raise missing(root / "PetImages" / "Cat", SOURCE)
+def _list(root: Path) -> tuple[list[list[str]], list[Problem]]:
+    """Files of each class relative to the root, and images whose name does not tell their class."""
+    for prefix in ("PetImages/", ""):
+        if (root / f"{prefix}Cat").is_dir() or (root / f"{prefix}Dog").is_dir():
+            return [_microsoft(root, f"{prefix}{name}") for name in ("Cat", "Dog")], []
+    for prefix in ("train/", ""):
+        names = image_names(root / prefix) if (root / prefix).is_dir() else []
+        kinds = {name: match[1].lower() for name in names if (match := _KAGGLE_NAME.fullmatch(name))}
+        if kinds:
+            found = [[prefix + name for name, kind in kinds.items() if kind == wanted] for wanted in CLASS_NAMES]
+            for wanted, files in zip(CLASS_NAMES, found, strict=True):
+                if not files:
+                    raise missing(Path(f"{prefix}{wanted}.0.jpg"))
+            told = "the name begins with neither cat nor dog"
+            unknown = [Problem("image without a class", prefix + name, told) for name in names if name not in kinds]
+            return found, unknown
+    raise missing(root / "PetImages" / "Cat")
 
 
-def _microsoft(root: Path, prefix: str) -> tuple[list[str], list[int], list[Problem]]:
-    files, classes = [], []
-    for number, name in enumerate(("Cat", "Dog")):
-        folder = root / f"{prefix}{name}"
-        if not folder.is_dir():
-            raise missing(folder, SOURCE)
-        found = [f"{prefix}{name}/{image}" for image in image_names(folder)]
-        if not found:
-            raise ConfigError(f"{folder}: no .jpg files; {SOURCE}")
-        files += found
-        classes += [number] * len(found)
-    return files, classes, []
-
-
-def _kaggle(prefix: str, names: list[str]) -> tuple[list[str], list[int], list[Problem]]:
-    files, classes, unknown = [], [], []
-    for number, start in enumerate(CLASS_NAMES):
-        found = [name for name in names if _KAGGLE_NAME.fullmatch(name) and name.lower().startswith(start)]
-        if not found:
-            raise missing(Path(f"{prefix}{start}.0.jpg"), SOURCE)
-        files += [prefix + name for name in found]
-        classes += [number] * len(found)
-    for name in names:
-        if not _KAGGLE_NAME.fullmatch(name):
-            unknown.append(Problem("image without a class", prefix + name, "the name begins with neither cat nor dog"))
-    return files, classes, unknown
+def _microsoft(root: Path, folder: str) -> list[str]:
+    if not (root / folder).is_dir():
+        raise missing(root / folder)
+    found = [f"{folder}/{image}" for image in image_names(root / folder)]
+    if not found:
+        raise ConfigError(f"{root / folder}: no .jpg files")
+    return found
 
 
 def _defect(path: Path) -> str:

@@ -6,21 +6,22 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from chestfed.core.errors import ConfigError
 
 
-def missing(path: Path, source: str) -> ConfigError:
-    """The error for a file or folder that is not there; `source` says where to get it."""
-    return ConfigError(f"{path}: no such file or folder; {source}")
+def missing(path: Path) -> ConfigError:
+    """The error for a file or folder that is not there; `open_collection` adds where to get it."""
+    return ConfigError(f"{path}: no such file or folder")
 
 
-def require_file(path: Path, source: str) -> Path:
+def require_file(path: Path) -> Path:
     """`path`, which must be a file."""
     if not path.is_file():
-        raise missing(path, source)
+        raise missing(path)
     return path
 
 
@@ -30,24 +31,32 @@ def folder_with(root: Path, folders: Sequence[str], files: Iterable[str]) -> Pat
     return next((root / folder for folder in folders if any((root / folder / file).is_file() for file in wanted)), None)
 
 
-def read_records(path: Path, size: int, source: str) -> np.ndarray:
+def read_records(path: Path, size: int) -> np.ndarray:
     """Bytes uint8 `[n, size]` of a file of records; half a record is an error."""
-    data = np.fromfile(require_file(path, source), np.uint8)
+    data = np.fromfile(require_file(path), np.uint8)
     if len(data) == 0 or len(data) % size:
         raise ConfigError(
             f"{path}: {len(data)} bytes is not a whole number of records of {size} bytes: the file is cut off or not "
-            f"of this collection; {source}"
+            f"of this collection"
         )
     return data.reshape(-1, size)
 
 
-def read_lines(path: Path, source: str) -> list[str]:
-    """The lines of a text file, stripped, without empty ones."""
+def read_lines(path: Path, classes: int | None = None) -> tuple[str, ...]:
+    """The lines of a text file, stripped, without empty ones; the names of so many classes, if it is said."""
     try:
-        text = require_file(path, source).read_text(encoding="utf-8-sig")
+        text = require_file(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not a text file; {source}") from None
-    return [line.strip() for line in text.splitlines() if line.strip()]
+        raise ConfigError(f"{path}: not a text file") from None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return tuple(lines) if classes is None else check_names(path, lines, classes)
+
+
+def check_names(path: Path, names: Any, count: int) -> tuple[str, ...]:
+    """The names of `count` classes, or an error."""
+    if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{path}: expected the names of {count} classes")
+    return tuple(names)
 
 
 def check_classes(path: Path, classes: np.ndarray, first: int, count: int) -> np.ndarray:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,11 +20,6 @@ from chestfed.public_datasets.collection import Collection, Part, Progress
 from chestfed.public_datasets.files import missing
 from chestfed.public_datasets.pixels import FilePixels
 
-SOURCE: Final = (
-    "get ISIC_2020_Training_JPEG.zip, ISIC_2020_Training_GroundTruth.csv (or _v2) and "
-    "ISIC_2020_Training_Duplicates.csv from https://challenge2020.isic-archive.com and unpack the archive (folder "
-    "train), or unpack the download of Kaggle's competition siim-isic-melanoma-classification (train.csv, jpeg/train)"
-)
 CLASS_NAMES: Final = ("benign", "malignant")
 DUPLICATES: Final = "ISIC_2020_Training_Duplicates.csv"
 _LABEL_FILES: Final = (
@@ -38,7 +32,7 @@ _REQUIRED: Final = ("image_name", "patient_id", "target")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def read(root: Path, progress: Progress | None = None) -> Collection:
+def read(root: Path, progress: Progress) -> Collection:
     """33 126 dermoscopic images of 2 056 patients: benign 0, malignant 1; the labels of the test part are not public.
 
     If the list of duplicates is there, the second image of each pair is left out and counted in `unreadable`.
@@ -50,7 +44,7 @@ def read(root: Path, progress: Progress | None = None) -> Collection:
     """
     path = next((root / name for name in _LABEL_FILES if (root / name).is_file()), None)
     if path is None:
-        raise missing(root / _LABEL_FILES[0], SOURCE)
+        raise missing(root / _LABEL_FILES[0])
     rows, problems = _rows(path)
     kept, duplicates = _without_duplicates(root, path, rows)
     folder, endings = _images(root)
@@ -62,8 +56,7 @@ def read(root: Path, progress: Progress | None = None) -> Collection:
         raise SiteError("isic2020", problems)
     files = [f"{folder}/{row.image}{endings[row.image]}" for row in kept]
     classes = np.array([row.target for row in kept], np.int64)
-    if progress is not None:
-        progress(len(kept), len(kept))
+    progress(len(kept), len(kept))
     train = Part(FilePixels(root, files), classes, np.array([row.patient for row in kept], dtype=np.str_))
     return Collection("isic2020", CLASS_NAMES, train, None, tuple(duplicates))
 
@@ -80,8 +73,7 @@ class _Row:
 
 def _rows(path: Path) -> tuple[list[_Row], list[Problem]]:
     """The good rows of the label file, and what is wrong with the others."""
-    lines = _csv_lines(path)
-    _, header = next(lines, (1, []))
+    (_, header), *lines = _csv_lines(path) or [(1, [])]
     absent = [name for name in _REQUIRED if name not in header]
     if absent:
         text = f"the columns of the label file are {', '.join(_REQUIRED)} and others"
@@ -90,62 +82,60 @@ def _rows(path: Path) -> tuple[list[_Row], list[Problem]]:
     problems: list[Problem] = []
     line_of: dict[str, int] = {}
     for line, cells in lines:
-        kind, text = "", ""
         values = dict(zip(header, cells, strict=False))
-        if len(cells) != len(header):
-            kind, text = "bad row", f"{len(cells)} cells, the header has {len(header)}"
-        elif not _NAME.fullmatch(values["image_name"]):
-            kind, text = (
-                "bad image name",
-                "the image name is empty or has characters other than letters, digits, _ and -",
-            )
-        elif values["image_name"] in line_of:
-            kind, text = "duplicate image name", f"names the image of row {line_of[values['image_name']]} again"
-        elif not values["patient_id"]:
-            kind, text = "missing patient", "no patient: images of one patient could not be kept together"
-        elif values["target"] not in ("0", "1"):
-            kind, text = "bad label value", "target is neither 0 nor 1"
-        elif values.get("benign_malignant", CLASS_NAMES[int(values["target"])]) != CLASS_NAMES[int(values["target"])]:
-            kind, text = "bad label value", "target and benign_malignant contradict each other"
-        if kind:
-            problems.append(Problem(kind, path.name, text, line))
+        defect: tuple[str, str] | None = ("bad row", f"{len(cells)} cells, the header has {len(header)}")
+        if len(cells) == len(header):
+            defect = _defect(values, line_of)
+            line_of.setdefault(values["image_name"], line)
+        if defect:
+            problems.append(Problem(defect[0], path.name, defect[1], line))
         else:
             rows.append(_Row(line, values["image_name"], values["patient_id"], int(values["target"])))
-        if len(cells) == len(header):
-            line_of.setdefault(values["image_name"], line)
     if not rows and not problems:
-        raise ConfigError(f"{path}: no rows below the header; {SOURCE}")
+        raise ConfigError(f"{path}: no rows below the header")
     return rows, problems
 
 
-def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _defect(values: dict[str, str], line_of: dict[str, int]) -> tuple[str, str] | None:
+    """Kind and text of what is wrong with a row; `line_of` has the images named before."""
+    name, target = values["image_name"], values["target"]
+    if not _NAME.fullmatch(name):
+        return "bad image name", "the image name is empty or has characters other than letters, digits, _ and -"
+    if name in line_of:
+        return "duplicate image name", f"names the image of row {line_of[name]} again"
+    if not values["patient_id"]:
+        return "missing patient", "no patient: images of one patient could not be kept together"
+    if target not in ("0", "1"):
+        return "bad label value", "target is neither 0 nor 1"
+    if values.get("benign_malignant", CLASS_NAMES[int(target)]) != CLASS_NAMES[int(target)]:
+        return "bad label value", "target and benign_malignant contradict each other"
+    return None
+
+
+def _csv_lines(path: Path) -> list[tuple[int, list[str]]]:
     """Line number and stripped cells of each row that is not empty."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
-            for cells in reader:
-                if cells:
-                    yield reader.line_num, [cell.strip() for cell in cells]
+            return [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{path}: not a CSV file ({type(error).__name__}); {SOURCE}") from None
+        raise ConfigError(f"{path}: not a CSV file ({type(error).__name__})") from None
 
 
 def _without_duplicates(root: Path, path: Path, rows: list[_Row]) -> tuple[list[_Row], list[Problem]]:
     """The rows to keep, and one problem for each row that the list of duplicates names second."""
     if not (root / DUPLICATES).is_file():
         return rows, []
-    lines = _csv_lines(root / DUPLICATES)
-    _, header = next(lines, (1, []))
-    first = [index for index, name in enumerate(header) if name.endswith("1")]
-    second = [index for index, name in enumerate(header) if name.endswith("2")]
-    if len(first) != 1 or len(second) != 1:
+    (_, header), *lines = _csv_lines(root / DUPLICATES) or [(1, [])]
+    places = [[place for place, name in enumerate(header) if name.endswith(number)] for number in "12"]
+    if [len(found) for found in places] != [1, 1]:
         text = "expected the columns image_name_1 and image_name_2"
         raise SiteError("isic2020", [Problem("missing column", DUPLICATES, text, 1)])
     row_of = {row.image: row for row in rows}
     same_as: dict[str, str] = {}
     problems = []
     for line, cells in lines:
-        pair = [cells[index] for index in (first[0], second[0]) if index < len(cells)]
+        pair = [cells[place] for (place,) in places if place < len(cells)]
         if len(pair) != 2 or any(name not in row_of for name in pair) or pair[1] in same_as:
             continue  # of an image that is not there, or is left out already, nothing is to be left out
         kept = pair[0]
@@ -171,4 +161,4 @@ def _images(root: Path) -> tuple[str, dict[str, str]]:
             found = {name.stem: name.suffix for name in names if name.suffix.lower() in (".jpg", ".jpeg")}
             if found:
                 return folder, found
-    raise missing(root / "jpeg" / "train" / "ISIC_0015719.jpg", SOURCE)
+    raise missing(root / "jpeg" / "train" / "ISIC_0015719.jpg")
