@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from chestfed.core.errors import ChestfedError
+
+Test = TypeVar("Test", bound=Callable[[Any], str | None])
 
 
 class ContractError(ChestfedError):
@@ -21,36 +24,58 @@ class ContractError(ChestfedError):
         super().__init__("\n".join([f"{what} breaks its contract:", *lines]))
 
 
+def rule(text: str) -> Callable[[Test], Test]:
+    """Marks a method that tests one rule: it returns None, or says what is wrong."""
+
+    def mark(test: Test) -> Test:
+        test.rule = text  # type: ignore[attr-defined]
+        return test
+
+    return mark
+
+
 class Contract:
-    """Collects the rules that were checked and those that are broken."""
+    """The rules of one kind of plug-in: the methods marked by `rule`, checked in their order.
 
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.kept: list[str] = []
-        self.problems: dict[str, str] = {}
+    An `unclaimed` rule is left out; if the rule `decisive` is broken, no other is checked.
+    """
 
-    def check(self, rule: str, test: Callable[[], str | None]) -> None:
-        """Run a test: it returns None, or says what is wrong. An exception breaks the rule too."""
-        try:
-            told = test()
-        except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-        if told is None:
-            self.kept.append(rule)
-        else:
-            self.problems[rule] = told
+    what: str
+    unclaimed: frozenset[str] = frozenset()
+    decisive: str | None = None
 
-    def finish(self) -> list[str]:
+    def check(self) -> list[str]:
         """The rules that hold.
 
         Raises
         ------
         ContractError
-            If any rule is broken.
+            If any rule is broken; an exception breaks it too.
         """
-        if self.problems:
-            raise ContractError(self.what, self.problems)
-        return self.kept
+        kept, problems = [], {}
+        for test in vars(type(self)).values():
+            text = getattr(test, "rule", None)
+            if text is None or text in self.unclaimed or self.decisive in problems:
+                continue
+            try:
+                told = test(self)
+            except Exception as error:
+                told = f"{type(error).__name__}: {error}"
+            if told is None:
+                kept.append(text)
+            else:
+                problems[text] = told
+        if problems:
+            raise ContractError(self.what, problems)
+        return kept
+
+    def refuses_unknown(self, options: Any, name: str) -> str | None:
+        """Whether a model of options refuses a key that it does not have."""
+        try:
+            options.model_validate({"name": name, "an_option_that_nobody_has": 1})
+        except ValueError:
+            return None
+        return f"{options.__name__} accepts any key; derive it from chestfed.plugins.Options (networks: ModelOptions)"
 
 
 @contextmanager

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from chestfed.core.checkpoint import load_checkpoint, save_checkpoint
@@ -23,7 +21,7 @@ from chestfed.models import (
     seeded,
     try_network,
 )
-from chestfed.testing.contract import Contract, global_generators_untouched
+from chestfed.testing.contract import Contract, global_generators_untouched, rule
 
 #: Images of the batch that is looked at.
 IMAGES = 4
@@ -32,16 +30,8 @@ IMAGES = 4
 def check_model(model: ModelSpec | str, *, size: int = 64, outputs: int = 5, **options: Any) -> list[str]:
     """Check a network against the contract of `chestfed.models.ModelSpec`.
 
-    Parameters
-    ----------
-    model
-        A declaration, or a name or reference as in a pipeline.
-    size
-        Side of the images.
-    outputs
-        Number of diseases.
-    options
-        Options of the network.
+    `model` is a declaration, or a name or reference as in a pipeline; `size` is the side of the images, `outputs` the
+    number of diseases; `options` are options of the network.
 
     Returns
     -------
@@ -59,45 +49,27 @@ def check_model(model: ModelSpec | str, *, size: int = 64, outputs: int = 5, **o
     """
     spec = MODELS.find(model) if isinstance(model, str) else model
     name = model if isinstance(model, str) else spec.name
-    network = _Network(spec, spec.options.model_validate({"name": name, **options}), size, outputs)
-    contract = Contract(f"network '{name}'")
-    for rule, test in network.rules().items():
-        contract.check(rule, test)
-        if network.gives_logits == test and contract.problems:  # all others would say the same
-            break
-    return contract.finish()
+    return _Network(spec, spec.options.model_validate({"name": name, **options}), size, outputs).check()
 
 
-class _Network:
+class _Network(Contract):
+    decisive = "images of [n, 3, size, size] become logits [n, outputs]"  # without it all others would say the same
+
     def __init__(self, spec: ModelSpec, options: ModelOptions, size: int, outputs: int) -> None:
         self.spec, self.options, self.size, self.outputs = spec, options, size, outputs
+        self.what = f"network '{options.name}'"
         self.images = torch.randn(IMAGES, 3, size, size, generator=torch.Generator().manual_seed(0))
 
-    def rules(self) -> dict[str, Callable[[], str | None]]:
-        """The contract."""
-        return {
-            "images of [n, 3, size, size] become logits [n, outputs]": self.gives_logits,
-            "an option that it does not have is refused": self.refuses_idle_options,
-            "its weights are a function of the seed": self.follows_the_seed,
-            "what it draws in training is a function of the seed": self.trains_reproducibly,
-            "gradients reach all trainable parameters": self.passes_gradients,
-            "in evaluation mode it draws nothing, and an image's logits do not depend on the others": self.is_steady,
-            "its parameters can be views of one vector": self.can_be_flat,
-            "its weights survive a file": self.survives_a_file,
-            "its classifier can be drawn anew, and nothing else changes": self.can_reset_classifier,
-        }
-
+    @rule(decisive)
     def gives_logits(self) -> str | None:
         try_network(self.options, self.outputs, self.size, self.spec)
         return None
 
+    @rule("an option that it does not have is refused")
     def refuses_idle_options(self) -> str | None:
-        try:
-            self.spec.options.model_validate({"name": self.options.name, "no_such_option": 1})
-        except ValidationError:
-            return None
-        return f"{self.spec.options.__name__} accepts 'no_such_option'; derive it from ModelOptions"
+        return self.refuses_unknown(self.spec.options, self.options.name)
 
+    @rule("its weights are a function of the seed")
     def follows_the_seed(self) -> str | None:
         first, again, other = (self._built(seed).state_dict() for seed in (1, 1, 2))
         unlike = [name for name in first if not torch.equal(first[name], again[name])]
@@ -107,6 +79,7 @@ class _Network:
             return "two seeds give the same weights"
         return None
 
+    @rule("what it draws in training is a function of the seed")
     def trains_reproducibly(self) -> str | None:
         found: list[str] = []
         model = self._built().train()
@@ -119,6 +92,7 @@ class _Network:
             return "two passes in training mode with one seed differ: draw from torch's generator"
         return f"draws from the global generators of {', '.join(found)}" if found else None
 
+    @rule("gradients reach all trainable parameters")
     def passes_gradients(self) -> str | None:
         model = self._built().train()
         named = {name: part for name, part in model.named_parameters() if part.requires_grad}
@@ -130,6 +104,7 @@ class _Network:
             return f"no gradient reaches '{unused[0]}' ({len(unused)} of {len(named)}): freeze or remove it"
         return None
 
+    @rule("in evaluation mode it draws nothing, and an image's logits do not depend on the others")
     def is_steady(self) -> str | None:
         found: list[str] = []
         model = self._built().eval()
@@ -140,6 +115,7 @@ class _Network:
             return "two passes in evaluation mode differ, or draw random numbers"
         return None if _near(alone, together) else "an image alone has other logits than in a batch"
 
+    @rule("its parameters can be views of one vector")
     def can_be_flat(self) -> str | None:
         network = FlatModule(self._built())
         vector = network.parameters()
@@ -163,6 +139,7 @@ class _Network:
             return "called with the same parameters it gives other logits: it keeps copies of its parameters"
         return "its logits do not depend on its parameters" if torch.equal(bound, unmoved) else None
 
+    @rule("its weights survive a file")
     def survives_a_file(self) -> str | None:
         model, other = self._built(1).eval(), self._built(2).eval()
         with TemporaryDirectory(prefix="chestfed-") as folder:
@@ -173,6 +150,7 @@ class _Network:
             same = torch.equal(model(self.images), other(self.images))
         return None if same else "with the same state_dict it gives other logits: something it needs is not in it"
 
+    @rule("its classifier can be drawn anew, and nothing else changes")
     def can_reset_classifier(self) -> str | None:
         model = self._built()
         place, layer = classifier_of(model, self.options, self.outputs, self.spec)

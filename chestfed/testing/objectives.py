@@ -10,7 +10,7 @@ from torch import Tensor
 from chestfed.core.plugins import Options
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 from chestfed.objectives.declaration import Population
-from chestfed.testing.contract import Contract, global_generators_untouched
+from chestfed.testing.contract import Contract, global_generators_untouched, rule
 
 #: Images and diseases of the batch that is looked at.
 IMAGES, DISEASES = 12, 3
@@ -19,12 +19,7 @@ IMAGES, DISEASES = 12, 3
 def check_objective(objective: ObjectiveSpec | str, **options: Any) -> list[str]:
     """Check an objective against the contract of `chestfed.objectives.protocol`.
 
-    Parameters
-    ----------
-    objective
-        A declaration, or a name or reference as in a pipeline.
-    options
-        Options of the objective.
+    `objective` is a declaration, or a name or reference as in a pipeline; `options` are options of the objective.
 
     Returns
     -------
@@ -37,27 +32,16 @@ def check_objective(objective: ObjectiveSpec | str, **options: Any) -> list[str]
         With every rule that is broken.
     """
     spec = OBJECTIVES.find(objective) if isinstance(objective, str) else objective
-    chosen = spec.options.model_validate({"name": spec.name, **options})
-    batch = _Batch(spec, chosen)
-    contract = Contract(f"objective '{spec.name}'")
-    contract.check("its variables are those of its kind", batch.sizes_fit)
-    contract.check("the loss is one finite number", batch.is_scalar)
-    contract.check("its gradients are those of finite differences", batch.gradients_hold)
-    contract.check("a missing label counts for nothing", batch.masks_missing)
-    contract.check("a disease without labels in the batch is legal", batch.survives_no_labels)
-    contract.check("a batch of one class is legal", batch.survives_one_class)
-    contract.check("the order of the images does not matter", batch.ignores_order)
-    contract.check("no global generator is used", batch.uses_no_generator)
-    return contract.finish()
+    return _Batch(spec, spec.options.model_validate({"name": spec.name, **options})).check()
 
 
-class _Batch:
+class _Batch(Contract):
     """Logits, labels and variables in float64, from a generator of their own."""
 
     def __init__(self, spec: ObjectiveSpec, options: Options) -> None:
         draw = torch.Generator().manual_seed(0)
         ratio = torch.tensor([0.2, 0.5, 0.05], dtype=torch.float64)
-        self.spec = spec
+        self.spec, self.what = spec, f"objective '{spec.name}'"
         self.loss_of = spec.build(options, Population(ratio, ratio))
         self.logits = torch.randn(IMAGES, DISEASES, generator=draw, dtype=torch.float64)
         self.labels = (torch.rand(IMAGES, DISEASES, generator=draw, dtype=torch.float64) < 0.4).double()
@@ -69,6 +53,7 @@ class _Batch:
         logits = self.logits if logits is None else logits
         return self.loss_of.loss(logits, self.labels if labels is None else labels, self.extra, self.dual)
 
+    @rule("its variables are those of its kind")
     def sizes_fit(self) -> str | None:
         extra, dual = self.loss_of.extra_size, self.loss_of.dual_size
         if self.spec.kind == "minimization" and (extra or dual):
@@ -77,10 +62,12 @@ class _Batch:
             return "a min-max objective needs dual variables; dual_size is 0"
         return None
 
+    @rule("the loss is one finite number")
     def is_scalar(self) -> str | None:
         loss = self.loss()
         return None if loss.shape == () and bool(torch.isfinite(loss)) else f"shape {list(loss.shape)}, value {loss}"
 
+    @rule("its gradients are those of finite differences")
     def gradients_hold(self) -> str | None:
         def loss(logits: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
             return self.loss_of.loss(logits, self.labels, extra, dual)
@@ -90,6 +77,7 @@ class _Batch:
         torch.autograd.gradcheck(loss, (*parts[:2], parts[2].requires_grad_(own)))
         return None
 
+    @rule("a missing label counts for nothing")
     def masks_missing(self) -> str | None:
         labels = self.labels.clone()
         labels[3:6, 1] = torch.nan
@@ -98,6 +86,7 @@ class _Batch:
         before, after = self.loss(labels=labels), self.loss(shifted, labels)
         return None if torch.equal(before, after) else f"an unlabeled image's score changes {before:.6f} to {after:.6f}"
 
+    @rule("a disease without labels in the batch is legal")
     def survives_no_labels(self) -> str | None:
         labels = self.labels.clone()
         labels[:, 2] = torch.nan
@@ -109,17 +98,20 @@ class _Batch:
             return "loss or gradient is not finite"
         return "its scores have a gradient" if bool(logits.grad[:, 2].any()) else None
 
+    @rule("a batch of one class is legal")
     def survives_one_class(self) -> str | None:
         for value in (0.0, 1.0):
             if not bool(torch.isfinite(self.loss(labels=torch.full_like(self.labels, value)))):
                 return f"the loss of labels that are all {value:.0f} is not finite"
         return None
 
+    @rule("the order of the images does not matter")
     def ignores_order(self) -> str | None:
         order = torch.arange(IMAGES - 1, -1, -1)
         before, after = self.loss(), self.loss(self.logits[order], self.labels[order])
         return None if torch.allclose(before, after, rtol=1e-12) else f"{before:.9f} becomes {after:.9f} in reverse"
 
+    @rule("no global generator is used")
     def uses_no_generator(self) -> str | None:
         used: list[str] = []
         with global_generators_untouched(used):
