@@ -12,6 +12,8 @@ from chestfed.sites.spreadsheet.term_table import TermRow
 
 #: What a flag is given for "there is no such column".
 NONE = "none"
+#: What `--word` is given for a word that counts as an empty cell.
+MISSING = "missing"
 
 
 @dataclass(frozen=True)
@@ -19,13 +21,15 @@ class Choices:
     """What the flags say; None, or empty, is a guess.
 
     `columns` maps image, patient, study, view, split, sex, age, reader, findings and value to a column or `none`;
-    `labels` maps a disease to columns or terms; `values` maps a cell to positive, negative, uncertain or blank. `terms`
-    are the rows of the mapping table that an earlier call wrote.
+    `labels` maps a disease to columns or terms; `values` maps a cell to positive, negative, uncertain or blank; `words`
+    maps view, split, sex and age to words, in lower case, and their meanings. `terms` are the rows of the mapping table
+    that an earlier call wrote.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     values: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     terms: Sequence[TermRow] = ()
     layout: str | None = None
     uncertain: str | None = None

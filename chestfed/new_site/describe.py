@@ -20,7 +20,7 @@ from chestfed.sites.spreadsheet.term_table import TermRow
 
 #: Columns that may be left out.
 OPTIONAL: Final = ("study", "view", "split", "sex", "age")
-_VIEWS: Final = ["pa", "ap", "frontal", "unknown"]
+_VIEWS: Final = ["pa", "ap", "frontal"]
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,10 @@ def _is_synthetic(pictures: Pictures) -> bool:
 
 def policy(page: Page, labels: Labels, found: Found) -> None:
     """Views, diseases, labels, and how uncertain and blank labels are treated."""
-    views = found.words.get("view")
-    kept = "lateral and other views are left out" if views else "no column holds the view: all images are kept"
-    page.key("views", _VIEWS, kept)
+    if "view" in found.columns:
+        page.key("views", _VIEWS, "lateral, other and unknown views are left out")
+    else:
+        page.key("views", [*_VIEWS, "unknown"], "no column holds the view: all images are kept")
     page.key("diseases", list(labels.names), "the others are missing here, not negative")
     if labels.terms:
         for disease in labels.names:
@@ -127,10 +128,14 @@ def with_roles(path: str, found: Found) -> str:
 
 def rest_of_table(page: Page, found: Found, labels: Labels) -> None:
     """Words, and the keys that the labels need."""
-    if any(word != meaning.lower() for told in found.words.values() for word, meaning in told.items()):
+    words = {
+        what: {word: meaning for word, meaning in told.items() if word != str(meaning).lower()}
+        for what, told in found.words.items()
+    }
+    if any(words.values()):
         page.section("words", "your words for them, in lower case")
-        for what, told in found.words.items():
-            page.key(what, {word: meaning for word, meaning in told.items() if word != meaning.lower()})
+        for what in filter(words.get, words):
+            page.key(what, words[what])
         page.end()
     if found.missing:
         page.key("missing", sorted(found.missing), "cells that count as empty")

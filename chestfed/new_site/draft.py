@@ -108,7 +108,9 @@ class _Work:
         """The labels, with the decisions that no table holds; every flag is then used or refused."""
         file = terms_file(self.name)
         labels = find_labels(frame, image, self.choices, self.chooser, found, file, **how)
-        refuse_idle(self.choices, labels, frame, headers=bool(how.get("headers")))
+        if found.stops:
+            raise ConfigError("\n".join(found.stops))
+        refuse_idle(self.choices, labels, frame, found, headers=bool(how.get("headers")))
         if self.choices.uncertain is None:
             meanings, why = ["positive", "negative", "missing"], labels.evidence["uncertain"]
             what = "uncertain labels count as"
@@ -293,7 +295,9 @@ def _drop_colliding_words(frame: pd.DataFrame, found: Found) -> None:
         cells = set(frame[column].dropna().str.strip().str.lower())
         for word in [word for word in found.missing if word in cells]:
             what = found.missing.pop(word)
-            if found.columns.pop(what, None) is not None:
+            if what in ("view", "sex"):
+                found.words[what][word] = "unknown"
+            elif found.columns.pop(what, None) is not None:
                 found.evidence.pop(what, None)
                 found.words.pop(what, None)
                 text = f"the {what} column is not used: one of its empty words is also the name of a {role}"

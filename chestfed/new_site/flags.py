@@ -6,13 +6,14 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.new_site.choosing import NONE, Choices
+from chestfed.new_site.columns.found import Found
 from chestfed.new_site.labeling import Labels
 from chestfed.sites.reader import canonical
 
 _TERMS = ("delimited", "list", "long", "dicom")
 
 
-def refuse_idle(choices: Choices, labels: Labels, frame: pd.DataFrame, *, headers: bool) -> None:
+def refuse_idle(choices: Choices, labels: Labels, frame: pd.DataFrame, found: Found, *, headers: bool) -> None:
     """Stop at flags that the site that was found has no use for.
 
     Raises
@@ -44,6 +45,11 @@ def refuse_idle(choices: Choices, labels: Labels, frame: pd.DataFrame, *, header
     if layout not in ("delimited", "dicom") and choices.separator is not None:
         idle.append(f"--separator: layout '{layout}' has none")
     idle += _idle_values(choices, labels, frame)
+    for what, words in choices.words.items():
+        column = found.columns.get(what)
+        held = set() if column is None else set(frame[column].dropna().str.strip().str.lower())
+        where = f"the column of the {what}, '{column}'" if column is not None else f"a column of the {what}"
+        idle += [f"--word {what}:{word}: no cell of {where} is '{word}'" for word in words if word not in held]
     if idle:
         raise ConfigError("flags that would have no effect:\n" + "\n".join(f"  {text}" for text in idle))
 

@@ -21,7 +21,7 @@ from chestfed.new_site.labeling import (
     are_values,
     doubts,
     nothing_found,
-    refuse_strange,
+    strange_values,
     values_of,
 )
 
@@ -67,7 +67,7 @@ def by_columns(
     total = Values({meaning: Counter() for meaning in MEANINGS}, Counter())
     for disease in (name for name in TITLES if name in columns.values()):
         labels.names[disease] = [name for name, of in columns.items() if of == disease]
-        told = [_told(frame[name], disease, choices, total) for name in labels.names[disease]]
+        told = [_told(frame[name], disease, choices, total, found) for name in labels.names[disease]]
         labels.evidence[disease] = "; ".join(told)
     labels.keys["values"] = {
         meaning: sorted(total.known[meaning]) for meaning in MEANINGS if total.known[meaning] or meaning != "blank"
@@ -90,10 +90,11 @@ def by_columns(
     return labels
 
 
-def _told(cells: pd.Series, disease: str, choices: Choices, total: Values) -> str:
+def _told(cells: pd.Series, disease: str, choices: Choices, total: Values, found: Found) -> str:
     """What a column says of a disease, counted into `total`."""
     values = values_of(cells, choices)
-    refuse_strange(cells, disease, values)
+    if values.strange:
+        found.stops.append(strange_values(cells, disease, values))
     for meaning in MEANINGS:
         total.known[meaning].update(values.known[meaning])
     match = disease_of(str(cells.name))

@@ -10,10 +10,9 @@ from typing import Any, Final
 import pandas as pd
 
 from chestfed.core.diseases import TITLES
-from chestfed.core.errors import ConfigError
 from chestfed.new_site import lexicon
 from chestfed.new_site.choosing import NONE, Choices
-from chestfed.new_site.columns.found import SHOWN_FROM, listed_rows
+from chestfed.new_site.columns.found import unknown_words
 from chestfed.new_site.diseases import disease_of
 from chestfed.sites.reader import canonical
 from chestfed.sites.spreadsheet.term_table import TermRow
@@ -73,19 +72,12 @@ def are_values(values: Values) -> bool:
     return not values.strange and values.number("positive") > 0
 
 
-def refuse_strange(cells: pd.Series, disease: str, values: Values) -> None:
-    """Stop at unknown values of a column; the index of `cells` is the row in the file."""
-    if not values.strange:
-        return
-    shown = [f"'{word}' ({number:,})" for word, number in values.strange.most_common() if number >= SHOWN_FROM]
-    hidden = [word for word, number in values.strange.items() if number < SHOWN_FROM]
-    if hidden:
-        given = cells.dropna()
-        rows = listed_rows(given.index[given.map(canonical).isin(hidden)])
-        shown.append(f"{len(hidden)} that fewer than {SHOWN_FROM} rows have ({rows}; remove totals)")
-    raise ConfigError(
-        f"column '{cells.name}' ({disease}): unknown values: {', '.join(shown)}. Say what each means with "
-        f"--value WORD=MEANING (positive, negative, uncertain, blank), or leave it out with --label {disease}={NONE}"
+def strange_values(cells: pd.Series, disease: str, values: Values) -> str:
+    """What to do about unknown values of a column; the index of `cells` is the row in the file."""
+    shown = unknown_words(cells.dropna().map(canonical), [word for word, _ in values.strange.most_common()])
+    return (
+        f"column '{cells.name}' ({disease}): unknown values: {shown}. Say what each means with --value WORD=MEANING "
+        f"(positive, negative, uncertain, blank), or leave it out with --label {disease}={NONE}"
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from chestfed.core.errors import ConfigError
 from chestfed.sites.reader import ages
-from tests.new_site.hospitals import LABELS, bring, draft, everything_said, keys, opened, rows
+from tests.new_site.hospitals import LABELS, bring, chestfed, draft, everything_said, keys, opened, rows
 from tests.sites.small_sites import column
 
 
@@ -22,15 +22,60 @@ def test_laterals_that_a_column_tells_in_other_words_are_left_out(tmp_path: Path
     assert not any("views are not known" in note for note in made.notes)
 
 
-def test_a_column_called_like_the_view_is_taken_though_most_of_its_words_are_not_known(tmp_path: Path) -> None:
-    bring(tmp_path, rows(30, Projektion=["seitlich", "Bucky", "Stativ"]))
-    made = draft(tmp_path)
-    assert column(opened(tmp_path, made), "view") == ["unknown"] * 20
-    (note,) = [note for note in made.notes if "not known for the view" in note]
-    assert note == (
-        "'Projektion': 2 words not known for the view count as unknown (rows 3, 4, 6, 7, 9 and 15 more); "
-        "laterals among them would train"
+@pytest.mark.parametrize("cells", [["seitlich", "Bucky", "Stativ"], ["正面", "側面", "側面"], [17, 18, 19]])
+def test_words_that_are_not_known_for_the_view_stop_until_a_flag_says_what_they_mean(
+    tmp_path: Path, cells: list[object]
+) -> None:
+    bring(tmp_path, rows(30, Projektion=cells))
+    with pytest.raises(ConfigError, match=r"'Projektion' \(view\): unknown words: .*10\).*--word view:WORD=MEANING"):
+        draft(tmp_path)
+    words = {str(cells[0]): "pa", str(cells[1]).lower(): "lateral", str(cells[2]).lower(): "lateral"}
+    made = draft(tmp_path, words={"view": words})
+    assert keys(made)["views"] == ["pa", "ap", "frontal"]
+    assert column(opened(tmp_path, made), "view") == ["pa"] * 10
+
+
+def test_a_view_that_nobody_knows_is_left_out_and_counted(tmp_path: Path) -> None:
+    bring(tmp_path, rows(30, Projektion=["p.a.", "unbekannt", None, "Buckytisch", "?", "LAT"]))
+    made = draft(tmp_path, words={"view": {"buckytisch": "unknown"}})
+    assert column(opened(tmp_path, made), "view") == ["pa"] * 5
+    assert any("20 of 30 rows have no known view: they are left out" in note for note in made.notes)
+
+
+def test_words_for_sex_split_and_age_stop_and_have_a_flag(tmp_path: Path) -> None:
+    bring(
+        tmp_path,
+        rows(30, Sex=["W.", "M.", "k.A."], Set=["Menge A"] * 2 + ["Menge B"] * 2, Age=["63", "85 plus", "jung"] * 3),
     )
+    with pytest.raises(ConfigError) as caught:
+        draft(tmp_path, columns={"age": "none"})
+    said = str(caught.value)
+    assert "--word split:WORD=MEANING" in said
+    assert "'menge a' (16), 'menge b' (14)" in said
+    split = {"menge a": "train", "menge b": "test"}
+    age = {"85 plus": "85", "jung": "missing"}
+    made = draft(tmp_path, words={"split": split, "age": age})
+    site = opened(tmp_path, made)
+    assert column(site, "split")[:4] == ["train", "train", "test", "test"]
+    assert column(site, "age")[:2] == [63.0, 85.0]
+    assert site.frame["age"].isna().sum() == 10
+    assert column(site, "sex")[:2] == ["F", "M"]
+
+
+@pytest.mark.parametrize("word", ["view:x=pa", "sex:x=F", "split:x=test", "age:x=3"])
+def test_a_word_that_no_cell_has_is_refused(tmp_path: Path, word: str) -> None:
+    bring(tmp_path, rows(View=["PA"]))
+    command = ["site", "new", "x", "--images", tmp_path / "images", "--labels", tmp_path / "labels.csv", "--yes"]
+    with pytest.raises(ConfigError, match=f"--word {word.partition('=')[0]}: no cell of "):
+        chestfed(*command, "--out", tmp_path, "--word", word)
+
+
+@pytest.mark.parametrize("word", ["view=pa", "hair:x=red", "view:x=sideways", "sex:=F", "age:x=200", "age:x=old"])
+def test_a_word_flag_is_read_strictly(tmp_path: Path, word: str) -> None:
+    bring(tmp_path, rows(View=["PA"]))
+    command = ["site", "new", "x", "--images", tmp_path / "images", "--labels", tmp_path / "labels.csv", "--yes"]
+    with pytest.raises(ConfigError, match=f"--word {word}: "):
+        chestfed(*command, "--out", tmp_path, "--word", word)
 
 
 def test_a_column_of_views_under_another_name_is_found_by_its_words(tmp_path: Path) -> None:
@@ -41,11 +86,8 @@ def test_a_column_of_views_under_another_name_is_found_by_its_words(tmp_path: Pa
     assert len(opened(tmp_path, made).frame) == 20
 
 
-@pytest.mark.parametrize("cells", [[17, 18, 19], ["front desk", "ward", "PA-5"]])
-def test_a_column_called_like_the_view_that_tells_none_is_not_used_and_said(
-    tmp_path: Path, cells: list[object]
-) -> None:
-    bring(tmp_path, rows(30, Position=cells))
+def test_a_column_called_like_the_view_with_many_words_that_tell_none_is_not_used_and_said(tmp_path: Path) -> None:
+    bring(tmp_path, rows(30, Position=[f"ward {n}" for n in range(15)]))
     made = draft(tmp_path)
     assert "view" not in keys(made)["table"]["columns"]
     assert any("'Position' is called like the view, but 0% of its cells" in note for note in made.notes)

@@ -234,6 +234,22 @@ def test_a_long_name_is_refused_with_a_short_one(tmp_path: Path) -> None:
         chestfed("site", "new", "St. Anne", "--images", tmp_path / "images", "--labels", file, "--yes")
 
 
+def test_a_yaml_that_was_changed_by_hand_is_kept_and_the_changed_keys_are_told(tmp_path: Path) -> None:
+    bring(tmp_path, rows())
+    command = ["site", "new", "x", "--images", tmp_path / "images", "--labels", tmp_path / "labels.csv", "--yes"]
+    chestfed(*command, "--out", tmp_path)
+    path = tmp_path / "x.yaml"
+    assert "differs" not in chestfed(*command, "--out", tmp_path, "--force")
+    assert not (tmp_path / "x.earlier.yaml").exists()
+    by_hand = path.read_text(encoding="utf-8").replace("uncertain: missing", "uncertain: positive  # as we agreed")
+    path.write_text(by_hand, encoding="utf-8")
+    said = chestfed(*command, "--out", tmp_path, "--force")
+    assert "uncertain: positive -> missing" in said
+    assert "blank" not in said.partition("differs")[2].partition("written to")[0]
+    assert (tmp_path / "x.earlier.yaml").read_text(encoding="utf-8") == by_hand
+    assert load_site_config(path).uncertain["edema"] == "missing"
+
+
 def test_a_site_that_does_not_open_is_written_and_reported(tmp_path: Path) -> None:
     table = rows(Set=["train", "test"])  # every patient is in both
     file = bring(tmp_path, table)

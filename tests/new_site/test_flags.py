@@ -128,18 +128,24 @@ def test_an_age_column_that_holds_no_ages_is_an_error_if_a_flag_names_it(tmp_pat
 def test_a_running_number_is_not_the_image_column_while_another_looks_like_file_names(tmp_path: Path) -> None:
     numbers = list(range(1, 41))
     random.Random(1).shuffle(numbers)
-    for name, cell in (("Dateiname", "img_{}.png"), ("Export", "img_{}.png"), ("Image", "x{}")):
+    for number_column, name, cell in (
+        ("Bildnummer", "Dateiname", "img_{}.png"),
+        ("Nr", "Dateiname", "img_{}.png"),
+        ("Nr", "Export", "img_{}.png"),
+        ("Nr", "Image", "x{}"),
+    ):
         table = [
-            {"Nr": n, name: cell.format(number), "PatNr": f"p{n // 2}", "Oedema": n % 2}
+            {number_column: n, name: cell.format(number), "PatNr": f"p{n // 2}", "Oedema": n % 2}
             for n, number in enumerate(numbers, start=1)
         ]
         bring(tmp_path, table, [f"{n}.png" for n in range(1, 41)])
         with pytest.raises(
-            ConfigError, match=f"'Nr' name files, but that may be by chance.*'{name}' looks like"
+            ConfigError, match=f"'{number_column}' name files, but that may be by chance.*'{name}' looks like"
         ) as caught:
             draft(tmp_path)
         assert ".png" not in str(caught.value)
-        assert keys(draft(tmp_path, columns={"image": "Nr"}))["table"]["columns"]["image"] == "Nr"
+        taken = keys(draft(tmp_path, columns={"image": number_column}))
+        assert taken["table"]["columns"]["image"] == number_column
     bring(tmp_path, [without(row, "Image") for row in table], [f"{n}.png" for n in range(1, 41)])
     assert keys(draft(tmp_path))["table"]["columns"]["image"] == "Nr"
 

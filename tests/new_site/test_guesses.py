@@ -348,13 +348,6 @@ def test_a_table_with_broken_rows_is_reported_without_its_cells(tmp_path: Path) 
     assert "Zappa" not in str(caught.value)
 
 
-def test_words_for_the_sex_that_are_not_known_leave_it_out_and_say_so(tmp_path: Path) -> None:
-    bring(tmp_path, rows(Sex=["alpha", "beta"]))
-    made = draft(tmp_path)
-    assert "sex" not in keys(made)["table"]["columns"]
-    assert any("'Sex' is called like the sex, but 0% of its cells are known words" in note for note in made.notes)
-
-
 def test_ages_that_are_none_count_as_missing_unless_a_patient_is_called_so(tmp_path: Path) -> None:
     table = rows(20, Age=[*range(30, 49), 412])
     bring(tmp_path, table)
@@ -375,21 +368,12 @@ def test_a_rare_word_in_a_column_of_words_is_not_written_but_its_row_is_named(tm
     table = rows(24, View=["PA", "AP"], Age=[50, 60])
     table[3]["View"], table[5]["Age"] = "Frank Zappa", "Zappa"
     bring(tmp_path, table)
-    made = draft(tmp_path)
-    assert "zappa" not in everything_said(made).lower()
-    with pytest.raises(SiteError, match="unknown view") as caught:
-        opened(tmp_path, made)
-    assert {(problem.kind, problem.row) for problem in caught.value.problems} == {("unknown view", 5), ("bad age", 7)}
-    assert "zappa" not in str(caught.value).lower()
-
-
-def test_frequent_words_that_are_not_known_are_taken_as_unknown_and_told(tmp_path: Path) -> None:
-    table = rows(60, View=[*["PA", "AP"] * 9, "Quer", "PA"])
-    bring(tmp_path, table)
-    made = draft(tmp_path)
-    assert keys(made)["table"]["words"]["view"]["quer"] == "unknown"
-    assert any("1 words not known for the view count as unknown" in note for note in made.notes)
-    assert len(opened(tmp_path, made).frame) == 60
+    with pytest.raises(ConfigError) as caught:
+        draft(tmp_path)
+    said = str(caught.value)
+    assert "'View' (view): unknown words: 1 that fewer than 3 rows have (row 5;" in said
+    assert "'Age' (age): not ages: 1 that fewer than 3 rows have (row 7;" in said
+    assert "zappa" not in said.lower()
 
 
 def test_images_and_table_in_different_folders_have_their_root_above_both(tmp_path: Path) -> None:
@@ -406,9 +390,9 @@ def test_images_and_table_in_different_folders_have_their_root_above_both(tmp_pa
 
 def test_folds_are_no_split(tmp_path: Path) -> None:
     bring(tmp_path, rows(Split=["fold1", "fold2"]))
-    made = draft(tmp_path)
-    assert "split" not in keys(made)["table"]["columns"]
-    assert any("'Split' is called like the split" in note for note in made.notes)
+    with pytest.raises(ConfigError, match=r"'Split' \(split\): unknown words: .*--split-column none"):
+        draft(tmp_path)
+    assert "split" not in keys(draft(tmp_path, columns={"split": "none"}))["table"]["columns"]
 
 
 def test_a_flag_that_names_no_column_gets_a_suggestion(tmp_path: Path) -> None:

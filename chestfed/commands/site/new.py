@@ -12,6 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+import yaml
+from pydantic import ValidationError
 
 from chestfed.commands.console import open_console, say
 from chestfed.commands.options import optional
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from chestfed.sites import SiteTable
     from chestfed.sites.spreadsheet.term_table import TermRow
 
+#: The key of a YAML that may quote cells.
+_TERMS = "table.terms"
 _MEANINGS = ("positive", "negative", "uncertain", "blank")
 
 _column = partial(optional, metavar="COLUMN", rich_help_panel="Columns of the table; 'none': there is no such column")
@@ -43,7 +47,9 @@ Out = Annotated[Path, typer.Option(help="Folder for NAME.yaml and NAME.terms.csv
 Data = Annotated[Path | None, optional(help="Write the root relative to this folder, the --data of other commands.")]
 Title = Annotated[str | None, optional(help="Name in tables and plots.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Non-interactive: accept the guesses, fail if unsure.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace an existing YAML.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace an existing YAML: it is kept, and changed keys are told.")
+]
 ImageColumn = Annotated[str | None, _column(help="File of the image.")]
 PatientColumn = Annotated[str | None, _column(help="Patient id.")]
 StudyColumn = Annotated[str | None, _column(help="Study id.")]
@@ -71,6 +77,14 @@ Value = Annotated[
     _meaning(
         metavar="CELL=MEANING",
         help="What a cell of a label column means: positive, negative, uncertain or blank. Repeatable.",
+    ),
+]
+Word = Annotated[
+    list[str] | None,
+    _meaning(
+        metavar="view:WORD=MEANING",
+        help="What a word of the column of the view, split, sex or age means: view:seitl=lateral, split:Menge2=test, "
+        "sex:W=F, age:'85 or more'=85, sex:keine=missing. Repeatable.",
     ),
 ]
 Uncertain = Annotated[
@@ -110,6 +124,7 @@ def site_new(
     header_row: HeaderRow = None,
     label: Label = None,
     value: Value = None,
+    word: Word = None,
     uncertain: Uncertain = None,
     blank: Blank = None,
     raters: Raters = None,
@@ -135,6 +150,7 @@ def site_new(
         columns={role: column for role, column in columns.items() if column is not None},
         labels=_labels(label or []),
         values=_values(value or []),
+        words=_words(word or []),
         title=title,
         **given,
     )
@@ -170,6 +186,29 @@ def _values(texts: Sequence[str]) -> dict[str, str]:
             raise ConfigError(f"--value {text}: expected CELL=MEANING, where MEANING is one of {', '.join(_MEANINGS)}")
         meanings[word] = meaning
     return meanings
+
+
+def _words(texts: Sequence[str]) -> dict[str, dict[str, str]]:
+    """view, split, sex or age -> word in lower case -> what it means, from WHAT:WORD=MEANING."""
+    from chestfed.new_site.choosing import MISSING
+    from chestfed.sites.spreadsheet.config import Words
+
+    by_column: dict[str, dict[str, str]] = {}
+    for text in texts:
+        place, _, meaning = (part.strip() for part in text.rpartition("="))
+        what, colon, word = (part.strip() for part in place.partition(":"))
+        try:
+            if not (what in Words.model_fields and colon and word):
+                raise ValueError(
+                    "expected WHAT:WORD=MEANING with WHAT view, split, sex or age, as in view:seitl=lateral"
+                )
+            if meaning != MISSING:
+                Words.model_validate({what: {word: float(meaning) if what == "age" else meaning}})
+        except ValueError as error:
+            told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            raise ConfigError(f"--word {text}: {told}") from None
+        by_column.setdefault(what, {})[word.lower()] = meaning
+    return by_column
 
 
 class Asks:
@@ -224,11 +263,42 @@ def _describe(
         trial = Path(folder, path.name)
         trial.write_text(draft.text, encoding="utf-8")
         load_site_config(trial)
+    _keep_earlier(console, path, draft.text)
     write_text(path, draft.text)
     say(console, f"\nwritten to {path}")
     if draft.terms:
         _write_terms(console, terms, draft, choices.terms)
     _open(console, path, data)
+
+
+def _keep_earlier(console: Console, path: Path, text: str) -> None:
+    """Where a YAML is replaced: which keys change, whoever wrote them, and a copy of what it was."""
+    from chestfed.core.checkpoint import write_text
+
+    earlier = path.read_text(encoding="utf-8") if path.exists() else text
+    try:
+        was, now = _flat(yaml.safe_load(earlier)), _flat(yaml.safe_load(text))
+    except yaml.YAMLError:
+        was, now = {"(not readable)": ""}, {}
+    changed = [key for key in {**was, **now} if was.get(key) != now.get(key)]
+    if changed:
+        copy = path.with_name(f"{path.stem}.earlier.yaml")
+        write_text(copy, earlier)
+        say(console, f"\n{path} is replaced, and differs from what it was (kept as {copy}):", "yellow")
+        for key in changed:
+            shown = "" if key == _TERMS else f": {was.get(key, '(none)')} -> {now.get(key, '(none)')}"
+            say(console, f"  {key}{shown}", "yellow")
+
+
+def _flat(value: object, above: str = "") -> dict[str, str]:
+    """Each value of a YAML by the path of its keys."""
+    if not isinstance(value, dict) or not value or above == _TERMS:
+        return {above: str(value)}
+    return {
+        key: cell
+        for name, part in value.items()
+        for key, cell in _flat(part, f"{above}.{name}" if above else str(name)).items()
+    }
 
 
 def _draft(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -12,71 +12,84 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.new_site import lexicon
-from chestfed.new_site.choosing import NONE, Choices, named_column
-from chestfed.new_site.columns.found import ENOUGH, SHOWN_FROM, Found, called, count, listed_rows
+from chestfed.new_site.choosing import MISSING, NONE, Choices, named_column
+from chestfed.new_site.columns.found import ENOUGH, SHOWN_FROM, Found, called, count, unknown_words
 from chestfed.new_site.lexicon import plain, view_of
 from chestfed.sites.reader import ages
 
-#: Share of known words from which a column that is called like the view is taken for it.
+#: Share of known words from which a column that is called like the view is taken for it, however many words it has.
 _TELLING: Final = 0.25
+_FEW_WORDS: Final = 12
 _MOST_WORDS: Final = 30
 #: What an age may be mistyped as, so that it is surely not a name.
 _NUMBER: Final = re.compile(r"[-+]?\d{1,3}([.,]\d{1,2})?\s?[a-z]?")
 _KNOWN: Final = {"view": lexicon.VIEWS, "split": lexicon.SPLITS, "sex": lexicon.SEXES}
+_MEANINGS: Final = {what: ", ".join(dict.fromkeys(words.values())) for what, words in _KNOWN.items()}
 
 
 def find_worded(frame: pd.DataFrame, what: str, choices: Choices, found: Found) -> None:
-    """The column of views, splits or sexes."""
-    said = choices.columns.get(what)
+    """The column of views, splits or sexes; a word that is not known is stopped at."""
+    said, own = choices.columns.get(what), choices.words.get(what, {})
     if said == NONE:
         return
     if said is not None:
         column, how = named_column(said, list(map(str, frame)), f"--{what}-column"), "given on the command line"
     else:
-        column, how = _guessed(frame, what, found)
+        column, how = _guessed(frame, what, own, found)
     if not column:
         return
-    cells = frame[column].dropna()
-    counts = cells.str.strip().str.lower().value_counts()
-    if len(counts) > _MOST_WORDS:
+    cells = frame[column].dropna().str.strip().str.lower()
+    counts = cells.value_counts()
+    if len(counts) > max(_MOST_WORDS, 2 * len(own)):
         raise ConfigError(f"--{what}-column {column}: {len(counts):,} different cells are not words for a {what}")
-    known = _with_own(what, cells)
-    told: dict[str, str] = {}
-    strange = []
+    known, told, strange = _with_own(what, cells), {}, []
     for word in map(str, counts.index):
-        if plain(word) in known:
-            told[word] = known[plain(word)]
-        elif word in lexicon.MISSING:
+        meaning = own.get(word) or known.get(plain(word)) or (MISSING if word in lexicon.MISSING else None)
+        if meaning == MISSING:
             found.missing[word] = what
+        elif meaning is not None:
+            told[word] = meaning
         else:
             strange.append(word)
-    if strange and what == "split":
-        text = f"{len(strange)} of {len(counts)} words are not known for a split"
-        if said is not None:
-            raise ConfigError(f"--split-column {column}: {text}")
-        found.unsure.append(f"'{column}' is called like the split, but {text}: not used")
-        return
     if strange:
-        found.unsure.append(_unknown_words(column, what, strange, cells))
-        told |= {word: "unknown" for word in strange if counts[word] >= SHOWN_FROM}
+        found.stops.append(
+            f"column '{column}' ({what}): unknown words: {unknown_words(cells, strange)}. Say what each means with "
+            f"--word {what}:WORD=MEANING ({_MEANINGS[what]} or {MISSING}), or leave the column out with "
+            f"--{what}-column {NONE}"
+        )
     found.words[what] = told
     spread: Counter[str] = Counter()
     for word, number in zip(map(str, counts.index), counts.tolist(), strict=True):
         spread[told.get(word, "missing")] += number
-    shown = ", ".join(f"{number:,} {meaning}" for meaning, number in spread.most_common())
+    spread["missing"] += int(frame[column].isna().sum())
+    shown = ", ".join(f"{number:,} {meaning}" for meaning, number in spread.most_common() if number)
     found.take(what, column, f"{how}: {shown}")
+    lost = spread["unknown"] + spread["missing"]
+    if what == "view" and lost:
+        found.unsure.append(
+            f"{count(lost, len(frame), 'rows')} have no known view: they are left out, for they may be laterals (to "
+            "keep them, add unknown to views in the YAML)"
+        )
 
 
-def _guessed(frame: pd.DataFrame, what: str, found: Found) -> tuple[str, str]:
-    """The column, empty if there is none, and how it was found; what is left out is noted."""
-    free = [str(name) for name in frame if name not in found.columns.values()]
+def _guessed(frame: pd.DataFrame, what: str, own: Mapping[str, str], found: Found) -> tuple[str, str]:
+    """The column, empty if there is none, and how it was found; what is left out is noted.
+
+    A column that is called so is taken if most words are known, or if it has a few different ones: a lateral that is
+    not recognized, or a test set, would train.
+    """
+    free = [str(name) for name in frame if name not in found.columns.values() and frame[name].notna().any()]
     likely = called(what, free)
-    shares = {name: _share_known(frame[name], _with_own(what, frame[name])) for name in likely}
-    good = [name for name, share in shares.items() if share >= ENOUGH]
-    if what == "view" and not good:  # a lateral that is not recognized would train
-        telling = [name for name in likely if shares[name] >= _TELLING and frame[name].nunique() <= _MOST_WORDS]
-        good = sorted(telling, key=lambda name: -shares[name])[:1]
-    for name in (name for name in likely if name not in good and frame[name].notna().any()):
+    shares = {name: _share_known(frame[name], {**_with_own(what, frame[name]), **own}) for name in likely}
+    likely.sort(key=lambda name: -shares[name])
+    least = 1 if what == "view" else 2
+    good = [name for name in likely if shares[name] >= ENOUGH]
+    for name in likely if not good else ():
+        number = frame[name].nunique()
+        if least <= number <= _FEW_WORDS or (shares[name] >= _TELLING and number <= _MOST_WORDS):
+            good.append(name)
+            break
+    for name in (name for name in likely if name not in good):
         found.unsure.append(
             f"'{name}' is called like the {what}, but {shares[name]:.0%} of its cells are known words: not used. If it "
             f"is the {what}, say --{what}-column {name}"
@@ -107,26 +120,10 @@ def _only_views(cells: pd.Series) -> bool:
     return None not in told and len(set(told) & {"pa", "ap", "frontal", "lateral"}) > 1
 
 
-def _unknown_words(column: str, what: str, strange: Sequence[str], cells: pd.Series) -> str:
-    """What happens to unknown words; a rare one may be a name that strayed there, and is not written."""
-    own = cells.str.strip().str.lower()
-    counts = own.value_counts()
-    rare = sum(counts[word] < SHOWN_FROM for word in strange)
-    often = [word for word in strange if counts[word] >= SHOWN_FROM]
-    kept = "; laterals among them would train" if what == "view" else ""
-    parts = []
-    if often:
-        rows = listed_rows(own.index[own.isin(often)])
-        parts.append(f"{len(often)} words not known for the {what} count as unknown ({rows}){kept}")
-    if rare:
-        text = f"{rare} that fewer than {SHOWN_FROM} rows have are not written down: their rows will be named"
-        parts.append(text)
-    return f"'{column}': {'; '.join(parts)}"
-
-
 def _share_known(cells: pd.Series, known: Mapping[str, str]) -> float:
     counts = cells.dropna().value_counts()
-    good = [plain(str(word)) in known or str(word).strip().lower() in lexicon.MISSING for word in counts.index]
+    words = [str(word).strip().lower() for word in counts.index]
+    good = [plain(word) in known or word in known or word in lexicon.MISSING for word in words]
     return float(counts[np.array(good)].sum() / counts.sum()) if len(counts) else 0.0
 
 
@@ -143,9 +140,14 @@ def find_age(frame: pd.DataFrame, choices: Choices, found: Found) -> None:
             if said:
                 raise ConfigError(f"--age-column {name}: the column is empty")
             continue
-        years = ages(cells)
-        bad = cells[np.isnan(years)].str.strip().str.lower()
-        good = count(len(cells) - len(bad), len(cells))
+        lower, own = cells.str.strip().str.lower(), choices.words.get("age", {})
+        gone = [word for word, meaning in own.items() if meaning == MISSING]
+        years = ages(lower.where(~lower.isin(own), lower.map(own)))
+        bad = lower[np.isnan(years) & ~lower.isin(gone).to_numpy(dtype=bool)]
+        good, left = (
+            count(len(cells) - len(bad), len(cells)),
+            f"; {len(bad):,} others count as missing" if len(bad) else "",
+        )
         if len(bad) > (1 - ENOUGH) * len(cells) or bad.nunique() > _MOST_WORDS:
             if said:
                 raise ConfigError(f"--age-column {name}: only {good} are ages")
@@ -153,11 +155,13 @@ def find_age(frame: pd.DataFrame, choices: Choices, found: Found) -> None:
             continue
         often = bad.value_counts()
         clear = [word for word in map(str, often.index) if often[word] >= SHOWN_FROM or _NUMBER.fullmatch(word)]
-        found.missing |= dict.fromkeys([*clear, *lexicon.MISSING.intersection(often.index)], "age")
-        if rest := len(often.index.difference(list(found.missing))):
-            text = f"'{name}': {rest} cells are not ages and are not written down: their rows will be named"
-            found.unsure.append(text)
-        left = f"; {len(bad):,} others count as missing" if len(bad) else ""
+        found.missing |= dict.fromkeys([*clear, *gone, *lexicon.MISSING.intersection(often.index)], "age")
+        found.words["age"] = {word: float(years) for word, years in own.items() if word not in gone}
+        if rest := often.index.difference(list(found.missing)).tolist():
+            found.stops.append(
+                f"column '{name}' (age): not ages: {unknown_words(lower, rest)}. Fix the cells, or say what they mean "
+                f"with --word age:WORD=YEARS or --word age:WORD={MISSING}"
+            )
         how = "given on the command line" if said else "by name"
         found.take("age", name, f"{how}: {good} are ages, {np.nanmin(years):.0f} to {np.nanmax(years):.0f}{left}")
         return

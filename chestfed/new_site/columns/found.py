@@ -23,14 +23,16 @@ _SHOWN_ROWS: Final = 5
 class Found:
     """Columns by what they are, the words in them, and the evidence for each.
 
-    `missing` maps a word that counts as empty to the column it was needed for; `unsure` is what could not be decided.
+    `missing` maps a word that counts as empty to the column it was needed for; `unsure` is what could not be decided,
+    `stops` what must be before anything is written.
     """
 
     columns: dict[str, str] = field(default_factory=dict)
     evidence: dict[str, str] = field(default_factory=dict)
-    words: dict[str, dict[str, str]] = field(default_factory=dict)
+    words: dict[str, dict[str, str | float]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     unsure: list[str] = field(default_factory=list)
+    stops: list[str] = field(default_factory=list)
 
     def take(self, what: str, column: str, evidence: str) -> None:
         """Note a column and why it is that."""
@@ -52,3 +54,14 @@ def listed_rows(rows: Sequence[int] | pd.Index) -> str:
     shown = ", ".join(str(row) for row in rows[:_SHOWN_ROWS])
     more = len(rows) - _SHOWN_ROWS
     return f"row{'s' if len(rows) != 1 else ''} {shown}" + (f" and {more:,} more" if more > 0 else "")
+
+
+def unknown_words(cells: pd.Series, words: Collection[str]) -> str:
+    """Words of cells with their counts; of those that few rows have, which may be names, the rows."""
+    counts = cells.value_counts()
+    shown = [f"'{word}' ({counts[word]:,})" for word in words if counts[word] >= SHOWN_FROM]
+    hidden = [word for word in words if counts[word] < SHOWN_FROM]
+    if hidden:
+        rows = listed_rows(cells.index[cells.isin(hidden)])
+        shown.append(f"{len(hidden)} that fewer than {SHOWN_FROM} rows have ({rows}; remove totals)")
+    return ", ".join(shown)

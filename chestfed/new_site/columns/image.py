@@ -83,13 +83,16 @@ def _best(strong: Sequence[ImageMatch], pictures: Pictures) -> ImageMatch | None
 
 
 def _doubt(best: ImageMatch, frame: pd.DataFrame) -> str:
-    """Why a column of small numbers that is not called like an image may name files by chance, as a running number."""
-    small = frame[best.column].dropna().str.fullmatch(SMALL_NUMBER).mean() >= _RIVAL
-    if not small or called("image", [best.column]):
+    """Why a column of small numbers may name files by chance, as a running number does.
+
+    Another column then looks like the names of files: by its endings, or by its name if this one is not called so.
+    """
+    if frame[best.column].dropna().str.fullmatch(SMALL_NUMBER).mean() < _RIVAL:
         return ""
+    so = bool(called("image", [best.column]))
     for name in (str(name) for name in frame if name != best.column):
         cells = frame[name].dropna()
-        named = called("image", [name]) and cells.nunique() > _RIVAL * best.named
+        named = not so and called("image", [name]) and cells.nunique() > _RIVAL * best.named
         if named or (len(cells) and cells.map(lambda cell: bool(image_ending(str(cell)))).mean() >= _RIVAL):
             running = " like a running number" if called("running", [best.column]) else ""
             return (
