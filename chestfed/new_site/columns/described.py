@@ -42,7 +42,8 @@ def find_worded(frame: pd.DataFrame, what: str, choices: Choices, found: Found) 
     counts = cells.value_counts()
     if len(counts) > max(_MOST_WORDS, 2 * len(own)):
         raise ConfigError(f"--{what}-column {column}: {len(counts):,} different cells are not words for a {what}")
-    known, told, strange = _with_own(what, cells), {}, []
+    known, strange = _with_own(what, cells), list[str]()
+    told: dict[str, str | float] = {}
     for word in map(str, counts.index):
         meaning = own.get(word) or known.get(plain(word)) or (MISSING if word in lexicon.MISSING else None)
         if meaning == MISSING:
@@ -60,7 +61,7 @@ def find_worded(frame: pd.DataFrame, what: str, choices: Choices, found: Found) 
     found.words[what] = told
     spread: Counter[str] = Counter()
     for word, number in zip(map(str, counts.index), counts.tolist(), strict=True):
-        spread[told.get(word, "missing")] += number
+        spread[str(told.get(word, "missing"))] += number
     spread["missing"] += int(frame[column].isna().sum())
     shown = ", ".join(f"{number:,} {meaning}" for meaning, number in spread.most_common() if number)
     found.take(what, column, f"{how}: {shown}")
