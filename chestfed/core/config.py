@@ -55,6 +55,10 @@ _Loader.add_implicit_resolver(
 #: Keys whose value may be a name alone, short for a mapping of the name and the part's options.
 _NAMED_PARTS = ("algorithm", "objective", "model", "reader")
 
+#: Keys whose value may be a word alone, short for a mapping that gives it to `others`, those that are not named.
+_FOR_ALL = ("uncertain", "blank")
+OTHERS = "others"
+
 #: More values than any configuration has: aliases of aliases come to any number of them.
 _MOST_VALUES = 200_000
 
@@ -154,9 +158,9 @@ class Document:
                 raise ConfigError(f"--set {assignment}: '{'.'.join(parts[:position])}' holds a value, not keys")
             location.append(key)
             if position < len(parts) - 1:
-                if isinstance(target, dict) and key in _NAMED_PARTS and isinstance(target.get(key), str):
-                    target[key] = {"name": target[key]}
-                target = target.setdefault(key, {}) if isinstance(target, dict) else target[int(key)]
+                if isinstance(target, dict):
+                    target[key] = _long_form(key, target.get(key, {}), {})
+                target = target[key]
             else:
                 try:
                     value = yaml.load(text, Loader=_Loader)
@@ -175,16 +179,18 @@ def _merge(base: dict[Any, Any], over: dict[Any, Any]) -> dict[Any, Any]:
     """Mappings are merged key by key; one that names another part (`name: ...`) replaces the whole."""
     merged = dict(base)
     for key, value in over.items():
-        under = _long_form(base.get(key), value)
+        under = _long_form(key, base.get(key), value)
         both = isinstance(value, dict) and isinstance(under, dict)
         another = both and "name" in value and value["name"] != under.get("name")
         merged[key] = _merge(under, value) if both and not another else value
     return merged
 
 
-def _long_form(value: Any, beside: Any) -> Any:
-    """`codasca` as `{name: codasca}` where a mapping is to be merged into it."""
-    return {"name": value} if isinstance(value, str) and isinstance(beside, dict) else value
+def _long_form(key: str | int, value: Any, beside: Any) -> Any:
+    """`codasca` as `{name: codasca}`, or `negative` as `{others: negative}`, to merge a mapping into it."""
+    if not isinstance(value, str) or not isinstance(beside, dict) or key not in (*_NAMED_PARTS, *_FOR_ALL):
+        return value
+    return {OTHERS if key in _FOR_ALL else "name": value}
 
 
 #: Top-level keys by which a file of another kind is recognized.

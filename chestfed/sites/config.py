@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from chestfed.core.config import StrictModel, expand_path, load_config
+from chestfed.core.config import OTHERS, StrictModel, expand_path, load_config
 from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.core.plugins import Choice, Options
 from chestfed.sites.reader import READERS, SPLITS, VIEWS, View, suggestion
@@ -21,8 +21,12 @@ Blank = Literal["negative", "missing"]
 
 
 def _for_every_disease(value: object, info: ValidationInfo) -> object:
-    """A single word applies to all diseases of the site."""
-    return dict.fromkeys(info.data.get("diseases", DISEASES), value) if isinstance(value, str) else value
+    """A single word applies to all diseases of the site, that of `others` to those that are not named."""
+    given = {OTHERS: value} if isinstance(value, str) else value
+    if not isinstance(given, dict) or OTHERS not in given:
+        return given
+    named = {disease: word for disease, word in given.items() if disease != OTHERS}
+    return dict.fromkeys(info.data.get("diseases", DISEASES), given[OTHERS]) | named
 
 
 def check_diseases(names: Iterable[str]) -> None:
@@ -98,10 +102,12 @@ class SiteConfig(StrictModel):
     uncertain: Annotated[
         dict[str, Uncertain],
         BeforeValidator(_for_every_disease, json_schema_input_type=dict[str, Uncertain] | Uncertain),
-    ] = Field(description="how to treat uncertain labels, for all diseases or per disease")
+    ] = Field(description="how to treat uncertain labels, for all diseases or per disease (others: those not named)")
     blank: Annotated[
         dict[str, Blank], BeforeValidator(_for_every_disease, json_schema_input_type=dict[str, Blank] | Blank)
-    ] = Field(description="how to treat diseases that are not mentioned, for all diseases or per disease")
+    ] = Field(
+        description="how to treat diseases that are not mentioned, for all or per disease (others: those not named)"
+    )
     table: TableFormat | None = Field(
         None, validate_default=True, description="layout of the site's own table (reader table)"
     )

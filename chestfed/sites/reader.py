@@ -18,11 +18,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ChestfedError, Problem
@@ -114,6 +116,26 @@ class SiteReader:
 #: The modules of these packages declare the built-in readers.
 _PACKAGES: Final = ("chestfed.sites.releases", "chestfed.sites.spreadsheet")
 READERS: Final = Catalogue("reader", "chestfed.readers", SiteReader, packages=_PACKAGES)
+
+
+def names_of(release: str) -> Any:
+    """The names of findings in the label files of a published data set, from `releases/names.yaml`."""
+    with resources.files("chestfed.sites.releases").joinpath("names.yaml").open(encoding="utf-8") as file:
+        return yaml.safe_load(file)[release]
+
+
+def find_any(source: Source, roles: Sequence[str]) -> dict[str, Path]:
+    """The files of those roles that are there. None is a problem; the lack of some is a remark."""
+    before = len(source.problems)
+    found = {role: path for role in roles if (path := source.find(role, required=False)) is not None}
+    patterns = {role: ", ".join(source.config.label_files.get(role, [])) for role in roles if role not in found}
+    if not found and len(source.problems) == before:
+        text = f"no label file in {source.folder}; looked for {', '.join(patterns.values())} (also as .gz)"
+        advice = "point the site's root at the folder that holds the release, or name a file in label_files of the YAML"
+        source.problem("missing file", roles[0], text, advice=advice)
+    elif "train" in patterns and len(source.problems) == before:
+        source.remarks.append(f"nothing to train on: no train file; looked for {patterns['train']}")
+    return found
 
 
 def raw_rows(columns: Mapping[str, object], findings: Mapping[str, np.ndarray], rows: int) -> pd.DataFrame:

@@ -26,7 +26,7 @@ ALL, PAPER = "all", "paper"
 
 
 def dataset_table(tables: Sequence[SiteTable]) -> pd.DataFrame:
-    """One row per site and split, one for all splits where there are several, and the paper's row if it has one.
+    """One row per site and split, one for all splits where there are several, and below a training split the paper's.
 
     Columns: `site`, `title`, `synthetic`, `part` (train, valid, test, all, paper), `images`, `patients`, `rows`
     (images with repeats), `views`, per disease the positive ratio, and per disease `<disease>_missing`, the images
@@ -38,7 +38,7 @@ def dataset_table(tables: Sequence[SiteTable]) -> pd.DataFrame:
         rows += [_row(table.select(split), split) for split in present]
         if len(present) > 1:
             rows.append(_row(table, ALL))
-        paper = _paper().get(table.name)
+        paper = _paper().get(table.name) if "train" in present else None  # the paper's figures are of training images
         if paper is not None:
             rows.append({**_names(table), "part": PAPER, **paper})
     columns = ["site", "title", "synthetic", "part", "images", "patients", "rows", "views"]

@@ -19,7 +19,7 @@ def config_of(site: str, *overrides: str) -> SiteConfig:
 
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> Path:
     """Write files below `folder/site`; returns `folder`."""
-    (folder / "site").mkdir(exist_ok=True)
+    (folder / "site").mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         path = folder / "site" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -98,7 +98,7 @@ def test_every_reader_refuses_a_wrong_key_and_the_options_of_the_others(tmp_path
 
 
 def test_the_options_of_a_reader_are_checked_and_kept() -> None:
-    assert config_of("vindr", "reader=vindr").reader.model_dump() == {"name": "vindr", "raters": "any"}
+    assert config_of("vindr", "reader=vindr").reader.model_dump() == {"name": "vindr", "raters": "any", "headers": True}
     assert config_of("padchest").reader.model_dump()["no_label"] == ["exclude", "suboptimal study", "unchanged"]
     with pytest.raises(ConfigError, match=r"'reader\.methods.*should be"):
         config_of("padchest", "reader.methods=[Nurse]")

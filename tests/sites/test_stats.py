@@ -12,7 +12,7 @@ from rich.console import Console
 from chestfed.sites.stats import dataset_table, render
 from tests.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C
 from tests.sites.releases.test_chexpert import HEADER as CHEXPERT_HEADER
-from tests.sites.releases.test_chexpert import P1, P2, V1
+from tests.sites.releases.test_chexpert import P1, P2, T1, V1
 from tests.sites.releases.test_chexpert import row as chexpert_row
 from tests.sites.small_sites import open_files
 
@@ -31,9 +31,11 @@ def test_a_site_has_a_row_per_split_one_for_all_and_the_papers(nih: pd.DataFrame
     assert nih["views"].tolist()[:3] == ["pa 2", "ap 1", "pa 2, ap 1"]
 
 
-def test_a_site_without_other_splits_has_no_row_for_all(tmp_path: Path) -> None:
+def test_a_site_of_one_split_has_no_row_for_all_and_the_papers_only_if_it_trains(tmp_path: Path) -> None:
     table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE})
     assert dataset_table([table])["part"].tolist() == ["train", "paper"]
+    test = open_files(tmp_path / "test", "chexpert", {"test_labels.csv": CHEXPERT_HEADER + chexpert_row(T1)})
+    assert dataset_table([test])["part"].tolist() == ["test"]
 
 
 def test_rows_count_repeats_and_ratios_use_them(tmp_path: Path) -> None:

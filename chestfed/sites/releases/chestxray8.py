@@ -23,29 +23,14 @@ from chestfed.sites.reader import (
     ages,
     join_rows,
     label_names,
+    names_of,
     nearest,
     raw_rows,
     sexes,
     views,
 )
 
-FINDINGS: Final = (
-    "Atelectasis",
-    "Cardiomegaly",
-    "Consolidation",
-    "Edema",
-    "Effusion",
-    "Emphysema",
-    "Fibrosis",
-    "Hernia",
-    "Infiltration",
-    "Mass",
-    "No Finding",
-    "Nodule",
-    "Pleural_Thickening",
-    "Pneumonia",
-    "Pneumothorax",
-)
+FINDINGS: Final = names_of("chestxray8")
 _VIEWS: Final = {"PA": "pa", "AP": "ap"}
 _FOLDERS: Final = ("images_*/images", "images_*", "images")
 

@@ -1,9 +1,9 @@
-"""CheXpert: `train.csv`, `valid.csv` and, since later, the labels of the test set.
+"""CheXpert: `train.csv`, `valid.csv` and, since later, the labels of the test set; any one of them will do.
 
 `Path` begins with the name of the release's folder, which need not be the name of the user's; what counts is
-`train/patient00001/study1/view1_frontal.jpg`, relative to the folder of the label file. Patient numbers are unique
-across the splits. Of the test labels there are two forms: one row per image (`test_labels.csv`, column `Path`) and
-one row per study (`groundtruth.csv`, column `Study`).
+`train/patient00001/study1/view1_frontal.jpg`. Patient numbers are unique across the splits. The images are beside the
+label file, or in the folders that the archives of the full-size release unpack to. Of the test labels there are two
+forms: one row per image (`test_labels.csv`, column `Path`) and one row per study (`groundtruth.csv`, column `Study`).
 """
 
 from __future__ import annotations
@@ -15,64 +15,57 @@ import pandas as pd
 
 from chestfed.core.plugins import Options
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.reader import SiteReader, ages, column_findings, join_rows, label_names, raw_rows, sexes, views
-
-OBSERVATIONS: Final = (
-    "No Finding",
-    "Enlarged Cardiomediastinum",
-    "Cardiomegaly",
-    "Lung Opacity",
-    "Lung Lesion",
-    "Edema",
-    "Consolidation",
-    "Pneumonia",
-    "Atelectasis",
-    "Pneumothorax",
-    "Pleural Effusion",
-    "Pleural Other",
-    "Fracture",
-    "Support Devices",
+from chestfed.sites.reader import (
+    SiteReader,
+    ages,
+    column_findings,
+    find_any,
+    join_rows,
+    label_names,
+    names_of,
+    raw_rows,
+    sexes,
+    views,
 )
+
+OBSERVATIONS: Final = names_of("chexpert")
 #: A few images are called frontal with an `AP/PA` of LL or RL: they stay frontal.
 _PROJECTIONS: Final = {"AP": "ap", "PA": "pa", "LL": "frontal", "RL": "frontal"}
 _VIEWS: Final = {"Frontal": "frontal", "Lateral": "lateral"}
 _PATH: Final = (
-    r"^(?:.*/)?(?P<file>(?P<split>train|valid|test)/(?P<study>(?P<patient>patient\d+)/study\d+)/?(?P<view>[^/]*))$"
+    r"^(?:.*/)?(?P<folder>train|valid|val|test)/(?P<study>(?P<patient>patient\d+)/study\d+)/?(?P<view>[^/]*)$"
 )
 
 
 def read(source: Source, _: Options) -> pd.DataFrame:
     """Raw rows of all label files of the release that are there; at least one is."""
-    if source.labels_file is not None:
-        files: list[Path | None] = [source.labels_file]
-    else:
-        files = [source.find(role, required=role == "train") for role in ("train", "valid", "test")]
+    given = source.labels_file
+    files = find_any(source, ("train", "valid", "test")) if given is None else {"": given}
     names = label_names(source, OBSERVATIONS)
-    parts = [_read_file(source, path, names) for path in files if path is not None]
+    parts = [_read_file(source, path, names) for path in files.values()]
     return join_rows([part for part in parts if part is not None], source)
 
 
 def _read_file(source: Source, path: Path, names: list[str]) -> pd.DataFrame | None:
-    by_study = "Study" in (header := source.header(path)) and "Path" not in header
-    key = "Study" if by_study else "Path"
+    header = source.header(path)
+    key = "Study" if "Study" in header and "Path" not in header else "Path"
     frame = source.read(path, [key, *names], ["Sex", "Age", "Frontal/Lateral", "AP/PA"])
     if frame is None:
         return None
-    frame = _understood(source, path, frame, key)
-    if by_study:
+    frame = _placed(source, path, _understood(source, path, frame, key))
+    if key == "Study":
         frame = _images_of_studies(source, path, frame)
     rows = frame["row"].to_numpy()
     side = views(source, path, frame["Frontal/Lateral"], rows, _VIEWS)
-    if (side == "unknown").any():
-        by_name = frame["view"].str.extract(r"_(frontal|lateral)")[0]
-        side = side.where(side != "unknown", by_name.fillna("unknown"))
+    by_name = frame["view"].astype("str").str.extract(r"_(frontal|lateral)")[0]
+    side = side.where(side != "unknown", by_name.fillna("unknown"))
     projection = views(source, path, frame["AP/PA"], rows, _PROJECTIONS)
     columns = {
-        "image": _folder(source, path) + frame["file"],
+        "image": frame["place"] + frame["study"] + "/" + frame["view"],
         "patient": frame["patient"],
         "study": frame["study"],
         "view": projection.where((side == "frontal") & (projection != "unknown"), side),
-        "split": frame["split"],
+        "split": frame["folder"].replace("val", "valid"),
         "sex": sexes(frame["Sex"]),
         "age": ages(frame["Age"]),
         "row": rows,
@@ -84,14 +77,43 @@ def _read_file(source: Source, path: Path, names: list[str]) -> pd.DataFrame | N
 def _understood(source: Source, path: Path, frame: pd.DataFrame, key: str) -> pd.DataFrame:
     """The rows whose path can be read, with its parts as columns; the others are problems."""
     parts = frame[key].astype("str").str.replace("\\", "/", regex=False).str.extract(_PATH)
-    parts["view"] = parts["view"].fillna("")
     whole = key == "Study"
-    bad = (parts["file"].isna() | ((parts["view"] == "") != whole)).to_numpy()
-    form = "(train, valid or test)/patientN/studyN" + ("" if whole else "/viewN_side.jpg")
+    bad = (parts["study"].isna() | ((parts["view"].fillna("") == "") != whole)).to_numpy()
+    form = "(train, valid, val or test)/patientN/studyN" + ("" if whole else "/viewN_side.jpg")
     text = f"{key} does not end in {form}"
     advice = "use the release's own CSV: patient, study and split are read from this column"
     source.bad_rows(path, "unknown path", bad, frame["row"].to_numpy(), text, advice)
     return pd.concat([frame, parts], axis=1)[~bad].reset_index(drop=True)
+
+
+def _placed(source: Source, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows with `place`, the folder that holds the patient's, relative to the root and ending in a slash.
+
+    Beside the label file it is `train`, `valid`, `val` or `test`. The archives of the full-size release unpack to one
+    folder each, `CheXpert-v1.0 batch 2 (train 1)` and so on, which have patients without a folder `train` in between.
+    Patients in no folder are counted in a remark; their images are missing.
+    """
+    beside = "" if not source.has_images or path.parent == source.root else f"{path.parent.relative_to(source.root)}/"
+    frame["place"] = beside + frame["folder"] + "/"
+    if not source.has_images or frame.empty:
+        return frame
+    above = path.parent if path.parent == source.root else path.parent.parent
+    batches = sorted({*path.parent.glob("*batch *"), *above.glob("*batch *")})
+    same = {"valid": ("valid", "val"), "val": ("val", "valid")}
+    names = [name for folder in frame["folder"].unique() for name in same.get(folder, (folder,))]
+    folders = [*(path.parent / name for name in names), *batches]
+    folders += [batch / name for batch in batches for name in names]
+    found: dict[str, str] = {}
+    for folder in filter(Path.is_dir, dict.fromkeys(folders)):
+        place = f"{folder.relative_to(source.root).as_posix()}/"
+        found |= {entry.name: place for entry in folder.glob("patient*") if entry.name not in found}
+    frame["place"] = [found.get(name, place) for name, place in zip(frame["patient"], frame["place"], strict=True)]
+    lacking = frame["patient"].drop_duplicates()[lambda names: ~names.isin(found)]
+    if len(lacking):
+        looked = ", ".join(f"{folder.relative_to(source.root).as_posix()}/" for folder in dict.fromkeys(folders))
+        counts = f"{len(lacking):,} of {frame['patient'].nunique():,} patients have no folder of images"
+        source.remarks.append(f"{source.name(path)}: {counts}; looked in {looked}")
+    return frame
 
 
 def _images_of_studies(source: Source, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
@@ -100,27 +122,17 @@ def _images_of_studies(source: Source, path: Path, frame: pd.DataFrame) -> pd.Da
     Without a folder of images a study counts as its first frontal view.
     """
     found = []
-    for place, study in enumerate(frame["file"]):
-        folder = path.parent / study
+    for place, (folder, study) in enumerate(zip(frame["place"], frame["study"], strict=True)):
         names = ["view1_frontal.jpg"]
         if source.has_images:
-            names = sorted(file.name for file in folder.glob("view*.jpg"))
+            names = sorted(file.name for file in (source.root / folder / study).glob("view*.jpg"))
         if not names:
             advice = "unpack the test images beside the label file"
             row = int(frame["row"][place])
             source.problem("missing study", source.name(path), "no image in the study's folder", row, advice)
         found += [(place, name) for name in names]
     images = frame.iloc[[place for place, _ in found]].reset_index(drop=True)
-    images["view"] = [name for _, name in found]
-    images["file"] = images["file"].str.rstrip("/") + "/" + images["view"].astype("str")
-    return images
-
-
-def _folder(source: Source, path: Path) -> str:
-    """The label file's folder relative to the root, ending in a slash; empty at the root."""
-    if not source.has_images or path.parent == source.root:
-        return ""
-    return path.parent.relative_to(source.root).as_posix() + "/"
+    return images.assign(view=[name for _, name in found])
 
 
 READER: Final = SiteReader("chexpert", read, roles=("train", "valid", "test"))

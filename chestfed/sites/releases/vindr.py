@@ -7,6 +7,7 @@ are those with rows. No patient is named: an image is its own group.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -22,59 +23,21 @@ from chestfed.sites.reader import (
     NEGATIVE,
     POSITIVE,
     SiteReader,
+    ages,
     column_findings,
+    find_any,
     join_rows,
     label_names,
+    names_of,
     nearest,
     raw_rows,
+    sexes,
 )
+from chestfed.sites.spreadsheet.dicom_headers import read_elements
 from chestfed.sites.spreadsheet.files import Column
 
-LOCAL: Final = (
-    "Aortic enlargement",
-    "Atelectasis",
-    "Calcification",
-    "Cardiomegaly",
-    "Clavicle fracture",
-    "Consolidation",
-    "Edema",
-    "Emphysema",
-    "Enlarged PA",
-    "ILD",
-    "Infiltration",
-    "Lung Opacity",
-    "Lung cavity",
-    "Lung cyst",
-    "Mediastinal shift",
-    "Nodule/Mass",
-    "Pleural effusion",
-    "Pleural thickening",
-    "Pneumothorax",
-    "Pulmonary fibrosis",
-    "Rib fracture",
-    "Other lesion",
-)
-GLOBAL: Final = ("COPD", "Lung tumor", "Pneumonia", "Tuberculosis", "Other disease", "Other diseases")
+_NAMES: Final = names_of("vindr")
 NO_FINDING: Final = "No finding"
-#: The local findings that the challenge kept.
-CHALLENGE: Final = (
-    "Aortic enlargement",
-    "Atelectasis",
-    "Calcification",
-    "Cardiomegaly",
-    "Consolidation",
-    "ILD",
-    "Infiltration",
-    "Lung Opacity",
-    "Nodule/Mass",
-    "Pleural effusion",
-    "Pleural thickening",
-    "Pneumothorax",
-    "Pulmonary fibrosis",
-    "Other lesion",
-)
-#: Columns that not every release has; a disease without a column is blank.
-_OPTIONAL: Final = ("Edema",)
 _CONSENSUS: Final = "consensus"
 
 
@@ -82,52 +45,52 @@ class VinDrOptions(Options):
     """`reader: {name: vindr, ...}`."""
 
     raters: Column = Field("any", description="any, majority, all, or the name of one radiologist")
+    headers: bool = Field(False, description="read sex and age from the headers of the DICOM files")
 
 
 def read(source: Source, options: VinDrOptions) -> pd.DataFrame:
-    """Raw rows of train and, where there are labels of it, of test."""
+    """Raw rows of train and of test, whichever have labels."""
     if source.labels_file is not None:
-        files: dict[str, Path | None] = {"test" if "test" in source.labels_file.name else "train": source.labels_file}
+        files = {"test" if "test" in source.labels_file.name else "train": source.labels_file}
     else:
-        files = {role: source.find(role, required=role == "train") for role in ("train", "test")}
-    names = label_names(source, (*LOCAL, *GLOBAL, NO_FINDING))
-    parts = [
-        _read_file(source, split, path, names, options.raters) for split, path in files.items() if path is not None
-    ]
-    return join_rows([part for part in parts if part is not None], source)
+        files = find_any(source, ("train", "test"))
+    names = label_names(source, (*_NAMES["local"], *_NAMES["global"], NO_FINDING))
+    parts = [_read_file(source, split, path, names, options.raters) for split, path in files.items()]
+    rows = join_rows([part for part in parts if part is not None], source)
+    return _with_headers(source, rows) if options.headers and source.has_images else rows
 
 
 def _read_file(source: Source, split: str, path: Path, names: list[str], rule: str) -> pd.DataFrame | None:
-    """One row per image."""
     votes = _boxes(source, path) if "class_name" in source.header(path) else _image_labels(source, path, names)
     if votes is None:
         return None
-    if votes["rad_id"].isna().any() or votes["image_id"].isna().any():
-        bad = (votes["rad_id"].isna() | votes["image_id"].isna()).to_numpy()
-        text, advice = "image_id or rad_id is blank", "fill the cell or remove the row"
-        source.bad_rows(path, "blank name", bad, votes["row"].to_numpy(), text, advice)
-        votes = votes[~bad]
+    unnamed = votes[["rad_id", "image_id"]].isna().any(axis=1).to_numpy()
+    text, advice = "image_id or rad_id is blank", "fill the cell or remove the row"
+    source.bad_rows(path, "blank name", unnamed, votes["row"].to_numpy(), text, advice)
+    votes = votes[~unnamed]
     first = votes.drop_duplicates("image_id")
+    images = first["image_id"].reset_index(drop=True)
     columns = {
-        "image": _images(source, path, split, first["image_id"]).to_numpy(),
-        "patient": first["image_id"].to_numpy(),
-        "study": first["image_id"].to_numpy(),
+        "image": _images(source, path, split, images),
+        "patient": images,
+        "study": images,
         "view": "frontal",
         "split": split,
         "row": first["row"].to_numpy(),
         "file": source.name(path),
     }
-    return raw_rows(columns, _agreed(source, path, votes, first["image_id"], rule), len(first))
+    return raw_rows(columns, _agreed(source, path, votes, images, rule), len(first))
 
 
 def _image_labels(source: Source, path: Path, names: list[str]) -> pd.DataFrame | None:
     """One row per image and radiologist with findings int8 per disease, from columns of 0 and 1."""
-    required = ["image_id", *(name for name in names if name not in _OPTIONAL)]
-    present = [name for name in names if name in _OPTIONAL and name in source.header(path)]
-    frame = source.read(path, [*required, *present], ["rad_id"])
+    optional = [name for name in names if name in _NAMES["optional"]]
+    kept = [name for name in names if name not in optional or name in source.header(path)]
+    frame = source.read(path, ["image_id", *kept], ["rad_id"])
     if frame is None:
         return None
-    frame["rad_id"] = frame["rad_id"].fillna(_CONSENSUS) if frame["rad_id"].isna().all() else frame["rad_id"]
+    if frame["rad_id"].isna().all():
+        frame["rad_id"] = _CONSENSUS
     twice = frame.duplicated(["image_id", "rad_id"]).to_numpy()
     text, advice = "duplicate image and radiologist", "keep one row per image and radiologist"
     source.bad_rows(path, "duplicate image", twice, frame["row"].to_numpy(), text, advice)
@@ -139,37 +102,32 @@ def _boxes(source: Source, path: Path) -> pd.DataFrame | None:
     frame = source.read(path, ["image_id", "class_name", "rad_id"])
     if frame is None:
         return None
+    cells, known = frame["class_name"], (*_NAMES["local"], NO_FINDING)
+    told = {cell: f"unknown finding '{cell}'{nearest(str(cell), known)}" for cell in cells.unique()}
+    unknown, advice = ~cells.isin(known).to_numpy(), f"known findings: {', '.join(known)}"
     rows = frame["row"].to_numpy()
-    known = (*LOCAL, NO_FINDING)
-    unknown = (~frame["class_name"].isin(known)).to_numpy()
-    cells, advice = frame["class_name"], f"known findings: {', '.join(known)}"
-    source.bad_rows(
-        path,
-        "bad label value",
-        unknown,
-        rows,
-        lambda place: f"unknown finding '{cells.iat[place]}'{nearest(str(cells.iat[place]), known)}",
-        advice,
-    )
+    source.bad_rows(path, "bad label value", unknown, rows, lambda place: told[cells.iat[place]], advice)
     vote = frame.groupby(["image_id", "rad_id"], sort=False, dropna=False).ngroup().to_numpy()
     votes = frame[["image_id", "rad_id", "row"]].drop_duplicates(["image_id", "rad_id"]).reset_index(drop=True)
     # The challenge dropped some findings, Edema among them: there they are blank, not negative.
-    asked = set(CHALLENGE) if set(frame["class_name"]) <= {*CHALLENGE, NO_FINDING} else set(LOCAL)
+    challenge = set(cells) <= {*_NAMES["challenge"], NO_FINDING}
+    asked = set(_NAMES["challenge" if challenge else "local"])
     for disease in source.config.diseases:
         names = source.config.labels[disease]
         findings = np.full(len(votes), NEGATIVE if asked & set(names) else BLANK, dtype=np.int8)
-        findings[vote[frame["class_name"].isin(names).to_numpy()]] = POSITIVE
+        findings[vote[cells.isin(names).to_numpy()]] = POSITIVE
         votes[disease] = findings
     return votes
 
 
 def _agreed(source: Source, path: Path, votes: pd.DataFrame, images: pd.Series, rule: str) -> dict[str, np.ndarray]:
     """One finding int8 per image and disease, by `raters`: any, majority, all, or one of them by name."""
-    if rule not in RULES and set(votes["rad_id"]) != {_CONSENSUS}:
-        if rule not in set(votes["rad_id"]):
-            found = ", ".join(sorted(set(votes["rad_id"])))
+    raters = set(votes["rad_id"])
+    if rule not in RULES and raters != {_CONSENSUS}:
+        if rule not in raters:
+            text = f"no rater '{rule}'; found: {', '.join(sorted(raters))}"
             advice = "set 'reader.raters' in the site's YAML to any, majority, all, or to one of those found"
-            source.problem("unknown rater", source.name(path), f"no rater '{rule}'; found: {found}", advice=advice)
+            source.problem("unknown rater", source.name(path), text, advice=advice)
         votes = votes[votes["rad_id"] == rule]
     place = pd.Index(images).get_indexer(votes["image_id"])
     return {disease: agreed(votes[disease].to_numpy(), place, len(images), rule) for disease in source.config.diseases}
@@ -180,12 +138,25 @@ def _images(source: Source, path: Path, split: str, images: pd.Series) -> pd.Ser
     extension: dict[str, str] = {}
     prefix = split
     if source.has_images:
-        release = path.parent.parent if path.parent.name == "annotations" else path.parent
-        folder = release / split
+        folder = (path.parent.parent if path.parent.name == "annotations" else path.parent) / split
         prefix = folder.relative_to(source.root).as_posix()
-        files = sorted(folder.iterdir()) if folder.is_dir() else []
-        extension = {file.stem: file.suffix for file in files}
+        extension = {file.stem: file.suffix for file in sorted(folder.iterdir())} if folder.is_dir() else {}
     return prefix + "/" + images + images.map(lambda name: extension.get(name, ".dicom"))
+
+
+def _with_headers(source: Source, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with sex and age of the images' headers; missing where there is no header, or it cannot be read.
+
+    An age of 0 is an empty field: the release has no children.
+    """
+    there = [image for image in rows["image"].dropna() if (source.root / image).is_file()]
+    aside = replace(source, problems=[])
+    headers, _ = read_elements(aside, there, ["PatientSex", "PatientAge"])
+    headers = headers.drop_duplicates("image").set_index("image").reindex(rows["image"])
+    years = ages(headers["PatientAge"])
+    if aside.problems:
+        source.remarks.append(f"{len(aside.problems):,} images have an unreadable header: no sex, no age")
+    return rows.assign(sex=sexes(headers["PatientSex"]).to_numpy(), age=np.where(years > 0, years, np.float32(np.nan)))
 
 
 READER: Final = SiteReader("vindr", read, VinDrOptions, roles=("train", "test"))

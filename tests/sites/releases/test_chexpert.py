@@ -24,6 +24,7 @@ def row(path: str, view: str = "Frontal,AP", labels: dict[str, str] | None = Non
 
 P1 = "CheXpert-v1.0-small/train/patient00001/study1/view1_frontal.jpg"
 P2 = "CheXpert-v1.0-small/train/patient00002/study1/view1_frontal.jpg"
+T1 = "CheXpert-v1.0/test/patient64741/study1/view1_frontal.jpg"
 V1 = "CheXpert-v1.0-small/valid/patient64541/study1/view1_frontal.jpg"
 
 
@@ -110,6 +111,75 @@ def test_test_labels_without_view_columns_take_the_view_from_the_file_name(tmp_p
     assert table.labels().tolist() == [[1.0, 0.0, 0.0, 0.0, 1.0]] * 2
 
 
+BATCH = "CheXpert-v1.0 batch"
+FULL = {
+    f"{BATCH} 1 (validate & csv)/train.csv": HEADER + row(P1) + row(P2) + row(P2.replace("00002", "64540")),
+    f"{BATCH} 1 (validate & csv)/valid.csv": HEADER + row(V1),
+    f"{BATCH} 1 (validate & csv)/valid/patient64541/study1/view1_frontal.jpg": b"",
+    f"{BATCH} 2 (train 1)/patient00001/study1/view1_frontal.jpg": b"",
+    f"{BATCH} 3 (train 2)/train/patient00002/study1/view1_frontal.jpg": b"",  # a copy that keeps the split's folder
+    f"{BATCH} 4 (train 3)/patient64540/study1/view1_frontal.jpg": b"",
+}
+
+
+@each("below", ["", "chexpertchestxrays-u20210408/"])
+def test_the_archives_of_the_full_size_release_are_read_as_they_unpack(tmp_path: Path, below: str) -> None:
+    files = {f"{below}{name}": content for name, content in FULL.items()}
+    patterns = [f"label_files.{role}=[{below}CheXpert-v1.0*/{role}.csv]" for role in ("train", "valid")]
+    table = open_files(tmp_path, "chexpert", files, *patterns)
+    assert column(table, "image") == sorted(name for name in files if name.endswith(".jpg"))[1:] + [
+        name for name in files if "/valid/" in name
+    ]
+    assert column(table, "split") == ["train", "train", "train", "valid"]
+    assert column(table, "study")[0] == "patient00001/study1"
+    assert table.notes == ()
+
+
+def test_patients_without_a_folder_are_counted_with_the_folders_that_were_searched(tmp_path: Path) -> None:
+    files = {name: content for name, content in FULL.items() if "batch 4" not in name}
+    table = open_files(tmp_path, "chexpert", files)
+    (note,) = table.notes
+    assert "1 of 3 patients" in note
+    assert all(folder in note for folder in (f"{BATCH} 1 (validate & csv)/train/", f"{BATCH} 2 (train 1)/"))
+    assert "64540" not in note
+
+
+CHEXLOCALIZE = {
+    "test_labels.csv": HEADER + row(T1),
+    "val_labels.csv": HEADER + row(V1.replace("valid/", "val/")),
+    "test/patient64741/study1/view1_frontal.jpg": b"",
+    "val/patient64541/study1/view1_frontal.jpg": b"",
+}
+
+
+@each("below", ["", "CheXpert/", "chexlocalize/CheXpert/"])
+def test_chexlocalizes_layout_is_read_without_a_train_file(tmp_path: Path, below: str) -> None:
+    table = open_files(tmp_path, "chexpert", {f"{below}{name}": content for name, content in CHEXLOCALIZE.items()})
+    assert column(table, "split") == ["valid", "test"]
+    assert column(table, "image") == [
+        f"{below}val/patient64541/study1/view1_frontal.jpg",
+        f"{below}test/patient64741/study1/view1_frontal.jpg",
+    ]
+    (note,) = table.notes
+    assert "no train file" in note
+
+
+@each("name", ["train.csv", "valid.csv", "test_labels.csv", "groundtruth.csv"])
+def test_any_one_label_file_is_enough_and_none_is_a_problem_that_says_where_was_searched(
+    tmp_path: Path, name: str
+) -> None:
+    path = {"train.csv": P1, "valid.csv": V1}.get(name, T1)
+    header = HEADER
+    if name == "groundtruth.csv":
+        header, path = HEADER.replace("Path", "Study"), path.rpartition("/")[0]
+    files = {name: header + row(path), "test/patient64741/study1/view1_frontal.jpg": b""}
+    table = open_files(tmp_path / "one", "chexpert", files)
+    assert len(table.frame) == 1
+    (problem,) = problems_of(tmp_path / "none", "chexpert", {"README.md": ""})
+    assert problem.kind == "missing file"
+    assert name in problem.message
+
+
 def test_labels_per_study_are_given_to_the_images_of_the_study(tmp_path: Path) -> None:
     header = "Study,Cardiomegaly,Edema,Consolidation,Atelectasis,Pleural Effusion\n"
     truth = (
@@ -155,7 +225,7 @@ def test_a_patient_in_train_and_valid_is_refused(tmp_path: Path) -> None:
         (row(P2, labels={"Edema": "yes"}), "bad label value", "'Edema' is 'yes'"),
         (row(P2, "Sideways,AP"), "unknown view", "unknown view 'Sideways'"),
         (row(P2, "Frontal,XX"), "unknown view", "unknown view 'XX'"),
-        (row("00002.jpg"), "unknown path", "Path does not end in (train, valid or test)/patientN"),
+        (row("00002.jpg"), "unknown path", "Path does not end in (train, valid, val or test)/patientN"),
         (row(P2.replace("view1", "../view1")), "unknown path", "Path"),
         (row(P2)[:-4] + "\n", "malformed row", "16 cells where the header has 19"),
         (row(P1), "duplicate image", "train.csv:2"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from chestfed.sites import open_site
 from tests.cases import each
+from tests.sites.own_tables import save_dicom
 from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
 
 TRAIN = "annotations/image_labels_train.csv"
@@ -42,7 +43,7 @@ VOTES = {
 @each("rule", VOTES)
 @each(("name", "text"), [(TRAIN, PHYSIONET), ("train.csv", CHALLENGE)])
 def test_votes_are_counted_by_radiologist_and_not_by_row(tmp_path: Path, name: str, text: str, rule: str) -> None:
-    table = open_files(tmp_path, "vindr", {name: text}, f"reader.raters={rule}")
+    table = open_files(tmp_path, "vindr", {name: text}, f"reader.raters={rule}", "blank=negative")
     assert table.labels().tolist() == VOTES[rule]
     assert column(table, "image") == ["train/aa.dicom", "train/bb.dicom"]
     assert column(table, "split") == ["train", "train"]
@@ -60,11 +61,12 @@ def test_one_radiologist_can_be_named(tmp_path: Path) -> None:
     assert "no rater 'R1'; found: R10, R11, R8, R9" in problem.message
 
 
-def test_edema_is_blank_in_the_challenge_and_blank_is_a_policy(tmp_path: Path) -> None:
-    assert column(open_files(tmp_path, "vindr", {"train.csv": CHALLENGE}), "edema") == [0.0, 0.0]
-    table = open_files(tmp_path, "vindr", {"train.csv": CHALLENGE}, "blank=missing")
+def test_edema_is_missing_in_the_challenge_and_negative_where_the_paper_is_followed(tmp_path: Path) -> None:
+    table = open_files(tmp_path, "vindr", {"train.csv": CHALLENGE})
     assert column(table, "edema") == [None, None]
     assert column(table, "cardiomegaly") == [1.0, 0.0]
+    for name, override in (("vindr", "blank.edema=negative"), ("paper/vindr", "site=vindr")):
+        assert column(open_files(tmp_path, name, {"train.csv": CHALLENGE}, override), "edema") == [0.0, 0.0]
 
 
 def test_edema_is_a_column_of_some_releases(tmp_path: Path) -> None:
@@ -117,6 +119,31 @@ def test_a_test_label_file_given_by_name_is_the_test_split(tmp_path: Path) -> No
 def test_bad_rows_are_named(tmp_path: Path, name: str, text: str, kind: str, row: int) -> None:
     (problem,) = problems_of(tmp_path, "vindr", {name: text})
     assert (problem.kind, problem.file, problem.row) == (kind, name, row)
+
+
+def test_test_or_train_alone_is_enough(tmp_path: Path) -> None:
+    test = f"image_id,{NAMES}\ncc,0,0,0,0,1,0,0\n"
+    table = open_files(tmp_path / "test", "vindr", {TEST: test})
+    assert column(table, "split") == ["test"]
+    assert "no train file" in table.notes[0]
+    assert open_files(tmp_path / "train", "vindr", {TRAIN: PHYSIONET}).notes == ()
+    (problem,) = problems_of(tmp_path / "none", "vindr", {"README.md": ""})
+    assert problem.kind == "missing file"
+    assert TRAIN in problem.message
+    assert TEST in problem.message
+
+
+def test_sex_and_age_are_in_the_headers_and_a_damaged_one_is_counted(tmp_path: Path) -> None:
+    said = {"aa": ("M", "071Y"), "bb": ("O", "000Y")}
+    for image, (sex, age) in said.items():
+        save_dicom(tmp_path / f"site/train/{image}.dicom", PatientSex=sex, PatientAge=age)
+    files = {TRAIN: PHYSIONET + "cc,R8,0,0,0,0,0,0,0\ndd,R8,0,0,0,0,0,0,0\n", "train/dd.dicom": b"DICM"}
+    table = open_files(tmp_path, "vindr", files)
+    assert column(table, "sex") == ["M", None, None, None]
+    assert column(table, "age") == [71.0, None, None, None]
+    (note,) = table.notes
+    assert "1 images have an unreadable header" in note
+    assert column(open_files(tmp_path, "vindr", {}, "reader.headers=false"), "sex") == [None] * 4
 
 
 def test_an_image_in_train_and_test_is_refused(tmp_path: Path) -> None:
