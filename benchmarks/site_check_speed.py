@@ -137,7 +137,7 @@ def _scan(folder: str, cache: str, workers: int) -> dict[str, Any]:
     cv2.setNumThreads(1)
     films = _films(folder)
     look_at((str(Path(folder, films[0])), False))  # imports
-    frame = pd.DataFrame({"image": films, "inverted": False, "row": range(2, len(films) + 2)})
+    frame = pd.DataFrame({"image": films, "inverted": False, "view": "frontal", "row": range(2, len(films) + 2)})
     table = SiteTable("films", "Films", Path(folder), False, (), frame)
     started, busy = time.perf_counter(), _cpu()
     scan = scan_images(table, Path(cache), workers=workers)

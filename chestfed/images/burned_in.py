@@ -21,7 +21,7 @@ import numpy as np
 from chestfed.core.errors import ImageError
 from chestfed.dicom.files import refuse_bomb
 from chestfed.dicom.tags import BURNED_IN, quiet, read, reason
-from chestfed.images.decode import MAX_BYTES
+from chestfed.images.compressed import MAX_BYTES
 
 Kind = Literal["none", "marker", "text"]
 

@@ -9,9 +9,10 @@ One folder per site and kind of preprocessing:
                         made of, or why it is unreadable
         pixels.u8       records of size x size bytes, one after the other
 
-The key of an image is a keyed hash of its path, size, time of change and inversion: no file name or patient id is
-stored, and a file that changes is decoded anew. Pixels reach the disk before their index entries, so a process that is
-killed loses at most the last batch; one process writes at a time, any number read.
+The key of an image is a keyed hash of its path, size, time of change and what its site says of its gray levels
+(`Stored`): no file name or patient id is stored, and a file that changes is decoded anew. Pixels reach the disk before
+their index entries, so a process that is killed loses at most the last batch; one process writes at a time, any number
+read.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from chestfed.core.errors import ChestfedError, ImageError, Problem, SiteError
 from chestfed.core.workers import spread
 from chestfed.images.decode import decode, picture_digest
 from chestfed.images.folder import make_salt, read_salt, reading
+from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ _SKIP_ADVICE = "fix or remove these files, or leave them out and count them with
 
 
 class Table(Protocol):
-    """What the cache needs of a site table: columns image, row, inverted."""
+    """What the cache needs of a site table: columns image, row."""
 
     @property
     def name(self) -> str:
@@ -66,6 +68,10 @@ class Table(Protocol):
     @property
     def frame(self) -> pd.DataFrame:
         """One row per image."""
+        ...
+
+    def stored(self) -> list[Stored]:
+        """How the file of each row holds its gray levels."""
         ...
 
 
@@ -185,16 +191,16 @@ def _connect(folder: Path) -> sqlite3.Connection:
 
 
 def image_keys(table: Table, salt: bytes) -> list[bytes | None]:
-    """Key per row: a hash of path, size, time of change and inversion, keyed with `salt`; None without a file."""
+    """Key per row: a hash of path, size, time of change and `Stored`, keyed with `salt`; None without a file."""
     keys: list[bytes | None] = []
     root = str(table.root)
-    for image, inverted in zip(table.frame["image"], table.frame["inverted"], strict=True):
+    for image, stored in zip(table.frame["image"], table.stored(), strict=True):
         try:
             status = os.stat(f"{root}/{image}")  # noqa: PTH116 (called for every image of a site: Path is slow)
         except (OSError, ValueError):  # a name with a zero byte is of no file
             keys.append(None)
             continue
-        text = f"{image}\0{status.st_size}\0{status.st_mtime_ns}\0{bool(inverted)}"
+        text = f"{image}\0{status.st_size}\0{status.st_mtime_ns}\0{tuple(stored)}"
         keys.append(hashlib.blake2b(text.encode(errors="surrogateescape"), key=salt, digest_size=16).digest())
     return keys
 
@@ -235,8 +241,8 @@ def _decode_all(
     workers: int | None,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    images, inverted = table.frame["image"].tolist(), table.frame["inverted"].tolist()
-    jobs = [(str(table.root / images[row]), bool(inverted[row]), preprocess) for row in todo]
+    images, stored = table.frame["image"].tolist(), table.stored()
+    jobs = [(str(table.root / images[row]), stored[row], preprocess) for row in todo]
     done = 0
     with closing(_connect(folder)) as index, (folder / "pixels.u8").open("ab", buffering=0) as pixels:
         results = spread(_decode_one, jobs, workers, what="decoding images", crashed=_crashed)
@@ -247,11 +253,11 @@ def _decode_all(
                 progress(done, len(todo))
 
 
-def _decode_one(job: tuple[str, bool, Preprocess]) -> tuple[bytes, bytes] | str:
+def _decode_one(job: tuple[str, Stored, Preprocess]) -> tuple[bytes, bytes] | str:
     """Pixels and digest of the picture that they are made of, or why it cannot be decoded."""
-    path, inverted, preprocess = job
+    path, stored, preprocess = job
     try:
-        gray = decode(Path(path), inverted)
+        gray = decode(Path(path), stored, preprocess.levels)
         return preprocess.apply(gray).tobytes(), picture_digest(gray)
     except ImageError as error:
         return str(error)
@@ -259,7 +265,7 @@ def _decode_one(job: tuple[str, bool, Preprocess]) -> tuple[bytes, bytes] | str:
         return f"cannot be read ({error.strerror})"
 
 
-def _crashed(_: tuple[str, bool, Preprocess]) -> tuple[bytes, bytes] | str:
+def _crashed(_: tuple[str, Stored, Preprocess]) -> tuple[bytes, bytes] | str:
     return CRASHED
 
 

@@ -1,12 +1,24 @@
-"""The size that a compressed picture inside a DICOM file has of its own, which the header may contradict.
+"""What is refused before it is decoded: too many pixels, and compressed pictures that are not what they seem.
 
-A decoder believes the picture and not the header: a file that says 64 x 64 may hold 50,000 x 50,000 pixels.
+A decoder believes the picture and not the header of the DICOM file around it: a file that says 64 x 64 may hold
+50,000 x 50,000 pixels. A progressive JPEG of a few megabytes may hold thousands of scans, each as slow as a picture.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from mmap import mmap
 from typing import Final
+
+from chestfed.core.errors import ImageError
+
+#: Larger images are refused without decoding: the largest digital radiographs have some 20 million pixels.
+MAX_PIXELS: Final = 60_000_000
+#: So are larger files.
+MAX_BYTES: Final = 8 * MAX_PIXELS
+#: Of a JPEG; encoders write some ten.
+MAX_SCANS: Final = 64
 
 _SOI: Final = b"\xff\xd8"
 _J2K: Final = b"\xff\x4f\xff\x51"
@@ -14,15 +26,32 @@ _J2K: Final = b"\xff\x4f\xff\x51"
 _JP2: Final = b"\0\0\0\x0cjP  "
 #: Start of frame: JPEG's without DHT, JPG and DAC, and that of JPEG-LS.
 _FRAMES: Final = (*(code for code in range(0xC0, 0xD0) if code not in (0xC4, 0xC8, 0xCC)), 0xF7)
+_SCAN: Final = 0xDA
 #: Markers without a length.
 _BARE: Final = (0x01, 0xFF, *range(0xD0, 0xD9))
+
+
+def check_size(width: int, height: int) -> None:
+    """Refuse what is too large, or too small for a radiograph.
+
+    Raises
+    ------
+    ImageError
+        If it is.
+    """
+    if width * height > MAX_PIXELS:
+        raise ImageError(f"{width}x{height} pixels: more than {MAX_PIXELS:,}, refused without decoding")
+    if min(width, height) < 16:
+        raise ImageError(f"{width}x{height} pixels: too small for a radiograph")
 
 
 def size_of(stream: bytes) -> tuple[int, int, int] | None:
     """Width, height and components that a JPEG, JPEG-LS or JPEG 2000 stream states; None if none is found."""
     try:
         if stream.startswith(_SOI):
-            return _size_of_jpeg(stream)
+            frame = next((place for code, place in _segments(stream) if code in _FRAMES), len(stream))
+            height, width, components = struct.unpack_from(">HHB", stream, frame + 5)
+            return width, height, components
         place = stream.find(_J2K, 0, 1 << 16) if stream.startswith(_JP2) else 0
         if not stream.startswith(_J2K, max(place, 0)):  # anywhere else these four bytes may stand by chance
             return None
@@ -33,14 +62,34 @@ def size_of(stream: bytes) -> tuple[int, int, int] | None:
         return None
 
 
-def _size_of_jpeg(stream: bytes) -> tuple[int, int, int] | None:
+def refuse_scan_bomb(stream: bytes | mmap) -> None:
+    """Refuse a JPEG of more than `MAX_SCANS` scans; any other stream passes.
+
+    Raises
+    ------
+    ImageError
+        If it has more.
+    """
+    try:
+        place = next((place for code, place in _segments(stream) if code == _SCAN), len(stream))
+    except (struct.error, IndexError):
+        return  # cut short: the decoder says so
+    if stream[:2] == _SOI:
+        for _ in range(MAX_SCANS + 1):  # compressed data have a 0 behind each 0xFF
+            place = stream.find(b"\xff\xda", place) + 2
+            if place == 1:
+                return
+        raise ImageError(f"JPEG of more than {MAX_SCANS} scans, refused without decoding")
+
+
+def _segments(stream: bytes | mmap) -> Iterator[tuple[int, int]]:
+    """Code and place of a JPEG's markers, up to the first scan."""
     place = 2
     while stream[place] == 0xFF:
         code = stream[place + 1]
-        if code in _FRAMES:
-            height, width, components = struct.unpack_from(">HHB", stream, place + 5)
-            return width, height, components
+        yield code, place
+        if code == _SCAN:
+            return
         place += 1 if code == 0xFF else 2
         if code not in _BARE:
             place += struct.unpack_from(">H", stream, place)[0]
-    return None

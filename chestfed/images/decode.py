@@ -1,14 +1,17 @@
 """Read one image file as 8-bit gray.
 
-What a file is, is read from its first bytes, not from its name. Gray levels:
+What a file is, is read from its first bytes, not from its name. How stored values become gray levels is one policy for
+all files (`Levels`):
 
-* 8-bit files keep their values (color is converted to gray, transparency is ignored);
-* 16-bit PNG has no window: its 0.5 and 99.5 percentiles become 0 and 255;
-* DICOM goes through the modality LUT (rescale), then the VOI LUT or the first window, then 0..255, and MONOCHROME1 is
-  inverted last. Without a window, or with an implausible one (width below 1, or none of the image's values in
-  it), the 0.5 to 99.5 percentile range is used. Padding counts for no range and becomes black.
+* `window`: what a viewer shows. DICOM goes through the modality LUT (rescale), then the VOI LUT or the first window,
+  whose range becomes 0..255; the 0.5 to 99.5 percentile range takes its place where there is none, or an implausible
+  one (width below 1, or none of the image's values in it). PNG and JPEG are kept: 8 bits, or the range of 16 (or of
+  the bits that the site says they use);
+* `stored`: the same without the window: the whole range of the bits that the file states;
+* `percentiles`: the 0.5 and 99.5 percentiles of each picture become 0 and 255, whatever the file.
 
-Messages give the reason and never the content of a header, which may name a patient.
+Color is converted to gray, transparency is ignored, EXIF's orientation is applied. MONOCHROME1 is inverted last.
+DICOM's padding counts for no range and becomes black.
 """
 
 from __future__ import annotations
@@ -16,33 +19,43 @@ from __future__ import annotations
 import hashlib
 import stat
 import warnings
-from collections.abc import Sequence
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from chestfed.core.errors import ImageError
-from chestfed.dicom import tags as dicom_tags
-from chestfed.dicom.files import refuse_bomb
-from chestfed.images.compressed import size_of
+from chestfed.images.compressed import MAX_BYTES, MAX_PIXELS, check_size, refuse_scan_bomb
+from chestfed.images.dicom_pixels import decode_dicom
+from chestfed.images.levels import Levels, Stored, picture_levels
+from chestfed.images.polarity import UNSURE, polarity
 
-#: Larger images are refused without decoding: the largest digital radiographs have some 20 million pixels.
-MAX_PIXELS = 60_000_000
-#: So are larger files.
-MAX_BYTES = 8 * MAX_PIXELS
-
-_PERCENTILES = (0.5, 99.5)
 _JPEG, _PNG, _DICOM = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"DICM"
+_OTHERS: Final = {b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"BM": "BMP", b"RIFF": "WebP"}
+_ROWS: Final = 256  # converted at once
+#: EXIF's orientations -> (transposed, rows turned, columns turned), in this order.
+_TURNS: Final = {
+    2: (False, False, True),
+    3: (False, True, True),
+    4: (False, True, False),
+    5: (True, False, False),
+    6: (True, False, True),
+    7: (True, True, True),
+    8: (True, True, False),
+}
 
 
-def decode(path: Path, inverted: bool = False) -> np.ndarray:
+class Decoded(NamedTuple):
+    """Gray levels uint8 `[h, w]` as the file has them; its format; whether it is DICOM that lacks the window."""
+
+    gray: np.ndarray
+    dicom: bool
+    unwindowed: bool
+
+
+def decode(path: Path, stored: Stored = Stored(), levels: Levels = "window") -> np.ndarray:
     """Gray levels uint8 `[height, width]`, air dark and bone bright.
-
-    Parameters
-    ----------
-    inverted
-        The stored values are MONOCHROME1 though the format can't say so (the site table knows it).
 
     Raises
     ------
@@ -51,6 +64,12 @@ def decode(path: Path, inverted: bool = False) -> np.ndarray:
     FileNotFoundError
         If the file does not exist.
     """
+    found = decode_stored(path, stored.bits, levels)
+    return upright(found, stored)
+
+
+def decode_stored(path: Path, bits: int | None = None, levels: Levels = "window") -> Decoded:
+    """What `decode` gives before a PNG's or JPEG's polarity is decided; raises the same."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
         raise ImageError("not a file but a folder, a pipe or a device")
@@ -61,12 +80,22 @@ def decode(path: Path, inverted: bool = False) -> np.ndarray:
     if not head:
         raise ImageError("the file is empty (0 bytes)")
     if head.startswith((_JPEG, _PNG)):
-        gray = _decode_picture(path)
-    elif head[128:132] == _DICOM:
-        gray = _decode_dicom(path)
-    else:
-        raise ImageError("not a JPEG, PNG or DICOM file")
-    return 255 - gray if inverted else gray
+        return Decoded(picture_levels(_picture(path), levels, bits), False, False)
+    if head[128:132] == _DICOM:
+        gray, unwindowed = decode_dicom(path, levels)
+        return Decoded(gray, True, unwindowed)
+    other = next((f" but {name}: save it as PNG" for begin, name in _OTHERS.items() if head.startswith(begin)), "")
+    raise ImageError(f"not a JPEG, PNG or DICOM file{other}")
+
+
+def upright(found: Decoded, stored: Stored) -> np.ndarray:
+    """The gray levels with air dark; a DICOM file's own header has decided already."""
+    if found.dicom:
+        return found.gray
+    inverted = stored.inverted
+    if stored.by_picture and abs(told := polarity(found.gray)) >= UNSURE:
+        inverted = told < 0
+    return 255 - found.gray if inverted else found.gray
 
 
 def picture_digest(gray: np.ndarray) -> bytes:
@@ -78,18 +107,29 @@ def picture_digest(gray: np.ndarray) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(gray).data, digest_size=16, salt=shape.ljust(16, b"\0")[:16]).digest()
 
 
-def _decode_picture(path: Path) -> np.ndarray:
+def _picture(path: Path) -> np.ndarray:
+    """Values uint8 or uint16 `[h, w]` of a PNG or JPEG."""
     from PIL import Image
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            warnings.simplefilter("ignore")  # of bombs, which are refused here, and of damaged EXIF data
             with Image.open(path, formats=("JPEG", "PNG")) as image:
-                _check_size(image.width, image.height)
+                check_size(image.width, image.height)
+                if (frames := getattr(image, "n_frames", 1)) != 1:
+                    raise ImageError(
+                        f"multi-frame file ({frames} pictures: animated PNG or MPO); one radiograph expected"
+                    )
+                if image.format != "PNG":
+                    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as stream:
+                        refuse_scan_bomb(stream)
+                    image.draft("L", image.size)  # of colors only the luminance is decoded
                 image.load()
-                if image.mode.startswith("I"):
-                    return _stretch(np.asarray(image).astype(np.float32))
-                return np.asarray(image.convert("L"))
+                pixels = np.empty((image.height, image.width), np.uint16 if image.mode.startswith("I") else np.uint8)
+                for top in range(0, image.height, _ROWS):  # Pillow copies twice what it converts
+                    rows = image.crop((0, top, image.width, min(top + _ROWS, image.height)))
+                    pixels[top : top + _ROWS] = np.asarray(rows if image.mode.startswith("I") else rows.convert("L"))
+                return _turned(pixels, image.getexif().get(0x0112, 1))
     except ImageError:
         raise
     except Image.DecompressionBombError:
@@ -98,121 +138,11 @@ def _decode_picture(path: Path) -> np.ndarray:
         raise ImageError(f"damaged or truncated image ({_pillow_reason(error)})") from None
 
 
-def _decode_dicom(path: Path) -> np.ndarray:
-    from pydicom.pixels import apply_modality_lut, apply_voi_lut
-
-    try:
-        with dicom_tags.quiet():
-            refuse_bomb(path, MAX_BYTES)
-            dataset = dicom_tags.read(path, (), pixels=True)
-            _check_dicom(dataset, path)
-            _check_compressed(dataset)
-            stored = dataset.pixel_array
-            if stored.ndim != 2:
-                raise ImageError(f"the pixels have {stored.ndim} dimensions, expected height and width")
-            padding = _padding(stored, dataset)
-            values = apply_modality_lut(stored, dataset).astype(np.float32)
-            gray = None
-            if "VOILUTSequence" in dataset or _has_window(dataset):
-                windowed = apply_voi_lut(apply_modality_lut(stored, dataset), dataset, index=0).astype(np.float32)
-                low, high = _extremes(windowed[~padding])
-                gray = _scale(windowed, low, high) if high > low else None
-            if gray is None:
-                gray = _scale(values, *_percentile_range(values[~padding]))
-    except ImageError:
-        raise
-    except BaseException as error:  # pydicom and its plugins raise many kinds on damaged files
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise  # a plugin written in Rust panics past Exception; an interrupt must pass
-        raise ImageError(f"damaged or unsupported DICOM file: {dicom_tags.reason(error)}") from None
-    if dataset.PhotometricInterpretation == "MONOCHROME1":
-        gray = 255 - gray
-    gray[padding] = 0
-    return gray
-
-
-def _padding(stored: np.ndarray, dataset: Any) -> np.ndarray:
-    """Where the stored values are padding: one value, or a range of them (PS3.3, C.7.5.1.1.2)."""
-    first, last = dataset.get("PixelPaddingValue"), dataset.get("PixelPaddingRangeLimit")
-    if not isinstance(first, int):
-        return np.zeros(stored.shape, bool)
-    bounds = sorted((first, last if isinstance(last, int) else first))
-    found = (stored >= bounds[0]) & (stored <= bounds[1])
-    return np.zeros(stored.shape, bool) if found.all() else found
-
-
-def _has_window(dataset: Any) -> bool:
-    """Whether the first window is plausible: a width of at least 1, or above 0 where the function allows it."""
-    width, center = (_first(dataset.get(name)) for name in ("WindowWidth", "WindowCenter"))
-    if width is None or center is None or not np.isfinite([width, center]).all():
-        return False
-    return width >= 1 or (width > 0 and dataset.get("VOILUTFunction", "LINEAR") != "LINEAR")
-
-
-def _first(value: Any) -> float | None:
-    """The first of one or several numbers; None if there is none."""
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        value = value[0] if len(value) else None
-    return None if value is None or value == "" else float(value)
-
-
-def _check_dicom(dataset: Any, path: Path) -> None:
-    if "TransferSyntaxUID" not in dataset.file_meta:
-        raise ImageError("DICOM file without a transfer syntax: its pixels cannot be read reliably")
-    if not any(name in dataset for name in ("PixelData", "FloatPixelData", "DoubleFloatPixelData")):
-        described = "Rows" in dicom_tags.read(path, ("Rows",))  # of a file cut in its pixels nothing was kept above
-        lost = ": its header describes a picture, which is cut short or missing" if described else ""
-        raise ImageError(f"DICOM file without pixels{lost}")
-    if int(dataset.get("NumberOfFrames") or 1) != 1:
-        raise ImageError("multi-frame DICOM file: one radiograph expected")
-    if int(dataset.get("SamplesPerPixel") or 1) != 1:
-        raise ImageError("color DICOM file: a gray radiograph expected")
-    if dataset.get("PhotometricInterpretation") not in ("MONOCHROME1", "MONOCHROME2"):
-        raise ImageError("DICOM file that is neither MONOCHROME1 nor MONOCHROME2")
-    _check_size(int(dataset.Columns), int(dataset.Rows))
-
-
-def _check_compressed(dataset: Any) -> None:
-    """A compressed picture is as large as the header says: decoders do not look there."""
-    from pydicom.encaps import get_frame
-
-    if not dataset.file_meta.TransferSyntaxUID.is_encapsulated:
-        return
-    stated = size_of(get_frame(dataset.PixelData, 0, number_of_frames=1))
-    if stated not in (None, (int(dataset.Columns), int(dataset.Rows), 1)):
-        raise ImageError(
-            "DICOM file whose compressed picture does not have the size in its header, refused without decoding"
-        )
-
-
-def _check_size(width: int, height: int) -> None:
-    if width * height > MAX_PIXELS:
-        raise ImageError(f"{width}x{height} pixels: more than {MAX_PIXELS:,}, refused without decoding")
-    if min(width, height) < 16:
-        raise ImageError(f"{width}x{height} pixels: too small for a radiograph")
-
-
-def _stretch(values: np.ndarray) -> np.ndarray:
-    """The percentile range to 0..255."""
-    return _scale(values, *_percentile_range(values))
-
-
-def _percentile_range(values: np.ndarray) -> tuple[float, float]:
-    low, high = np.percentile(values, _PERCENTILES)
-    return (float(low), float(high)) if high > low else _extremes(values)
-
-
-def _extremes(values: np.ndarray) -> tuple[float, float]:
-    return float(values.min()), float(values.max())
-
-
-def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """`low`..`high` to 0..255, clipped; a constant image becomes black."""
-    if not np.isfinite([low, high]).all():
-        raise ImageError("pixel values that are not finite")
-    if high <= low:
-        return np.zeros(values.shape, np.uint8)
-    return np.clip((values - low) * (255 / (high - low)) + 0.5, 0, 255).astype(np.uint8)
+def _turned(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """As EXIF's orientation says; without one, or an unknown one, as stored."""
+    transposed, rows, columns = _TURNS.get(orientation, (False, False, False))
+    pixels = pixels.T if transposed else pixels
+    return np.ascontiguousarray(pixels[:: -1 if rows else 1, :: -1 if columns else 1])
 
 
 def _pillow_reason(error: Exception) -> str:

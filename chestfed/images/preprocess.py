@@ -9,10 +9,11 @@ import numpy as np
 from pydantic import Field
 
 from chestfed.core.config import StrictModel
+from chestfed.images.levels import Levels
 
 #: Raised whenever decoding or resizing changes pixels, or the content of a cache changes: caches of an older version
 #: are not read.
-PREPROCESS_VERSION = 3
+PREPROCESS_VERSION = 4
 
 
 class Preprocess(StrictModel):
@@ -22,6 +23,12 @@ class Preprocess(StrictModel):
     fit: Literal["stretch", "pad"] = Field(
         "stretch",
         description="stretch to the square (the source papers), or keep the aspect and pad with black",
+    )
+
+    levels: Levels = Field(
+        "window",
+        description="how stored values become gray: as a viewer shows them (DICOM by its window, others as they are), "
+        "the whole range that is stored, or the 0.5 to 99.5 percentiles of each picture",
     )
 
     def digest(self) -> str:

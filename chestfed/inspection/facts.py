@@ -16,14 +16,16 @@ import numpy as np
 from chestfed.core.errors import ImageError
 from chestfed.dicom import tags as dicom_tags
 from chestfed.dicom.files import DEFLATED, transfer_syntax
-from chestfed.images.decode import decode, picture_digest
+from chestfed.images.decode import decode_stored, picture_digest, upright
+from chestfed.images.levels import Stored
+from chestfed.images.polarity import polarity
 from chestfed.images.preprocess import Preprocess
 
 if TYPE_CHECKING:
     from chestfed.sites.table import SiteTable
 
 #: Raised when the same file gives other facts than before: kept results of an older version are not read.
-FACTS_VERSION: Final = 3
+FACTS_VERSION: Final = 4
 #: Bins of the histogram, 4 gray levels each.
 BINS: Final = 64
 #: Bits of the perceptual hash, without the first of its 256, which is always 0.
@@ -60,6 +62,11 @@ class Facts:
         Name of the DICOM transfer syntax.
     colored, blank
         The picture has colors; it has a single gray level.
+    polarity
+        `polarity` of the picture as the file has it: of a DICOM file after its header's MONOCHROME1 was followed, of
+        others before anything was inverted.
+    unwindowed
+        A DICOM file without a plausible window: its percentiles took its place.
     mean, std
         Of the preprocessed picture's gray levels, 0 to 255.
     digest
@@ -80,6 +87,8 @@ class Facts:
     syntax: str = ""
     colored: bool = False
     blank: bool = False
+    polarity: float = 0.0
+    unwindowed: bool = False
     mean: float = 0.0
     std: float = 0.0
     digest: bytes = b""
@@ -87,14 +96,14 @@ class Facts:
     histogram: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int32))
 
 
-#: Path of a file, and whether its stored values are inverted.
-Job = tuple[str, bool]
+#: Path of a file, and what its site says of its gray levels.
+Job = tuple[str, Stored]
 
 
 def jobs_of(table: SiteTable) -> Callable[[int], Job]:
-    """The job of a row: the row's file, and whether it is stored inverted although its format cannot say so."""
-    images, inverted = table.frame["image"].tolist(), table.frame["inverted"].tolist()
-    return lambda row: (str(table.root / images[row]), bool(inverted[row]))
+    """The job of a row: its file, and what the site says of its gray levels."""
+    images, stored = table.frame["image"].tolist(), table.stored()
+    return lambda row: (str(table.root / images[row]), stored[row])
 
 
 def look_at(job: Job) -> Facts:
@@ -107,21 +116,24 @@ def look_at(job: Job) -> Facts:
     """
     import cv2
 
-    path, inverted = Path(job[0]), job[1]
+    path, stored = Path(job[0]), job[1]
     try:
-        gray = decode(path, inverted)
+        found = decode_stored(path, stored.bits)
     except FileNotFoundError:
         raise
     except ImageError as error:
         return Facts(error=str(error), **_header(path, whole=False))
     except OSError as error:
         return Facts(error=f"cannot be read ({error.strerror})")
+    gray = upright(found, stored)
     square = _PREPROCESS.apply(gray)
     mean, std = (float(value[0, 0]) for value in cv2.meanStdDev(square))
     blank = std < _BLANK
     return Facts(
         **{**_header(path, whole=True), "width": gray.shape[1], "height": gray.shape[0]},
         blank=blank,
+        polarity=polarity(found.gray),
+        unwindowed=found.unwindowed,
         mean=mean,
         std=std,
         digest=picture_digest(gray),

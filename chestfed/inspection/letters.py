@@ -24,7 +24,7 @@ from chestfed.inspection.scan import Scan
 from chestfed.inspection.store import KeptResults, scan_folder
 
 #: Raised when the same picture gives another result than before.
-LETTERS_VERSION: Final = 1
+LETTERS_VERSION: Final = 2
 #: The value of `Letters.found` if the picture cannot be read.
 UNKNOWN: Final = "unknown"
 

@@ -126,7 +126,7 @@ def write_padchest(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
             "MethodProjection": "Manual review of DICOM fields",
             "Pediatric": "No",
             "Modality_DICOM": "DX",
-            "PhotometricInterpretation_DICOM": "MONOCHROME1" if layouts.padchest_inverted(film) else "MONOCHROME2",
+            "PhotometricInterpretation_DICOM": "MONOCHROME1" if layouts.padchest_monochrome1(film) else "MONOCHROME2",
             "BitsStored_DICOM": 12,
             "Rows_DICOM": height,
             "Columns_DICOM": width,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: The largest stored value of 12-bit content.
 MAX_12_BIT = 4095
+#: That of PadChest's files.
+MAX_16_BIT = 65_535
 
 #: Written into every picture file.
 COMMENT: Final = "SYNTHETIC phantom, no patient"
@@ -65,9 +67,15 @@ def padchest_path(film: Film) -> str:
     return f"{padchest_folder(film)}/{padchest_name(film)}"
 
 
-def padchest_inverted(film: Film) -> bool:
-    """One study in six is stored as MONOCHROME1."""
+def padchest_monochrome1(film: Film) -> bool:
+    """What the column says of one study in six."""
     return int(identifier("photometric", film.patient.number, film.study), 16) % 6 == 0
+
+
+def padchest_inverted(film: Film) -> bool:
+    """Whether the picture is stored as a negative: in one of eight studies of MONOCHROME1 the column is wrong."""
+    wrong = int(identifier("photometric", film.patient.number, film.study), 16) % 48 == 24
+    return padchest_monochrome1(film) and not wrong
 
 
 def mimic_ids(film: Film) -> tuple[int, int, str]:
@@ -119,8 +127,9 @@ def write_picture(hospital: str, path: Path, gray: np.ndarray, film: Film, seed:
             picture = picture.convert("RGBA")
         save_png(picture, path)
     elif hospital == "padchest":
-        stored = stored_levels(gray, MAX_12_BIT)
-        save_png(Image.fromarray(MAX_12_BIT - stored if padchest_inverted(film) else stored), path)
+        low, high = np.percentile(gray[::4, ::4], (1, 99))  # windowed, and then the whole range of 16 bits
+        stored = stored_levels(np.clip((gray - low) / (high - low), 0, 1), MAX_16_BIT)
+        save_png(Image.fromarray(MAX_16_BIT - stored if padchest_inverted(film) else stored), path)
     else:
         write_dicom(path, gray, film, rng)
 

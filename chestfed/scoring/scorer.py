@@ -102,7 +102,7 @@ def preprocess_of(declared: Declared, description: ModelDescription, fixed: int 
     """
     chosen = description.preprocess or Preprocess(size=fixed or 320)
     if declared.size is not None:
-        chosen = Preprocess(size=declared.size, fit=chosen.fit)
+        chosen = chosen.model_copy(update={"size": declared.size})
     if fixed is not None and chosen.size != fixed:
         raise ConfigError(f"the program takes images of {fixed} pixels, not {chosen.size}")
     return chosen

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from chestfed.core.config import OTHERS, StrictModel, expand_path, load_config
 from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.core.plugins import Choice, Options
+from chestfed.images.levels import InvertedBy
 from chestfed.sites.reader import READERS, SPLITS, VIEWS, View, suggestion
 from chestfed.sites.spreadsheet.config import TableFormat
 
@@ -73,6 +74,24 @@ class Splits(StrictModel):
         return value
 
 
+class Pictures(StrictModel):
+    """What PNG and JPEG files cannot say of their gray levels. A DICOM file's own header says it."""
+
+    inverted: InvertedBy = Field(
+        "column",
+        description="who decides that a film is stored as a negative: the picture (compared with a mean film; the "
+        "column where it does not tell, and for views that are not frontal), the column of the label file (PadChest's "
+        "PhotometricInterpretation_DICOM; other formats have none), or never",
+    )
+    bits: int | None = Field(
+        None,
+        ge=9,
+        le=16,
+        description="bits that 16-bit PNG files use, such as 12; without it a file whose values do not need 16 is "
+        "refused",
+    )
+
+
 class SiteConfig(StrictModel):
     """One hospital. Policy (labels, uncertainty, views, up-sampling) is here and not in the readers."""
 
@@ -108,6 +127,7 @@ class SiteConfig(StrictModel):
     ] = Field(
         description="how to treat diseases that are not mentioned, for all or per disease (others: those not named)"
     )
+    pictures: Pictures = Field(Pictures(), description="how PNG and JPEG files hold their gray levels")
     table: TableFormat | None = Field(
         None, validate_default=True, description="layout of the site's own table (reader table)"
     )

@@ -153,6 +153,8 @@ def _table(raw: pd.DataFrame, source: Source, config: SiteConfig) -> SiteTable:
         tuple(config.diseases),
         repeat_positives(frame, config),
         tuple(source.remarks),
+        config.pictures.inverted,
+        config.pictures.bits,
     )
 
 

@@ -14,11 +14,14 @@ import pandas as pd
 
 from chestfed.core.errors import ChestfedError, Problem
 from chestfed.core.provenance import Origin
+from chestfed.images.levels import InvertedBy, Stored
 from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, RAW_COLUMNS, SPLITS, UNCERTAIN, UNLABELLED, VIEWS
 
 if TYPE_CHECKING:
     from chestfed.sites.config import SiteConfig
 
+#: Views that a mean frontal film is compared with.
+_FRONTAL: Final = ("pa", "ap", "frontal", "unknown")
 #: The kind of problem of an image that is not below the site's root.
 OUTSIDE = "path outside the root"
 
@@ -27,8 +30,9 @@ OUTSIDE = "path outside the root"
 class SiteTable:
     """One site's images and labels. `frame` has the columns that `docs/design.md` lists.
 
-    `notes` say what the labels do not show by themselves, such as terms that nobody has confirmed yet. Patient and
-    study names stay in here: they enter no digest, cache or message.
+    `notes` say what the labels do not show by themselves, such as terms that nobody has confirmed yet. `inverted_by`
+    and `bits` are the configuration's `pictures`. Patient and study names stay in here: they enter no digest, cache or
+    message.
     """
 
     name: str
@@ -38,6 +42,8 @@ class SiteTable:
     diseases: tuple[str, ...]
     frame: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
+    inverted_by: InvertedBy = "column"
+    bits: int | None = None
 
     @property
     def origin(self) -> Origin:
@@ -72,6 +78,12 @@ class SiteTable:
         labeled = (repeats * ~np.isnan(labels)).sum(axis=0)
         positive = (repeats * (labels == 1)).sum(axis=0)
         return np.divide(positive, labeled, out=np.full(labeled.shape, np.nan), where=labeled > 0)
+
+    def stored(self) -> list[Stored]:
+        """What the site says of each row's gray levels: who decides on its polarity is `inverted_by`."""
+        column = self.frame["inverted"].to_numpy() & (self.inverted_by != "never")
+        by_picture = self.frame["view"].isin(_FRONTAL).to_numpy() & (self.inverted_by == "picture")
+        return [Stored(*row, self.bits) for row in zip(column.tolist(), by_picture.tolist(), strict=True)]
 
     def label_digest(self) -> str:
         """Digest of splits, views, labels and repeats as a multiset: names and row order do not enter."""

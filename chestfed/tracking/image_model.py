@@ -21,6 +21,7 @@ import torch
 from chestfed.core.errors import ChestfedError, ImageError
 from chestfed.experiment.device import Machine
 from chestfed.images.decode import decode
+from chestfed.images.levels import Stored
 from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorers import Declared, Scorer, open_scorer
 
@@ -64,13 +65,13 @@ class ImageModel:
             If the input is not paths.
         """
         paths = _paths(model_input)
-        inverted = bool((params or {}).get("inverted", False))
+        preprocess, stored = self._scorer.preprocess, Stored(inverted=bool((params or {}).get("inverted", False)))
         scores, errors = np.full((len(paths), len(self.diseases)), np.nan), [""] * len(paths)
         for start in range(0, len(paths), BATCH):
             rows, pixels = [], []
             for row in range(start, min(start + BATCH, len(paths))):
                 try:
-                    pixels.append(self._scorer.preprocess.apply(decode(Path(paths.iloc[row]), inverted)))
+                    pixels.append(preprocess.apply(decode(Path(paths.iloc[row]), stored, preprocess.levels)))
                     rows.append(row)
                 except ImageError as error:
                     errors[row] = f"{paths.iloc[row]}: {error}"

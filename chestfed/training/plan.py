@@ -226,9 +226,9 @@ def _decode_seconds(tables: StudyTables) -> float:
     for _, table in tables.clients:
         rows = table.frame.iloc[np.linspace(0, len(table.frame) - 1, _TIMED_IMAGES).astype(int)]
         started = time.perf_counter()
-        for image, inverted in zip(rows["image"], rows["inverted"], strict=True):
+        for image, stored in zip(rows["image"], table.with_frame(rows).stored(), strict=True):
             try:
-                decode(table.root / image, inverted=bool(inverted))
+                decode(table.root / image, stored)
             except (ImageError, OSError):
                 continue  # the study itself reports it
         total += (time.perf_counter() - started) / _TIMED_IMAGES * len(table.frame)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +14,12 @@ import pydicom
 import pytest
 from PIL import Image
 from pydicom.data import get_testdata_file
-from pydicom.encaps import get_frame
+from pydicom.encaps import encapsulate, get_frame
 
 from chestfed.core.errors import ImageError
 from chestfed.dicom.files import refuse_bomb, transfer_syntax
 from chestfed.images import decode as module
-from chestfed.images.compressed import size_of
+from chestfed.images.compressed import MAX_SCANS, size_of
 from chestfed.images.decode import decode
 from tests.cases import each
 from tests.inspection.planted import FILES, picture, png_bomb, save
@@ -106,3 +109,57 @@ def test_a_file_of_too_many_bytes_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(module, "MAX_BYTES", 10)
     with pytest.raises(ImageError, match="bytes: more than 10, refused without"):
         decode(tmp_path / "a.png")
+
+
+def jpeg_of_scans(path: Path, scans: int) -> None:
+    """A progressive JPEG whose last scan comes again and again."""
+    Image.fromarray(np.tile(picture(0), (4, 4))).save(path, "JPEG", progressive=True)
+    data = path.read_bytes()
+    last, count = data.rindex(b"\xff\xda"), data.count(b"\xff\xda")
+    path.write_bytes(data[:-2] + data[last:-2] * (scans - count) + data[-2:])
+
+
+@each("wrapped", [False, True])
+def test_a_jpeg_of_too_many_scans_is_refused_undecoded(tmp_path: Path, wrapped: bool) -> None:
+    for scans in (MAX_SCANS, MAX_SCANS + 1, 4000):
+        jpeg_of_scans(tmp_path / "a", scans)
+        if wrapped:
+            side = 4 * picture(0).shape[0]
+            data = film(np.zeros((side, side), np.uint8), BitsAllocated=8, BitsStored=8, HighBit=7)
+            data.file_meta.TransferSyntaxUID = "1.2.840.10008.1.2.4.51"
+            data.PixelData = encapsulate([(tmp_path / "a").read_bytes()])
+            save(data, tmp_path / "a")
+        if scans > MAX_SCANS:
+            with pytest.raises(ImageError, match=r"scans, refused without"):
+                decode(tmp_path / "a")
+        elif not wrapped:
+            decode(tmp_path / "a")
+
+
+@each("kind", ["16-bit PNG", "gray PNG", "color PNG", "progressive JPEG"])
+def test_a_picture_needs_a_small_multiple_of_its_pixels(tmp_path: Path, kind: str) -> None:
+    side = 5000
+    flat = {"16-bit PNG": np.full((side, side), 65_000, np.uint16), "gray PNG": np.full((side, side), 7, np.uint8)}
+    image = Image.fromarray(flat[kind]) if kind in flat else Image.new("RGB", (side, side), (9, 200, 9))
+    image.save(tmp_path / "a", "JPEG" if "JPEG" in kind else "PNG", **({"progressive": True} if "JPEG" in kind else {}))
+    script = (
+        "import resource, sys; from pathlib import Path; from chestfed.images.decode import decode\n"
+        "import cv2, pydicom.pixels, PIL.PngImagePlugin, PIL.JpegImagePlugin\n"
+        "used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
+        "before = used(); decode(Path(sys.argv[1])); print(used() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, tmp_path / "a"], capture_output=True, text=True, check=True)
+    assert int(done.stdout) / side**2 < {"16-bit PNG": 6, "gray PNG": 4, "color PNG": 7, "progressive JPEG": 9}[kind]
+
+
+def test_a_panic_of_the_rle_plugin_writes_nothing_to_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    packed = film(picture(0))
+    packed.compress(pydicom.uid.RLELossless, encoding_plugin="pylibjpeg")
+    save(packed, tmp_path / "a")
+    data = bytearray((tmp_path / "a").read_bytes())
+    data[data.index(b"\x02\x00\x00\x00\x40\x00\x00\x00") + 8] = 0xFF
+    (tmp_path / "a").write_bytes(bytes(data))
+    with pytest.raises(ImageError, match="damaged or unsupported"):
+        decode(tmp_path / "a")
+    os.write(2, b"still there")
+    assert capfd.readouterr().err == "still there"

@@ -18,6 +18,7 @@ from chestfed.core.errors import ChestfedError, ImageError, SiteError
 from chestfed.images import cache as module
 from chestfed.images.cache import fill_cache
 from chestfed.images.decode import decode
+from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
 
 SMALL = Preprocess(size=32)
@@ -29,6 +30,9 @@ class Table:
     root: Path
     synthetic: bool
     frame: pd.DataFrame
+
+    def stored(self) -> list[Stored]:
+        return [Stored(inverted) for inverted in self.frame["inverted"].tolist()]
 
 
 def make_site(folder: Path, count: int = 6) -> Table:
@@ -44,7 +48,7 @@ def make_site(folder: Path, count: int = 6) -> Table:
 
 
 def expected(table: Table, row: int) -> np.ndarray:
-    return SMALL.apply(decode(table.root / table.frame["image"][row], inverted=bool(table.frame["inverted"][row])))
+    return SMALL.apply(decode(table.root / table.frame["image"][row], table.stored()[row]))
 
 
 def test_it_gives_back_what_decoding_and_resizing_give(tmp_path: Path) -> None:

@@ -9,14 +9,17 @@ import pydicom
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 from pydicom.data import get_testdata_file
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, JPEG2000Lossless, RLELossless
 
 from chestfed.core.errors import ImageError
+from chestfed.images import compressed
 from chestfed.images import decode as module
 from chestfed.images.decode import decode
+from chestfed.images.levels import Stored
+from chestfed.images.preprocess import Preprocess
 from tests.cases import each
 
 RAMP = np.linspace(0, 1, 64 * 48, dtype=np.float32).reshape(64, 48)
@@ -55,14 +58,48 @@ def test_8_bit_pictures_keep_their_gray_levels_whatever_their_mode(tmp_path: Pat
     assert np.abs(found.astype(int) - gray).max() <= (2 if suffix == ".jpg" else 0)
 
 
-def test_16_bit_png_is_stretched_between_its_percentiles_and_inverted_when_told(tmp_path: Path) -> None:
-    stored = (RAMP * 4095).astype(np.uint16)
+@each(("bits", "largest"), [(None, 65_535), (16, 65_535), (16, 900), (12, 4095), (12, 900), (9, 511)])
+def test_16_bit_png_keeps_its_gray_levels_in_the_range_of_its_bits_and_is_inverted_when_told(
+    tmp_path: Path, bits: int | None, largest: int
+) -> None:
+    stored = (RAMP * largest).astype(np.uint16)
     Image.fromarray(stored).save(tmp_path / "a.png")
-    found = decode(tmp_path / "a.png")
+    found = decode(tmp_path / "a.png", Stored(bits=bits))
+    assert np.abs(found - stored * (255 / (2 ** (bits or 16) - 1))).max() <= 0.51
+    np.testing.assert_array_equal(decode(tmp_path / "a.png", Stored(inverted=True, bits=bits)), 255 - found)
+
+
+@each(("bits", "largest"), [(None, 4095), (None, 32_767), (None, 0), (12, 4096), (9, 65_535)])
+def test_16_bit_png_of_unknown_or_other_bits_is_refused(tmp_path: Path, bits: int | None, largest: int) -> None:
+    Image.fromarray((RAMP * largest).astype(np.uint16)).save(tmp_path / "a.png")
+    with pytest.raises(ImageError, match=r"pictures\.bits"):
+        decode(tmp_path / "a.png", Stored(bits=bits))
+
+
+@each("largest", [255, 4095, 65_535])
+@each("dicom_file", [False, True])
+def test_the_policy_percentiles_stretches_every_file_alike(tmp_path: Path, largest: int, dicom_file: bool) -> None:
+    stored = (RAMP**2 * largest).astype(np.uint8 if largest == 255 else np.uint16)
+    if dicom_file:
+        save(dicom(stored, WindowCenter="90", WindowWidth="20", BitsStored=16, HighBit=15), tmp_path / "a")
+    else:
+        Image.fromarray(stored).save(tmp_path / "a", "PNG")
     low, high = np.percentile(stored, [0.5, 99.5])
-    expected = np.clip((stored - low) / (high - low), 0, 1) * 255
-    assert np.abs(found - expected).max() <= 0.51
-    np.testing.assert_array_equal(decode(tmp_path / "a.png", inverted=True), 255 - found)
+    expected = np.clip((stored.astype(float) - low) / (high - low), 0, 1) * 255
+    assert np.abs(decode(tmp_path / "a", levels="percentiles") - expected).max() <= 0.51
+
+
+@each("signed", [0, 1])
+@each("slope", ["1", "-0.5"])
+def test_the_policy_stored_takes_the_whole_range_of_a_dicom_file_and_no_window(
+    tmp_path: Path, signed: int, slope: str
+) -> None:
+    stored = (RAMP * 4095).astype(np.int16) - 2048 * signed
+    elements = {"RescaleSlope": slope, "RescaleIntercept": "-70", "WindowCenter": "90", "WindowWidth": "20"}
+    plain = dicom(stored, PixelRepresentation=signed, PixelData=stored.tobytes(), **elements)
+    found = decode(save(plain, tmp_path / "a.dcm"), levels="stored")
+    expected = (RAMP if slope == "1" else 1 - RAMP) * 255
+    assert np.abs(found - expected).max() <= 1.01
 
 
 def test_what_a_file_is_is_read_from_its_content(tmp_path: Path) -> None:
@@ -211,7 +248,7 @@ def test_a_missing_file_is_another_thing_than_a_damaged_one(tmp_path: Path) -> N
 
 def test_an_image_larger_than_any_radiograph_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.fromarray((RAMP * 255).astype(np.uint8)).save(tmp_path / "a.png")
-    monkeypatch.setattr(module, "MAX_PIXELS", 1000)
+    monkeypatch.setattr(compressed, "MAX_PIXELS", 1000)
     with pytest.raises(ImageError, match="refused without"):
         decode(tmp_path / "a.png")
 
@@ -276,3 +313,103 @@ def test_a_dicom_file_cut_short_is_said_to_be_so(tmp_path: Path, syntax: str | N
     (tmp_path / "cut").write_bytes(data[: len(data) * 2 // 3])
     with pytest.raises(ImageError, match="cut short"):
         decode(tmp_path / "cut")
+
+
+def test_the_same_film_is_the_same_picture_as_8_bit_png_as_16_bit_png_and_as_dicom_with_a_window(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(6):  # smooth films that do not use the whole range, seen through windows of their own
+        coarse = rng.random((9, 8), np.float32)
+        shown = np.asarray(Image.fromarray(coarse).resize((480, 512), Image.Resampling.BICUBIC)).clip(0, 1)
+        shown = rng.uniform(0, 0.2) + shown * rng.uniform(0.5, 0.8)
+        low, width = rng.integers(200, 1200), int(rng.integers(900, 2600))
+        Image.fromarray(np.rint(shown * 255).astype(np.uint8)).save(tmp_path / "8.png")
+        Image.fromarray(np.rint(shown * 65_535).astype(np.uint16)).save(tmp_path / "16.png")
+        stored = np.rint(low + shown * width).astype(np.uint16)
+        stored[::50, 5] = 4095  # a marker above the window
+        window = {"WindowCenter": str(low + width // 2), "WindowWidth": str(width)}
+        save(dicom(stored, **window), tmp_path / "a.dcm")
+        window["WindowCenter"] = str(4096 - low - width // 2)  # the middle of a window lies between two values
+        save(dicom(4095 - stored, PhotometricInterpretation="MONOCHROME1", **window), tmp_path / "b.dcm")
+        squares = [
+            Preprocess().apply(decode(tmp_path / name, Stored(bits=16))).astype(int)
+            for name in ("8.png", "16.png", "a.dcm", "b.dcm")
+        ]
+        assert max(np.abs(square - squares[0]).mean() for square in squares) < 0.6
+
+
+@each("function", ["LINEAR", "LINEAR_EXACT", "SIGMOID"])
+def test_a_window_shows_its_own_range_whatever_the_film_uses_of_it(tmp_path: Path, function: str) -> None:
+    stored = (1000 + RAMP * 1000).astype(np.uint16)
+    window = {"WindowCenter": "2000", "WindowWidth": "4000", "VOILUTFunction": function}
+    found = decode(save(dicom(stored, **window), tmp_path / "a.dcm"))
+    x = stored.astype(float)
+    expected = {
+        "LINEAR": (x - 1999.5) / 3999 + 0.5,
+        "LINEAR_EXACT": (x - 2000) / 4000 + 0.5,
+        "SIGMOID": 1 / (1 + np.exp(-4 * (x - 2000) / 4000)),
+    }[function]
+    assert np.abs(found - expected * 255).max() <= 0.51
+
+
+def test_a_voi_table_shows_the_range_of_its_bits(tmp_path: Path) -> None:
+    stored = (RAMP * 4095).astype(np.uint16)
+    item = Dataset()
+    item.add_new((0x0028, 0x3002), "US", [4096, 0, 10])
+    item.add_new((0x0028, 0x3006), "US", (np.arange(4096) // 8).tolist())
+    found = decode(save(dicom(stored, VOILUTSequence=[item]), tmp_path / "a.dcm"))
+    assert np.abs(found - (stored // 8) * (255 / 1023)).max() <= 0.51
+
+
+def test_dicom_of_float_or_32_bit_pixels_is_refused(tmp_path: Path) -> None:
+    wide = dicom(
+        np.zeros((64, 48), np.uint16), BitsAllocated=32, BitsStored=32, HighBit=31, PixelData=bytes(64 * 48 * 4)
+    )
+    with pytest.raises(ImageError, match="more than 16 bits"):
+        decode(save(wide, tmp_path / "a.dcm"))
+
+
+@each("orientation", range(1, 10))
+@each("suffix", [".jpg", ".png"])
+def test_exifs_orientation_is_applied(tmp_path: Path, orientation: int, suffix: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    picture = Image.fromarray((RAMP * 255).astype(np.uint8))
+    picture.save(tmp_path / f"a{suffix}", exif=exif, quality=95)
+    with Image.open(tmp_path / f"a{suffix}") as saved:
+        expected = np.asarray(ImageOps.exif_transpose(saved))
+    np.testing.assert_array_equal(decode(tmp_path / f"a{suffix}"), expected)
+
+
+@each("kind", ["APNG", "MPO", "GIF", "TIFF", "WebP"])
+def test_several_pictures_in_one_file_and_other_formats_are_refused_by_name(tmp_path: Path, kind: str) -> None:
+    pictures = [Image.fromarray((RAMP * level).astype(np.uint8)) for level in (200, 250)]
+    saved = "PNG" if kind == "APNG" else kind
+    pictures[0].save(tmp_path / "a.png", saved, save_all=True, append_images=pictures[1:])
+    with pytest.raises(ImageError, match="2 pictures" if kind in ("APNG", "MPO") else kind):
+        decode(tmp_path / "a.png")
+
+
+def test_a_picture_decides_on_its_polarity_where_it_may_and_a_dicom_header_where_there_is_one(tmp_path: Path) -> None:
+    with Image.open(Path(module.__file__).with_name("mean_film.png")) as mean:
+        film = np.asarray(mean.resize((400, 300), Image.Resampling.BICUBIC))
+    frame = [(20, 20), (30, 30)]
+    for number, shown in enumerate(
+        [film, 255 - film, np.pad(255 - film, frame), np.pad(film, frame, constant_values=255)]
+    ):
+        Image.fromarray(shown).save(tmp_path / f"{number}.png")
+        expected = 255 - shown if number in (1, 2) else shown
+        for column in (False, True):
+            by_picture = Stored(inverted=column, by_picture=True)
+            np.testing.assert_array_equal(decode(tmp_path / f"{number}.png", by_picture), expected)
+            told = decode(tmp_path / f"{number}.png", Stored(inverted=column))
+            np.testing.assert_array_equal(told, 255 - shown if column else shown)
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64)).astype(np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")  # does not tell: the column decides
+    for column in (False, True):
+        found = decode(tmp_path / "noise.png", Stored(inverted=column, by_picture=True))
+        np.testing.assert_array_equal(found, 255 - noise if column else noise)
+    save(dicom((255 - film).astype(np.uint16) * 16, WindowCenter="2040", WindowWidth="4080"), tmp_path / "a.dcm")
+    for stored in (Stored(), Stored(inverted=True), Stored(by_picture=True)):
+        assert np.abs(decode(tmp_path / "a.dcm", stored).astype(int) - (255 - film)).max() <= 1

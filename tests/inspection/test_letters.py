@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from chestfed.core.errors import ChestfedError
+from chestfed.images.levels import Stored
 from chestfed.inspection import letters, resumed
 from chestfed.inspection.letters import UNKNOWN, Letters, look_for_letters, scan_letters
 from chestfed.inspection.scan import Scan, scan_images
@@ -81,7 +82,7 @@ def test_a_picture_that_is_gone_since_the_scan_is_flagged_and_not_kept_as_such(t
     hospital = Hospital(tmp_path)
     hospital.save()
     scan = scanned(tmp_path)
-    assert look_for_letters((str(tmp_path / "nowhere.png"), False)) == Letters(UNKNOWN)
+    assert look_for_letters((str(tmp_path / "nowhere.png"), Stored())) == Letters(UNKNOWN)
     content = hospital.image(4).read_bytes()
     stamp = hospital.image(4).stat()
     hospital.image(4).write_bytes(b"x" * len(content))

@@ -144,8 +144,8 @@ def test_the_drift_is_that_of_the_pixels_and_labels_computed_otherwise(
     levels, prevalence = {}, {}
     for name, table in tables.items():
         bins = []
-        for image, inverted in zip(table.frame["image"], table.frame["inverted"], strict=True):
-            bins.append(Preprocess().apply(decode(table.root / image, bool(inverted))).ravel() // 4)
+        for image, stored in zip(table.frame["image"], table.stored(), strict=True):
+            bins.append(Preprocess().apply(decode(table.root / image, stored)).ravel() // 4)
         levels[name] = np.unique(np.concatenate(bins), return_counts=True)
         prevalence[name] = table.frame[list(DISEASES)].mean()
     for other in card.others:

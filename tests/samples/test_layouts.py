@@ -9,11 +9,15 @@ import io
 import re
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from chestfed.samples import layouts
+from chestfed.samples.patients import Film
 from chestfed.sites.releases.padchest import tree
 
 OBSERVATIONS = (
@@ -74,7 +78,7 @@ def test_chestxray8_has_its_header_its_folders_and_lists_that_part_the_patients(
     assert not {name[:8] for name in train} & {name[:8] for name in test}
 
 
-def test_padchest_pictures_are_16_bit_with_12_bit_content_and_some_are_inverted(tiny: Path) -> None:
+def test_padchest_pictures_span_16_bits_and_some_are_inverted(tiny: Path) -> None:
     root = tiny / "synthetic-padchest"
     _, table = rows(root / "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv")
     corners = defaultdict(list)
@@ -82,11 +86,21 @@ def test_padchest_pictures_are_16_bit_with_12_bit_content_and_some_are_inverted(
         with Image.open(root / row["ImageDir"] / row["ImageID"]) as picture:
             assert picture.mode == "I;16"
             stored = np.asarray(picture)
-        assert stored.max() <= 4095
-        assert stored.max() > 1023
+        assert (stored.min(), stored.max()) == (0, 65_535)
         corners[row["PhotometricInterpretation_DICOM"]].append(float(np.median(stored[:20, :20])))
-    assert np.median(corners["MONOCHROME1"]) > 3000  # air is bright as stored
-    assert np.median(corners["MONOCHROME2"]) < 1500
+    assert np.median(corners["MONOCHROME1"]) > 48_000  # air is bright as stored
+    assert max(corners["MONOCHROME2"]) < 24_000
+
+
+def test_padchests_column_is_wrong_about_some_pictures_and_only_of_monochrome1() -> None:
+    films = [SimpleNamespace(patient=SimpleNamespace(number=number), study=1, number=1) for number in range(2000)]
+    said, stored = (
+        np.array([told(cast(Film, film)) for film in films])
+        for told in (layouts.padchest_monochrome1, layouts.padchest_inverted)
+    )
+    assert 250 < said.sum() < 420
+    assert 20 < (said & ~stored).sum() < 70
+    assert not (stored & ~said).any()
 
 
 def test_padchest_has_the_releases_columns_and_lists_as_text(tiny: Path) -> None:

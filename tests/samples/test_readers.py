@@ -20,8 +20,8 @@ def test_every_image_of_the_table_decodes_with_air_dark(tiny: Path, name: str) -
     assert table.synthetic
     assert (table.frame["split"] == "train").sum() == 24
     darker = []
-    for image, inverted in zip(table.frame["image"], table.frame["inverted"], strict=True):
-        gray = decode(table.root / image, bool(inverted))
+    for image, stored in zip(table.frame["image"], table.stored(), strict=True):
+        gray = decode(table.root / image, stored)
         height, width = gray.shape
         # Beside the neck there is air, amid the lower edge the abdomen.
         air, abdomen = gray[: height // 12, : width // 8], gray[-height // 6 :, 2 * width // 5 : 3 * width // 5]

@@ -173,14 +173,14 @@ def _thumbnails(letters: LetterScan) -> tuple[Thumbnail, ...]:
     from PIL import Image
 
     table = letters.scan.table
-    images, inverted, splits = (table.frame[name].tolist() for name in ("image", "inverted", "split"))
+    images, stored, splits = table.frame["image"].tolist(), table.stored(), table.frame["split"].tolist()
     labels = table.labels()
     found: list[Thumbnail] = []
     for row in numpy_stream(0, "pictures of a card", table.name).permutation(letters.presentable).tolist():
         if len(found) == SHOWN:
             break
         try:
-            gray = decode(table.root / images[row], bool(inverted[row]))
+            gray = decode(table.root / images[row], stored[row])
         except (ChestfedError, OSError):  # changed or removed since it was looked at
             continue
         small = Image.fromarray(Preprocess().apply(gray)).resize((SIDE, SIDE), Image.Resampling.BOX)

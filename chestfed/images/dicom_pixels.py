@@ -1,0 +1,167 @@
+"""The gray levels of one DICOM file: modality LUT, then the VOI LUT or the first window, then the polarity.
+
+Every step is made once per stored value, of which there are at most 65,536, and not once per pixel. Messages give the
+reason and never the content of a header, which may name a patient.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from chestfed.core.errors import ImageError
+from chestfed.dicom import tags as dicom_tags
+from chestfed.dicom.files import refuse_bomb
+from chestfed.images.compressed import MAX_BYTES, check_size, refuse_scan_bomb, size_of
+from chestfed.images.levels import Levels, counted, looked_up, percentile_range, scaled
+
+_ONE_AT_A_TIME: Final = threading.Lock()
+
+
+def decode_dicom(path: Path, levels: Levels) -> tuple[np.ndarray, bool]:
+    """Gray levels uint8 `[h, w]`, air dark, padding black; and whether they lack the window that `levels` asks for.
+
+    Raises
+    ------
+    ImageError
+        If it is not a whole, single, gray picture.
+    """
+    from pydicom.uid import RLELossless
+
+    try:
+        with dicom_tags.quiet():
+            refuse_bomb(path, MAX_BYTES)
+            dataset = dicom_tags.read(path, (), pixels=True)
+            _check(dataset, path)
+            with _no_stderr() if dataset.file_meta.TransferSyntaxUID == RLELossless else nullcontext():
+                stored = dataset.pixel_array
+            if stored.ndim != 2:
+                raise ImageError(f"the pixels have {stored.ndim} dimensions, expected height and width")
+            return _gray(stored, dataset, levels)
+    except ImageError:
+        raise
+    except BaseException as error:  # pydicom and its plugins raise many kinds on damaged files
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise  # a plugin written in Rust panics past Exception; an interrupt must pass
+        raise ImageError(f"damaged or unsupported DICOM file: {dicom_tags.reason(error)}") from None
+
+
+def has_window(dataset: Any) -> bool:
+    """Whether the first window is plausible: a width of at least 1, or above 0 where the function allows it."""
+    width, center = (_first(dataset.get(name)) for name in ("WindowWidth", "WindowCenter"))
+    if width is None or center is None or not np.isfinite([width, center]).all():
+        return False
+    return width >= 1 or (width > 0 and dataset.get("VOILUTFunction", "LINEAR") != "LINEAR")
+
+
+def _gray(stored: np.ndarray, dataset: Any, levels: Levels) -> tuple[np.ndarray, bool]:
+    from pydicom.pixels import apply_modality_lut
+
+    bits, signed = int(dataset.BitsStored), int(dataset.PixelRepresentation)
+    lowest = -(1 << bits - 1) if signed else 0
+    first, last = min(lowest, int(stored.min())), max(lowest + (1 << bits) - 1, int(stored.max()))
+    codes = np.arange(first, last + 1)
+    counts = counted(stored, first, len(codes))
+    padding = _padding(codes, dataset)
+    if padding[counts > 0].all():
+        padding[:] = False
+    used = (counts > 0) & ~padding
+    values = np.asarray(apply_modality_lut(codes.astype(stored.dtype), dataset), np.float64)
+    shown = _windowed(values, dataset) if levels == "window" else None
+    if shown is not None and shown[used].max() > shown[used].min():
+        table = scaled(shown, 0, 1)
+    elif levels == "stored":
+        whole = values[lowest - first : lowest - first + (1 << bits)]
+        table = scaled(values, float(whole.min()), float(whole.max()))
+    else:
+        shown = None
+        table = scaled(values, *percentile_range(values, np.where(padding, 0, counts)))
+    if dataset.PhotometricInterpretation == "MONOCHROME1":
+        table = 255 - table
+    table[padding] = 0
+    return looked_up(stored, first, table), levels == "window" and shown is None
+
+
+def _windowed(values: np.ndarray, dataset: Any) -> np.ndarray | None:
+    """Values as the VOI LUT or else the first window shows them, 0 to 1 (PS3.3, C.11.2); None without a plausible one.
+
+    pydicom's own windowing ends where the image's bits do, which is another scale for each file.
+    """
+    from pydicom.pixels import apply_voi
+
+    if dataset.get("VOILUTSequence"):
+        bits = int(dataset.VOILUTSequence[0].LUTDescriptor[2])
+        return np.asarray(apply_voi(values, dataset, index=0), np.float64) / ((1 << bits) - 1)
+    if not has_window(dataset):
+        return None
+    center, width = _first(dataset.WindowCenter), _first(dataset.WindowWidth)
+    assert center is not None and width is not None  # noqa: PT018 (has_window)
+    function = dataset.get("VOILUTFunction", "LINEAR")
+    if function == "SIGMOID":
+        return np.asarray(1 / (1 + np.exp(-4 * (values - center) / width)))
+    if function == "LINEAR":  # which goes from center - width/2 to center + width/2 - 1
+        center, width = center - 0.5, max(width - 1, 1e-9)
+    return np.clip((values - center) / width + 0.5, 0, 1)
+
+
+def _padding(codes: np.ndarray, dataset: Any) -> np.ndarray:
+    """Which stored values are padding: one value, or a range of them (PS3.3, C.7.5.1.1.2)."""
+    first, last = dataset.get("PixelPaddingValue"), dataset.get("PixelPaddingRangeLimit")
+    if not isinstance(first, int):
+        return np.zeros(codes.shape, bool)
+    bounds = sorted((first, last if isinstance(last, int) else first))
+    return (codes >= bounds[0]) & (codes <= bounds[1])
+
+
+def _first(value: Any) -> float | None:
+    """The first of one or several numbers; None if there is none."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = value[0] if len(value) else None
+    return None if value is None or value == "" else float(value)
+
+
+def _check(dataset: Any, path: Path) -> None:
+    """That it is one gray picture of a radiograph's size, and compressed, if it is, as a picture of that size."""
+    from pydicom.encaps import get_frame
+
+    if "TransferSyntaxUID" not in dataset.file_meta:
+        raise ImageError("DICOM file without a transfer syntax: its pixels cannot be read reliably")
+    if not any(name in dataset for name in ("PixelData", "FloatPixelData", "DoubleFloatPixelData")):
+        described = "Rows" in dicom_tags.read(path, ("Rows",))  # of a file cut in its pixels nothing was kept above
+        lost = ": its header describes a picture, which is cut short or missing" if described else ""
+        raise ImageError(f"DICOM file without pixels{lost}")
+    if int(dataset.get("NumberOfFrames") or 1) != 1:
+        raise ImageError("multi-frame DICOM file: one radiograph expected")
+    if int(dataset.get("SamplesPerPixel") or 1) != 1:
+        raise ImageError("color DICOM file: a gray radiograph expected")
+    if dataset.get("PhotometricInterpretation") not in ("MONOCHROME1", "MONOCHROME2"):
+        raise ImageError("DICOM file that is neither MONOCHROME1 nor MONOCHROME2")
+    if "PixelData" not in dataset or dataset.BitsAllocated > 16:
+        raise ImageError("DICOM file of more than 16 bits a pixel, or of floating-point pixels: a radiograph expected")
+    check_size(int(dataset.Columns), int(dataset.Rows))
+    if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
+        frame = get_frame(dataset.PixelData, 0, number_of_frames=1)
+        if size_of(frame) not in (None, (int(dataset.Columns), int(dataset.Rows), 1)):
+            text = "whose compressed picture does not have the size in its header"
+            raise ImageError(f"DICOM file {text}, refused without decoding")
+        refuse_scan_bomb(frame)
+
+
+@contextmanager
+def _no_stderr() -> Iterator[None]:
+    """The RLE plugin writes of its panics to file 2, past `sys.stderr`."""
+    with _ONE_AT_A_TIME:
+        kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(null, 2)
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            os.close(null)

@@ -1,0 +1,113 @@
+"""From stored values to gray levels 0..255, for all kinds of files alike, in blocks of rows: large films stay small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+
+from chestfed.core.errors import ImageError
+
+Levels = Literal["window", "stored", "percentiles"]
+#: Who decides that a film is stored as a negative.
+InvertedBy = Literal["picture", "column", "never"]
+
+_PERCENTILES: Final = (0.5, 99.5)
+_AT_ONCE: Final = 1 << 18  # pixels
+
+
+class Stored(NamedTuple):
+    """What a PNG or JPEG cannot say of its gray levels, and its site knows; a DICOM file's header says it.
+
+    Attributes
+    ----------
+    inverted
+        The stored values are MONOCHROME1: air is bright.
+    by_picture
+        The picture decides, and `inverted` only where it does not tell.
+    bits
+        Bits that a 16-bit file uses. Without it, 16 if its values need 16, else the file is refused.
+    """
+
+    inverted: bool = False
+    by_picture: bool = False
+    bits: int | None = None
+
+
+def counted(pixels: np.ndarray, first: int, size: int) -> np.ndarray:
+    """How often the values `first`, `first + 1`, ... occur, int64 `[size]`."""
+    counts = np.zeros(size, np.int64)
+    for rows in _blocks(pixels):
+        counts += np.bincount(pixels[rows].ravel().astype(np.int64) - first, minlength=size)
+    return counts
+
+
+def looked_up(pixels: np.ndarray, first: int, table: np.ndarray) -> np.ndarray:
+    """Gray levels uint8 `[h, w]` by a table uint8 of the values `first`, `first + 1`, ..."""
+    gray = np.empty(pixels.shape, np.uint8)
+    for rows in _blocks(pixels):
+        gray[rows] = table[pixels[rows].astype(np.int64) - first]
+    return gray
+
+
+def percentile_range(values: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
+    """The 0.5 and 99.5 percentiles of values that occur `counts` times; the extremes if these are one value."""
+    order = np.argsort(values, kind="stable")
+    order = order[counts[order] > 0]
+    values, ends = values[order], np.cumsum(counts[order])
+    places = np.array(_PERCENTILES) / 100 * (ends[-1] - 1)
+    below, above = (values[np.searchsorted(ends, whole, side="right")] for whole in (np.floor(places), np.ceil(places)))
+    low, high = below + (places - np.floor(places)) * (above - below)
+    return (float(low), float(high)) if high > low else (float(values[0]), float(values[-1]))
+
+
+def scaled(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """`low`..`high` to uint8 0..255, clipped; a constant image becomes black.
+
+    Raises
+    ------
+    ImageError
+        If the range is not finite.
+    """
+    if not np.isfinite([low, high]).all():
+        raise ImageError("pixel values that are not finite")
+    if high <= low:
+        return np.zeros(values.shape, np.uint8)
+    return np.clip((values - low) * (255 / (high - low)) + 0.5, 0, 255).astype(np.uint8)
+
+
+def picture_levels(pixels: np.ndarray, levels: Levels, bits: int | None) -> np.ndarray:
+    """Gray levels uint8 of a PNG's or JPEG's values uint8 or uint16 `[h, w]`.
+
+    These files hold what a viewer shows, so the policies `window` and `stored` are one: the range of their bits.
+
+    Raises
+    ------
+    ImageError
+        If it is not known how many bits a 16-bit file uses, or its values exceed them.
+    """
+    wide = pixels.dtype == np.uint16
+    if not wide and levels != "percentiles":
+        return pixels
+    counts = counted(pixels, 0, 1 << (16 if wide else 8))
+    values = np.arange(len(counts))
+    low, high = percentile_range(values, counts) if levels == "percentiles" else (0, _full_range(counts, bits))
+    return looked_up(pixels, 0, scaled(values, low, high))
+
+
+def _full_range(counts: np.ndarray, bits: int | None) -> int:
+    largest = int(np.flatnonzero(counts)[-1])
+    if bits is None and largest < 1 << 15:
+        raise ImageError(
+            f"16-bit file whose values end at {largest:,}: set pictures.bits in the site's YAML: "
+            f"{largest.bit_length()} if its films use so many bits, 16 if this one is just dark"
+        )
+    if largest >> (bits or 16):
+        raise ImageError(f"a value of {largest:,} in a file of {bits} bits (pictures.bits in the site's YAML)")
+    return (1 << (bits or 16)) - 1
+
+
+def _blocks(pixels: np.ndarray) -> Iterator[slice]:
+    rows = max(1, _AT_ONCE // pixels.shape[1])
+    return (slice(top, top + rows) for top in range(0, len(pixels), rows))

@@ -1,0 +1,53 @@
+"""Whether a film is stored as a negative, from the picture itself: it is compared with a mean film.
+
+The mean film is that of the NIH Clinical Center's pictures in ChestX-ray8 (Wang et al., CVPR 2017), which are free to
+use with attribution; `benchmarks/polarity.py` makes it and measures how often it is right.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Final
+
+import cv2
+import numpy as np
+
+#: Below this correlation, of either sign, the picture does not tell.
+UNSURE: Final = 0.1
+_SIDE: Final = 32
+_FRAMED: Final = 256  # side of the picture whose frame is looked for
+_FLAT: Final = 8  # gray levels
+_MEAN_FILM: Final = Path(__file__).with_name("mean_film.png")
+
+
+def polarity(gray: np.ndarray) -> float:
+    """Correlation with the mean film of gray levels uint8 `[h, w]`: above 0 if air is dark, below 0 for a negative.
+
+    It tells of frontal films; of a picture of one gray level it is 0.
+    """
+    film = standardized(gray)
+    return float((film * _mean_film()).sum())
+
+
+def standardized(gray: np.ndarray) -> np.ndarray:
+    """What is inside of a frame, as float `[32, 32]` with mean 0 and norm 1; zeros for a picture of one gray level."""
+    small = _unframed(_unframed(cv2.resize(gray, (_FRAMED, _FRAMED), interpolation=cv2.INTER_AREA)).T).T
+    square = cv2.resize(np.ascontiguousarray(small), (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).astype(np.float64)
+    square -= square.mean()
+    return square / (np.linalg.norm(square) or 1.0)
+
+
+def _unframed(gray: np.ndarray) -> np.ndarray:
+    """Without the outer rows of one gray level, but for a marker: they are black or white in negatives too."""
+    low, high = np.percentile(gray, (5, 95), axis=1)
+    kept = np.flatnonzero(high - low > _FLAT)
+    return gray[kept[0] : kept[-1] + 1] if len(kept) else gray
+
+
+@functools.cache
+def _mean_film() -> np.ndarray:
+    from PIL import Image
+
+    with Image.open(_MEAN_FILM) as picture:
+        return standardized(np.asarray(picture))
