@@ -29,7 +29,7 @@ from chestfed.sites.table import SiteTable
 CHECKS: Final = {
     "site check": "`chestfed site check` finds no error, and the rows of the reader are valid.",
     "repeatable": "Read again from another working folder, the site has the same rows in the same order.",
-    "missing columns": "A label file that lacks a column is refused by name, or gives the same labels as with it.",
+    "missing columns": "A lost column is refused, or named by a remark, or the labels are the same without it.",
     "damaged label files": "A label file that is empty, or is not a table, is refused by name.",
     "untouched": "No file of the site is changed, added or removed.",
 }
@@ -156,7 +156,7 @@ def _compare(
         for column, data in _without_each_column(original, header_row):
             looked_at["missing columns"] += 1
             text = f"{name} without column '{column}'"
-            found = _missing_column(name, table, open_with(name, data))
+            found = _missing_column(name, column, table, open_with(name, data))
             violations += [Violation("missing columns", f"{text}: {found}")] if found else []
         for damage, data in (("empty", b""), ("not a table", _NOT_A_TABLE)):
             looked_at["damaged label files"] += 1
@@ -164,13 +164,14 @@ def _compare(
             violations += [Violation("damaged label files", f"{name}, {damage}: {found}")] if found else []
 
 
-def _missing_column(name: Path, table: SiteTable, opened: SiteTable | Exception) -> str:
-    """What is wrong if a column is missing: it is refused, or the labels are the same."""
+def _missing_column(name: Path, column: str, table: SiteTable, opened: SiteTable | Exception) -> str:
+    """What is wrong if a column is missing: it is refused, or the labels are the same, or a note names it."""
     if isinstance(opened, Exception):
         return _refusal(name, opened)
     same = opened.frame["row"].tolist() == table.frame["row"].tolist()
     same = same and np.array_equal(opened.labels(), table.labels(), equal_nan=True)
-    return "" if same else "opens, with other rows or labels"
+    told = any(f"'{column}'" in note for note in opened.notes)
+    return "" if same or told else "opens without a note, with other rows or labels"
 
 
 def _refusal(name: Path, opened: SiteTable | Exception) -> str:

@@ -229,12 +229,87 @@ def chestdr(_: Path) -> Files:
     return {"chestdr_published_19d.csv": f",img_id,{names}\n{rows}", "images/d1.png": png(), "images/d2.png": png("P")}
 
 
+FIVE = ("Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Pleural Effusion")
+
+
+def chexpert_plus(folder: Path) -> Files:
+    """A PNG, a DICOM and a lateral image that are all called JPEG, one that nobody labeled, and a validation image."""
+    paths = [
+        "train/patient00001/study1/view1_frontal.jpg",
+        "train/patient00002/study3/view1_frontal.jpg",
+        "train/patient00002/study3/view2_lateral.jpg",
+        "train/patient00003/study1/view1_frontal.jpg",
+        "valid/patient64541/study1/view1_frontal.jpg",
+    ]
+    header = "path_to_image,path_to_dcm,frontal_lateral,ap_pa,deid_patient_id,patient_report_date_order,report,"
+    header += "age,sex,split\n"
+    told = [("Frontal,AP", "1"), ("Frontal,PA", "3"), ("Lateral,", "3"), ("Frontal,AP", "1"), ("Frontal,AP", "1")]
+    rows = [
+        f'{path},{path.replace("jpg", "dcm")},{view},{path.split("/")[1]},{order},"Heart, big.",{63.0},'
+        f"{'Male' if order == '1' else 'Unknown'},{path.split('/')[0]}\n"
+        for path, (view, order) in zip(paths, told, strict=True)
+    ]
+    said = [[1.0, -1.0, None, None, 0.0], [-1.0, None, 1.0, -1.0, 1.0], [1.0] * 5, [0.0] * 5]
+    labels = [
+        {"path_to_image": path, "No Finding": None, **dict(zip(FIVE, codes, strict=True))}
+        for path, codes in zip([*paths[:3], paths[4]], said, strict=True)
+    ]
+    return {
+        "df_chexpert_plus_240401.csv": header + "".join(rows),
+        "chexbert_labels/impression_fixed.json": "\n".join(map(json.dumps, labels)) + "\n",
+        f"PNG/{paths[0][:-4]}.png": png(),
+        f"DICOM/{paths[1][:-4]}.dcm": dcm(folder, "MONOCHROME1"),
+        f"PNG/PNG/{paths[4][:-4]}.png": png(),
+    }
+
+
+def chexpert_test(_: Path) -> Files:
+    """CheXlocalize: a test image and a lateral one of its study, and a validation image, in folders of its own."""
+    names = [
+        "test/patient64741/study1/view1_frontal.jpg",
+        "test/patient64741/study1/view2_lateral.jpg",
+        "val/patient64541/study1/view1_frontal.jpg",
+    ]
+    header = f"Path,{','.join(FIVE)}\n"
+    test = [f"CheXpert-v1.0/{name},1.0,0.0,0.0,1.0,0.0\n" for name in names[:2]]
+    return {
+        "CheXpert/test_labels.csv": header + "".join(test),
+        "CheXpert/val_labels.csv": f"{header}CheXpert-v1.0/{names[2]},0.0,1.0,0.0,0.0,0.0\n",
+        **{f"CheXpert/{name}": jpg() for name in names},
+    }
+
+
+def cxr_lt(folder: Path) -> Files:
+    """An image per split, one of them as DICOM, and a lateral one; the views are in MIMIC's own file."""
+    images = ["02aa804e-bde0afdd", "174413ec-4ec4c1f7", "2a2277a9-b0ded155", "e084de3b-be89b11e"]
+    places = [f"files/p1{n}/p1{n}000032/s5041426{n}" for n in (0, 0, 1, 2)]
+    findings = (*FIVE, "Lobar Atelectasis", "Round(ed) Atelectasis", "Hydropneumothorax")
+    header = f"dicom_id,subject_id,study_id,ViewPosition,ViewCodeSequence_CodeMeaning,fpath,{','.join(findings)}\n"
+    said = ["1,0,0,0,0,1,0,0", "1,0,0,0,0,1,0,0", "0,1,0,0,0,0,0,1", "0,0,0,0,0,0,0,0"]
+    rows = [
+        f"{image},{place.split('/')[2]},{place.split('/')[3]},AP,antero-posterior,{place}/{image}.jpg,{cells}\n"
+        for image, place, cells in zip(images, places, said, strict=True)
+    ]
+    views = [f"{image},x,{view}\n" for image, view in zip(images, ("PA", "LATERAL", "AP", "AP"), strict=True)]
+    return {
+        "cxr-lt-2024/train_labeled.csv": header + rows[0] + rows[1],
+        "cxr-lt-2024/development_labeled_task1.csv": header + rows[2],
+        "cxr-lt-2024/test_labeled_task1.csv": header + rows[3],
+        "mimic-cxr-2.0.0-metadata.csv": "dicom_id,subject_id,ViewPosition\n" + "".join(views),
+        **{f"{place}/{image}.jpg": jpg() for image, place in zip(images[:3], places, strict=False)},
+        f"{places[3]}/{images[3]}.dcm": dcm(folder, bits=8),
+    }
+
+
 #: Name of the configuration -> what writes its files.
 SETS: Mapping[str, Callable[[Path], Files]] = {
     "brax": brax,
     "chestdr": chestdr,
     "chestx_det": chestx_det,
+    "chexpert_plus": chexpert_plus,
+    "chexpert_test": chexpert_test,
     "chexphoto": chexphoto,
+    "cxr_lt": cxr_lt,
     "nih_expert_labels": nih_expert_labels,
     "openi": openi,
     "rsna_pneumonia": rsna_pneumonia,

@@ -59,6 +59,32 @@ EXPECTED: dict[str, tuple[list[str], list[str], list[str], list[list[float | Non
         ["frontal"] * 3,
         [[0, N, 0, 0, 0], [0, N, 0, 0, 1], [1, N, 1, 0, 0]],
     ),
+    "chexpert_plus": (
+        [
+            "PNG/train/patient00001/study1/view1_frontal.png",
+            "DICOM/train/patient00002/study3/view1_frontal.dcm",
+            "PNG/PNG/valid/patient64541/study1/view1_frontal.png",
+        ],
+        ["train", "train", "valid"],
+        ["frontal"] * 3,
+        [[1, 1, 0, 0, 0], [0, 0, 1, 1, 1], [0] * 5],
+    ),
+    "chexpert_test": (
+        ["CheXpert/val/patient64541/study1/view1_frontal.jpg", "CheXpert/test/patient64741/study1/view1_frontal.jpg"],
+        ["valid", "test"],
+        ["frontal", "frontal"],
+        [[0, 1, 0, 0, 0], [1, 0, 0, 1, 0]],
+    ),
+    "cxr_lt": (
+        [
+            "files/p10/p10000032/s50414260/02aa804e-bde0afdd.jpg",
+            "files/p11/p11000032/s50414261/2a2277a9-b0ded155.jpg",
+            "files/p12/p12000032/s50414262/e084de3b-be89b11e.dcm",
+        ],
+        ["train", "valid", "test"],
+        ["pa", "ap", "ap"],
+        [[1, 0, 0, 1, 0], [0, 1, 0, 0, 1], [0] * 5],
+    ),
     "chexphoto": (
         [
             "train/natural/nokia/patient00001/study1/view1_frontal.jpg",
@@ -211,11 +237,35 @@ def test_chexphoto_may_stand_in_the_releases_folder(tmp_path: Path) -> None:
     assert column(table, "study")[0] == "patient00001/study1"
 
 
+def test_chexpert_plus_has_studies_in_the_path_and_sexes_that_are_unknown(tmp_path: Path) -> None:
+    table = opened(tmp_path, "chexpert_plus", "views=all")
+    assert column(table, "study")[1:3] == ["patient00002/study3"] * 2
+    assert column(table, "sex") == ["M", None, None, "M"]
+    assert "patient00003" not in column(table, "patient")
+
+
+def test_an_image_of_two_endings_is_not_chosen_between(tmp_path: Path) -> None:
+    files = dict(SETS["chexpert_plus"](tmp_path))
+    files["PNG/train/patient00001/study1/view1_frontal.dcm"] = b""
+    (found,) = problems_of(tmp_path, "more/chexpert_plus", files)
+    assert (found.kind, found.row) == ("ambiguous image", 2)
+
+
+def test_cxr_lt_takes_patients_from_the_path_and_refuses_an_image_that_mimic_does_not_have(tmp_path: Path) -> None:
+    assert column(opened(tmp_path, "cxr_lt"), "patient") == ["p10000032", "p11000032", "p12000032"]
+    files = dict(SETS["cxr_lt"](tmp_path))
+    files["mimic-cxr-2.0.0-metadata.csv"] = str(files["mimic-cxr-2.0.0-metadata.csv"]).replace("02aa804e", "02aa804f")
+    (found,) = problems_of(tmp_path, "more/cxr_lt", files)
+    assert (found.kind, found.row) == ("unmatched row", 2)
+
+
 def test_sets_made_of_anothers_images_say_so_in_capitals() -> None:
     same = {
         path.stem for path in MORE.glob("*.yaml") if re.search(r"^# THE [A-Z ]+ARE ", path.read_text(), re.MULTILINE)
     }
-    assert same == {"chestx_det", "chexphoto", "nih_expert_labels", "rsna_pneumonia"}
+    assert same == {"chestx_det", "chexpert_plus", "chexpert_test", "chexphoto", "cxr_lt"} | {
+        *("nih_expert_labels", "rsna_pneumonia")
+    }
 
 
 def test_the_index_and_the_pages_name_every_site() -> None:

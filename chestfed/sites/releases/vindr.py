@@ -86,6 +86,8 @@ def _image_labels(source: Source, path: Path, names: list[str]) -> pd.DataFrame 
     """One row per image and radiologist with findings int8 per disease, from columns of 0 and 1."""
     optional = [name for name in names if name in _NAMES["optional"]]
     kept = [name for name in names if name not in optional or name in source.header(path)]
+    for name in set(names) - set(kept):
+        source.remarks.append(f"{source.name(path)}: no column '{name}': what has no other column is blank")
     frame = source.read(path, ["image_id", *kept], ["rad_id"])
     if frame is None:
         return None

@@ -96,7 +96,11 @@ class Images(StrictModel):
     unmatched: Literal["report", "drop"] = Field(
         "report", description="a row whose cell no header has is a problem, or is left out"
     )
-    suffix: str = Field("", description="ending, such as .png, added where it is not there yet")
+    suffix: str = Field(
+        "",
+        description="ending, such as .png, added where it is not there yet; any: the ending of the file that there is, "
+        "in place of the cell's",
+    )
     remove_prefix: str = Field(
         "", description="beginning of the cell of the image that is removed, such as /archive/export/"
     )
@@ -108,9 +112,16 @@ class Images(StrictModel):
         mistakes = [f"'{key}' has no effect together with 'header'" for key in idle]
         alone = [key for key in ("elements", "unmatched") if self.header is None and key in self.model_fields_set]
         mistakes += [f"'{key}' needs 'header'" for key in alone]
+        if self.recursive and self.any_ending:
+            mistakes.append("'suffix: any' and 'recursive' exclude each other")
         if mistakes:
             raise ValueError("; ".join(mistakes))
         return self
+
+    @property
+    def any_ending(self) -> bool:
+        """Whether the ending is that of the file which is there."""
+        return self.suffix == "any"
 
     @field_validator("path")
     @classmethod

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from chestfed.dicom.file_kinds import image_ending
 from chestfed.sites.spreadsheet.config import FIELD, Images
 from chestfed.sites.table import leaves_root
 
@@ -28,6 +29,7 @@ class Folders:
         self._real = os.path.realpath(root)
         self._listed: dict[str, dict[str, bool]] = {}
         self._accents: dict[str, dict[str, str]] = {}
+        self._stems: dict[str, dict[str, list[str]]] = {}
         self._below: dict[str, dict[str, list[str]]] = {}
         self._strays: dict[str, bool] = {"": False}
 
@@ -49,6 +51,19 @@ class Folders:
                 return None
             found = f"{found}/{name}" if found else name
         return found
+
+    def twins(self, path: str) -> list[str]:
+        """The images that are called like this one, whatever their endings; only itself if it exists."""
+        if self.holds(path):
+            return [path]
+        folder, _, name = path.rpartition("/")
+        if folder not in self._stems:
+            self._stems[folder] = defaultdict(list)
+            for file in sorted(self._entries(folder)):
+                if ending := image_ending(file):
+                    self._stems[folder][file.removesuffix(ending)].append(file)
+        found = self._stems[folder].get(name.removesuffix(image_ending(name)), [])
+        return [f"{folder}/{file}" if folder else file for file in found]
 
     def files(self, prefix: str) -> list[str]:
         """All files in or below a folder (`prefix` ends with a slash, or is empty).
@@ -124,7 +139,7 @@ def image_names(frame: pd.DataFrame, images: Images, roles: Mapping[str, str | N
         path = path + template[end : match.start()] + (cells.str[: int(match[2])] if match[2] else cells)
         end = match.end()
     path = _plain(path + template[end:])
-    if images.suffix:
+    if images.suffix and not images.any_ending:
         path = path.where(path.str.lower().str.endswith(images.suffix.lower(), na=True), path + images.suffix)
     return path
 
@@ -143,7 +158,7 @@ class Placed:
         Which of them go through a link out of the site's root, bool `[n]`.
     ambiguous
         For which rows several files fit, of which none is taken, bool `[n]`; only if folders below the roots are
-        searched.
+        searched, or endings do not count.
     """
 
     images: pd.Series
@@ -171,9 +186,13 @@ def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> Place
             ambiguous[place] = len(found) > 1
             if len(found) == 1:
                 ((chosen[place], below[place]),) = found.items()
+        elif images.any_ending:
+            files = next((twins for prefix in prefixes if (twins := folders.twins(prefix + name))), [])
+            ambiguous[place] = len(files) > 1
+            chosen[place] = files[0] if len(files) == 1 else chosen[place]
         else:
-            files = (folders.find(prefix + name) for prefix in prefixes)
-            chosen[place] = next((file for file in files if file is not None), chosen[place])
+            there = (folders.find(prefix + name) for prefix in prefixes)
+            chosen[place] = next((file for file in there if file is not None), chosen[place])
         strays[place] = folders.strays(chosen[place])
     index = paths.index
     return Placed(pd.Series(chosen, index, dtype=object), pd.Series(below, index, dtype=object), strays, ambiguous)
