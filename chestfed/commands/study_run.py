@@ -28,15 +28,7 @@ from chestfed.results.table import render as render_table
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import local_store
 from chestfed.training.clients import StudyData, load_images
-from chestfed.training.plan import (
-    Contents,
-    contents_of_data,
-    contents_of_tables,
-    plan_study,
-    render,
-    render_held_out,
-    time_steps,
-)
+from chestfed.training.plan import StudyPlan, plan_study, render, render_held_out, time_steps
 from chestfed.training.public_clients import load_collection
 from chestfed.training.reporting import Reporters
 from chestfed.training.run import StudyResult, run_study
@@ -84,12 +76,7 @@ def prepare(
 
 def show_plan(studies: Studies) -> None:
     """Print what would run; nothing is written."""
-    contents, variants = _contents(studies), studies.variants
-    timings = time_steps(variants[0].pipeline, studies.machine)
-    plans = [
-        plan_study(variant.label, variant.pipeline, found, timings)
-        for variant, found in zip(variants, contents, strict=False)
-    ]
+    plans, variants = _plans(studies), studies.variants
     if studies.pipeline.held_out is not None:
         studies.console.print(render_held_out(plans, studies.pipeline.title, studies.machine))
         return
@@ -155,14 +142,19 @@ def _tables(studies: Studies, variants: Sequence[Variant], root: Path) -> list[S
     return [study_tables(variant.pipeline, sites) for variant in variants]
 
 
-def _contents(studies: Studies) -> list[Contents]:
-    """What every variant would read; variants that are compared read the same."""
+def _plans(studies: Studies) -> list[StudyPlan]:
+    """What every variant would do; of variants that are compared, which read the same, the first."""
     pipeline, variants = studies.pipeline, studies.variants
-    if pipeline.collection is not None or studies.root is None:
-        return [contents_of_data(load_collection(pipeline, studies.root))]
     shown = variants if pipeline.held_out is not None else variants[:1]
+    timings = time_steps(variants[0].pipeline, studies.machine)
+
+    def planned(sources: Sequence[StudyTables | StudyData]) -> list[StudyPlan]:
+        return [plan_study(one.label, one.pipeline, its, timings) for one, its in zip(shown, sources, strict=True)]
+
+    if pipeline.collection is not None or studies.root is None:
+        return planned([load_collection(pipeline, studies.root)])
     with hospitals_to_look_at(studies.console, pipeline, studies.root) as place:
-        return [contents_of_tables(tables) for tables in _tables(studies, shown, place)]
+        return planned(_tables(studies, shown, place))
 
 
 def _show_study(console: Console, study: StudyResult) -> None:

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from types import SimpleNamespace
+from typing import Self
 
 import numpy as np
+import torch
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
+from chestfed.algorithms.variables import Point, byte_count
 from chestfed.core.diseases import TITLES
+from chestfed.core.errors import ImageError
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.rules import graph_of, objective_of, rule_of_stage
 from chestfed.experiment.variants import whole_rounds
-from chestfed.models import title_of
+from chestfed.images.decode import decode
+from chestfed.models import FlatModule, build_model, seeded, title_of
 from chestfed.training.clients import StudyData
 from chestfed.training.study_tables import StudyTables
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-    from torch import Tensor
 
 #: Images decoded per site, and training steps timed, to estimate the time.
 _TIMED_IMAGES, _TIMED_STEPS = 6, 3
 
 
 @dataclass(frozen=True)
-class ClientPlan:
+class Counted:
     """One client, or the test set: images, training rows (repeats counted), positives and negatives per disease."""
 
     name: str
@@ -40,23 +44,13 @@ class ClientPlan:
     @classmethod
     def of(cls, name: str, labels: np.ndarray, repeats: np.ndarray) -> Self:
         """Count labels `[n, J]`, each row `repeats[n]` times."""
-        positives, negatives = (((labels == value) * repeats[:, None]).sum(axis=0) for value in (1, 0))
-        return cls(name, len(labels), int(repeats.sum()), tuple(map(int, positives)), tuple(map(int, negatives)))
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What a study is over, before anything runs; `decode_seconds` is estimated from a few images."""
-
-    clients: tuple[ClientPlan, ...]
-    test: ClientPlan
-    origin: Origin
-    decode_seconds: float
+        positives, negatives = (((labels == value) * repeats[:, None]).sum(axis=0).tolist() for value in (1, 0))
+        return cls(name, len(labels), int(repeats.sum()), tuple(positives), tuple(negatives))
 
     @property
-    def images(self) -> int:
-        """Images of all clients and of the test set."""
-        return sum(client.images for client in self.clients) + self.test.images
+    def per_disease(self) -> list[str]:
+        """Positives/negatives."""
+        return [f"{p}/{n}" for p, n in zip(self.positives, self.negatives, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -72,14 +66,20 @@ class Timings:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """One study; times in seconds. `bytes_per_client_round` is (up, down)."""
+    """One study; times in seconds, `decode_seconds` estimated from a few images."""
 
     label: str
     pipeline: Pipeline
-    contents: Contents
+    clients: tuple[Counted, ...]
+    test: Counted
+    origin: Origin
+    decode_seconds: float
     timings: Timings
-    pretrain_steps: int
-    bytes_per_client_round: tuple[int, int]
+
+    @property
+    def pretrain_steps(self) -> int:
+        """Steps of stage 1."""
+        return self.pipeline.pretrain.steps(self.clients[0].rows)
 
     @property
     def stage_1_seconds(self) -> float:
@@ -88,7 +88,7 @@ class StudyPlan:
 
     def stage_2_seconds(self, k: int) -> float:
         """Estimated, evaluations included."""
-        evaluated = len(self.pipeline.evaluated_rounds) * self.contents.test.images
+        evaluated = len(self.pipeline.evaluated_rounds) * self.test.images
         steps = self.pipeline.federated.steps * k
         return steps * self.timings.federated_step + evaluated * self.timings.scored_image
 
@@ -98,38 +98,21 @@ class StudyPlan:
         return self.stage_1_seconds + sum(map(self.stage_2_seconds, self.pipeline.k))
 
 
-def contents_of_tables(tables: StudyTables) -> Contents:
-    """Of hospitals: labels only are read, and a few images to see how long decoding takes."""
-    parts = [ClientPlan.of(name, table.labels(), table.frame["repeats"].to_numpy()) for name, table in tables.clients]
-    tests = [ClientPlan.of("test set", table.labels(), table.frame["repeats"].to_numpy()) for table in tables.tests]
-    return Contents(tuple(parts), _sum(tests), tables.origin, _decode_seconds(tables))
-
-
-def contents_of_data(data: StudyData) -> Contents:
-    """Of data that are loaded already."""
-    parts = [ClientPlan.of(client.name, client.labels, client.repeats) for client in data.clients]
-    test = ClientPlan.of("test set", data.test.labels, np.ones(len(data.test.labels), np.int64))
-    return Contents(tuple(parts), test, data.origin, 0.0)
-
-
-def plan_study(label: str, pipeline: Pipeline, contents: Contents, timings: Timings) -> StudyPlan:
-    """Count what this study would do."""
-    return StudyPlan(
-        label,
-        pipeline,
-        contents,
-        timings,
-        pipeline.pretrain.steps(contents.clients[0].rows),
-        bytes_per_client_round(pipeline, timings.parameters, timings.buffers),
-    )
+def plan_study(label: str, pipeline: Pipeline, source: StudyTables | StudyData, timings: Timings) -> StudyPlan:
+    """Count what this study would do; of hospitals labels are read, and a few images to time their decoding."""
+    if isinstance(source, StudyTables):
+        clients = [Counted.of(name, part.labels(), part.frame["repeats"].to_numpy()) for name, part in source.clients]
+        scored = np.concatenate([table.labels() for table in source.tests])
+        seconds = _decode_seconds(source)
+    else:
+        clients = [Counted.of(client.name, client.labels, client.repeats) for client in source.clients]
+        scored, seconds = source.test.labels, 0.0
+    test = Counted.of("test set", scored, np.ones(len(scored), np.int64))
+    return StudyPlan(label, pipeline, tuple(clients), test, source.origin, seconds, timings)
 
 
 def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     """Run a few training steps on images without content."""
-    import torch
-
-    from chestfed.models import FlatModule, build_model, seeded
-
     network = FlatModule(build_model(pipeline.model, len(pipeline.tasks), pipeline.seed), machine.device)
     size = pipeline.preprocess.size
 
@@ -150,7 +133,7 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
                 loss.backward()
             loss.item()  # waits for the device
 
-        return _fastest(step)
+        return min(_seconds(step) for _ in range(_TIMED_STEPS))
 
     scored = pipeline.evaluation.batch_size
     return Timings(
@@ -162,25 +145,25 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     )
 
 
+def _seconds(action: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
 def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) -> tuple[int, int]:
     """Bytes (up, down) of one client in one round: the algorithm's own messages, built from tensors without content.
 
     Without a server: what a node sends to its neighbors and receives from them, on average.
     """
-    import torch
-
-    from chestfed.algorithms.variables import Point, byte_count
-    from chestfed.experiment.rules import graph_of, objective_of, rule_of_stage
-    from chestfed.objectives.compositional import CompositionalAuc
-
     settings, count = pipeline.federated, len(pipeline.tasks)
-    objective = objective_of(settings, torch.empty(count, device="meta"))
-    primal = torch.empty(parameters + objective.extra_size, device="meta")
     ratios = torch.empty(count, device="meta")
+    objective = objective_of(settings, ratios)
+    primal = torch.empty(parameters + objective.extra_size, device="meta")
     graph = graph_of(settings, max(pipeline.k))
     if graph is not None:
-        peer, none = rule_of_stage(settings, 0, ratios, graph.nodes, graph), primal[:0]
-        node = peer.start_node(Point(primal, none), torch.empty(1, device="meta"), torch.empty(1, device="meta"))
+        peer, one = rule_of_stage(settings, 0, ratios, graph.nodes, graph), torch.empty(1, device="meta")
+        node = peer.start_node(Point(primal, primal[:0]), one, one)
         synchronous = getattr(settings.algorithm, "exchange", "synchronous") == "synchronous"
         edges = len(graph.edges) if synchronous else min(1, len(graph.edges))
         mean = 2 * edges * byte_count(peer.message(node, 0)) // graph.nodes
@@ -190,38 +173,14 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) ->
     algorithm = rule_of_stage(settings, 0, ratios, 1)
     point = Point(primal, torch.empty(objective.dual_size, device="meta"))
     message = algorithm.message(algorithm.start_stage(point))
-    oracle = _NoComposition() if isinstance(objective, CompositionalAuc) else lambda v, alpha: (v, alpha)
+    composed = SimpleNamespace(inner=lambda x: x, outer=lambda h, y: (h, y), pull_back=lambda q: q)
+    oracle = composed if settings.objective_spec.kind == "compositional" else lambda v, alpha: (v, alpha)
     update, _ = algorithm.local_round(message, algorithm.start_client(point), oracle)
     return byte_count(update) + 4 * buffers, byte_count(message) + 4 * buffers
 
 
-class _NoComposition:
-    """`CompositionalGradients` of tensors without content."""
-
-    def inner(self, x: Tensor) -> Tensor:
-        return x
-
-    def outer(self, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        return h, y
-
-    def pull_back(self, q: Tensor) -> Tensor:
-        return q
-
-
-def _sum(parts: Sequence[ClientPlan]) -> ClientPlan:
-    positives, negatives = (
-        tuple(map(sum, zip(*(getattr(part, name) for part in parts), strict=True)))
-        for name in ("positives", "negatives")
-    )
-    images, rows = (sum(getattr(part, name) for part in parts) for name in ("images", "rows"))
-    return ClientPlan(parts[0].name, images, rows, positives, negatives)
-
-
 def _decode_seconds(tables: StudyTables) -> float:
     """Estimated seconds to decode everything in one process, from a few images per site; unreadable ones count 0."""
-    from chestfed.core.errors import ImageError
-    from chestfed.images.decode import decode
-
     total = 0.0
     for _, table in tables.clients:
         rows = table.frame.iloc[np.linspace(0, len(table.frame) - 1, _TIMED_IMAGES).astype(int)]
@@ -235,58 +194,49 @@ def _decode_seconds(tables: StudyTables) -> float:
     return total
 
 
-def _fastest(action: Callable[[], None]) -> float:
-    times = []
-    for _ in range(_TIMED_STEPS):
-        started = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - started)
-    return min(times)
-
-
 def render(plan: StudyPlan, machine: Machine) -> RenderableType:
-    """One study: its clients and its parts."""
-    from rich.console import Group
-    from rich.text import Text
-
-    total = plan.contents.decode_seconds + plan.training_seconds
+    """One study: images and labels of each client and of the test set, and its parts."""
+    clients = _table(
+        f"{plan.origin.short_mark}{plan.pipeline.title}",
+        ["client"],
+        ["images", "rows", *_tasks(plan)],
+        ([part.name, f"{part.images:,}", f"{part.rows:,}", *part.per_disease] for part in (*plan.clients, plan.test)),
+        "positives/negatives per disease, repeated training rows counted; the rest is missing",
+    )
+    columns = ["clients", "steps per client", "images", "rounds", "sent up", "sent down", "time, about"]
+    total = plan.decode_seconds + plan.training_seconds
     facts = (
         f"{_facts(plan, machine)}, evaluated {len(plan.pipeline.evaluated_rounds)} times. {_total(total, 'about')}; "
         "start-up and MLflow come on top. Nothing was written."
     )
-    return Group(_clients(plan), _parts(plan), Text(facts))
+    return Group(clients, _table("What would run", ["part"], columns, _parts(plan)), Text(facts))
 
 
 def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) -> RenderableType:
     """One study per held-out site: who trains, and what is scored."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     first = plans[0]
     assert first.pipeline.held_out is not None
     which = first.pipeline.held_out.images
     images = "all its images" if which == "all" else f"its {which} split"
-    shown = Table(title=f"{first.contents.origin.short_mark}{title}", title_justify="left", caption_justify="left")
-    shown.caption = (
+    shown = _table(
+        f"{first.origin.short_mark}{title}",
+        ["held out", "stage 1 on", "stage 2 on"],
+        ["rows trained on", "images scored", *_tasks(first), "time, about"],
+        (
+            [
+                plan.label.removesuffix(" held out"),
+                plan.clients[0].name,
+                "\n".join(client.name for client in plan.clients),
+                f"{sum(client.rows for client in plan.clients):,}",
+                f"{plan.test.images:,}",
+                *plan.test.per_disease,
+                duration(plan.training_seconds),
+            ]
+            for plan in plans
+        ),
         f"positives/negatives per disease of the images that are scored: of each held-out site {images} "
-        f"({first.pipeline.evaluation.protocol}); the rest is missing. None of them trains."
+        f"({first.pipeline.evaluation.protocol}); the rest is missing. None of them trains.",
     )
-    for name in ("held out", "stage 1 on", "stage 2 on"):
-        shown.add_column(name, overflow="fold")
-    for name in ("rows trained on", "images scored", *_tasks(first), "time, about"):
-        shown.add_column(name, justify="right")
-    for plan in plans:
-        clients, test = plan.contents.clients, plan.contents.test
-        shown.add_row(
-            plan.label.removesuffix(" held out"),
-            clients[0].name,
-            "\n".join(client.name for client in clients),
-            f"{sum(client.rows for client in clients):,}",
-            f"{test.images:,}",
-            *_counts(test),
-            duration(plan.training_seconds),
-        )
     facts = (
         f"{len(plans)} studies, one for each site that is held out; stage 1 is shared by those that start on the same "
         f"site. {_facts(first, machine)}. {_total(sum(plan.training_seconds for plan in plans), 'at most')}; decoding "
@@ -295,38 +245,30 @@ def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) ->
     return Group(shown, Text(facts))
 
 
-def _clients(plan: StudyPlan) -> Table:
-    """Images and labels of each client and of the test set."""
-    from rich.table import Table
+def _table(
+    title: str, words: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None
+) -> Table:
+    """A table with columns of words and then of numbers."""
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    for name in words:
+        table.add_column(name, overflow="fold")
+    for name in numbers:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
-    mark = plan.contents.origin.short_mark
-    shown = Table(title=f"{mark}{plan.pipeline.title}", title_justify="left", caption_justify="left")
-    shown.caption = "positives/negatives per disease, repeated training rows counted; the rest is missing"
-    shown.add_column("client")
-    for name in ("images", "rows", *_tasks(plan)):
-        shown.add_column(name, justify="right")
-    for part in (*plan.contents.clients, plan.contents.test):
-        shown.add_row(part.name, f"{part.images:,}", f"{part.rows:,}", *_counts(part))
-    return shown
 
-
-def _parts(plan: StudyPlan) -> Table:
+def _parts(plan: StudyPlan) -> Iterable[Sequence[str]]:
     """Steps, images, bytes and time of decoding, stage 1, and stage 2 of each K."""
-    from rich.table import Table
-
-    pipeline, settings = plan.pipeline, plan.pipeline.federated
-    up, down = plan.bytes_per_client_round
-    work = Table(title="What would run", title_justify="left")
-    names = ("part", "clients", "steps per client", "images", "rounds", "sent up", "sent down", "time, about")
-    for name in names:
-        work.add_column(name, justify="left" if name == "part" else "right")
-    images, decode = plan.contents.images, plan.contents.decode_seconds
-    work.add_row("decode what is not cached", "", "", f"{images:,}", "", "", "", duration(decode))
-    steps = plan.pretrain_steps
+    pipeline, settings, steps = plan.pipeline, plan.pipeline.federated, plan.pretrain_steps
+    up, down = bytes_per_client_round(pipeline, plan.timings.parameters, plan.timings.buffers)
+    images = sum(client.images for client in plan.clients) + plan.test.images
+    yield ["decode what is not cached", "", "", f"{images:,}", "", "", "", duration(plan.decode_seconds)]
     trained = f"{steps * pipeline.pretrain.batch_size:,}"
-    work.add_row("stage 1", "1", f"{steps:,}", trained, "", "", "", duration(plan.stage_1_seconds))
+    yield ["stage 1", "1", f"{steps:,}", trained, "", "", "", duration(plan.stage_1_seconds)]
     for k in pipeline.k:
-        work.add_row(
+        yield [
             f"stage 2, K={k}",
             str(k),
             f"{settings.steps:,}",
@@ -335,8 +277,7 @@ def _parts(plan: StudyPlan) -> Table:
             _size(settings.rounds * k * up),
             _size(settings.rounds * k * down),
             duration(plan.stage_2_seconds(k)),
-        )
-    return work
+        ]
 
 
 def _facts(plan: StudyPlan, machine: Machine) -> str:
@@ -355,17 +296,10 @@ def _tasks(plan: StudyPlan) -> list[str]:
     return [TITLES.get(task, task) for task in plan.pipeline.tasks]
 
 
-def _counts(part: ClientPlan) -> list[str]:
-    return [f"{p}/{n}" for p, n in zip(part.positives, part.negatives, strict=True)]
-
-
 def _size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
+    units = ("B", "kB", "MB", "GB", "TB")
+    power = min(len(str(count)) - 1, 14) // 3
+    return f"{count / 1000**power:.{min(power, 1)}f} {units[power]}"
 
 
 def duration(seconds: float) -> str:
