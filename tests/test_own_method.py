@@ -13,7 +13,7 @@ import pytest
 import chestfed as api
 from chestfed.core.bundled import bundled
 from chestfed.testing import check_algorithm, check_model, check_objective
-from tests.conftest import Called
+from tests.command_line import Called
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples" / "own_method"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.preflight import check_runs
+from tests.command_line import call
 
 DIGITS = bundled("pipelines") / "digits_ih.yaml"
 
@@ -26,11 +25,10 @@ def runs(algorithms: list[str], *settings: str, windows: tuple[int, ...] = (4,))
 
 
 def refused(*arguments: str) -> str:
-    program = [sys.executable, "-m", "chestfed", "study", str(DIGITS), "--no-tracking", *arguments]
-    result = subprocess.run(program, capture_output=True, text=True, check=False)
-    assert result.returncode == 1
-    assert "Traceback" not in result.stderr
-    return " ".join(result.stderr.split())
+    result = call("study", DIGITS, "--no-tracking", *arguments)
+    assert result.code == 1
+    assert "Traceback" not in result.err
+    return " ".join(result.err.split())
 
 
 def test_every_run_that_cannot_work_is_named_with_key_reason_and_remedy() -> None:
@@ -80,10 +78,9 @@ def test_nothing_starts_and_a_dry_run_says_it_too(dry: list[str], tmp_path: Path
 def test_a_held_out_study_is_looked_at_too(tmp_path: Path) -> None:
     pipeline = bundled("pipelines") / "leave_one_site_out.yaml"
     settings = ["federated.algorithm=pdmm", "model.norm=batch", "federated.algorithm.eta=1.0"]
-    program = [sys.executable, "-m", "chestfed", "study", str(pipeline), "--dry-run"]
-    program += [part for setting in settings for part in ("--set", setting)]
-    result = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert result.returncode == 1
-    assert "pdmm" in result.stderr
-    assert "set model.norm: group" in " ".join(result.stderr.split())
+    sets = [part for setting in settings for part in ("--set", setting)]
+    result = call("study", pipeline, "--dry-run", *sets, folder=tmp_path)
+    assert result.code == 1
+    assert "pdmm" in result.err
+    assert "set model.norm: group" in " ".join(result.err.split())
     assert not list(tmp_path.iterdir())

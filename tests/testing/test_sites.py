@@ -10,18 +10,10 @@ from PIL import Image
 
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
-from chestfed.samples import write_hospitals
 from chestfed.testing import CHECKS, ConformanceError, check_site
 from tests.sites import own_tables
 from tests.sites.own_tables import onehot, save_rows
 from tests.testing.plain_site import write_reader, write_site
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tiny")
-    write_hospitals(folder, seed=1, size="tiny", workers=1)
-    return folder
 
 
 def violations(config: Path, root: Path) -> dict[str, str]:
@@ -35,9 +27,9 @@ def violations(config: Path, root: Path) -> dict[str, str]:
     return found
 
 
-def test_the_five_sites_conform_on_their_samples(tiny: Path) -> None:
+def test_the_five_sites_conform_on_their_samples(tiny_hospitals: Path) -> None:
     for name in ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"):
-        report = check_site(bundled("site_configs") / "synthetic" / f"{name}.yaml", tiny)
+        report = check_site(bundled("site_configs") / "synthetic" / f"{name}.yaml", tiny_hospitals)
         assert set(report.looked_at) == set(CHECKS)
         assert all(report.looked_at.values()), report
 

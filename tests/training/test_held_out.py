@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +26,7 @@ from chestfed.training.clients import StudyData, load_images
 from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import pretrain
 from chestfed.training.study_tables import open_sites, study_tables
+from tests.command_line import call
 from tests.training.tiny_studies import SMALL, run, study
 
 PIPELINE = bundled("pipelines") / "leave_one_site_out.yaml"
@@ -43,8 +42,8 @@ def lines_of(home: Path, out: str) -> list[dict[str, str]]:
 def finished(home: Path) -> str:
     """What is printed of two of the five."""
     result = run(home, study(str(PIPELINE), "--out", "runs", "--set", "held_out.sites=[vindr,chexpert]"))
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    assert result.code == 0, result.err
+    return result.out
 
 
 def test_the_table_has_each_held_out_site_with_every_disease_and_its_counts(home: Path, finished: str) -> None:
@@ -78,8 +77,7 @@ def test_every_fold_is_a_run_of_its_own_with_predictions_for_report_and_compare(
         assert table["protocol"] == f"frontal-image, all images of {site}, on which nothing was trained"
         assert table["rows"][0]["clients"] == [name for name in SITES if name != site]
         assert len(list(folder.glob("k4/seen/*/predictions.parquet"))) == 4
-    command = [sys.executable, "-m", "chestfed", "report", str(folder)]
-    assert subprocess.run(command, cwd=home, capture_output=True, check=False).returncode == 0
+    assert call("report", folder, folder=home).code == 0
 
 
 def test_mlflow_has_the_folds_by_their_held_out_site_and_the_table_of_all(home: Path, finished: str) -> None:
@@ -98,16 +96,16 @@ def test_the_same_command_finds_what_is_finished_and_says_the_same(home: Path, f
     again = run(
         home, study(str(PIPELINE), "--out", "runs", "--no-tracking", "--set", "held_out.sites=[chexpert,vindr]")
     )
-    assert again.returncode == 0, again.stderr
-    assert again.stdout.count("(from the earlier run)") == 2
+    assert again.code == 0, again.err
+    assert again.out.count("(from the earlier run)") == 2
     assert lines_of(home, "runs") == before
 
 
 def test_a_dry_run_explains_every_fold_and_leaves_nothing(home: Path) -> None:
     result = run(home, study(str(PIPELINE), "--out", "nothing", "--cache", "nothing", "--dry-run"))
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.err
     for text in ("5 studies", "held out", "stage 1 on", "None of them trains", "Nothing was written"):
-        assert text in " ".join(result.stdout.split())
+        assert text in " ".join(result.out.split())
     assert not (home / "nothing").exists()
 
 
@@ -200,7 +198,7 @@ def test_a_disease_that_the_held_out_site_or_no_other_labels_has_no_auc_and_a_re
     home: Path, two_sites: Path
 ) -> None:
     result = run(home, study(str(two_sites), "--out", "two", "--no-tracking"))
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.err
     undefined = {
         (line["held_out"], line["disease"]): line["reason"]
         for line in lines_of(home, "two")
@@ -212,7 +210,7 @@ def test_a_disease_that_the_held_out_site_or_no_other_labels_has_no_auc_and_a_re
         ("vindr", "cardiomegaly"): "no site that was trained on labels it",
         ("vindr", "edema"): "vindr does not label it",
     }
-    assert "vindr, Edema: vindr does not label it" in " ".join(result.stdout.split())
+    assert "vindr, Edema: vindr does not label it" in " ".join(result.out.split())
 
 
 @pytest.mark.parametrize(
@@ -248,8 +246,8 @@ def test_a_further_site_is_one_more_that_is_held_out() -> None:
 
 def test_algorithms_are_not_compared_over_held_out_sites(home: Path) -> None:
     result = run(home, study(str(PIPELINE), "--algorithms", "codasca,fedavg", "--dry-run"))
-    assert result.returncode == 1
-    assert "a pipeline with held_out runs once per site" in result.stderr
+    assert result.code == 1
+    assert "a pipeline with held_out runs once per site" in result.err
 
 
 def test_a_study_with_a_held_out_site_has_no_published_table_beside_it(home: Path, tmp_path: Path) -> None:

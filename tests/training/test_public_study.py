@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.training.public_clients import load_collection
+from tests.command_line import Called, call
 
 DIGITS = bundled("pipelines") / "digits_ih.yaml"
 
@@ -32,9 +31,8 @@ def write_cifar10(root: Path, per_class: int) -> None:
     (root / "batches.meta.txt").write_text("\n".join(names) + "\n")
 
 
-def run(folder: Path, pipeline: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "chestfed", "study", str(pipeline), "--no-tracking", *options]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def run(folder: Path, pipeline: Path, *options: str) -> Called:
+    return call("study", pipeline, "--no-tracking", *options, folder=folder)
 
 
 def settings(*pairs: str) -> list[str]:
@@ -76,10 +74,10 @@ def test_a_comparison_of_windows_stands_beside_the_papers_figures(tmp_path: Path
         "--data", "data", "--algorithms", "local_scgdam,local_sgdm_ratio", "--windows", "4,8", "--seeds", "1",
         *settings(*small, "evaluation.resamples=10", "runtime.threads=1"),
     )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    below = " ".join(result.stdout.split())
+    assert result.code == 0, result.err
+    below = " ".join(result.out.split())
     assert "paper: Zhang et al., NeurIPS 2023, Table 1, CIFAR10; the paper gives mean and variance across" in below
-    assert "0.914" in result.stdout
+    assert "0.914" in result.out
     (folder,) = (tmp_path / "runs").glob("comparison-*")
     results = pd.read_csv(folder / "results.csv")
     assert results["run"].tolist() == [f"{a}, I={w}" for a in ("local_scgdam", "local_sgdm_ratio") for w in (4, 8)]
@@ -95,21 +93,25 @@ def test_one_run_stands_beside_the_papers_figure_and_a_dry_run_counts(tmp_path: 
     own = text[0] + "published:" + text[1].split("published:")[1]
     (tmp_path / "own.yaml").write_text(own)
     small = settings(
-        "collection.imratio=0.3", "federated.stages=1", "federated.stage_steps=4", "federated.batch_size=2"
+        "collection.imratio=0.3",
+        "federated.stages=1",
+        "federated.stage_steps=4",
+        "federated.batch_size=2",
+        "runtime.threads=1",
     )
     plan = run(tmp_path, Path("own.yaml"), "--data", "data", "--dry-run", *small)
-    assert plan.returncode == 0, plan.stderr
-    assert "cifar10-4" in plan.stdout
+    assert plan.code == 0, plan.err
+    assert "cifar10-4" in plan.out
     assert not (tmp_path / "runs").exists()
     result = run(tmp_path, Path("own.yaml"), "--data", "data", *small)
-    assert result.returncode == 0, result.stderr
-    assert "0.8200" in result.stdout
-    assert "Zhang et al." in result.stdout
+    assert result.code == 0, result.err
+    assert "0.8200" in result.out
+    assert "Zhang et al." in result.out
 
 
 def test_missing_files_are_named_with_where_to_get_them(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     result = run(tmp_path, bundled("pipelines") / "compositional" / "table1_stl10.yaml", "--data", "data")
-    assert result.returncode == 1
-    assert "stl10" in result.stderr
-    assert "Traceback" not in result.stderr
+    assert result.code == 1
+    assert "stl10" in result.err
+    assert "Traceback" not in result.err

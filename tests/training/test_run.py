@@ -6,9 +6,9 @@ import csv
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -25,8 +25,8 @@ def folder_of(home: Path, out: str) -> Path:
 def finished(home: Path) -> Path:
     """The run folder of an uninterrupted study."""
     result = run(home, command("whole", "--no-tracking"))
-    assert result.returncode == 0, result.stderr
-    assert "SYNTHETIC hospitals" in result.stdout
+    assert result.code == 0, result.err
+    assert "SYNTHETIC hospitals" in result.out
     return folder_of(home, "whole")
 
 
@@ -67,50 +67,50 @@ def test_nothing_that_is_written_names_a_patient_or_an_image(finished: Path, hom
 def test_the_same_command_finds_the_finished_study(home: Path, finished: Path) -> None:
     before = (finished / "table.csv").read_bytes()
     result = run(home, command("whole", "--no-tracking"))
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("from the earlier run") == 2
+    assert result.code == 0, result.err
+    assert result.out.count("from the earlier run") == 2
     assert (finished / "table.csv").read_bytes() == before
     assert folder_of(home, "whole") == finished
 
 
-#: Runs the command line, and kills itself at the n-th file that is put in place: in the middle of writing it, or after.
+#: Runs the command line once per case, in a process that kills itself at the n-th file that is put in place: in the
+#: middle of writing it, or after. The processes are forks of one that has imported everything and computed nothing.
 KILLER = """
-import os, signal, sys
+import json, os, signal, sys
+import chestfed.commands.study_run
 import chestfed.core.checkpoint as checkpoint
 import chestfed.training.loop as loop
 from chestfed.cli import main
-loop.SECONDS_BETWEEN_SAVES = float(sys.argv.pop(1))
-count, moment = int(sys.argv.pop(1)), sys.argv.pop(1)
 original = checkpoint.write_atomically
-def write_atomically(path, write):
-    global count
-    count -= 1
-    if count == 0 and moment == "middle":
-        original(path, lambda temporary: (write(temporary), os.kill(os.getpid(), signal.SIGKILL)))
-    original(path, write)
-    if count == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-checkpoint.write_atomically = write_atomically
-main()
+def run(seconds, count, moment):
+    def write_atomically(path, write):
+        nonlocal count
+        count -= 1
+        if count == 0 and moment == "middle":
+            original(path, lambda temporary: (write(temporary), os.kill(os.getpid(), signal.SIGKILL)))
+        original(path, write)
+        if count == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    checkpoint.write_atomically, loop.SECONDS_BETWEEN_SAVES = write_atomically, seconds
+    main()
+for case in json.loads(sys.argv.pop(1)):
+    child = os.fork()
+    if child == 0:
+        run(*case)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, (case, status)
 """
+#: Seconds between saves, number of the file, and when.
+KILLED = [(0, 2, "middle"), (0, 2, "after"), (60, 3, "middle"), (0, 3, "middle"), (60, 4, "after"), (0, 5, "middle")]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
 def test_killed_at_any_moment_it_ends_in_bit_identical_tables(home: Path, finished: Path) -> None:
-    options = command("killed", "--no-tracking")[3:]
-    for seconds, count, moment in (
-        (0, 2, "middle"),
-        (0, 2, "after"),
-        (60, 3, "middle"),
-        (0, 3, "middle"),
-        (60, 4, "after"),
-        (0, 5, "middle"),
-    ):
-        program = [sys.executable, "-c", KILLER, str(seconds), str(count), moment, *options]
-        killed = subprocess.run(program, cwd=home, capture_output=True, text=True, check=False)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    program = [sys.executable, "-c", KILLER, json.dumps(KILLED), *command("killed", "--no-tracking")[3:]]
+    killed = subprocess.run(program, cwd=home, capture_output=True, text=True, check=False)
+    assert killed.returncode == 0, killed.stderr
     result = run(home, command("killed", "--no-tracking"))
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.err
     again = folder_of(home, "killed")
     for name in (
         "table.csv",
@@ -124,19 +124,15 @@ def test_killed_at_any_moment_it_ends_in_bit_identical_tables(home: Path, finish
         assert (again / name).read_bytes() == (finished / name).read_bytes(), name
 
 
-def test_a_dry_run_without_sample_hospitals_draws_them_elsewhere_and_removes_them(tmp_path: Path) -> None:
+def test_a_dry_run_without_sample_hospitals_draws_them_elsewhere_and_removes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "temporary").mkdir()
     (tmp_path / "here").mkdir()
-    result = subprocess.run(
-        command("nowhere", "--dry-run"),
-        cwd=tmp_path / "here",
-        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert "What would run" in result.stdout
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    result = run(tmp_path / "here", command("nowhere", "--dry-run"))
+    assert result.code == 0, result.err
+    assert "What would run" in result.out
     assert not list((tmp_path / "here").iterdir())
     assert not list((tmp_path / "temporary").glob("chestfed-*"))
 
@@ -144,16 +140,16 @@ def test_a_dry_run_without_sample_hospitals_draws_them_elsewhere_and_removes_the
 def test_a_dry_run_says_what_would_run_and_writes_nothing(home: Path) -> None:
     before = sorted(str(path) for path in home.rglob("*"))
     result = run(home, command("nowhere", "--dry-run"))
-    assert result.returncode == 0, result.stderr
-    assert "stage 2, K=2" in result.stdout
-    assert "Nothing was written" in result.stdout
+    assert result.code == 0, result.err
+    assert "stage 2, K=2" in result.out
+    assert "Nothing was written" in result.out
     assert sorted(str(path) for path in home.rglob("*")) == before
 
 
 def test_a_tracking_server_that_is_not_there_does_not_stop_the_study(home: Path, finished: Path) -> None:
     result = run(home, command("untracked", "--tracking-uri", "http://127.0.0.1:9"))
-    assert result.returncode == 0, result.stderr
-    assert "MLflow tracking stopped" in result.stdout
+    assert result.code == 0, result.err
+    assert "MLflow tracking stopped" in result.out
     assert (folder_of(home, "untracked") / "table.csv").read_bytes() == (finished / "table.csv").read_bytes()
 
 
@@ -162,12 +158,12 @@ def test_a_second_process_in_the_same_run_folder_is_refused(home: Path, finished
 
     with FileLock(finished / ".lock"):
         result = run(home, command("whole", "--no-tracking"))
-    assert result.returncode == 1
-    assert "another process is running this study" in result.stderr
+    assert result.code == 1
+    assert "another process is running this study" in result.err
 
 
 def test_a_mistake_is_one_message_without_a_traceback(home: Path) -> None:
     result = run(home, command("x", "--set", "federated.widow=3"))
-    assert result.returncode == 1
-    assert "did you mean 'window'" in result.stderr
-    assert "Traceback" not in result.stderr
+    assert result.code == 1
+    assert "did you mean 'window'" in result.err
+    assert "Traceback" not in result.err

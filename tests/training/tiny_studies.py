@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.command_line import Called, call
 
 #: What makes any study of the sample hospitals small.
 SMALL = [
@@ -34,6 +35,6 @@ def command(out: str, *more: str) -> list[str]:
     return study("--out", out, *more, settings=SETTINGS)
 
 
-def run(home: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command line in the folder that has the hospitals."""
-    return subprocess.run(words, cwd=home, capture_output=True, text=True, check=False)
+def run(home: Path, words: list[str]) -> Called:
+    """Run a command line, without its interpreter, in the folder that has the hospitals."""
+    return call(*words[3:], folder=home)
