@@ -20,8 +20,7 @@ from chestfed.algorithms.variables import (
 )
 from chestfed.core.plugins import Options
 from chestfed.models.declaration import ModelOptions, ModelSpec
-from chestfed.objectives.declaration import ObjectiveSpec, Population
-from chestfed.objectives.protocol import DualEstimate, Objective
+from chestfed.objectives.declaration import DualEstimate, Objective, ObjectiveSpec, Population
 
 __all__ = [
     "Algorithm",

@@ -20,32 +20,15 @@ _PAUSE = 30.0
 
 
 class StepBars:
-    """One progress bar for each kind of step; without a terminal, a line at most every 30 seconds.
+    """One progress bar for each kind of step, which goes when its step is done.
 
-    `clock` gives seconds.
+    Without a terminal, a line at most every 30 seconds; the end of a step has one if the step had any. `clock` gives
+    seconds.
     """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console = console
+        self._console, self._clock = console, clock
         live = console.is_terminal and not console.is_dumb_terminal
-        self._shown = _Drawn(console) if live else _Logged(console, clock)
-
-    def __enter__(self) -> Self:
-        self._shown.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._shown.stop()
-
-    def show(self, name: str, done: int, total: int, note: str = "", unit: str = "") -> None:
-        """Move the bar of a step, made when it is first named; a log says which `unit` is counted."""
-        self._shown.show(name, done, total, note, unit)
-
-
-class _Drawn:
-    """Bars, which go when their step is done."""
-
-    def __init__(self, console: Console) -> None:
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -53,39 +36,32 @@ class _Drawn:
             TimeElapsedColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        self._progress = Progress(*columns, console=console, transient=True)
+        self._progress = Progress(*columns, console=console, transient=True, disable=not live)
         self._tasks: dict[str, TaskID] = {}
+        self._reported = self._printed = clock()
+        self._began: dict[str, float] = {}
+        self._named: set[str] = set()
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
+        self._reported = self._printed = self._clock()
         self._progress.start()
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def show(self, name: str, done: int, total: int, note: str, unit: str) -> None:
+    def show(self, name: str, done: int, total: int, note: str = "", unit: str = "") -> None:
+        """Move the bar of a step, made when it is first named; a log says which `unit` is counted."""
+        if self._progress.disable:
+            self._log(name, done, total, note, unit)
+            return
         if name not in self._tasks:
             self._tasks[name] = self._progress.add_task(name, total=total, note=note)
         self._progress.update(self._tasks[name], completed=done, total=total, note=note)
         if done >= total:  # a step of this name may come again
             self._progress.remove_task(self._tasks.pop(name))
 
-
-class _Logged:
-    """Lines; the end of a step has one if the step had any."""
-
-    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
-        self._console, self._clock = console, clock
-        self._reported = self._printed = clock()
-        self._began: dict[str, float] = {}
-        self._named: set[str] = set()
-
-    def start(self) -> None:
-        self._reported = self._printed = self._clock()
-
-    def stop(self) -> None:
-        pass
-
-    def show(self, name: str, done: int, total: int, note: str, unit: str) -> None:
+    def _log(self, name: str, done: int, total: int, note: str, unit: str) -> None:
         now, over = self._clock(), done >= total
         began = self._began.setdefault(name, self._reported)  # what it took to the first report belongs to the step
         self._reported = now

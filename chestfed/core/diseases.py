@@ -7,30 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-#: The five tasks C0..C4 of the source paper's Tables 2 to 5, in its order: what a site or a study is about by default.
-DISEASES: Final[tuple[str, ...]] = (
-    "cardiomegaly",
-    "edema",
-    "consolidation",
-    "atelectasis",
-    "pleural_effusion",
-)
-
 #: How a disease is written in tables and plots; these are all that a site can label: the five, and the other nine of
 #: ChestX-ray14.
 TITLES: Final[dict[str, str]] = {
-    "cardiomegaly": "Cardiomegaly",
-    "edema": "Edema",
-    "consolidation": "Consolidation",
-    "atelectasis": "Atelectasis",
-    "pleural_effusion": "Pleural Effusion",
-    "infiltration": "Infiltration",
-    "mass": "Mass",
-    "nodule": "Nodule",
-    "pneumonia": "Pneumonia",
-    "pneumothorax": "Pneumothorax",
-    "emphysema": "Emphysema",
-    "fibrosis": "Fibrosis",
-    "pleural_thickening": "Pleural Thickening",
-    "hernia": "Hernia",
-}
+    name.replace(" ", "_").lower(): name
+    for name in (
+        "Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Pleural Effusion", "Infiltration", "Mass", "Nodule",
+        "Pneumonia", "Pneumothorax", "Emphysema", "Fibrosis", "Pleural Thickening", "Hernia",
+    )
+}  # fmt: skip
+
+#: The five tasks C0..C4 of the source paper's Tables 2 to 5, in its order: what a site or a study is about by default.
+DISEASES: Final[tuple[str, ...]] = tuple(TITLES)[:5]

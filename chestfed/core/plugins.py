@@ -48,12 +48,10 @@ class Declaration(Protocol):
     @property
     def name(self) -> str:
         """The name in configurations and tables."""
-        ...
 
     @property
     def options(self) -> type[Options]:
         """The model of its options."""
-        ...
 
 
 Declared = TypeVar("Declared", bound=Declaration)

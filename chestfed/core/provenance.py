@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Origin(StrEnum):
@@ -61,16 +61,12 @@ class Origin(StrEnum):
     @property
     def tag(self) -> str:
         """A word or two to stand beside a number."""
-        return {Origin.REAL: "", Origin.SYNTHETIC: "SYNTHETIC", Origin.MIXED: "PARTLY SYNTHETIC"}[self]
+        return _WORDS[self].tag
 
     @property
     def mark(self) -> str:
         """Begins the title of a table that stands alone."""
-        return {
-            Origin.REAL: "",
-            Origin.SYNTHETIC: "SYNTHETIC hospitals (phantoms, no patients, no clinical meaning): ",
-            Origin.MIXED: "PARTLY SYNTHETIC (phantoms among real hospitals, no clinical meaning): ",
-        }[self]
+        return _WORDS[self].mark
 
     @property
     def short_mark(self) -> str:
@@ -80,23 +76,42 @@ class Origin(StrEnum):
     @property
     def alt(self) -> str:
         """Begins the text of a figure."""
-        return {Origin.REAL: "", Origin.SYNTHETIC: "Synthetic phantoms. ", Origin.MIXED: "Partly synthetic. "}[self]
+        return _WORDS[self].alt
 
     @property
     def sentence(self) -> str:
         """What a reader has to know; empty for real images."""
-        return {
-            Origin.REAL: "",
-            Origin.SYNTHETIC: "SYNTHETIC hospitals: phantoms drawn by a program. No patients, no clinical meaning.",
-            Origin.MIXED: "PARTLY SYNTHETIC: some hospitals are phantoms drawn by a program, others have real "
-            "patients. No clinical meaning; keep it as you keep other data of patients.",
-        }[self]
+        return _WORDS[self].sentence
 
     @property
     def description(self) -> str:
         """A few words for a list of facts."""
-        return {
-            Origin.REAL: "real images",
-            Origin.SYNTHETIC: "SYNTHETIC hospitals: phantoms, no patients, no clinical meaning",
-            Origin.MIXED: "PARTLY SYNTHETIC: phantoms among hospitals with real patients, no clinical meaning",
-        }[self]
+        return _WORDS[self].description
+
+
+class _Words(NamedTuple):
+    description: str
+    tag: str = ""
+    mark: str = ""
+    alt: str = ""
+    sentence: str = ""
+
+
+_WORDS = {
+    Origin.REAL: _Words("real images"),
+    Origin.SYNTHETIC: _Words(
+        "SYNTHETIC hospitals: phantoms, no patients, no clinical meaning",
+        "SYNTHETIC",
+        "SYNTHETIC hospitals (phantoms, no patients, no clinical meaning): ",
+        "Synthetic phantoms. ",
+        "SYNTHETIC hospitals: phantoms drawn by a program. No patients, no clinical meaning.",
+    ),
+    Origin.MIXED: _Words(
+        "PARTLY SYNTHETIC: phantoms among hospitals with real patients, no clinical meaning",
+        "PARTLY SYNTHETIC",
+        "PARTLY SYNTHETIC (phantoms among real hospitals, no clinical meaning): ",
+        "Partly synthetic. ",
+        "PARTLY SYNTHETIC: some hospitals are phantoms drawn by a program, others have real patients. No clinical "
+        "meaning; keep it as you keep other data of patients.",
+    ),
+}

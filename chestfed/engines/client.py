@@ -13,17 +13,7 @@ from chestfed.core.randomness import stream_seed
 from chestfed.engines.compositional import NetworkComposition
 from chestfed.models import FlatModule, seeded
 from chestfed.objectives.compositional import CompositionalAuc
-from chestfed.objectives.protocol import DualEstimate, Objective
-
-
-class Batch(Protocol):
-    """Images float32 `[n, 3, h, w]`, normalized, and labels float32 `[n, J]` with NaN for missing."""
-
-    @property
-    def images(self) -> Tensor: ...
-
-    @property
-    def labels(self) -> Tensor: ...
+from chestfed.objectives.declaration import DualEstimate, Objective
 
 
 class Batches(Protocol):
@@ -31,8 +21,11 @@ class Batches(Protocol):
 
     position: int
 
-    def next(self) -> Batch:
-        """The batch at `position`, which then moves on by one."""
+    def next(self) -> Any:
+        """The batch at `position`, which then moves on by one.
+
+        Its `images` are float32 `[n, 3, h, w]`, normalized, its `labels` float32 `[n, J]` with NaN for missing.
+        """
 
     def seek(self, position: int) -> None:
         """Go to the batch with this number."""

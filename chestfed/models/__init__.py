@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from chestfed.models.building import MODELS, build_model, classifier_of, network_options, reset_classifier, title_of
+from chestfed.models.building import (
+    MODELS,
+    build_model,
+    classifier_of,
+    network_options,
+    reset_classifier,
+    title_of,
+    try_network,
+)
 from chestfed.models.declaration import ModelOptions, ModelSpec
 from chestfed.models.factory import factory_of
 from chestfed.models.flat import FlatModule
 from chestfed.models.seeded import seeded
-from chestfed.models.trial import try_network
 from chestfed.models.weights import load_trained, read_weights
 
 __all__ = [

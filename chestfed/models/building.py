@@ -1,17 +1,19 @@
-"""Building a network from its options, and its last layer."""
+"""Building a network from its options, its last layer, and whether it works with a study."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.plugins import Catalogue
 from chestfed.core.randomness import stream_seed
 from chestfed.models.declaration import ModelOptions, ModelSpec
 from chestfed.models.factory import FactoryOptions, declared
+from chestfed.models.flat import FlatModule
 from chestfed.models.seeded import seeded
 from chestfed.models.weights import load_initial
 
@@ -56,7 +58,7 @@ def build_model(options: ModelOptions, outputs: int, seed: int, spec: ModelSpec 
         except ChestfedError:
             raise
         except Exception as error:
-            raise ConfigError(f"network '{options.name}' cannot be built: {one_line(error)}") from error
+            raise ConfigError(f"network '{options.name}' cannot be built: {_line(error)}") from error
     if not isinstance(model, nn.Module):
         raise ConfigError(f"network '{options.name}': built a {type(model).__name__}, not a torch.nn.Module")
     if options.initial_weights is not None:
@@ -112,7 +114,54 @@ def _outputs(layer: nn.Module) -> int | None:
     return None
 
 
-def one_line(error: Exception) -> str:
+def _line(error: Exception) -> str:
     """Kind and first line of an error of foreign code."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+
+
+def try_network(options: ModelOptions, outputs: int, size: int, spec: ModelSpec | None = None) -> FlatModule:
+    """The network after a pass of two images in training mode and one in evaluation mode; `spec` as for `build_model`.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be built, its parameters are not float32, it has no classifier, or it does not turn images
+        `[2, 3, size, size]` into finite logits `[2, outputs]`.
+    """
+    model = build_model(options, outputs, seed=0, spec=spec)
+    name = options.name
+    trainable = {key: part for key, part in model.named_parameters() if part.requires_grad}
+    if not trainable:
+        raise ConfigError(f"network '{name}': has no trainable parameters")
+    for key, part in trainable.items():
+        if nn.parameter.is_lazy(part):
+            raise ConfigError(f"network '{name}': '{key}' is a lazy parameter; give every layer its size")
+        if part.dtype != torch.float32:
+            raise ConfigError(f"network '{name}': '{key}' is {part.dtype}; parameters must be float32")
+    classifier_of(model, options, outputs, spec)
+    with seeded(0), torch.no_grad():
+        images = torch.randn(2, 3, size, size)
+        for training in (True, False):
+            try:
+                given: object = model.train(training)(images)
+            except Exception as error:
+                shape = list(images.shape)
+                raise ConfigError(f"network '{name}': fails on images of the shape {shape}: {_line(error)}") from error
+            _check_logits(name, given, outputs)
+    return FlatModule(model)
+
+
+def _check_logits(name: str, given: object, outputs: int) -> None:
+    """Refuse anything but finite float logits `[2, outputs]`."""
+    wanted = f"one tensor of logits [2, {outputs}]"
+    if not isinstance(given, Tensor):
+        raise ConfigError(
+            f"network '{name}': returns a {type(given).__name__} for two images, not {wanted}. "
+            "Wrap it in a module that returns the logits only"
+        )
+    if tuple(given.shape) != (2, outputs) or not given.is_floating_point():
+        kind = f"{given.dtype} {list(given.shape)}"
+        raise ConfigError(f"network '{name}': returns {kind} for two images, not {wanted}")
+    if not torch.isfinite(given).all():
+        raise ConfigError(f"network '{name}': returns NaN or infinite logits for random images")

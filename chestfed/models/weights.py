@@ -58,8 +58,7 @@ def load_trained(model: nn.Module, tensors: Mapping[str, Tensor], source: str, r
         If a tensor is missing, unexpected or of another shape; `source` names the file.
     """
     own = model.state_dict()
-    prefix = _prefix(tensors, own, renamed, source)
-    inside = {renamed(name.removeprefix(prefix)): part for name, part in tensors.items() if name.startswith(prefix)}
+    prefix, inside = _inside(tensors, own, renamed, source)
     unlike = [name for name in own if name in inside and inside[name].shape != own[name].shape]
     missing = [name for name in own if name not in inside and not _is_counter(name)]
     unexpected = [name for name in inside if name not in own]
@@ -91,8 +90,7 @@ def load_initial(model: nn.Module, path: Path, renamed: Renamed, classifier: Col
     except ConfigError as error:
         raise ConfigError(f"model.initial_weights: {error}") from None
     own = model.state_dict()
-    prefix = _prefix(stored, own, renamed, f"model.initial_weights: {path}")
-    inside = {renamed(name.removeprefix(prefix)): part for name, part in stored.items() if name.startswith(prefix)}
+    _, inside = _inside(stored, own, renamed, f"model.initial_weights: {path}")
     fitting = {name: tensor for name, tensor in inside.items() if name in own and tensor.shape == own[name].shape}
     missing = [name for name in own if name not in fitting and name not in classifier and not _is_counter(name)]
     if missing:
@@ -103,8 +101,13 @@ def load_initial(model: nn.Module, path: Path, renamed: Renamed, classifier: Col
     model.load_state_dict({**own, **fitting})
 
 
-def _prefix(stored: Collection[str], own: Collection[str], renamed: Renamed, source: str) -> str:
-    """What stands before the network's own names: nothing, `module.` of DataParallel, or an attribute of a wrapper."""
+def _inside(
+    stored: Mapping[str, Tensor], own: Collection[str], renamed: Renamed, source: str
+) -> tuple[str, dict[str, Tensor]]:
+    """The network's part of stored tensors, by its own names, and what stands before these in the file.
+
+    That is nothing, `module.` of DataParallel, or an attribute of a wrapper.
+    """
     found: Counter[str] = Counter()
     for name in stored:
         parts = name.split(".")
@@ -116,7 +119,9 @@ def _prefix(stored: Collection[str], own: Collection[str], renamed: Renamed, sou
         raise ConfigError(
             f"{source}: holds two networks that fit, '{best[0][0]}*' and '{best[1][0]}*'; save the state dict of one"
         )
-    return best[0][0] if best else ""
+    prefix = best[0][0] if best else ""
+    named = {renamed(name.removeprefix(prefix)): part for name, part in stored.items() if name.startswith(prefix)}
+    return prefix, named
 
 
 def _is_counter(name: str) -> bool:

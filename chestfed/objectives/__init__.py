@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from chestfed.core.plugins import Catalogue
-from chestfed.objectives.declaration import ObjectiveSpec
-from chestfed.objectives.protocol import Objective
+from chestfed.objectives.declaration import Objective, ObjectiveSpec
 
 __all__ = ["OBJECTIVES", "Objective", "ObjectiveSpec"]
 

@@ -9,22 +9,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from chestfed.core.plugins import Options
-from chestfed.objectives.declaration import ObjectiveSpec, Population
+from chestfed.objectives.declaration import Objective, ObjectiveSpec, Population
 
 
 @dataclass(frozen=True)
-class CrossEntropy:
+class CrossEntropy(Objective):
     """Mean over diseases of the binary cross-entropy over the labeled images of the batch."""
-
-    @property
-    def extra_size(self) -> int:
-        """No variables beside the weights."""
-        return 0
-
-    @property
-    def dual_size(self) -> int:
-        """No dual variables."""
-        return 0
 
     def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
         """Loss of `logits` `[n, J]` against `labels` `[n, J]`; `extra` and `dual` are empty.

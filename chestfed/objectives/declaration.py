@@ -1,10 +1,15 @@
-"""What an objective's file declares beside its loss: its kind, its paper, its options."""
+"""What an objective is, and what its file declares beside its loss: its kind, its paper, its options.
+
+An objective has no update rule. Besides the network's weights it may own further primal variables (`extra`, stored
+behind the weights in the primal vector) and dual variables (`dual`); it says how many. Labels are float32
+`[n, diseases]` in {0, 1, NaN}; NaN means missing and is masked, disease by disease.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -17,6 +22,31 @@ from chestfed.core.plugins import Options
 #: compositional    a loss at a point that the network reaches by a step of its own
 #: server-weighted  a minimization whose dual variables are the server's own estimate, sent with the model
 ObjectiveKind = Literal["minimization", "min-max", "compositional", "server-weighted"]
+
+
+class Objective(Protocol):
+    """A loss as a function of logits, labels and the objective's own variables."""
+
+    @property
+    def extra_size(self) -> int:
+        """Number of primal variables beside the weights: none, unless a subclass has some."""
+        return 0
+
+    @property
+    def dual_size(self) -> int:
+        """Number of dual variables: 0 for a plain minimization."""
+        return 0
+
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        """Scalar loss, differentiable in logits, extra and dual."""
+
+
+@runtime_checkable
+class DualEstimate(Protocol):
+    """An objective whose best dual variables have a closed form."""
+
+    def best_dual(self, scores: Tensor, labels: Tensor, dual: Tensor) -> Tensor:
+        """The dual variables that maximize the loss of these scores `[n, J]`; `dual` where nothing is known."""
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from chestfed.core import plugins
-from chestfed.objectives.declaration import ObjectiveSpec, Population
+from chestfed.objectives.declaration import Objective, ObjectiveSpec, Population
 
 
 @dataclass(frozen=True)
-class RatioLoss:
+class RatioLoss(Objective):
     """Weighted binary cross-entropy of J diseases.
 
     The ratios `[2J]` (R of the positives, then of the negatives) stand where other objectives have dual variables: the
@@ -34,11 +34,6 @@ class RatioLoss:
     diseases: int
     alpha: float = 1.0
     beta: float = 0.1
-
-    @property
-    def extra_size(self) -> int:
-        """No variables beside the weights."""
-        return 0
 
     @property
     def dual_size(self) -> int:
@@ -61,15 +56,7 @@ class RatioLoss:
 def class_ratios(logits: Tensor, features: Tensor, labels: Tensor) -> Tensor:
     """R of every disease's positives and negatives, `[2J]`, from auxiliary images.
 
-    Parameters
-    ----------
-    logits
-        `[n, J]`.
-    features
-        `[n, f]`, what goes into the classifier.
-    labels
-        `[n, J]` in {0, 1, NaN}.
-
+    `logits` `[n, J]`; `features` `[n, f]`, what goes into the classifier; `labels` `[n, J]` in {0, 1, NaN}.
     A disease that lacks images of one class, or of which the network causes no gradient, has the ratio 1.
     """
     slopes = torch.sigmoid(logits) - (labels == 1).to(logits)  # of the cross-entropy by the logit

@@ -19,7 +19,6 @@ class Pixels(Protocol):
 
     def __len__(self) -> int:
         """How many there are."""
-        ...
 
     def read(self, row: int) -> np.ndarray:
         """Pixels uint8 of one image as stored: gray `[height, width]` or color `[height, width, 3]` (red first).
@@ -29,11 +28,9 @@ class Pixels(Protocol):
         ImageError
             If the file cannot be decoded.
         """
-        ...
 
     def digest(self, row: int) -> bytes:
         """16 bytes that tell this image from others: of its pixels; of an image in a file, of its path and length."""
-        ...
 
 
 @dataclass(frozen=True)

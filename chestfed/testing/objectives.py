@@ -17,7 +17,7 @@ IMAGES, DISEASES = 12, 3
 
 
 def check_objective(objective: ObjectiveSpec | str, **options: Any) -> list[str]:
-    """Check an objective against the contract of `chestfed.objectives.protocol`.
+    """Check an objective against the contract of `chestfed.objectives.declaration`.
 
     `objective` is a declaration, or a name or reference as in a pipeline; `options` are options of the objective.
 

@@ -15,13 +15,16 @@ from chestfed.core.errors import Problem
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.core.randomness import numpy_stream
+from chestfed.evaluation.auc import DiseaseAuc, auc_per_disease
 from chestfed.evaluation.labeled import numbered
+from chestfed.evaluation.probabilities import probabilities
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.augment import Augment
-from chestfed.images.batches import Images, TrainBatches, normalize
+from chestfed.images.batches import EvalBatches, Images, TrainBatches, normalize
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.images.pooled import PooledImages
+from chestfed.models import FlatModule
 from chestfed.sites.table import SiteTable
 from chestfed.training.study_tables import StudyTables
 
@@ -122,9 +125,30 @@ class TestSet:
     key: str
     origin: Origin = Origin.REAL
 
+    def aucs(self, scores: np.ndarray) -> list[DiseaseAuc]:
+        """AUC of every disease of these scores `[n, J]`."""
+        return auc_per_disease(scores, self.labels, self.diseases)
+
     def digest(self, key: SiteKey) -> str:
         """Keyed digest of the content, row by row: pixels, labels and patients' numbers; no names."""
         return _digest(key, self.images, self.labels, self.patients)
+
+
+def score(
+    network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet, batch_size: int, machine: Machine
+) -> np.ndarray:
+    """Probabilities float64 `[n, J]` of the network with these parameters `[>= d]` and buffers, in row order."""
+    network.bind(parameters)
+    network.load_buffers(buffers)
+    network.module.eval()
+    results = []
+    with torch.inference_mode():
+        for batch in EvalBatches(test.images, test.labels, batch_size, channels_last=machine.channels_last):
+            images = batch.images.to(machine.device)
+            with torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast):
+                logits = network.module(images)
+            results.append(logits.float().cpu())
+    return probabilities(torch.cat(results).numpy())
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,9 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import returned_round
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Team, assemble
-from chestfed.training.clients import StudyData
+from chestfed.training.clients import StudyData, score
 from chestfed.training.pretrain import Pretrained
 from chestfed.training.state import History, Progress, at_the_start, load_progress, save_progress
-from chestfed.training.test_scores import evaluate, score
 
 #: Within a stage the state is saved when so much time has passed since the last save: it is that of all clients,
 #: gigabytes for a large network.
@@ -76,7 +75,8 @@ def train_federated(
             entry, point = _run_round(team, progress)
             if entry["round"] in evaluated:
                 scores = scores_of(point, progress.federation.buffers)
-                entry |= _aucs(scores, data)
+                results = data.test.aucs(scores)
+                entry |= {"auc": {one.disease: one.auc for one in results}, "mean_auc": mean_auc(results)}
             progress.history.append(entry)
             if progress.round == 0 or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
                 save_progress(state_file, progress, team.clients)
@@ -117,7 +117,7 @@ def _run_round(team: Team, progress: Progress) -> tuple[dict[str, Any], Point]:
 def _end_stage(team: Team, progress: Progress, *, random_round: bool) -> list[StageEnd]:
     """Put the point that the stage returns at the start of the next one; what was sent and seen for it."""
     if random_round:
-        ends, buffers = [StageEnd(progress.kept, 0, 0, 0)], progress.kept_buffers
+        ends, buffers = [StageEnd(progress.kept)], progress.kept_buffers
     else:
         ends, buffers = [progress.engine.finish_stage(progress.federation)], progress.federation.buffers
     progress.stage, progress.round = progress.stage + 1, 0
@@ -126,8 +126,3 @@ def _end_stage(team: Team, progress: Progress, *, random_round: bool) -> list[St
     progress.engine = team.engine_of(progress.stage)
     progress.federation = progress.engine.start_stage(ends[-1].point, buffers)
     return ends
-
-
-def _aucs(scores: np.ndarray, data: StudyData) -> dict[str, Any]:
-    results = evaluate(scores, data.test)
-    return {"auc": {result.disease: result.auc for result in results}, "mean_auc": mean_auc(results)}

@@ -38,14 +38,13 @@ from chestfed.results.significance import Significance, of_study
 from chestfed.results.significance import write as write_significance
 from chestfed.results.timing import SECONDS, RoundTimes
 from chestfed.training.client_summary import write_site_cards
-from chestfed.training.clients import StudyData, TestSet
+from chestfed.training.clients import StudyData, TestSet, score
 from chestfed.training.identity import Identity, identify, stage_1_identity
 from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import Pretrained, pretrain
 from chestfed.training.reporting import Reporters, StudyRun
 from chestfed.training.run_files import read_model, write_identity, write_model, write_result, write_rounds
 from chestfed.training.state import History
-from chestfed.training.test_scores import evaluate, score
 
 
 @dataclass(frozen=True)
@@ -187,7 +186,7 @@ class _Running:
     def _row(self, k: int, scores: np.ndarray, test: TestSet) -> tables.Row:
         clients = [client.name for client in self.data.clients[:k]]
         resamples = self.pipeline.evaluation.resamples
-        return tables.make_row(k, clients, evaluate(scores, test), scores, test.labels, test.patients, resamples)
+        return tables.make_row(k, clients, test.aucs(scores), scores, test.labels, test.patients, resamples)
 
 
 def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> tables.StudyTable:
