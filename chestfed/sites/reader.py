@@ -29,6 +29,7 @@ import yaml
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ChestfedError, Problem
 from chestfed.core.plugins import Catalogue, Options
+from chestfed.dicom.file_kinds import image_ending
 from chestfed.sites.label_files.source import Source
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "ages",
     "column_findings",
     "from_numbers",
+    "image_files",
     "join_rows",
     "label_names",
     "raw_rows",
@@ -113,6 +115,9 @@ class SiteReader:
     roles: tuple[str, ...] | None = None
 
 
+#: Folders that are looked into for the ending of a release's images.
+_LOOKED_INTO: Final = 1000
+
 #: The modules of these packages declare the built-in readers.
 _PACKAGES: Final = ("chestfed.sites.releases", "chestfed.sites.spreadsheet")
 READERS: Final = Catalogue("reader", "chestfed.readers", SiteReader, packages=_PACKAGES)
@@ -159,6 +164,40 @@ def views(source: Source, path: Path, cells: pd.Series, rows: np.ndarray, words:
     advice = f"known views: {', '.join(sorted(words))}"
     source.bad_rows(path, "unknown view", bad, rows, lambda place: f"unknown view '{cells.iat[place]}'", advice)
     return found.fillna("unknown")
+
+
+def image_files(source: Source, names: pd.Series, usual: str) -> pd.Series:
+    """The files of images that are named without an ending: with that of the file there is, or else the usual one.
+
+    `names` are paths relative to the root. Where they are in very many folders, some of these are looked into, and all
+    only if that does not settle it.
+    """
+    if not source.has_images or names.empty:
+        return names + usual
+    wanted = set(names)
+    folders = names.str.rpartition("/")[0].unique()
+
+    def endings_in(some: Iterable[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for folder in some:
+            try:
+                files = sorted(file.name for file in (source.root / folder).iterdir())
+            except OSError:  # told where the images are read
+                continue
+            for file in files:
+                ending = image_ending(file)
+                name = f"{folder}/{file.removesuffix(ending)}".removeprefix("/")
+                if name in wanted and (name not in found or ending == usual):
+                    found[name] = ending
+        return found
+
+    some = folders[:: len(folders) // _LOOKED_INTO + 1]
+    found = endings_in(some)
+    if len(some) < len(folders):
+        if len(different := set(found.values())) == 1:
+            return names + different.pop()
+        found = endings_in(folders)
+    return names + names.map(lambda name: found.get(name, usual))
 
 
 def column_findings(

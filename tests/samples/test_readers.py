@@ -18,7 +18,8 @@ NAMES = ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr")
 def test_every_image_of_the_table_decodes_with_air_dark(tiny: Path, name: str) -> None:
     table = open_site(load_site_config(bundled("site_configs") / "synthetic" / f"{name}.yaml"), tiny)
     assert table.synthetic
-    assert (table.frame["split"] == "train").sum() == 24
+    unnamed = name == "mimic_cxr"  # an image without ViewPosition
+    assert (table.frame["split"] == "train").sum() == 24 - unnamed
     darker = []
     for image, stored in zip(table.frame["image"], table.stored(), strict=True):
         gray = decode(table.root / image, stored)

@@ -26,6 +26,7 @@ from chestfed.sites.reader import (
     ages,
     column_findings,
     find_any,
+    image_files,
     join_rows,
     label_names,
     names_of,
@@ -136,14 +137,12 @@ def _agreed(source: Source, path: Path, votes: pd.DataFrame, images: pd.Series, 
 
 
 def _images(source: Source, path: Path, split: str, images: pd.Series) -> pd.Series:
-    """Paths `train/<image_id>.dicom` relative to the root, with the extension that the file has."""
-    extension: dict[str, str] = {}
-    prefix = split
+    """Paths `train/<image_id>.dicom` relative to the root, with the ending that the file has."""
+    folder = split
     if source.has_images:
-        folder = (path.parent.parent if path.parent.name == "annotations" else path.parent) / split
-        prefix = folder.relative_to(source.root).as_posix()
-        extension = {file.stem: file.suffix for file in sorted(folder.iterdir())} if folder.is_dir() else {}
-    return prefix + "/" + images + images.map(lambda name: extension.get(name, ".dicom"))
+        release = path.parent.parent if path.parent.name == "annotations" else path.parent
+        folder = (release / split).relative_to(source.root).as_posix()
+    return image_files(source, folder + "/" + images, ".dicom")
 
 
 def _with_headers(source: Source, rows: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,11 @@ import gzip
 from collections.abc import Mapping
 from pathlib import Path
 
-from chestfed.sites import open_site
+import pandas as pd
+import pytest
+
+from chestfed.sites import open_site, reader
+from chestfed.sites.label_files.source import Source
 from tests.cases import each
 from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
 
@@ -40,7 +44,8 @@ def release(labels: str = LABEL_TEXT, metadata: str = METADATA_TEXT, split: str 
 
 
 def test_labels_of_a_study_are_joined_on_its_images(tmp_path: Path) -> None:
-    table = open_files(tmp_path, "mimic_cxr", release())
+    assert column(open_files(tmp_path, "mimic_cxr", release()), "view") == ["pa", "ap"]
+    table = open_files(tmp_path, "paper/mimic_cxr_all_views", release(), "splits.official=true")
     assert column(table, "image") == [
         "files/p10/p10000032/s50414267/aaa.jpg",
         "files/p10/p10000032/s50414267/bbb.jpg",
@@ -63,7 +68,7 @@ def test_labels_of_a_study_are_joined_on_its_images(tmp_path: Path) -> None:
 
 def test_a_study_without_labels_is_missing_whatever_blank_means(tmp_path: Path) -> None:
     for blank in ("negative", "missing"):
-        table = open_files(tmp_path, "mimic_cxr", release(), f"blank={blank}")
+        table = open_files(tmp_path, "mimic_cxr", release(), f"blank={blank}", "views=all")
         assert all(column(table, disease)[3] is None for disease in table.diseases)
 
 
@@ -74,7 +79,7 @@ def test_unpacked_files_and_the_other_labeller_are_accepted(tmp_path: Path) -> N
         "mimic-cxr-2.0.0-split.csv": SPLIT_TEXT,
     }
     override = "label_files.labels=[mimic-cxr-2.0.0-negbio.csv]"
-    assert len(open_files(tmp_path, "mimic_cxr", files, override).frame) == 4
+    assert len(open_files(tmp_path, "mimic_cxr", files, override).frame) == 2
 
 
 @each(
@@ -82,20 +87,21 @@ def test_unpacked_files_and_the_other_labeller_are_accepted(tmp_path: Path) -> N
     [("PA", "pa"), ("AP", "ap"), ("LATERAL", "lateral"), ("LL", "lateral"), ("", "unknown"), ("LAO", "other")],
 )
 def test_positions_become_views(tmp_path: Path, position: str, view: str) -> None:
-    table = open_files(tmp_path, "mimic_cxr", release(metadata=METADATA_TEXT.replace(",PA,", f",{position},")))
+    files = release(metadata=METADATA_TEXT.replace(",PA,", f",{position},"))
+    table = open_files(tmp_path, "mimic_cxr", files, "views=all")
     assert column(table, "view")[0] == view
 
 
 def test_the_splits_can_be_left_aside_and_then_need_no_file(tmp_path: Path) -> None:
     files = {name: data for name, data in release().items() if name != SPLIT}
     table = open_files(tmp_path, "mimic_cxr", files, "splits.official=false")
-    assert column(table, "split") == ["train"] * 4
+    assert column(table, "split") == ["train"] * 2
 
 
 def test_metadata_and_splits_are_looked_for_beside_a_label_file_given_by_name(tmp_path: Path) -> None:
     folder = write_files(tmp_path, release())
     table = open_site(config_of("mimic_cxr"), tmp_path / "nowhere", folder / "site" / LABELS)
-    assert len(table.frame) == 4
+    assert len(table.frame) == 2
 
 
 def test_every_missing_file_is_reported(tmp_path: Path) -> None:
@@ -133,3 +139,66 @@ def test_a_download_that_was_cut_short_is_refused(tmp_path: Path) -> None:
     files = {**release(), LABELS: release()[LABELS][:-9]}
     (problem,) = problems_of(tmp_path, "mimic_cxr", files)
     assert (problem.kind, problem.file) == ("unreadable file", LABELS)
+
+
+@each("ending", [".jpg", ".png", ".dcm", ".DCM", ".dicom"])
+def test_a_copy_of_the_tree_is_found_by_the_ending_that_it_has(tmp_path: Path, ending: str) -> None:
+    table = open_files(tmp_path, "mimic_cxr", release())
+    names = [name.removesuffix(".jpg") for name in column(table, "image")]  # type: ignore[union-attr]
+    files = {f"{names[1]}{ending}": b"", f"{names[1]}.json": b"", f"{names[1]}_mask{ending}": b""}
+    table = open_files(tmp_path, "mimic_cxr", files)
+    assert column(table, "image") == [f"{names[0]}.jpg", f"{names[1]}{ending}"]
+
+
+def test_of_many_folders_some_tell_the_ending_and_all_are_read_if_they_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_LOOKED_INTO", 2)
+    folders = [f"files/s{number}" for number in range(9)]
+    source = Source(config_of("mimic_cxr"), tmp_path)
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "image.png").touch()
+    names = pd.Series([f"{folder}/image" for folder in folders])
+    assert reader.image_files(source, names, ".jpg").tolist() == [f"{name}.png" for name in names]
+    (tmp_path / folders[0] / "image.png").rename(tmp_path / folders[0] / "image.dcm")
+    (tmp_path / folders[1] / "image.jpg").touch()
+    found = reader.image_files(source, names, ".jpg").tolist()
+    assert found == [f"{names[0]}.dcm", f"{names[1]}.jpg", *(f"{name}.png" for name in names[2:])]
+
+
+BY_HAND = "mimic-cxr-2.1.0-test-set-labeled.csv"
+BY_HAND_TEXT = (
+    "study_id,Airspace Opacity,Atelectasis,Cardiomegaly,Consolidation,Edema,Pleural Effusion\n"
+    "51000000,1.0,1.0,,0.0,-1.0,1\n"
+)
+
+
+def test_the_studies_that_radiologists_labeled_are_a_test_set(tmp_path: Path) -> None:
+    files = {**release(metadata=METADATA_TEXT.replace("51000000,,,", "51000000,,AP,")), BY_HAND: BY_HAND_TEXT}
+    table = open_files(tmp_path, "more/mimic_cxr_test", files)
+    assert column(table, "image") == ["files/p11/p11000011/s51000000/ddd.jpg"]
+    assert column(table, "split") == ["test"]
+    assert [column(table, disease) for disease in table.diseases] == [[0], [None], [0], [1], [1]]
+    assert table.notes == ()
+    (tmp_path / "site" / LABELS).unlink()  # the labeler's is not needed
+    more = BY_HAND_TEXT + "57375967,,,1.0,,,\n"
+    table = open_files(tmp_path, "more/mimic_cxr_test", {BY_HAND: more})
+    assert column(table, "split") == ["test", "test"]
+    assert column(table, "cardiomegaly") == [1, 0]
+    (note,) = table.notes
+    assert "1 of 2 images" in note
+
+
+@each(
+    ("text", "kind"),
+    [
+        (BY_HAND_TEXT + "51000000,,,,,,\n", "duplicate study"),
+        (BY_HAND_TEXT.replace("51000000", "61000000"), "nothing left"),
+        (BY_HAND_TEXT.replace("study_id", "study"), "missing column"),
+        (BY_HAND_TEXT.replace("-1.0", "maybe"), "bad label value"),
+    ],
+)
+def test_labels_of_radiologists_that_do_not_fit_are_refused(tmp_path: Path, text: str, kind: str) -> None:
+    problems = problems_of(tmp_path, "more/mimic_cxr_test", {**release(), BY_HAND: text})
+    assert [problem.kind for problem in problems] == [kind]
