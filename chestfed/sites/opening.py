@@ -82,6 +82,15 @@ class Survey:
     problems: tuple[Problem, ...]
 
 
+def of_all_views(survey: Survey, config: SiteConfig) -> SiteTable | None:
+    """The table of a survey without problems, with the views too that the configuration leaves out; None if none is."""
+    if len(survey.raw) == len(survey.table.frame):
+        return None
+    everything = config.model_copy(update={"views": "all"})
+    frame = _cut(apply_policy(survey.raw[sound_rows(survey.raw)], everything), everything)
+    return survey.table.with_frame(repeat_positives(frame, everything))
+
+
 def survey_site(
     config: SiteConfig,
     data_root: Path,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from importlib import resources
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -21,23 +22,26 @@ from chestfed.sites.table import SiteTable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-#: What a row of the table counts: one split, all of them, or the figures that the paper prints.
-ALL, PAPER = "all", "paper"
+#: What a row of the table counts: one split, all, all with the views that are left out, or what the paper prints.
+ALL, ALL_VIEWS, PAPER = "all", "all views", "paper"
 
 
-def dataset_table(tables: Sequence[SiteTable]) -> pd.DataFrame:
+def dataset_table(tables: Sequence[SiteTable], all_views: Sequence[SiteTable | None] = ()) -> pd.DataFrame:
     """One row per site and split, one for all splits where there are several, and below a training split the paper's.
 
-    Columns: `site`, `title`, `synthetic`, `part` (train, valid, test, all, paper), `images`, `patients`, `rows`
-    (images with repeats), `views`, per disease the positive ratio, and per disease `<disease>_missing`, the images
-    without a label. The paper's row has only `images` and the ratios.
+    `all_views` are the same sites with the views that their configurations leave out, where there are such: one row
+    more. Columns: `site`, `title`, `synthetic`, `part` (train, valid, test, all, all views, paper), `images`,
+    `patients`, `rows` (images with repeats), `views`, per disease the positive ratio, and per disease
+    `<disease>_missing`, the images without a label. The paper's row has only `images` and the ratios.
     """
     rows: list[dict[str, object]] = []
-    for table in tables:
+    for table, wider in zip_longest(tables, all_views):
         present = [split for split in SPLITS if (table.frame["split"] == split).any()]
         rows += [_row(table.select(split), split) for split in present]
         if len(present) > 1:
             rows.append(_row(table, ALL))
+        if wider is not None:
+            rows.append(_row(wider, ALL_VIEWS))
         paper = _paper().get(table.name) if "train" in present else None  # the paper's figures are of training images
         if paper is not None:
             rows.append({**_names(table), "part": PAPER, **paper})

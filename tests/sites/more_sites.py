@@ -279,6 +279,22 @@ def chexpert_test(_: Path) -> Files:
     }
 
 
+def mimic_cxr_test(_: Path) -> Files:
+    """Two studies that radiologists labeled, one of them with a lateral image, and one that they did not."""
+    studies = [("10000032", "50414260"), ("11000032", "50414261"), ("12000032", "50414262")]
+    images = [("02aa804e", *studies[0], "PA"), ("174413ec", *studies[0], "LATERAL"), ("2a2277a9", *studies[1], "AP")]
+    images.append(("e084de3b", *studies[2], "AP"))
+    labels = ["50414260,1.0,1.0,0.0,,-1.0,0.0\n", "50414261,,0.0,1.0,1.0,0.0,\n"]
+    places = [f"files/p{subject[:2]}/p{subject}/s{study}/{image}.jpg" for image, subject, study, _ in images]
+    rows = [",".join(image) + "\n" for image in images]
+    return {
+        "mimic-cxr-2.1.0-test-set-labeled.csv": f"study_id,Airspace Opacity,{','.join(FIVE)}\n{''.join(labels)}",
+        "mimic-cxr-2.0.0-metadata.csv": f"dicom_id,subject_id,study_id,ViewPosition\n{''.join(rows)}",
+        "mimic-cxr-2.0.0-split.csv": "dicom_id,split\n" + "".join(f"{image[0]},test\n" for image in images),
+        **{place: jpg() for place in places},
+    }
+
+
 def cxr_lt(folder: Path) -> Files:
     """An image per split, one of them as DICOM, and a lateral one; the views are in MIMIC's own file."""
     images = ["02aa804e-bde0afdd", "174413ec-4ec4c1f7", "2a2277a9-b0ded155", "e084de3b-be89b11e"]
@@ -310,6 +326,7 @@ SETS: Mapping[str, Callable[[Path], Files]] = {
     "chexpert_test": chexpert_test,
     "chexphoto": chexphoto,
     "cxr_lt": cxr_lt,
+    "mimic_cxr_test": mimic_cxr_test,
     "nih_expert_labels": nih_expert_labels,
     "openi": openi,
     "rsna_pneumonia": rsna_pneumonia,

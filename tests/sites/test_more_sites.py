@@ -95,6 +95,12 @@ EXPECTED: dict[str, tuple[list[str], list[str], list[str], list[list[float | Non
         ["frontal"] * 3,
         [[1, 1, 0, 0, 0], [1, 1, 0, 0, 0], [0, 1, 0, 1, 1]],
     ),
+    "mimic_cxr_test": (
+        ["files/p10/p10000032/s50414260/02aa804e.jpg", "files/p11/p11000032/s50414261/2a2277a9.jpg"],
+        ["test", "test"],
+        ["pa", "ap"],
+        [[1, 0, 0, N, 0], [0, 1, 1, 0, 0]],
+    ),
     "nih_expert_labels": (
         ["images_001/images/00000211_006.png", "images_012/images/00029560_000.png"],
         ["test", "test"],
@@ -264,7 +270,7 @@ def test_sets_made_of_anothers_images_say_so_in_capitals() -> None:
         path.stem for path in MORE.glob("*.yaml") if re.search(r"^# THE [A-Z ]+ARE ", path.read_text(), re.MULTILINE)
     }
     assert same == {"chestx_det", "chexpert_plus", "chexpert_test", "chexphoto", "cxr_lt"} | {
-        *("nih_expert_labels", "rsna_pneumonia")
+        *("mimic_cxr_test", "nih_expert_labels", "rsna_pneumonia")
     }
 
 

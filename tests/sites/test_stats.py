@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from chestfed.sites.opening import of_all_views, survey_site
 from chestfed.sites.stats import dataset_table, render
 from tests.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C
 from tests.sites.releases.test_chexpert import HEADER as CHEXPERT_HEADER
 from tests.sites.releases.test_chexpert import P1, P2, T1, V1
 from tests.sites.releases.test_chexpert import row as chexpert_row
-from tests.sites.small_sites import open_files
+from tests.sites.small_sites import config_of, open_files, write_files
 
 LISTS = {"train_val_list.txt": f"{A}\n{B}\n", "test_list.txt": f"{C}\n"}
 
@@ -47,6 +48,25 @@ def test_rows_count_repeats_and_ratios_use_them(tmp_path: Path) -> None:
     assert frame["rows"].tolist()[:3] == [3, 1, 4]
     assert frame["consolidation"].tolist()[:3] == [pytest.approx(2 / 3), 1.0, 0.75]
     assert frame["patients"].tolist()[:3] == [2, 1, 3]
+
+
+def test_views_that_are_left_out_are_counted_in_a_row_of_their_own(tmp_path: Path) -> None:
+    train = CHEXPERT_HEADER + chexpert_row(P1) + chexpert_row(P2.replace("frontal", "lateral"), "Lateral,")
+    write_files(tmp_path, {"train.csv": train})
+    for override, parts in (
+        ("views=[pa, ap, frontal]", ["train", "all views", "paper"]),
+        ("views=all", ["train", "paper"]),
+    ):
+        config = config_of("chexpert", override)
+        survey = survey_site(config, tmp_path)
+        frame = dataset_table([survey.table], [of_all_views(survey, config)])
+        assert frame["part"].tolist() == parts
+        assert frame["images"].tolist()[:-1] == [1, 2][-len(parts) + 1 :]
+
+
+def test_the_papers_row_stands_only_beside_training_images(tmp_path: Path) -> None:
+    table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE, **LISTS}).select("test")
+    assert dataset_table([table])["part"].tolist() == ["test"]
 
 
 def test_missing_labels_are_counted(tmp_path: Path) -> None:

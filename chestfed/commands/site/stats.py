@@ -31,15 +31,21 @@ def site_stats(
     if labels is not None and len(configs) != 1:
         raise typer.BadParameter("--labels is the label file of one site: give one YAML with it")
     from chestfed.core.checkpoint import write_text
-    from chestfed.sites import load_site_config, open_site
+    from chestfed.core.errors import SiteError
+    from chestfed.sites import load_site_config
+    from chestfed.sites.opening import of_all_views, survey_site
     from chestfed.sites.stats import dataset_table, render
 
     console, sites = open_console(), [load_site_config(config) for config in configs]
     root = options.data_root(data, [] if labels else sites, ", or give a label file with --labels FILE")
-    tables = [open_site(site, root, labels_file=labels) for site in sites]
-    frame = dataset_table(tables)
+    surveys = [survey_site(site, root, labels, keep_going=False) for site in sites]
+    for site, survey in zip(sites, surveys, strict=True):
+        if survey.problems:
+            raise SiteError(site.site, survey.problems)
+    all_views = [of_all_views(survey, site) for survey, site in zip(surveys, sites, strict=True)]
+    frame = dataset_table([survey.table for survey in surveys], all_views)
     console.print(render(frame))
-    for table in tables:
+    for table in (survey.table for survey in surveys):
         for note in table.notes:
             say(console, f"{table.title}: {note}", "yellow")
     if csv is not None:

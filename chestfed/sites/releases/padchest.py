@@ -118,8 +118,10 @@ def read(source: Source, options: PadChestOptions) -> pd.DataFrame:
     if path is None or frame is None:
         return join_rows([], source)
     children = (frame["Pediatric"].str.strip() == "PED").to_numpy(dtype=bool)
-    if options.pediatric == "drop" and children.any():
+    if options.pediatric == "drop":
         _note(source, path, children, "are of children and left out (reader.pediatric: keep)")
+        if frame["Pediatric"].isna().all():
+            source.remarks.append(f"{source.name(path)}: no 'Pediatric': images of children, if any, are kept")
         frame = frame[~children].reset_index(drop=True)
     rows = frame["row"].to_numpy()
     columns = {
@@ -159,7 +161,7 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChest
     _note(source, path, empty, "have no term: their labels are missing")
     _note(source, path, silent, f"are marked as excluded or suboptimal: {_UNNAMED} blank")
     lacking = ", which the file lacks" if frame["LabelsLocalizationsBySentence"].isna().all() else ""
-    text = f"are 'unchanged' without a normal sentence in LabelsLocalizationsBySentence{lacking}: {_UNNAMED} blank"
+    text = f"are 'unchanged' without a normal sentence in 'LabelsLocalizationsBySentence'{lacking}: {_UNNAMED} blank"
     _note(source, path, unsaid, text)
     _note(source, path, unchanged & ~unsaid, f"are 'unchanged' with a normal sentence: {_UNNAMED} negative")
     _note(
