@@ -145,24 +145,24 @@ def find_age(frame: pd.DataFrame, choices: Choices, found: Found) -> None:
         gone = [word for word, meaning in own.items() if meaning == MISSING]
         years = ages(lower.where(~lower.isin(own), lower.map(own)))
         bad = lower[np.isnan(years) & ~lower.isin(gone).to_numpy(dtype=bool)]
-        good, left = (
-            count(len(cells) - len(bad), len(cells)),
-            f"; {len(bad):,} others count as missing" if len(bad) else "",
-        )
+        good = count(len(cells) - len(bad), len(cells))
         if len(bad) > (1 - ENOUGH) * len(cells) or bad.nunique() > _MOST_WORDS:
             if said:
                 raise ConfigError(f"--age-column {name}: only {good} are ages")
             found.unsure.append(f"'{name}' is called like the age, but {good} are ages: not used")
             continue
-        often = bad.value_counts()
-        clear = [word for word in map(str, often.index) if often[word] >= SHOWN_FROM or _NUMBER.fullmatch(word)]
-        found.missing |= dict.fromkeys([*clear, *gone, *lexicon.MISSING.intersection(often.index)], "age")
+        counts = bad.value_counts()
+        clear = [word for word in map(str, counts.index) if counts[word] >= SHOWN_FROM or _NUMBER.fullmatch(word)]
+        found.missing |= dict.fromkeys([*clear, *gone, *lexicon.MISSING.intersection(counts.index)], "age")
         found.words["age"] = {word: float(years) for word, years in own.items() if word not in gone}
-        if rest := often.index.difference(list(found.missing)).tolist():
+        if rest := counts.index.difference(list(found.missing)).tolist():
             found.stops.append(
                 f"column '{name}' (age): not ages: {unknown_words(lower, rest)}. Fix the cells, or say what they mean "
                 f"with --word age:WORD=YEARS or --word age:WORD={MISSING}"
             )
+        if clear:
+            shown = unknown_words(lower, clear)
+            found.unsure.append(f"'{name}': {shown} count as missing (--word age:WORD=YEARS if they are ages)")
         how = "given on the command line" if said else "by name"
-        found.take("age", name, f"{how}: {good} are ages, {np.nanmin(years):.0f} to {np.nanmax(years):.0f}{left}")
+        found.take("age", name, f"{how}: {good} are ages, {np.nanmin(years):.0f} to {np.nanmax(years):.0f}")
         return
