@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
+from pydantic import ValidationError
 
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError, SiteError
@@ -54,7 +55,12 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
         If it cannot be read; nothing of a cell is shown.
     """
     keys, evidence, notes, header = _format(path, choices)
-    source = Source(_anything(site, keys), path.parent, path)
+    try:
+        source = Source(_anything(site, keys), path.parent, path)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        flag = str(wrong["loc"][-1]).replace("_", "-")
+        raise ConfigError(f"--{flag} {wrong['input']}: {wrong['msg']}") from None
     table = source.config.table
     assert table is not None
     names = column_names(source, path, table)

@@ -65,7 +65,7 @@ Layout = Annotated[
 ]
 Separator = Annotated[str | None, _table(help="Between the findings in a cell, e.g. '|'.")]
 Delimiter = Annotated[str | None, _table(help="Between the cells of a csv, e.g. ';' or tab.")]
-Encoding = Annotated[Literal["utf-8", "latin-1", "cp1252", "utf-16"] | None, _table(help="Encoding of a csv.")]
+Encoding = Annotated[str | None, _table(help="Encoding of a csv, as Python calls it: cp1250, shift_jis, gb18030.")]
 Sheet = Annotated[str | None, _table(help="Sheet of an xlsx. Default: the first.")]
 HeaderRow = Annotated[int | None, _table(min=1, help="Row with the names of the columns, if it is not the first.")]
 Label = Annotated[
