@@ -176,14 +176,14 @@ BY_HAND_TEXT = (
 
 def test_the_studies_that_radiologists_labeled_are_a_test_set(tmp_path: Path) -> None:
     files = {**release(metadata=METADATA_TEXT.replace("51000000,,,", "51000000,,AP,")), BY_HAND: BY_HAND_TEXT}
-    table = open_files(tmp_path, "mimic_cxr_test", files)
+    table = open_files(tmp_path, "more/mimic_cxr_test", files)
     assert column(table, "image") == ["files/p11/p11000011/s51000000/ddd.jpg"]
     assert column(table, "split") == ["test"]
     assert [column(table, disease) for disease in table.diseases] == [[0], [None], [0], [1], [1]]
     assert table.notes == ()
     (tmp_path / "site" / LABELS).unlink()  # the labeler's is not needed
     more = BY_HAND_TEXT + "57375967,,,1.0,,,\n"
-    table = open_files(tmp_path, "mimic_cxr_test", {BY_HAND: more})
+    table = open_files(tmp_path, "more/mimic_cxr_test", {BY_HAND: more})
     assert column(table, "split") == ["test", "test"]
     assert column(table, "cardiomegaly") == [1, 0]
     (note,) = table.notes
@@ -200,5 +200,5 @@ def test_the_studies_that_radiologists_labeled_are_a_test_set(tmp_path: Path) ->
     ],
 )
 def test_labels_of_radiologists_that_do_not_fit_are_refused(tmp_path: Path, text: str, kind: str) -> None:
-    problems = problems_of(tmp_path, "mimic_cxr_test", {**release(), BY_HAND: text})
+    problems = problems_of(tmp_path, "more/mimic_cxr_test", {**release(), BY_HAND: text})
     assert [problem.kind for problem in problems] == [kind]
