@@ -21,9 +21,8 @@ from chestfed.core.errors import ChestfedError
 from chestfed.inspection.duplicates import first_alike
 from chestfed.inspection.problems import Looked
 from chestfed.inspection.spellings import alike
-from chestfed.sites.partition import split_patients
+from chestfed.sites.partition import split_patients, splits_text
 from chestfed.sites.reader import SPLITS
-from chestfed.sites.splits_file import splits_text
 
 #: Shares of the patients, where there are no splits yet.
 VALID_SHARE: Final = 0.1

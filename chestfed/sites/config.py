@@ -144,28 +144,17 @@ class SiteConfig(StrictModel):
         """Whether the root says where the site is, without a data root."""
         return expand_path(self.root, Path()).is_absolute()
 
-    @field_validator("diseases")
+    @field_validator("diseases", "labels", "uncertain", "blank", "upsample")
     @classmethod
-    def _each_disease_once(cls, value: list[str]) -> list[str]:
+    def _diseases_are_known(cls, value: Any, info: ValidationInfo) -> Any:
         check_diseases(value)
         if len(set(value)) < len(value):
             raise ValueError("duplicate disease")
-        return value
-
-    @field_validator("labels", "uncertain", "blank", "upsample")
-    @classmethod
-    def _diseases_are_known(cls, value: dict[str, object], info: ValidationInfo) -> dict[str, object]:
-        check_diseases(value)
-        strange = [name for name in value if name not in info.data.get("diseases", value)]
-        if strange:
+        diseases = info.data.get("diseases", value)
+        if strange := [name for name in value if name not in diseases]:
             raise ValueError(f"{', '.join(strange)}: not among the site's 'diseases'")
-        return value
-
-    @field_validator("uncertain", "blank")
-    @classmethod
-    def _diseases_are_complete(cls, value: dict[str, object], info: ValidationInfo) -> dict[str, object]:
-        lacking = [disease for disease in info.data.get("diseases", []) if disease not in value]
-        if lacking:
+        lacking = [disease for disease in diseases if disease not in value]
+        if lacking and info.field_name in ("uncertain", "blank"):
             raise ValueError(f"says nothing about {', '.join(lacking)}")
         return value
 
@@ -177,9 +166,14 @@ class SiteConfig(StrictModel):
             raise ValueError(f"only with reader: table; reader '{reader}' knows its format")
         if value is None and reader == "table":
             raise ValueError("reader 'table' needs it: format, columns and layout of the site's table")
-        mistakes = _labels_and_terms(value, info.data)
-        if value is not None:
-            mistakes += _wrong_roles(value, info.data.get("label_files", {}))
+        labels, diseases = info.data.get("labels"), info.data.get("diseases")
+        mistakes = [] if value is None else _wrong_roles(value, info.data.get("label_files", {}))
+        if labels is None or diseases is None:
+            pass  # wrong by themselves
+        elif value is not None and value.terms is not None:
+            mistakes += ["'labels' and table.terms exclude each other"] if labels else []
+        elif lacking := [disease for disease in diseases if disease not in labels]:
+            mistakes.append(f"'labels' says nothing about {', '.join(lacking)}")
         if mistakes:
             raise ValueError("; ".join(mistakes))
         return value
@@ -193,29 +187,15 @@ class SiteConfig(StrictModel):
 
     @field_validator("label_files")
     @classmethod
-    def _files_are_of_the_reader_and_inside(
-        cls, value: dict[str, list[str]], info: ValidationInfo
-    ) -> dict[str, list[str]]:
+    def _files_are_inside(cls, value: dict[str, list[str]], info: ValidationInfo) -> dict[str, list[str]]:
         reader = info.data["reader"].name if "reader" in info.data else None
-        roles = READERS.find(reader).roles if reader is not None else None
-        unknown = [role for role in value if roles is not None and role not in roles]
-        if roles is not None and unknown:
+        roles = (READERS.find(reader).roles if reader is not None else None) or tuple(value)
+        if unknown := [role for role in value if role not in roles]:
             raise ValueError(f"reader '{reader}' reads no file '{unknown[0]}'; {suggestion(unknown[0], roles)}")
         for name in (name for names in value.values() for name in names):
             if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
                 raise ValueError(f"'{name}' leaves the site's root: names are relative to it, without '..'")
         return value
-
-
-def _labels_and_terms(table: TableFormat | None, data: Mapping[str, Any]) -> list[str]:
-    """Names of diseases are in 'labels', or the meanings of terms in 'table.terms'."""
-    labels, diseases = data.get("labels"), data.get("diseases")
-    if labels is None or diseases is None:  # wrong by themselves
-        return []
-    if table is not None and table.terms is not None:
-        return ["'labels' and table.terms exclude each other"] if labels else []
-    lacking = [disease for disease in diseases if disease not in labels]
-    return [f"'labels' says nothing about {', '.join(lacking)}"] if lacking else []
 
 
 def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[str]:

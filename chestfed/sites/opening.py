@@ -1,38 +1,41 @@
-"""From a site's configuration to its table, with all problems in one report."""
+"""From a site's configuration to its table: reading, checks, label policy; all problems in one report."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from chestfed.core.config import expand_path
-from chestfed.core.errors import Problem, SiteError
+from chestfed.core.errors import ChestfedError, Problem, SiteError
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.source import FORMULA, Source
-from chestfed.sites.partition import split_patients
-from chestfed.sites.reader import READERS, SPLITS, join_rows
-from chestfed.sites.splits_file import with_splits
+from chestfed.sites.partition import split_patients, with_splits
+from chestfed.sites.reader import (
+    BLANK,
+    NEGATIVE,
+    POSITIVE,
+    RAW_COLUMNS,
+    READERS,
+    SPLITS,
+    UNCERTAIN,
+    UNLABELLED,
+    VIEWS,
+    join_rows,
+    leaves_root,
+)
 from chestfed.sites.spreadsheet.dicom_headers import SET_ASIDE
 from chestfed.sites.spreadsheet.image_paths import Folders
-from chestfed.sites.table import (
-    OUTSIDE,
-    SiteTable,
-    apply_policy,
-    behind_links,
-    check,
-    check_rows,
-    nothing_left,
-    repeat_positives,
-    sound_rows,
-)
+from chestfed.sites.table import SiteTable
 
 #: A folder with this file is synthetic, whatever its configuration says.
 SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"
+#: The kind of problem of an image that is not below the site's root.
+_OUTSIDE: Final = "path outside the root"
 
 
 def open_site(
@@ -66,7 +69,7 @@ class Survey:
     Attributes
     ----------
     raw
-        Every row that the reader returned, whatever its view; see `table.RAW_COLUMNS`.
+        Every row that the reader returned, whatever its view; see `reader.RAW_COLUMNS`.
     table
         The rows that are valid by themselves, of the views that are kept.
     files
@@ -103,97 +106,184 @@ def survey_site(
 
     With `keep_going` the rows without problems are kept, and links out of the site's root are looked for.
     """
-    root = expand_path(config.root, data_root)
-    source = Source(_as_read(config), root, labels_file, progress=progress, keep_going=keep_going)
-    if labels_file is None and not root.is_dir():
-        source.problem(
-            "missing root",
-            str(root),
-            "no such folder",
-            advice=f"set 'root' in the YAML of '{config.site}', or give the folder that holds it with --data or "
-            "$CHESTFED_DATA",
+    as_read = config
+    if config.splits.file is not None:  # then the distribution's own splits are not read
+        as_read = config.model_copy(update={"splits": config.splits.model_copy(update={"official": False})})
+    source = Source(as_read, expand_path(config.root, data_root), labels_file, progress=progress, keep_going=keep_going)
+    if labels_file is None and not source.root.is_dir():
+        advice = (
+            f"set 'root' in the YAML of '{config.site}', or give the folder that holds it with --data or $CHESTFED_DATA"
         )
+        source.problem("missing root", str(source.root), "no such folder", advice=advice)
         raw = join_rows([], source)
     else:
         raw = READERS.find(config.reader.name).read(source, config.reader)
-        check_rows(raw, config.reader.name, config.diseases, cells=not source.problems)
+        _check_form(raw, config, cells=not source.problems)
     if config.splits.file is not None:
         raw = with_splits(raw, Path(config.splits.file), source)
-    problems = _once([*source.problems, *check(raw, config)])
-    if all(problem.kind == SET_ASIDE for problem in problems):
-        problems += nothing_left(raw, config)
-    if problems and not keep_going:
-        return Survey(raw, _table(raw.iloc[:0], source, config), (), source.has_images, tuple(problems))
-    sound = sound_rows(raw)
-    if keep_going and source.has_images and len(raw):
-        strays = _strays(raw, sound, source)
-        told = {(problem.file, problem.row) for problem in problems if problem.kind == OUTSIDE}
-        problems += [one for one in behind_links(raw, strays) if (one.file, one.row) not in told]
-        sound &= ~strays
-    if config.views != "all":
-        sound &= raw["view"].isin(config.views).to_numpy(dtype=bool)
-    kept = raw if sound.all() else raw[sound].reset_index(drop=True)
-    files = tuple(kept["file"].astype("str"))
-    return Survey(raw, _table(kept, source, config), files, source.has_images, tuple(problems))
-
-
-def _once(problems: list[Problem]) -> list[Problem]:
-    """Without the blank names of rows with a formula, which cannot be a name."""
-    formulas = {(problem.file, problem.row) for problem in problems if problem.kind == FORMULA}
-    return [one for one in problems if one.kind != "blank name" or (one.file, one.row) not in formulas]
-
-
-def _as_read(config: SiteConfig) -> SiteConfig:
-    """With a file of splits the distribution's own are not read."""
-    if config.splits.file is None:
-        return config
-    return config.model_copy(update={"splits": config.splits.model_copy(update={"official": False})})
+    found, sound = _check(raw, config, source)
+    formulas = {(problem.file, problem.row) for problem in source.problems if problem.kind == FORMULA}
+    problems = [*source.problems, *found]  # a cell that is a formula is told once, not as a blank name too
+    problems = [one for one in problems if one.kind != "blank name" or (one.file, one.row) not in formulas]
+    shown = np.ones(len(raw), dtype=bool) if config.views == "all" else raw["view"].isin(config.views).to_numpy(bool)
+    if len(raw) and not shown.any() and all(problem.kind == SET_ASIDE for problem in problems):
+        views = ", ".join(f"{view} ({count})" for view, count in raw["view"].value_counts().items())
+        text = f"no image has one of the views {', '.join(config.views)}; found: {views}"
+        problems.append(
+            Problem("nothing left", str(raw["file"].iat[0]), text, None, "change 'views' in the site's YAML")
+        )
+    kept = raw[sound & shown & (keep_going or not problems)].reset_index(drop=True)
+    table = _table(kept, source, config)
+    return Survey(raw, table, tuple(kept["file"].astype("str")), source.has_images, tuple(problems))
 
 
 def _table(raw: pd.DataFrame, source: Source, config: SiteConfig) -> SiteTable:
-    frame = _cut(apply_policy(raw, config), config)
-    synthetic = config.synthetic or _is_marked(source)
-    title = config.title if not synthetic or "synthetic" in config.title.lower() else f"{config.title} (synthetic)"
+    folders = [source.folder, *source.folder.absolute().parents[:1]]
+    synthetic = config.synthetic or any((folder / SYNTHETIC_MARKER).is_file() for folder in folders)
     return SiteTable(
         config.site,
-        title,
+        config.title if not synthetic or "synthetic" in config.title.lower() else f"{config.title} (synthetic)",
         source.root,
         synthetic,
         tuple(config.diseases),
-        repeat_positives(frame, config),
+        _labeled(raw, config),
         tuple(source.remarks),
         config.pictures.inverted,
         config.pictures.bits,
     )
 
 
-def _strays(raw: pd.DataFrame, sound: np.ndarray, source: Source) -> np.ndarray:
-    """Which of the sound rows' images are behind a link out of the site's root, bool `[n]`."""
-    folders, images = Folders(source.root), raw["image"].to_numpy(dtype=object)
-    strays = np.zeros(len(raw), dtype=bool)
-    for place in np.flatnonzero(sound).tolist():
-        strays[place] = folders.strays(images[place])
-    return strays
+def _labeled(raw: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
+    """The frame of a site table: findings made 0, 1 or missing, splits cut, positives repeated."""
+    value = {"positive": 1.0, "negative": 0.0, "missing": np.nan}
+    frame = pd.DataFrame(
+        {
+            **{name: raw[name].astype("str") for name in ("image", "patient", "study")},
+            "view": pd.Categorical(raw["view"], categories=VIEWS),
+            "split": pd.Categorical(raw["split"] if config.splits.official else ["train"] * len(raw), SPLITS),
+            "sex": pd.Categorical(raw["sex"], categories=["F", "M"]),
+            "age": raw["age"].to_numpy(dtype=np.float32),
+            "row": raw["row"].to_numpy(dtype=np.int64),
+            "inverted": raw["inverted"].to_numpy(dtype=bool),
+        }
+    )
+    for disease in config.diseases:
+        policy = {UNCERTAIN: value[config.uncertain[disease]], BLANK: value[config.blank[disease]]}
+        labels = raw[disease].map({POSITIVE: 1.0, NEGATIVE: 0.0, UNLABELLED: np.nan, **policy})
+        frame[disease] = labels.to_numpy(dtype=np.float32)
+    frame = _cut(frame, config)
+    repeats = np.ones(len(frame), dtype=np.int64)
+    for disease, copies in config.upsample.items():
+        repeats += copies * ((frame["split"] == "train") & (frame[disease] == 1)).to_numpy(dtype=bool)
+    return frame.assign(repeats=repeats)
 
 
 def _cut(frame: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
-    """Move shares of the train patients to valid and test, if the configuration asks for it."""
-    shares = {"valid": config.splits.valid_fraction, "test": config.splits.test_fraction}
-    if not any(shares.values()):
-        return frame
-    split = frame["split"].to_numpy(dtype=object, copy=True)
-    left = 1.0
-    for name, share in shares.items():
+    """The frame with shares of the training patients moved to valid and test, if the configuration asks for it."""
+    split, left = frame["split"].to_numpy(dtype=object, copy=True), 1.0
+    for name, share in (("valid", config.splits.valid_fraction), ("test", config.splits.test_fraction)):
         if share > 0:
             train = np.flatnonzero(split == "train")
-            moved = split_patients(
-                frame.iloc[train], config.diseases, share / left, config.splits.seed, config.site, name
-            )
-            split[train[moved]] = name
+            rows, seed = frame.iloc[train], config.splits.seed
+            split[train[split_patients(rows, config.diseases, share / left, seed, config.site, name)]] = name
             left -= share
     return frame.assign(split=pd.Categorical(split, categories=SPLITS))
 
 
-def _is_marked(source: Source) -> bool:
-    folders = [source.folder, *source.folder.absolute().parents[:1]]
-    return any((folder / SYNTHETIC_MARKER).is_file() for folder in folders)
+def _check_form(raw: Any, config: SiteConfig, *, cells: bool) -> None:
+    """Check the form of what a reader returned: a mistake there is the reader's, not one in the site's files.
+
+    Without `cells` only the columns: rows in which the reader found problems may hold anything.
+    """
+    mistakes = [f"read() returned {type(raw).__name__}, not a pandas frame"]
+    if isinstance(raw, pd.DataFrame):
+        wanted = [*RAW_COLUMNS, *config.diseases]
+        mistakes = [f"no column '{column}'" for column in wanted if column not in raw.columns]
+        mistakes += [f"duplicate column '{column}'" for column in wanted if list(raw.columns).count(column) > 1]
+        mistakes = mistakes or (_wrong_cells(raw, config.diseases) if cells and len(raw) else [])
+    if mistakes:
+        raise ChestfedError(
+            f"reader '{config.reader.name}' returned invalid rows: {'; '.join(mistakes)}. This is a bug in the reader; "
+            "docs/own_reader.md says what it must return"
+        )
+
+
+def _wrong_cells(raw: pd.DataFrame, diseases: Sequence[str]) -> list[str]:
+    mistakes = []
+    for column, words in (("view", VIEWS), ("split", SPLITS), ("sex", ("F", "M"))):
+        wrong = ~raw[column].isin(words) & (raw[column].notna() | (column != "sex"))
+        if wrong.any():
+            mistakes.append(f"{column}: {int(wrong.sum())} cells are not one of {', '.join(words)}")
+    if not pd.api.types.is_integer_dtype(raw["row"]) or (raw["row"] < 1).any():
+        mistakes.append("row: not integers from 1")
+    if not pd.api.types.is_bool_dtype(raw["inverted"]):
+        mistakes.append("inverted: not bool")
+    if not pd.api.types.is_numeric_dtype(raw["age"]) and raw["age"].notna().any():
+        mistakes.append("age: not numbers")
+    for column in ("image", "patient", "study", "file"):
+        if not raw[column].map(lambda cell: isinstance(cell, str) or pd.isna(cell)).all():
+            mistakes.append(f"{column}: not text")
+    codes = [int(code) for code in (POSITIVE, NEGATIVE, UNCERTAIN, BLANK, UNLABELLED)]
+    unknown = [disease for disease in diseases if not np.isin(raw[disease].to_numpy(), codes).all()]
+    return mistakes + [f"{disease}: not findings, which are {', '.join(map(str, codes))}" for disease in unknown]
+
+
+def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[Problem], np.ndarray]:
+    """The problems that any format can have or that concern several rows, and which rows are sound, bool `[n]`.
+
+    A row is sound if it is valid by itself: named, inside the root, in a split, not a duplicate.
+    """
+    image, patient, places = raw["image"], raw["patient"], np.arange(len(raw))
+    named, known = image.notna().to_numpy(dtype=bool), patient.notna().to_numpy(dtype=bool)
+    outside, first = leaves_root(image).to_numpy(dtype=bool), _first_places(image)
+    sound = named & known & ~outside & raw["split"].notna().to_numpy(dtype=bool) & (first == places)
+    fill, inside = (
+        "fill the cell or remove the row",
+        "image paths are relative to the site's root and stay inside it; fix the row",
+    )
+
+    def where(place: int) -> str:
+        return f"{raw['file'].iat[place]}:{raw['row'].iat[place]}"
+
+    def note(bad: np.ndarray, kind: str, tell: str | Callable[[int], str], advice: str) -> list[Problem]:
+        cells = raw.loc[bad, ["file", "row"]]
+        texts = [tell if isinstance(tell, str) else tell(place) for place in np.flatnonzero(bad).tolist()]
+        told = zip(cells["file"].tolist(), cells["row"].tolist(), texts, strict=True)
+        return [Problem(kind, file, text, row, advice) for file, row, text in told]
+
+    def duplicate(place: int) -> str:
+        return f"duplicate of the image at {where(first[place])}"
+
+    problems = note(~named, "blank name", "no image name", fill) + note(~known, "blank name", "no patient", fill)
+    problems += note(outside, _OUTSIDE, "the image's path leaves the site's root", inside)
+    problems += note((first != places) & named, "duplicate image", duplicate, "keep one row per image")
+    if config.splits.official:
+        split, earlier = raw["split"].to_numpy(dtype=object), _first_places(patient)
+        strayed = (split != split[earlier]) & known & raw["split"].notna().to_numpy(dtype=bool)
+        strayed &= ~patient.where(strayed).duplicated().to_numpy(dtype=bool)  # one problem per patient
+
+        def elsewhere(place: int) -> str:
+            there = earlier[place]
+            return f"this row's patient is in '{split[place]}' here and in '{split[there]}' at {where(there)}"
+
+        advice = (
+            "all images of a patient belong to one split: `chestfed site check YAML --fix-splits` writes splits where "
+        )
+        advice += "they do, or set splits.official: false"
+        problems += note(strayed, "patient in two splits", elsewhere, advice)
+    if source.keep_going and source.has_images:
+        folders = Folders(source.root)
+        links = np.array([fine and folders.strays(name) for name, fine in zip(image, sound, strict=True)], dtype=bool)
+        told = {(problem.file, problem.row) for problem in source.problems if problem.kind == _OUTSIDE}
+        text = "the image's path goes through a link out of the site's root"
+        strays = note(links, _OUTSIDE, text, "put the images below the root")
+        problems += [one for one in strays if (one.file, one.row) not in told]
+        sound &= ~links
+    return problems, sound
+
+
+def _first_places(names: pd.Series) -> np.ndarray:
+    """For each row the place of the first row with the same name, int `[n]`."""
+    codes, _ = pd.factorize(names, use_na_sentinel=False)
+    _, first, of_row = np.unique(codes, return_index=True, return_inverse=True)
+    return first[of_row]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -226,6 +227,23 @@ def label_names(source: Source, vocabulary: Collection[str]) -> list[str]:
             text = f"'{name}' is not a label of this format; {suggestion(name, vocabulary)}"
             source.problem("unknown label name", "labels", text, advice="fix 'labels' in the site's YAML")
     return [name for name in names if name in vocabulary]
+
+
+def entries_of(source: Source, folders: Iterable[Path]) -> dict[str, str]:
+    """Name -> the first of the folders that has it: relative to the root, ending in a slash; empty for the root."""
+    found: dict[str, str] = {}
+    for folder in folders if source.has_images else ():
+        place = "" if folder == source.root else f"{folder.relative_to(source.root).as_posix()}/"
+        if folder.is_dir():
+            with os.scandir(folder) as entries:
+                found = {entry.name: place for entry in entries} | found
+    return found
+
+
+def leaves_root(images: pd.Series) -> pd.Series:
+    """Which of the paths, taken by their names alone, leave the root that they are relative to."""
+    paths = images.fillna("").astype("str").str.replace("\\", "/", regex=False)
+    return paths.str.contains(r"(?:^|/)(?:/|[A-Za-z]:|\.\.(?:/|$))")
 
 
 def suggestion(name: str, names: Collection[str]) -> str:

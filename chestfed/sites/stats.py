@@ -6,7 +6,7 @@ as it is in the training list.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from itertools import zip_longest
@@ -36,15 +36,13 @@ def dataset_table(tables: Sequence[SiteTable], all_views: Sequence[SiteTable | N
     """
     rows: list[dict[str, object]] = []
     for table, wider in zip_longest(tables, all_views):
-        present = [split for split in SPLITS if (table.frame["split"] == split).any()]
-        rows += [_row(table.select(split), split) for split in present]
-        if len(present) > 1:
-            rows.append(_row(table, ALL))
-        if wider is not None:
-            rows.append(_row(wider, ALL_VIEWS))
-        paper = _paper().get(table.name) if "train" in present else None  # the paper's figures are of training images
-        if paper is not None:
-            rows.append({**_names(table), "part": PAPER, **paper})
+        parts = {split: _counts(part) for split in SPLITS if len((part := table.select(split)).frame)}
+        parts |= {ALL: _counts(table)} if len(parts) > 1 else {}
+        parts |= {} if wider is None else {ALL_VIEWS: _counts(wider)}
+        if "train" in parts and table.name in _paper():  # the paper's figures are of training images
+            parts[PAPER] = _paper()[table.name]
+        site = {"site": table.name, "title": table.title, "synthetic": table.synthetic}
+        rows += [{**site, "part": part, **counts} for part, counts in parts.items()]
     columns = ["site", "title", "synthetic", "part", "images", "patients", "rows", "views"]
     diseases = [disease for disease in TITLES if any(disease in table.diseases for table in tables)]
     frame = pd.DataFrame(rows, columns=[*columns, *diseases, *(f"{disease}_missing" for disease in diseases)])
@@ -74,38 +72,26 @@ def render(frame: pd.DataFrame) -> RenderableType:
         title = "" if paper else str(row["title"])
         shown.add_row(title, str(row["part"]), *counts, *ratios, style="dim" if paper else None, end_section=paper)
         if not paper:
-            notes.append(f"{row['title']}, {row['part']}: {row['views']}; missing labels: {_missing(row)}")
+            missing = {TITLES[disease]: row[f"{disease}_missing"] for disease in diseases}
+            told = ", ".join(f"{name} {n:,}" for name, n in missing.items() if not pd.isna(n) and n) or "none"
+            notes.append(f"{row['title']}, {row['part']}: {row['views']}; missing labels: {told}")
     notes.append(
         "Ratio: positives among labeled rows, repeated training rows counted. Paper: Table 2 of the CODASCA paper."
     )
     return Group(shown, Text("\n".join(notes)))
 
 
-def _missing(row: Mapping[Hashable, object]) -> str:
-    """`none`, or the count per disease."""
-    counts = {title: row.get(f"{disease}_missing") for disease, title in TITLES.items()}
-    texts = [f"{name} {count:,}" for name, count in counts.items() if isinstance(count, int) and count]
-    return ", ".join(texts) or "none"
-
-
-def _row(table: SiteTable, part: str) -> dict[str, object]:
+def _counts(table: SiteTable) -> dict[str, object]:
     frame = table.frame
     views = frame["view"].value_counts()
-    row: dict[str, object] = {
-        **_names(table),
-        "part": part,
+    return {
         "images": len(frame),
         "patients": frame["patient"].nunique(),
         "rows": int(frame["repeats"].sum()),
         "views": ", ".join(f"{view} {count:,}" for view, count in views.items() if count),
+        **dict(zip(table.diseases, table.positive_ratios(), strict=True)),
+        **{f"{disease}_missing": int(frame[disease].isna().sum()) for disease in table.diseases},
     }
-    row.update(zip(table.diseases, table.positive_ratios(), strict=True))
-    row.update({f"{disease}_missing": int(frame[disease].isna().sum()) for disease in table.diseases})
-    return row
-
-
-def _names(table: SiteTable) -> dict[str, object]:
-    return {"site": table.name, "title": table.title, "synthetic": table.synthetic}
 
 
 @cache

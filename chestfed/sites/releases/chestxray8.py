@@ -6,7 +6,6 @@ without both of them every image is in train.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from chestfed.sites.reader import (
     UNLABELLED,
     SiteReader,
     ages,
+    entries_of,
     join_rows,
     label_names,
     names_of,
@@ -44,9 +44,10 @@ def read(source: Source, _: Options) -> pd.DataFrame:
     frame = None if path is None else source.read(path, required, optional)
     if path is None or frame is None:
         return join_rows([], source)
-    rows = frame["row"].to_numpy()
+    rows, names = frame["row"].to_numpy(), frame["Image Index"]
+    folders = [*(folder for pattern in _FOLDERS for folder in sorted(source.root.glob(pattern))), source.root]
     columns = {
-        "image": _images(source, frame["Image Index"]),
+        "image": names.map(entries_of(source, folders)).astype(object).fillna("images/") + names,
         "patient": frame["Patient ID"],
         "study": frame["Patient ID"] + "/" + frame["Follow-up #"].fillna("0"),
         "view": views(source, path, frame["View Position"], rows, _VIEWS),
@@ -61,65 +62,39 @@ def read(source: Source, _: Options) -> pd.DataFrame:
 
 def _findings(source: Source, path: Path, frame: pd.DataFrame) -> dict[str, np.ndarray]:
     """Findings per disease of the `|`-joined words; a word that is not in the list is a problem."""
-    codes, cells = pd.factorize(frame["Finding Labels"])
-    words = [[word.strip() for word in str(cell).split("|")] for cell in cells]
-    strange = [[word for word in group if word not in FINDINGS] for group in words]
-    unknown = [", ".join(f"'{word}'{nearest(word, FINDINGS)}" for word in group) for group in strange]
-    contrary = ["No Finding" in group and len(set(group)) > 1 for group in words]
-    rows = frame["row"].to_numpy()
-    bad = np.array([*(bool(text) for text in unknown), False])[codes]
-    source.bad_rows(
-        path,
-        "bad label value",
-        bad,
-        rows,
-        lambda place: f"unknown finding {unknown[codes[place]]}",
-        f"known findings: {', '.join(FINDINGS)}",
-    )
+    codes, cells = pd.factorize(frame["Finding Labels"])  # -1, the last place of a table, is the blank cell
+    words = [{word.strip(): None for word in str(cell).split("|")} for cell in cells]
+    strange = [[f"'{word}'{nearest(word, FINDINGS)}" for word in cell if word not in FINDINGS] for cell in words]
+    contrary = ["No Finding" in cell and len(cell) > 1 for cell in words]
+    kind, rows, advice = "bad label value", frame["row"].to_numpy(), f"known findings: {', '.join(FINDINGS)}"
+    bad = np.array([*map(bool, strange), False])[codes]
+    source.bad_rows(path, kind, bad, rows, lambda n: f"unknown finding {', '.join(strange[codes[n]])}", advice)
     bad = np.array([*contrary, False])[codes]
-    source.bad_rows(path, "bad label value", bad, rows, "'No Finding' beside a finding", "decide which it is")
+    source.bad_rows(path, kind, bad, rows, "'No Finding' beside a finding", "decide which it is")
     findings = {}
-    for disease in source.config.diseases:
-        names = set(source.config.labels[disease])
-        table = [POSITIVE if names & set(group) else NEGATIVE for group in words]
+    for disease, names in source.config.labels.items():
+        table = [POSITIVE if cell.keys() & names else NEGATIVE for cell in words]
         findings[disease] = np.array([*table, UNLABELLED], dtype=np.int8)[codes]
     return findings
 
 
 def _splits(source: Source, path: Path, frame: pd.DataFrame) -> pd.Series:
     """`train` or `test` by the lists; all `train` if neither list is there."""
-    lists = {role: source.find(role, required=False) for role in ("train_val_list", "test_list")}
-    files = {role: file for role, file in lists.items() if file is not None}
-    if not source.config.splits.official or not files:
+    roles = ("train_val_list", "test_list")
+    if not source.config.splits.official or all(source.find(role, required=False) is None for role in roles):
         return pd.Series("train", index=frame.index)
-    for role in lists.keys() - files.keys():
-        source.find(role)  # one list without the other: reports what is missing
-    members = {role: set(source.lines(file)) for role, file in files.items()}
-    for role, file in files.items():
-        if not any(members[role]):
+    files = [source.find(role) for role in roles]  # one list without the other is a problem
+    members = [set() if file is None else set(source.lines(file)) for file in files]
+    for file, names in zip(files, members, strict=True):
+        if file is not None and not any(names):
             source.problem("empty file", source.name(file), "names no image", advice="download the file again")
-    train = frame["Image Index"].isin(members.get("train_val_list", set())).to_numpy()
-    test = frame["Image Index"].isin(members.get("test_list", set())).to_numpy()
+    train, test = (frame["Image Index"].isin(names).to_numpy() for names in members)
     rows = frame["row"].to_numpy()
-    if len(files) == 2:
+    if None not in files:
         text, advice = "the image is in neither split list", "use lists and label file of the same release"
         source.bad_rows(path, "image without a split", ~train & ~test, rows, text, advice)
         source.bad_rows(path, "image in two splits", train & test, rows, "the image is in both split lists", advice)
     return pd.Series(np.where(test, "test", "train"), index=frame.index)
-
-
-def _images(source: Source, names: pd.Series) -> pd.Series:
-    """Paths relative to the root; a name that is in no folder stays under `images/`, where the cache will miss it."""
-    folder_of: dict[str, str] = {}
-    folders = [folder for pattern in _FOLDERS for folder in sorted(source.root.glob(pattern)) if folder.is_dir()]
-    for folder in [*folders, source.root] if source.has_images else []:
-        place = folder.relative_to(source.root).as_posix()
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                folder_of.setdefault(entry.name, place)
-    prefix = names.map(folder_of) if folder_of else pd.Series(None, index=names.index, dtype=object)
-    prefix = prefix.fillna("images").replace(".", "")
-    return (prefix + "/" + names).str.removeprefix("/")
 
 
 READER: Final = SiteReader("chestxray8", read, roles=("entries", "train_val_list", "test_list"))

@@ -19,6 +19,7 @@ from chestfed.sites.reader import (
     SiteReader,
     ages,
     column_findings,
+    entries_of,
     find_any,
     join_rows,
     label_names,
@@ -32,6 +33,8 @@ OBSERVATIONS: Final = names_of("chexpert")
 #: A few images are called frontal with an `AP/PA` of LL or RL: they stay frontal.
 _PROJECTIONS: Final = {"AP": "ap", "PA": "pa", "LL": "frontal", "RL": "frontal"}
 _VIEWS: Final = {"Frontal": "frontal", "Lateral": "lateral"}
+#: The validation set has two names.
+_SAME: Final = {"valid": ("valid", "val"), "val": ("val", "valid")}
 _PATH: Final = (
     r"^(?:.*/)?(?P<folder>train|valid|val|test)/(?P<study>(?P<patient>patient\d+)/study\d+)/?(?P<view>[^/]*)$"
 )
@@ -93,26 +96,26 @@ def _placed(source: Source, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     folder each, `CheXpert-v1.0 batch 2 (train 1)` and so on, which have patients without a folder `train` in between.
     Patients in no folder are counted in a remark; their images are missing.
     """
-    beside = "" if not source.has_images or path.parent == source.root else f"{path.parent.relative_to(source.root)}/"
+    inside = source.has_images and path.parent != source.root
+    beside = f"{path.parent.relative_to(source.root).as_posix()}/" if inside else ""
     frame["place"] = beside + frame["folder"] + "/"
     if not source.has_images or frame.empty:
         return frame
-    above = path.parent if path.parent == source.root else path.parent.parent
+    above = path.parent.parent if inside else path.parent
     batches = sorted({*path.parent.glob("*batch *"), *above.glob("*batch *")})
-    same = {"valid": ("valid", "val"), "val": ("val", "valid")}
-    names = [name for folder in frame["folder"].unique() for name in same.get(folder, (folder,))]
-    folders = [*(path.parent / name for name in names), *batches]
-    folders += [batch / name for batch in batches for name in names]
-    found: dict[str, str] = {}
-    for folder in filter(Path.is_dir, dict.fromkeys(folders)):
-        place = f"{folder.relative_to(source.root).as_posix()}/"
-        found |= {entry.name: place for entry in folder.glob("patient*") if entry.name not in found}
+    names = [name for folder in frame["folder"].unique() for name in _SAME.get(folder, (folder,))]
+    folders = [
+        *(path.parent / name for name in names),
+        *batches,
+        *(batch / name for batch in batches for name in names),
+    ]
+    found = entries_of(source, folders)
     frame["place"] = [found.get(name, place) for name, place in zip(frame["patient"], frame["place"], strict=True)]
-    lacking = frame["patient"].drop_duplicates()[lambda names: ~names.isin(found)]
-    if len(lacking):
-        looked = ", ".join(f"{folder.relative_to(source.root).as_posix()}/" for folder in dict.fromkeys(folders))
-        counts = f"{len(lacking):,} of {frame['patient'].nunique():,} patients have no folder of images"
-        source.remarks.append(f"{source.name(path)}: {counts}; looked in {looked}")
+    patients = frame["patient"].unique()
+    if lacking := len(patients) - sum(patient in found for patient in patients):
+        looked = ", ".join(f"{folder.relative_to(source.root).as_posix()}/" for folder in folders)
+        text = f"{lacking:,} of {len(patients):,} patients have no folder of images; looked in {looked}"
+        source.remarks.append(f"{source.name(path)}: {text}")
     return frame
 
 

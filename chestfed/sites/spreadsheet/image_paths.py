@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from chestfed.dicom.file_kinds import image_ending
+from chestfed.sites.reader import leaves_root
 from chestfed.sites.spreadsheet.config import FIELD, Images
-from chestfed.sites.table import leaves_root
 
 
 class Folders:

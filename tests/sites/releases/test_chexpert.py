@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+import chestfed
 from chestfed.sites import open_site
 from tests.cases import each
 from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
@@ -257,3 +259,19 @@ def test_a_file_without_its_header_shows_no_patient(tmp_path: Path) -> None:
     (problem, *others) = problems_of(tmp_path, "chexpert", {"train.csv": row(P1) + row(P2)})
     assert problem.kind == "missing column"
     assert not [one for one in (problem, *others) if "patient0" in str(one)]
+
+
+def test_a_row_passes_through_at_most_eight_files_of_the_package_on_its_way_to_a_label(tmp_path: Path) -> None:
+    folder, package = write_files(tmp_path, {"train.csv": HEADER + row(P1)}), Path(chestfed.__file__).parent
+    config, called = config_of("chexpert"), set[str]()
+    open_site(config, folder)
+    sys.setprofile(lambda frame, _, __: called.add(frame.f_code.co_filename))
+    try:
+        table = open_site(config, folder)
+    finally:
+        sys.setprofile(None)
+    files = sorted(Path(name).relative_to(package).as_posix() for name in called if Path(name).is_relative_to(package))
+    assert len(table.frame) == 1
+    assert len(files) <= 8, files
+    design = (package.parent / "docs" / "design.md").read_text(encoding="utf-8")
+    assert all(f"{Path(name).name}`" in design for name in files)
