@@ -89,9 +89,7 @@ def of_all_views(survey: Survey, config: SiteConfig) -> SiteTable | None:
     """The table of a survey without problems, with the views too that the configuration leaves out; None if none is."""
     if len(survey.raw) == len(survey.table.frame):
         return None
-    everything = config.model_copy(update={"views": "all"})
-    frame = _cut(apply_policy(survey.raw[sound_rows(survey.raw)], everything), everything)
-    return survey.table.with_frame(repeat_positives(frame, everything))
+    return survey.table.with_frame(_labeled(survey.raw, config))
 
 
 def survey_site(
