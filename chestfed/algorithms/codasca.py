@@ -48,27 +48,13 @@ class Client:
 
 @dataclass(frozen=True)
 class Codasca(Algorithm):
-    """Hyper-parameters of one stage of CODASCA.
+    """Hyper-parameters of one stage of CODASCA."""
 
-    Attributes
-    ----------
-    window
-        I, local steps between two communications.
-    local_lr
-        eta_l, step size of v at the clients.
-    dual_lr
-        Step size of alpha: a number, or one per disease `[J]`. The paper uses eta_l for both.
-    server_lr
-        eta_g, the server's step along the mean of the clients' changes.
-    prox
-        lambda, coefficient of the proximal term.
-    """
-
-    window: int
-    local_lr: float
-    dual_lr: float | Tensor
-    server_lr: float = 1.0
-    prox: float = 0.0
+    window: int  #: I, local steps between two communications
+    local_lr: float  #: eta_l, step size of v at the clients
+    dual_lr: float | Tensor  #: step size of alpha: a number, or one per disease `[J]`; the paper uses eta_l for both
+    server_lr: float = 1.0  #: eta_g, the server's step along the mean of the clients' changes
+    prox: float = 0.0  #: lambda, coefficient of the proximal term
 
     def start_stage(self, point: Point) -> State:
         """Start at `point` with control variates of zero."""

@@ -68,27 +68,13 @@ def tuning_free_eta(rule: Literal["pdmm", "admm"], step: float, window: int, deg
 
 @dataclass(frozen=True)
 class EdgeConsensus(PeerAlgorithm):
-    """PDMM-SGD or ADMM-SGD.
+    """PDMM-SGD or ADMM-SGD."""
 
-    Attributes
-    ----------
-    rule
-        "pdmm" or "admm": what an exchange does to z.
-    window
-        Local steps between two exchanges.
-    mu
-        The inverse of the step size.
-    eta
-        Weight of the dual variables, the same at all nodes.
-    rho
-        Weight of the neighbors' points; 0 halves the traffic.
-    """
-
-    rule: Literal["pdmm", "admm"]
-    window: int
-    mu: float
-    eta: float = 1.0
-    rho: float = 0.1
+    rule: Literal["pdmm", "admm"]  #: what an exchange does to z
+    window: int  #: local steps between two exchanges
+    mu: float  #: the inverse of the step size
+    eta: float = 1.0  #: weight of the dual variables, the same at all nodes
+    rho: float = 0.1  #: weight of the neighbors' points; 0 halves the traffic
 
     def start_node(self, point: Point, signs: Tensor, degrees: Tensor) -> Node:
         """Start at the common point with z = 0."""

@@ -16,7 +16,7 @@ from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.preflight import check_runs
+from chestfed.experiment.rules import check_runs
 from chestfed.experiment.variants import Variant, is_comparison, variants_of
 from chestfed.models import title_of
 from chestfed.public_datasets.opening import COLLECTIONS

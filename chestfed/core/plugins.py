@@ -58,20 +58,11 @@ Declared = TypeVar("Declared", bound=Declaration)
 
 
 class Catalogue(Generic[Declared]):
-    """All parts of one kind.
+    """All parts of one kind, which messages call `kind`.
 
-    Parameters
-    ----------
-    kind
-        For messages: "algorithm".
-    group
-        The entry point group of the installed ones.
-    packages
-        The packages whose modules declare the built-in ones. Default: the package of the group's name.
-    declaration
-        The class of the declarations.
-    adapt
-        Makes a declaration of another object that a reference names, or returns None: the networks take any factory.
+    The built-in ones are declared by objects of the class `declaration` in the modules of `packages`, by default the
+    package of the group's name; `group` is the entry point group of the installed ones. `adapt` makes a declaration of
+    another object that a reference names, or returns None: the networks take any factory.
     """
 
     def __init__(

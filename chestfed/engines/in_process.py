@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from chestfed.algorithms.variables import Algorithm, Finishing, Point, Restarting, byte_count, weighted_mean
 from chestfed.engines.engine import Client, Engine, RoundRecord, StageEnd, spread
+from chestfed.models import FlatModule
+from chestfed.objectives.ratio_loss import class_ratios
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,36 @@ class InProcessEngine(Engine):
         up, down = sum(map(_bytes, duals)), len(self.clients) * (byte_count(point) + _bytes(buffers))
         images = self._counted()[1] - images_before
         return StageEnd(self.algorithm.restart(point, duals, self.weights), up, down, images)
+
+
+class ClassMonitor:
+    """The server's look at auxiliary images `[n, 3, h, w]` and their labels `[n, J]` in {0, 1, NaN}, on the device.
+
+    It estimates how scarce each class is for a model, from the gradients at the classifier's weights.
+    """
+
+    def __init__(self, network: FlatModule, images: Tensor, labels: Tensor, *, autocast: bool = False) -> None:
+        self._network = network
+        self._images, self._labels = images, labels
+        self._autocast = autocast
+        self._classifier = [part for part in network.module.modules() if isinstance(part, nn.Linear)][-1]
+
+    def __call__(self, primal: Tensor, buffers: Tensor) -> Tensor:
+        """The ratios `[2J]` of the network with these parameters and running statistics."""
+        self._network.bind(primal)
+        self._network.load_buffers(buffers)
+        self._network.module.eval()
+        seen: list[Tensor] = []
+        hook = self._classifier.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].flatten(1)))
+        try:
+            with (
+                torch.no_grad(),
+                torch.autocast(self._images.device.type, torch.bfloat16, enabled=self._autocast),
+            ):
+                logits = self._network.module(self._images)
+        finally:
+            hook.remove()
+        return class_ratios(logits.float(), seen[0].float(), self._labels).to(primal.dtype)
 
 
 def _bytes(tensor: Tensor) -> int:

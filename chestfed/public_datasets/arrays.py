@@ -12,9 +12,8 @@ from typing import Final
 import numpy as np
 
 from chestfed.core.errors import ConfigError
-from chestfed.public_datasets.collection import Collection, Part, Progress
+from chestfed.public_datasets.collection import ArrayPixels, Collection, Part, Progress
 from chestfed.public_datasets.files import check_classes, folder_with, missing, read_lines, read_records
-from chestfed.public_datasets.pixels import ArrayPixels
 
 FASHION: Final = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"

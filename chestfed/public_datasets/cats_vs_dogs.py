@@ -13,9 +13,8 @@ from typing import Final
 import numpy as np
 
 from chestfed.core.errors import ConfigError, Problem
-from chestfed.public_datasets.collection import Collection, Part, Progress
+from chestfed.public_datasets.collection import Collection, FilePixels, Part, Progress
 from chestfed.public_datasets.files import image_names, missing
-from chestfed.public_datasets.pixels import FilePixels
 
 CLASS_NAMES: Final = ("cat", "dog")
 _KAGGLE_NAME: Final = re.compile(r"(cat|dog)\.[0-9]+\.jpe?g", re.IGNORECASE)

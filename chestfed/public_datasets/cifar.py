@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from chestfed.core.errors import ConfigError
-from chestfed.public_datasets.collection import Collection, Part, Progress
+from chestfed.public_datasets.collection import ArrayPixels, Collection, Part, Progress
 from chestfed.public_datasets.files import (
     check_classes,
     check_names,
@@ -23,7 +23,6 @@ from chestfed.public_datasets.files import (
     read_records,
     require_file,
 )
-from chestfed.public_datasets.pixels import ArrayPixels
 from chestfed.public_datasets.plain_pickle import load_plain
 
 

@@ -1,14 +1,20 @@
-"""What a reader of a collection returns."""
+"""What a reader of a collection returns: images in memory or decoded from their files at each read, and classes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
-from chestfed.core.errors import Problem
+from chestfed.core.errors import ImageError, Problem
+
+#: Larger images are refused unread; the largest of the collections have some 25 million pixels.
+MAX_PIXELS = 100_000_000
 
 #: `progress(done, total)`: told on the way through many files.
 Progress = Callable[[int, int], None]
@@ -35,21 +41,11 @@ class Pixels(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """Images with their classes, in the order of the files.
-
-    Attributes
-    ----------
-    pixels
-        The images.
-    classes
-        int64 `[n]`, the number of each image's class.
-    patients
-        Strings `[n]` that tell patients apart, where the collection has patients.
-    """
+    """Images with their classes, in the order of the files."""
 
     pixels: Pixels
-    classes: np.ndarray
-    patients: np.ndarray | None = None
+    classes: np.ndarray  #: int64 `[n]`
+    patients: np.ndarray | None = None  #: strings `[n]` that tell patients apart, where the collection has patients
 
 
 @dataclass(frozen=True)
@@ -64,3 +60,85 @@ class Collection:
     train: Part
     test: Part | None
     unreadable: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayPixels:
+    """Images that are in memory: uint8 `[n, height, width]` or `[n, height, width, 3]`, of any strides."""
+
+    images: np.ndarray
+
+    def __post_init__(self) -> None:
+        shape = self.images.shape
+        if self.images.dtype != np.uint8 or len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] != 3):
+            raise ValueError(f"expected uint8 [n, height, width] or [n, height, width, 3], found {shape}")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def read(self, row: int) -> np.ndarray:
+        """A copy of one image, contiguous."""
+        return np.array(self.images[row], order="C")
+
+    def digest(self, row: int) -> bytes:
+        """Of the pixels."""
+        return hashlib.blake2b(self.read(row).tobytes(), digest_size=16).digest()
+
+
+@dataclass(frozen=True, eq=False)
+class FilePixels:
+    """JPEG or PNG files, decoded as RGB and turned as their EXIF data says."""
+
+    root: Path  #: the folder of the collection
+    files: Sequence[str]  #: paths relative to it; strings, because there may be more than a million
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def read(self, row: int) -> np.ndarray:
+        """Pixels uint8 `[height, width, 3]`, red first.
+
+        Raises
+        ------
+        ImageError
+            If the file is missing, damaged, cut off, too large, or neither JPEG nor PNG; the message names it.
+        """
+        from PIL import Image
+
+        file = self.files[row]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # damaged EXIF data; very large images, which are refused below
+                with Image.open(self.root / file, formats=("JPEG", "PNG")) as image:
+                    if image.width * image.height > MAX_PIXELS:
+                        raise ImageError(f"{file}: {image.width}x{image.height} pixels: more than {MAX_PIXELS:,}")
+                    image.load()
+                    return np.array(_upright(image).convert("RGB"))
+        except ImageError:
+            raise
+        except FileNotFoundError:
+            raise ImageError(f"{file}: no such file") from None
+        except Exception as error:  # Pillow raises many kinds on damaged files
+            raise ImageError(f"{file}: damaged, cut off or not an image ({type(error).__name__})") from None
+
+    def digest(self, row: int) -> bytes:
+        """Of the path below the root and the file's length: decoding a million photographs first would take hours."""
+        file = self.files[row]
+        return hashlib.blake2b(f"{file}:{_length(self.root / file)}".encode(), digest_size=16).digest()
+
+
+def _length(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1  # reading it will say what is wrong
+
+
+def _upright(image: Any) -> Any:
+    """The image turned by its EXIF orientation; EXIF data that cannot be read says nothing."""
+    from PIL import ImageOps
+
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # the pixels are loaded already: only the EXIF data can fail
+        return image

@@ -15,9 +15,8 @@ from typing import Final
 import numpy as np
 
 from chestfed.core.errors import ConfigError
-from chestfed.public_datasets.collection import Collection, Part, Progress
+from chestfed.public_datasets.collection import Collection, FilePixels, Part, Progress
 from chestfed.public_datasets.files import image_names, missing, read_lines, require_file
-from chestfed.public_datasets.pixels import FilePixels
 
 _DEVKIT: Final = "ILSVRC2012_devkit_t12/data"
 _CLASS: Final = re.compile(r"n[0-9]{8}")

@@ -16,9 +16,8 @@ from typing import Final
 import numpy as np
 
 from chestfed.core.errors import ConfigError, Problem, SiteError
-from chestfed.public_datasets.collection import Collection, Part, Progress
+from chestfed.public_datasets.collection import Collection, FilePixels, Part, Progress
 from chestfed.public_datasets.files import missing
-from chestfed.public_datasets.pixels import FilePixels
 
 CLASS_NAMES: Final = ("benign", "malignant")
 DUPLICATES: Final = "ISIC_2020_Training_Duplicates.csv"

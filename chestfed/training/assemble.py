@@ -13,8 +13,7 @@ from torch import Tensor
 from chestfed.algorithms.variables import Point
 from chestfed.engines.client import NetworkClient
 from chestfed.engines.engine import Engine
-from chestfed.engines.in_process import InProcessEngine
-from chestfed.engines.monitor import ClassMonitor
+from chestfed.engines.in_process import ClassMonitor, InProcessEngine
 from chestfed.engines.peers import PeerEngine
 from chestfed.engines.topology import Graph
 from chestfed.experiment.device import Machine

@@ -40,20 +40,19 @@ def write_site_cards(folder: Path, data: StudyData, seed: int) -> None:
 
 
 def _card(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> tuple[dict[str, Any], np.ndarray]:
-    client = isinstance(part, ClientData)
-    name = part.name if isinstance(part, ClientData) else "test images"
     readable = np.flatnonzero(part.images.records >= 0)
     labels = part.labels[readable]
     counts = [(int((column == 1).sum()), int((column == 0).sum())) for column in labels.T]
     if isinstance(part, ClientData):
-        rows, ratios = part.training_rows, part.positive_ratios()
+        name, role, rows, ratios = part.name, "client", part.training_rows, part.positive_ratios()
     else:
-        rows, ratios = len(readable), np.array([p / (p + n) if p + n else np.nan for p, n in counts])
+        name, role, rows = "test images", "test", len(readable)
+        ratios = np.array([p / (p + n) if p + n else np.nan for p, n in counts])
     sampled = numpy_stream(seed, "site card", name).permutation(readable)[:SAMPLED]
     histogram, pictures = _look_at(part.images, sampled)
     card = {
         "name": name,
-        "role": "client" if client else "test",
+        "role": role,
         "data": str(part.origin),
         "images": len(readable),
         "unreadable": len(part.labels) - len(readable),

@@ -104,14 +104,8 @@ def pooled(clients: Sequence[ClientData]) -> ClientData:
 class TestSet:
     """The images that are scored.
 
-    Attributes
-    ----------
-    patients
-        Running numbers, not the site's names.
-    image_names, patient_names
-        Keyed hashes, one per row: what stands in files that leave the site.
-    key
-        Fingerprint of the key that they were made with.
+    `patients` are running numbers, not the site's names; `image_names` and `patient_names` are keyed hashes, one per
+    row, which stand in files that leave the site; `key` is the fingerprint of the key that they were made with.
     """
 
     __test__ = False  # not a test class, whatever pytest thinks of the name
@@ -153,25 +147,13 @@ def score(
 
 @dataclass(frozen=True)
 class StudyData:
-    """The images of one study.
+    """The images of one study; `held_out`, `seen` and `reasons` as in `StudyTables`."""
 
-    Attributes
-    ----------
-    clients
-        In the order of addition.
-    quarantined
-        Site -> unreadable images, which are left out.
-    digests
-        Keyed digest of each client, and of the `test set`.
-    held_out, seen, reasons
-        As in `StudyTables`.
-    """
-
-    clients: tuple[ClientData, ...]
+    clients: tuple[ClientData, ...]  #: in the order of addition
     test: TestSet
     diseases: tuple[str, ...]
-    quarantined: dict[str, list[Problem]]
-    digests: dict[str, str]
+    quarantined: dict[str, list[Problem]]  #: site -> unreadable images, which are left out
+    digests: dict[str, str]  #: keyed digest of each client, and of the `test set`
     held_out: str | None = None
     seen: dict[str, TestSet] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)

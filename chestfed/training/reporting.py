@@ -21,25 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StudyRun:
-    """A study that has started. What it reads is described in the `sites.json` of its folder.
-
-    Attributes
-    ----------
-    name
-        The run folder's name without digest and mark.
-    clients
-        Names of all clients, in the order of addition.
-    held_out
-        The site that the test set is from, if none of the clients is.
-    """
+    """A study that has started. What it reads is described in the `sites.json` of its folder."""
 
     folder: Path
-    name: str
+    name: str  #: the run folder's, without digest and mark
     pipeline: Pipeline
     identity: Identity
     origin: Origin
-    clients: tuple[str, ...]
-    held_out: str | None
+    clients: tuple[str, ...]  #: names of all clients, in the order of addition
+    held_out: str | None  #: the site that the test set is from, if none of the clients is
 
 
 class Reporter:

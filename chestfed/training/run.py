@@ -49,20 +49,12 @@ from chestfed.training.state import History
 
 @dataclass(frozen=True)
 class StudyResult:
-    """A finished study.
-
-    Attributes
-    ----------
-    significance
-        The other K compared with the smallest; None if there is one K only.
-    seen
-        With a held-out site: the result on each site that was trained on.
-    """
+    """A finished study."""
 
     folder: Path
     table: tables.StudyTable
-    significance: Significance | None = None
-    seen: dict[str, tables.Row] = field(default_factory=dict)
+    significance: Significance | None = None  #: the other K compared with the smallest, if there are any
+    seen: dict[str, tables.Row] = field(default_factory=dict)  #: with a held-out site: on each site trained on
 
 
 def run_study(

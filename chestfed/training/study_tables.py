@@ -15,21 +15,15 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.protocols import Protocol, views_of
 from chestfed.experiment.pipeline import Pipeline, SiteEntry
 from chestfed.sites import load_site_config, open_site
-from chestfed.sites.config import SiteConfig
 from chestfed.sites.partition import cut_into_clients, hold_out
 from chestfed.sites.table import SiteTable
 
 
 @dataclass(frozen=True, eq=False)
 class SiteRows:
-    """One site of a pipeline.
+    """One site of a pipeline: the training rows of each client that it is cut into, by name.
 
-    Attributes
-    ----------
-    clients
-        Training rows of each client that the site is cut into, by name.
-    test
-        Rows of the evaluated split and views; no client trains on their patients. May be empty.
+    `test` are the rows of the evaluated split and views; no client trains on their patients. May be empty.
     """
 
     entry: SiteEntry
@@ -47,28 +41,15 @@ class SiteRows:
 class StudyTables:
     """The rows of one study.
 
-    Attributes
-    ----------
-    whole
-        One table per site, as read.
-    clients
-        Name and training rows of each client, in the order of addition.
-    tests
-        The rows that every evaluated round is scored on; mostly of the first site only.
-    held_out
-        The site that the test rows are from, if none of the clients is.
-    seen
-        With a held-out site: test rows of the sites that are trained on, by name. Only the finished model is scored.
-    reasons
-        Disease -> why it has no AUC, where the labels of the sites are the reason.
+    With a held-out site, `seen` are test rows of the sites trained on: only the finished model is scored there.
     """
 
-    whole: tuple[SiteTable, ...]
-    clients: tuple[tuple[str, SiteTable], ...]
-    tests: tuple[SiteTable, ...]
-    held_out: str | None = None
+    whole: tuple[SiteTable, ...]  #: one table per site, as read
+    clients: tuple[tuple[str, SiteTable], ...]  #: name and training rows of each, in the order of addition
+    tests: tuple[SiteTable, ...]  #: what every evaluated round is scored on; mostly of the first site only
+    held_out: str | None = None  #: the site that the test rows are from, if none of the clients is
     seen: dict[str, SiteTable] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)  #: disease -> why the sites' labels give it no AUC
 
     @property
     def origin(self) -> Origin:
@@ -107,14 +88,17 @@ def open_sites(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> tupl
     ConfigError
         If two sites have the same name, or a client would have nothing to train on.
     """
+    configs = [load_site_config(pipeline_file.parent / entry.config) for entry in pipeline.sites]
+    _refuse_duplicate_names([config.site for config in configs])
     found = []
-    for entry, config in zip(pipeline.sites, _configs(pipeline, pipeline_file), strict=True):
+    for entry, config in zip(pipeline.sites, configs, strict=True):
         if not set(config.diseases) & set(pipeline.diseases):
             raise ConfigError(
                 f"site '{config.site}' labels {', '.join(config.diseases)}: none of the study's diseases, which are "
                 f"{', '.join(pipeline.diseases)}. Nothing could be learned from it: leave it out, or change 'diseases'"
             )
-        table = open_site(config, data_root)
+        placed = config if entry.root is None else config.model_copy(update={"root": entry.root})
+        table = open_site(placed, data_root)
         training, test = _training_and_test(table, entry, pipeline)
         clients = [(name, part.about(pipeline.diseases)) for name, part in _cut(table.name, training, entry, pipeline)]
         found.append(SiteRows(entry, table, tuple(clients), test.about(pipeline.diseases)))
@@ -188,15 +172,6 @@ def _without(table: SiteTable, diseases: Sequence[str]) -> SiteTable:
     if not diseases:
         return table
     return table.with_frame(table.frame.assign(**dict.fromkeys(diseases, np.float32(np.nan))))
-
-
-def _configs(pipeline: Pipeline, pipeline_file: Path) -> list[SiteConfig]:
-    found = []
-    for entry in pipeline.sites:
-        config = load_site_config(pipeline_file.parent / entry.config)
-        found.append(config if entry.root is None else config.model_copy(update={"root": entry.root}))
-    _refuse_duplicate_names([config.site for config in found])
-    return found
 
 
 def _training_and_test(table: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> tuple[SiteTable, SiteTable]:

@@ -11,7 +11,7 @@ from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.preflight import check_runs
+from chestfed.experiment.rules import check_runs
 from tests.command_line import call
 
 DIGITS = bundled("pipelines") / "digits_ih.yaml"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import struct
 from pathlib import Path
@@ -12,8 +11,8 @@ import pytest
 from PIL import Image, ImageOps
 
 from chestfed.core.errors import ImageError
-from chestfed.public_datasets import pixels
-from chestfed.public_datasets.pixels import ArrayPixels, FilePixels
+from chestfed.public_datasets import collection as pixels
+from chestfed.public_datasets.collection import ArrayPixels, FilePixels
 from tests.public_datasets.pictures import distinct, quarters, save_jpeg
 
 
@@ -87,28 +86,6 @@ def test_exif_data_that_cannot_be_read_says_nothing(tmp_path: Path, monkeypatch:
     save_jpeg(tmp_path / "a.jpg", quarters())
     monkeypatch.setattr(ImageOps, "exif_transpose", fail)
     assert FilePixels(tmp_path, ["a.jpg"]).read(0).shape == (32, 48, 3)
-
-
-def test_a_large_jpeg_is_decoded_smaller_but_never_below_the_side_asked_for(tmp_path: Path) -> None:
-    save_jpeg(tmp_path / "a.jpg", quarters(160, 240))
-    full = FilePixels(tmp_path, ["a.jpg"])
-    assert full.read(0).shape == (160, 240, 3)
-    assert dataclasses.replace(full, side=80).read(0).shape == (80, 120, 3)
-    assert dataclasses.replace(full, side=79).read(0).shape == (80, 120, 3)
-    assert dataclasses.replace(full, side=81).read(0).shape == (160, 240, 3)
-    small = dataclasses.replace(full, side=20).read(0)
-    assert small.shape == (20, 30, 3)
-    assert np.abs(small[2, 2].astype(int) - [255, 0, 0]).max() <= 3
-    assert np.abs(small[-3, -3].astype(int) - [0, 0, 255]).max() <= 3
-
-
-def test_a_reduced_image_is_turned_as_well(tmp_path: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    save_jpeg(tmp_path / "a.jpg", quarters(160, 240), exif=exif.tobytes())
-    image = FilePixels(tmp_path, ["a.jpg"], side=80).read(0)
-    assert image.shape == (120, 80, 3)
-    assert np.abs(image[2, -3].astype(int) - [255, 0, 0]).max() <= 3
 
 
 def damaged_files() -> dict[str, bytes]:
