@@ -23,11 +23,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chestfed.core.bundled import bundled
 from chestfed.images.decode import decode_stored
-from chestfed.images.polarity import UNSURE, polarity, standardized
+from chestfed.images.polarity import MEAN_FILM, UNSURE, polarity, standardized
 from chestfed.samples import write_hospitals
 from chestfed.sites import load_site_config, open_site
 
-MEAN_FILM = Path(__file__).parents[1] / "chestfed" / "images" / "mean_film.png"
 FRAMES = {"no frame": (0.0, 0), "black frame": (0.15, 0), "white frame": (0.15, 255)}
 
 

@@ -6,6 +6,7 @@ chestfed needs no `if __name__ == "__main__":`, and does not run again in each o
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import sys
@@ -19,6 +20,7 @@ from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -28,6 +30,7 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 _STARTING = threading.Lock()
+_IS_WORKER = threading.Event()
 
 
 class _Worker(SpawnProcess):
@@ -63,10 +66,28 @@ def start_worker() -> None:
     """
     import cv2
 
+    _IS_WORKER.set()
     cv2.setNumThreads(1)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), name="parent's end", daemon=True).start()
+
+
+@contextmanager
+def limited_time(seconds: float) -> Iterator[None]:
+    """End this process after so many seconds, if `spread` has started it, which then tells of the job and goes on.
+
+    Code in C that keeps Python's lock lets no thread and no signal handler of Python stop it; `faulthandler` can.
+    """
+    if not _IS_WORKER.is_set():
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
 
 def _end_with(sentinel: int) -> None:

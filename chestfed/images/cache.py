@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _BATCH = 64  # images between two commits
 #: Why a file that ended the process of its decoder has no pixels.
-CRASHED = "crashes the decoder: damaged, or too large for this machine's memory"
+CRASHED = "its decoder crashed or took over two minutes: damaged, or too large for this machine's memory"
 _SKIP_ADVICE = "fix or remove these files, or leave them out and count them with --skip-unreadable"
 
 

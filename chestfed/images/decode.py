@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from chestfed.core.errors import ImageError
+from chestfed.core.workers import limited_time
 from chestfed.images.compressed import MAX_BYTES, MAX_PIXELS, check_size, refuse_scan_bomb
 from chestfed.images.dicom_pixels import decode_dicom
 from chestfed.images.levels import Levels, Stored, picture_levels
@@ -34,6 +35,8 @@ from chestfed.images.polarity import UNSURE, polarity
 _JPEG, _PNG, _DICOM = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"DICM"
 _OTHERS: Final = {b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"BM": "BMP", b"RIFF": "WebP"}
 _ROWS: Final = 256  # converted at once
+#: A picture takes a second or two; whatever takes so long is damaged, or made to take long.
+_SECONDS: Final = 120
 #: EXIF's orientations -> (transposed, rows turned, columns turned), in this order.
 _TURNS: Final = {
     2: (False, False, True),
@@ -63,9 +66,10 @@ def decode(path: Path, stored: Stored = Stored(), levels: Levels = "window") -> 
         If the file is not a whole, single, gray image of a known format; the reason is in the message.
     FileNotFoundError
         If the file does not exist.
+
+    A worker process ends if a picture takes longer than two minutes.
     """
-    found = decode_stored(path, stored.bits, levels)
-    return upright(found, stored)
+    return upright(decode_stored(path, stored.bits, levels), stored)
 
 
 def decode_stored(path: Path, bits: int | None = None, levels: Levels = "window") -> Decoded:
@@ -79,11 +83,12 @@ def decode_stored(path: Path, bits: int | None = None, levels: Levels = "window"
         head = file.read(132)
     if not head:
         raise ImageError("the file is empty (0 bytes)")
-    if head.startswith((_JPEG, _PNG)):
-        return Decoded(picture_levels(_picture(path), levels, bits), False, False)
-    if head[128:132] == _DICOM:
-        gray, unwindowed = decode_dicom(path, levels)
-        return Decoded(gray, True, unwindowed)
+    with limited_time(_SECONDS):
+        if head.startswith((_JPEG, _PNG)):
+            return Decoded(picture_levels(_picture(path), levels, bits), False, False)
+        if head[128:132] == _DICOM:
+            gray, unwindowed = decode_dicom(path, levels)
+            return Decoded(gray, True, unwindowed)
     other = next((f" but {name}: save it as PNG" for begin, name in _OTHERS.items() if head.startswith(begin)), "")
     raise ImageError(f"not a JPEG, PNG or DICOM file{other}")
 

@@ -18,7 +18,7 @@ UNSURE: Final = 0.1
 _SIDE: Final = 32
 _FRAMED: Final = 256  # side of the picture whose frame is looked for
 _FLAT: Final = 8  # gray levels
-_MEAN_FILM: Final = Path(__file__).with_name("mean_film.png")
+MEAN_FILM: Final = Path(__file__).with_name("mean_film.png")
 
 
 def polarity(gray: np.ndarray) -> float:
@@ -49,5 +49,5 @@ def _unframed(gray: np.ndarray) -> np.ndarray:
 def _mean_film() -> np.ndarray:
     from PIL import Image
 
-    with Image.open(_MEAN_FILM) as picture:
+    with Image.open(MEAN_FILM) as picture:
         return standardized(np.asarray(picture))

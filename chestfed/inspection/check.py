@@ -10,7 +10,7 @@ from chestfed.core.diseases import TITLES
 from chestfed.core.errors import Problem
 from chestfed.inspection.counts import Counts, count
 from chestfed.inspection.crossing import shared_patients, shared_pictures
-from chestfed.inspection.pictures import damaged_files, repeated_pictures
+from chestfed.inspection.pictures import damaged_files, gray_level_problems, repeated_pictures, verify_checksums
 from chestfed.inspection.problems import NO_LABELS, NO_VIEWS, ONE_CLASS, OTHER_SITE, REMARK, Looked, sort_out
 from chestfed.inspection.scan import scan_images
 from chestfed.inspection.spellings import alike_in_two_splits
@@ -62,6 +62,7 @@ def check_site(
     labels_file: Path | None = None,
     against: Sequence[SiteConfig] = (),
     images: bool = True,
+    checksums: Path | None = None,
     cache_root: Path = Path("cache"),
     workers: int | None = None,
     progress: Progress | None = None,
@@ -76,6 +77,8 @@ def check_site(
         Other sites below the same data root, whose patients and pictures should not be in this one.
     images
         Whether image files are inspected; results are kept below `cache_root`, so that a check can resume.
+    checksums
+        A release's SHA256SUMS.txt: images and label files are compared with it.
     progress
         Called as `progress(what, done, total)`.
 
@@ -90,6 +93,9 @@ def check_site(
     if site.scan is not None:
         problems += damaged_files(site, site.scan)
         problems += repeated_pictures(site, site.scan)
+        problems += gray_level_problems(site, site.scan)
+    if checksums is not None:
+        problems += verify_checksums(site, checksums, workers, progress)
     others: dict[str, Looked] = {}
     for other_config in against:
         other = _look(other_config, data_root, None, images and site.scan is not None, cache_root, workers, progress)

@@ -1,25 +1,43 @@
-"""Problems of a site's image files, of each by itself and of pairs."""
+"""Problems of a site's image files: of each by itself, of pairs, and against a release's checksums."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Final
+
 import numpy as np
 
-from chestfed.core.errors import Problem
+from chestfed.core.errors import ConfigError, Problem
+from chestfed.core.workers import spread
+from chestfed.images.polarity import UNSURE
 from chestfed.inspection.duplicates import NEAR, first_alike, near_pairs
 from chestfed.inspection.facts import HASH_BITS
 from chestfed.inspection.problems import (
     BLANK_PICTURE,
     COLOURED,
+    GRAY_LEVELS,
     MISSING_IMAGE,
     NEAR_REPEATED,
+    NO_CHECKSUM,
     PATIENTS_SHARE_PICTURE,
+    POLARITY,
     REPEATED,
     SPLITS_SHARE_PICTURE,
     UNREADABLE,
+    WRONG_CHECKSUM,
     WRONG_SUFFIX,
     Looked,
 )
 from chestfed.inspection.scan import MISSING, Scan
+
+#: The correlation with the mean film from which on a picture that does not decide is said to disagree; 98 of 100 films
+#: have it.
+_CLEAR: Final = 0.4
+_LINE: Final = re.compile(r"([0-9a-fA-F]{64})\s+\*?(\S.*)")
+_DOWNLOAD: Final = "download the file again"
 
 
 def damaged_files(site: Looked, scan: Scan) -> list[Problem]:
@@ -120,6 +138,119 @@ def _nearly(site: Looked, scan: Scan, rows: np.ndarray) -> list[Problem]:
     return site.problems(NEAR_REPEATED, sorted(nearest), tell, advice)
 
 
+def gray_level_problems(site: Looked, scan: Scan) -> list[Problem]:
+    """Films of another polarity than their header or label file says, with counts; DICOM files without a window."""
+    table, frame, stored = site.survey.table, scan.frame, site.survey.table.stored()
+    dicom = (frame["format"] == "DICOM").to_numpy(dtype=bool)
+    decides = np.array([row.by_picture for row in stored], dtype=bool) & ~dicom
+    inverted = np.array([row.inverted for row in stored], dtype=bool) & ~dicom  # of DICOM the header was followed
+    frontal = table.frontal() & scan.readable & ~frame["blank"].to_numpy(dtype=bool)
+    polarity = frame["polarity"].to_numpy(dtype=float)
+    told = frontal & (np.abs(polarity) >= np.where(decides, UNSURE, _CLEAR))
+    apart = told & ((polarity < 0) != inverted)
+    images = table.frame["image"]
+
+    def tell(row: int) -> str:
+        looks = "a negative" if polarity[row] < 0 else "not a negative"
+        source = "header" if dicom[row] else "label file"
+        followed = "picture" if decides[row] else source
+        return f"{printable(str(images.iat[row]))} is {looks}, its {source} says otherwise; the {followed} was followed"
+
+    advice = "look at some (chestfed site card); pictures.inverted in the site's YAML says who decides for PNG and JPEG"
+    found = site.problems(POLARITY, np.flatnonzero(apart), tell, advice)
+    if apart.any() or inverted.any() or decides.any():
+        text = (
+            f"of {frontal.sum():,} frontal films {apart.sum():,} are not what header or label file say, "
+            f"and {(frontal & ~told).sum():,} do not tell; the label file has {inverted.sum():,} negatives "
+            f"(pictures.inverted: {table.inverted_by})"
+        )
+        found.append(Problem(GRAY_LEVELS, "pictures", text))
+    if unwindowed := int(frame["unwindowed"].sum()):
+        text = f"{unwindowed:,} of {(dicom & scan.readable).sum():,} DICOM files have no window that fits their values"
+        found.append(Problem(GRAY_LEVELS, "pictures", f"{text}: their 0.5 to 99.5 percentiles take its place"))
+    return found
+
+
 def printable(name: str) -> str:
     """A file name without signs that would steer a terminal."""
     return "".join(sign if sign.isprintable() else "?" for sign in name)
+
+
+def verify_checksums(
+    site: Looked,
+    sums: Path,
+    workers: int | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> list[Problem]:
+    """Problems of the images and label files of a site against a file such as PhysioNet's SHA256SUMS.txt.
+
+    Its names are relative to its folder if that is the site's root, above or below it; else to the site's root. Files
+    that it does not list, and listed ones that do not exist, are counted in one problem each.
+
+    Raises
+    ------
+    ConfigError
+        If it is not such a file, or lists none of the site's files.
+    """
+    table = site.survey.table
+    images, root = table.frame["image"].tolist(), table.root.resolve()
+    listed = _listed(sums, root)
+    label_files = [name for name in dict.fromkeys(site.survey.files) if (root / name).is_file()]
+    known = [name for name in [*label_files, *dict.fromkeys(images)] if name in listed]
+    if not known:
+        example = f", such as '{(images or label_files)[0]}'" if images or label_files else ""
+        raise ConfigError(f"{sums}: lists no file of the site{example}")
+    wrong = set()
+    for done, found in enumerate(spread(_sum_of, [root / name for name in known], workers, what="checksums"), 1):
+        if found not in (None, listed[known[done - 1]]):  # a missing file is a problem of its own
+            wrong.add(known[done - 1])
+        if progress is not None:
+            progress(f"checksums of {table.name}", done, len(known))
+    bad_labels = [name for name in label_files if name in wrong]
+    problems = [Problem(WRONG_CHECKSUM, name, "not as published", None, _DOWNLOAD) for name in bad_labels]
+    rows = np.flatnonzero(table.frame["image"].isin(wrong)).tolist()
+    problems += site.problems(
+        WRONG_CHECKSUM, rows, lambda row: f"{printable(images[row])} is not as published", _DOWNLOAD
+    )
+    unlisted = [name for name in [*label_files, *images] if name not in listed]
+    absent = [name for name in listed if not (root / name).exists()]
+    for group, total, what in (
+        (unlisted, len(label_files) + len(images), "files of the site are not listed"),
+        (absent, len(listed), "listed files do not exist"),
+    ):
+        if group:
+            examples = ", ".join(map(printable, group[:3]))
+            problems.append(Problem(NO_CHECKSUM, sums.name, f"{len(group):,} of {total:,} {what}, such as {examples}"))
+    return problems
+
+
+def _listed(sums: Path, root: Path) -> dict[str, str]:
+    """Name, relative to the site's root -> checksum."""
+    try:
+        lines = sums.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"{sums}: cannot be read ({reason})") from None
+    folder = sums.parent.resolve()
+    above = PurePosixPath(root.relative_to(folder)) if root.is_relative_to(folder) else PurePosixPath()
+    below = PurePosixPath(folder.relative_to(root)) if folder.is_relative_to(root) else PurePosixPath()
+    found = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        match = _LINE.fullmatch(line.rstrip())
+        if match is None:
+            raise ConfigError(f"{sums}:{number}: expected a SHA-256 checksum and a file name, as in SHA256SUMS.txt")
+        name = below / PurePosixPath(match[2])
+        if name.is_relative_to(above):
+            found[name.relative_to(above).as_posix()] = match[1].lower()
+    return found
+
+
+def _sum_of(path: Path) -> str | None:
+    """SHA-256 of a file; None if there is none."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return None

@@ -28,6 +28,10 @@ NO_LABELS: Final = "disease without labels"
 OTHER_SITE: Final = "other site not read"
 PATIENTS_ALIKE: Final = "patients of almost the same name in two splits"
 NO_VIEWS: Final = "views not known"
+POLARITY: Final = "negative or not"
+GRAY_LEVELS: Final = "how the gray levels were read"
+WRONG_CHECKSUM: Final = "wrong checksum"
+NO_CHECKSUM: Final = "files without checksum, or checksums without file"
 REMARK: Final = "how the labels were read"
 
 #: Every other kind is an error.
@@ -45,6 +49,9 @@ WARNINGS: Final = (
     OTHER_SITE,
     PATIENTS_ALIKE,
     NO_VIEWS,
+    POLARITY,
+    GRAY_LEVELS,
+    NO_CHECKSUM,
     REMARK,
     SET_ASIDE,
 )

@@ -33,6 +33,8 @@ _COLUMNS: Final = (
     "blank",
     "mean",
     "std",
+    "polarity",
+    "unwindowed",
 )
 
 

@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -15,9 +14,6 @@ import pandas as pd
 from chestfed.core.provenance import Origin
 from chestfed.images.levels import InvertedBy, Stored
 from chestfed.sites.reader import SPLITS, VIEWS
-
-#: Views that a mean frontal film is compared with.
-_FRONTAL: Final = ("pa", "ap", "frontal", "unknown")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +69,14 @@ class SiteTable:
         positive = (repeats * (labels == 1)).sum(axis=0)
         return np.divide(positive, labeled, out=np.full(labeled.shape, np.nan), where=labeled > 0)
 
+    def frontal(self) -> np.ndarray:
+        """Which rows may be compared with a mean frontal film, bool `[n]`: an unknown view may."""
+        return self.frame["view"].isin(("pa", "ap", "frontal", "unknown")).to_numpy(dtype=bool)
+
     def stored(self) -> list[Stored]:
         """What the site says of each row's gray levels: who decides on its polarity is `inverted_by`."""
         column = self.frame["inverted"].to_numpy() & (self.inverted_by != "never")
-        by_picture = self.frame["view"].isin(_FRONTAL).to_numpy() & (self.inverted_by == "picture")
+        by_picture = self.frontal() & (self.inverted_by == "picture")
         return [Stored(*row, self.bits) for row in zip(column.tolist(), by_picture.tolist(), strict=True)]
 
     def label_digest(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from chestfed.core.errors import ChestfedError
-from chestfed.core.workers import spread
+from chestfed.core.workers import limited_time, spread
 
 PARENT = """
 import multiprocessing, sys, time
@@ -79,6 +80,13 @@ def double_or_end(number: int) -> int:
     return 2 * number
 
 
+def double_or_stick(number: int) -> int:
+    with limited_time(1.0 if number == 57 else 60.0):
+        if number == 57:
+            re.fullmatch("(a|a)*b", "a" * 60)  # for years, in C, with Python's lock
+        return double(number)
+
+
 def gone(number: int) -> int:
     return -number
 
@@ -92,6 +100,14 @@ def test_a_job_that_ends_its_process_is_told_and_the_others_are_done() -> None:
     jobs = list(range(100))
     expected = [-job if job % 50 == 7 else 2 * job for job in jobs]
     assert list(spread(double_or_end, jobs, 2, small=1, crashed=gone)) == expected
+
+
+def test_a_job_that_takes_too_long_is_told_and_the_others_are_done() -> None:
+    jobs = list(range(64))
+    expected = [-job if job == 57 else 2 * job for job in jobs]
+    assert list(spread(double_or_stick, jobs, 2, small=1, crashed=gone)) == expected
+    with limited_time(1e-3):  # not in a process of somebody else
+        time.sleep(0.1)
 
 
 def test_without_a_result_for_crashes_the_end_of_a_worker_is_an_error() -> None:

@@ -22,7 +22,7 @@ from chestfed.images import decode as module
 from chestfed.images.compressed import MAX_SCANS, size_of
 from chestfed.images.decode import decode
 from tests.cases import each
-from tests.inspection.planted import FILES, picture, png_bomb, save
+from tests.inspection.planted import FILES, jpeg_of_scans, picture, png_bomb, save
 from tests.inspection.planted import dicom as film
 
 
@@ -109,14 +109,6 @@ def test_a_file_of_too_many_bytes_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(module, "MAX_BYTES", 10)
     with pytest.raises(ImageError, match="bytes: more than 10, refused without"):
         decode(tmp_path / "a.png")
-
-
-def jpeg_of_scans(path: Path, scans: int) -> None:
-    """A progressive JPEG whose last scan comes again and again."""
-    Image.fromarray(np.tile(picture(0), (4, 4))).save(path, "JPEG", progressive=True)
-    data = path.read_bytes()
-    last, count = data.rindex(b"\xff\xda"), data.count(b"\xff\xda")
-    path.write_bytes(data[:-2] + data[last:-2] * (scans - count) + data[-2:])
 
 
 @each("wrapped", [False, True])

@@ -16,6 +16,7 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, JPEG2000Lossless, RLELossless
 
 from chestfed.core.diseases import DISEASES
+from chestfed.images.polarity import MEAN_FILM
 from tests.sites.own_tables import NAMES, onehot, save_rows
 
 SIDE = 96
@@ -139,6 +140,33 @@ def _color_dicom(path: Path) -> None:
     save(dataset, path)
 
 
+def jpeg_of_scans(path: Path, scans: int = 2000) -> None:
+    """A progressive JPEG whose last scan comes again and again."""
+    Image.fromarray(np.tile(picture(0), (4, 4))).save(path, "JPEG", progressive=True)
+    data = path.read_bytes()
+    last, count = data.rindex(b"\xff\xda"), data.count(b"\xff\xda")
+    path.write_bytes(data[:-2] + data[last:-2] * (scans - count) + data[-2:])
+
+
+def _animated(path: Path) -> None:
+    Image.fromarray(picture(0)).save(path, "PNG", save_all=True, append_images=[Image.fromarray(picture(1))])
+
+
+def _two_pictures(path: Path) -> None:
+    Image.fromarray(picture(0)).save(path, "MPO", save_all=True, append_images=[Image.fromarray(picture(1))])
+
+
+def _twelve_of_sixteen_bits(path: Path) -> None:
+    Image.fromarray(picture(0).astype(np.uint16) * 16).save(path, "PNG")
+
+
+def film(number: int) -> np.ndarray:
+    """Gray levels uint8 `[96, 96]` like a frontal film's."""
+    with Image.open(MEAN_FILM) as mean:
+        smooth = np.asarray(mean.resize((SIDE, SIDE), Image.Resampling.BICUBIC)).astype(float)
+    return (0.8 * smooth + 0.2 * picture(number)).astype(np.uint8)
+
+
 def _pipe(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
@@ -187,6 +215,10 @@ FILES: dict[str, tuple[Callable[[Path], None], str, bool, str]] = {
     "without transfer syntax": (_without_syntax, "unreadable image", True, "without a transfer syntax"),
     "multi-frame": (_multi_frame, "unreadable image", True, "multi-frame"),
     "color DICOM": (_color_dicom, "unreadable image", True, "color"),
+    "scan bomb": (jpeg_of_scans, "unreadable image", True, "scans, refused without"),
+    "animated PNG": (_animated, "unreadable image", True, "2 pictures"),
+    "two pictures": (_two_pictures, "unreadable image", True, "2 pictures"),
+    "12 of 16 bits": (_twelve_of_sixteen_bits, "unreadable image", True, "pictures.bits"),
     "pipe": (_pipe, "unreadable image", True, "a pipe"),
     "folder": (_folder, "unreadable image", True, "a folder"),
     "removed": (_removed, "missing image", True, "no file"),
@@ -199,6 +231,8 @@ DICOM_FILES = (
     "huge rows", "deflated bomb", "larger than it says", "without pixels", "without transfer syntax", "multi-frame",
     "color DICOM",
 )  # fmt: skip
+#: Told only of a file whose ending is right: place of such an image in the hospital.
+PICTURE_FILES = {"scan bomb": 10, "two pictures": 10, "animated PNG": 9, "12 of 16 bits": 9}
 
 
 # ---- one bad row of a hospital's own table -----------------------------------------------------------------------

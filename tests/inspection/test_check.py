@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sqlite3
@@ -13,12 +14,25 @@ import pytest
 from pydicom.uid import ExplicitVRLittleEndian
 
 from chestfed.core.diseases import DISEASES
-from chestfed.core.errors import ChestfedError, Problem
+from chestfed.core.errors import ChestfedError, ConfigError, Problem
 from chestfed.inspection import CheckReport, check_site
-from chestfed.inspection.problems import WARNINGS
+from chestfed.inspection.problems import GRAY_LEVELS, NO_CHECKSUM, POLARITY, WARNINGS, WRONG_CHECKSUM
 from chestfed.inspection.text import as_json, as_markdown, render
 from tests.cases import each
-from tests.inspection.planted import DICOM_FILES, FILES, IMAGES, ROWS, Hospital, row_of
+from tests.inspection.planted import (
+    DICOM_FILES,
+    FILES,
+    IMAGES,
+    PICTURE_FILES,
+    ROWS,
+    Hospital,
+    dicom,
+    film,
+    picture,
+    row_of,
+    write_image,
+)
+from tests.inspection.planted import save as save_dicom
 from tests.sites.own_tables import config, meanings, person, save_rows
 
 ONEHOT: dict[str, Any] = {"layout": "onehot"}
@@ -48,11 +62,86 @@ def test_a_clean_site_passes_without_a_word(tmp_path: Path) -> None:
     assert files.sizes == {"96x96": 24}
 
 
+@each(
+    ("number", "pictures", "followed"),
+    [
+        (9, {}, "label file"),
+        (9, {"inverted": "picture"}, "picture"),
+        (9, {"inverted": "never"}, "label file"),
+        (8, {"inverted": "picture"}, "header"),
+    ],
+)
+def test_a_negative_that_nobody_told_of_is_said_with_who_was_followed_and_counts(
+    tmp_path: Path, number: int, pictures: dict[str, str], followed: str
+) -> None:
+    hospital = Hospital(tmp_path)
+    for other in range(IMAGES):
+        write_image(hospital.image(other), film(other) if other != number else 255 - film(other))
+    hospital.save()
+    site = config(tmp_path, ONEHOT, pictures=pictures)
+    report = check_site(site, tmp_path, cache_root=tmp_path / "cache", workers=1)
+    assert report.passed
+    told, counts = (problem for problem in report.warnings if problem.kind in (POLARITY, GRAY_LEVELS))
+    assert (told.kind, told.row, counts.kind) == (POLARITY, row_of(number), GRAY_LEVELS)
+    assert f"the {followed} was followed" in told.message
+    assert f"of {IMAGES} frontal films 1 are" in counts.message
+
+
+def test_dicom_files_without_a_window_are_counted(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    for number in (2, 5):
+        save_dicom(dicom(picture(number), WindowWidth="0"), hospital.image(number))
+    hospital.save()
+    (counts,) = check(tmp_path).warnings
+    assert counts.kind == GRAY_LEVELS
+    assert counts.message.startswith("2 of 8 DICOM files have no window")
+
+
+@each("place", ["above", "in the root", "elsewhere"])
+def test_files_are_compared_with_the_checksums_of_the_release(tmp_path: Path, place: str) -> None:
+    hospital = Hospital(tmp_path)
+    table = hospital.save()
+    prefix = "site/" if place == "above" else ""
+    files = sorted(table.parent.iterdir())
+    lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()} {prefix}{file.name}" for file in files]
+    listed = {line.split("/")[-1].split()[-1]: line for line in lines}
+    sums = {"above": tmp_path, "in the root": table.parent, "elsewhere": tmp_path / "other"}[place] / "SHA256SUMS.txt"
+    sums.parent.mkdir(exist_ok=True)
+    sums.write_text("\n".join(lines) + "\n")
+    assert told(check(tmp_path, checksums=sums)) == []
+    data = bytearray(hospital.image(1).read_bytes())
+    data[len(data) // 2] ^= 1  # of a JPEG, which decodes all the same
+    hospital.image(1).write_bytes(bytes(data))
+    del listed[hospital.image(3).name]
+    sums.write_text("\n".join([*listed.values(), f"{'0' * 64}  {prefix}gone.png", ""]))
+    report = check(tmp_path, checksums=sums)
+    assert [(one.kind, one.row) for one in report.errors if one.kind == WRONG_CHECKSUM] == [(WRONG_CHECKSUM, row_of(1))]
+    texts = [one.message for one in report.warnings if one.kind == NO_CHECKSUM]
+    assert texts == [
+        f"1 of {IMAGES + 1} files of the site are not listed, such as 3.png",
+        f"1 of {IMAGES + 1} listed files do not exist, such as gone.png",
+    ]
+    table.write_text(table.read_text() + "\n")
+    assert ("wrong checksum", "labels.csv", None) in [
+        (one.kind, one.file, one.row) for one in check(tmp_path, checksums=sums).errors
+    ]
+
+
+@each("text", ["hello\n", f"{'0' * 64}  other.png\n", f"{'0' * 32}  0.png\n"])
+def test_a_file_that_holds_no_checksums_of_the_site_is_refused(tmp_path: Path, text: str) -> None:
+    Hospital(tmp_path).save()
+    (tmp_path / "sums.txt").write_text(text)
+    with pytest.raises(ConfigError, match=r"sums\.txt"):
+        check(tmp_path, checksums=tmp_path / "sums.txt")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        check(tmp_path, checksums=tmp_path / "nowhere.txt")
+
+
 @each("name", FILES)
 def test_a_planted_file_is_found_by_file_and_row_and_nothing_else_is(tmp_path: Path, name: str) -> None:
     hospital = Hospital(tmp_path)
     spoil, kind, fails, words = FILES[name]
-    number = 8 if name in DICOM_FILES else 9
+    number = 8 if name in DICOM_FILES else PICTURE_FILES.get(name, 9)
     spoil(hospital.image(number))
     hospital.save()
     report = check(tmp_path)

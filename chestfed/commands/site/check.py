@@ -20,6 +20,10 @@ FixSplits = Annotated[
     bool, typer.Option("--fix-splits", help="Write splits by patient, and a YAML that uses them, beside CONFIG.")
 ]
 Images = Annotated[bool, typer.Option("--images/--no-images", help="Check every image file.")]
+Checksums = Annotated[
+    Path | None,
+    options.optional(help="A release's SHA256SUMS.txt: compare images and label files with it (reads every byte)."),
+]
 Out = Annotated[
     Path | None,
     options.optional(help="Folder for check.json and check.md, which name files and rows."),
@@ -33,6 +37,7 @@ def site_check(
     against: options.Against = None,
     fix_splits: FixSplits = False,
     images: Images = True,
+    checksums: Checksums = None,
     out: Out = None,
     cache: options.Cache = Path("cache"),
     workers: options.Workers = None,
@@ -66,6 +71,7 @@ def site_check(
                 labels_file=labels,
                 against=others,
                 images=images,
+                checksums=checksums,
                 cache_root=cache,
                 workers=workers,
                 progress=bars.show,
