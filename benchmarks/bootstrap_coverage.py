@@ -22,7 +22,7 @@ import json
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import NormalDist
 
@@ -32,21 +32,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.bootstrap_speed import cpu
 from chestfed.core.randomness import numpy_stream
-from chestfed.evaluation.auc import auc_per_disease
-from chestfed.evaluation.calibration import calibration_per_disease
+from chestfed.evaluation import metrics
+from chestfed.evaluation.calibration import calibration
+from chestfed.evaluation.estimates import auc_estimates
 from chestfed.evaluation.intervals import bootstrap
 from chestfed.evaluation.intervals import degrees_of_freedom as freedom
-from chestfed.evaluation.intervals.auc_intervals import auc_intervals
-from chestfed.evaluation.intervals.delong import delong_difference_per_disease, delong_per_disease
-from chestfed.evaluation.intervals.delong_mean import delong_difference_of_mean, delong_mean_interval
-from chestfed.evaluation.intervals.interval import Interval
-from chestfed.evaluation.metrics import (
-    average_precision_per_disease,
-    partial_auc_per_disease,
-    sensitivity_at_specificity,
-    specificity_at_sensitivity,
-)
-from chestfed.evaluation.resampled_metrics import resampled_metrics, share_interval
+from chestfed.evaluation.intervals.delong import delong_interval, delong_test
+from chestfed.evaluation.intervals.interval import Interval, difference_interval, logit_interval, percentile
+from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.evaluation.labeled import Scored
+from chestfed.evaluation.resampled_metrics import RESAMPLED, resampled_metrics
 from chestfed.training.identity import software_versions
 
 NAMES = tuple(f"disease {j}" for j in range(1, 6))
@@ -140,61 +135,60 @@ def simulate(auc: float, variant: str, part: int, options: argparse.Namespace) -
         joint = bootstrap.jointly_resampled_aucs(scores, labels, patients, options.resamples, number)
         smaller = int(freedom.units_per_disease(labels, patients)[0])
         units = freedom.units_of_mean(labels, patients)
-        (delong, *_) = delong_per_disease(scores[0], labels, NAMES)
-        delong_mean = delong_difference_of_mean([scores[0]], [scores[1]], labels)
-        (difference, *_) = delong_difference_per_disease([scores[0]], [scores[1]], labels, NAMES)
-        aucs = auc_per_disease(scores[0], labels, NAMES)
-        found = auc_intervals(aucs, scores[0], labels, patients, "bootstrap", options.resamples, number)
+        delong_mean = delong_test([scores[0]], [scores[1]], labels)
+        difference = delong_test([scores[0, :, :1]], [scores[1, :, :1]], labels[:, :1])
+        model = Scored(scores[0], labels, patients, NAMES)
+        first, *_, mean = auc_estimates(model, Intervals("bootstrap", options.resamples, number))
 
         one, of_mean = separate[0, :, 0], bootstrap.mean_over_diseases(joint[0])
-        mean = float(np.mean([result.auc for result in aucs]))
-        see("AUC: bootstrap, percentile", bootstrap.interval(one), auc)
-        see("AUC: bootstrap, m - 1 degrees of freedom", bootstrap.auc_interval(aucs[0].auc, one, smaller), auc)
-        see("AUC: bootstrap, auc_intervals", found.diseases[0].interval, auc)
-        see("AUC: DeLong, normal", delong.normal, auc)
-        see("AUC: DeLong, logit", delong.logit, auc)
-        separately = bootstrap.interval(bootstrap.mean_over_diseases(separate[0]))
+        assert first.value is not None
+        assert mean.value is not None
+        see("AUC: bootstrap, percentile", percentile(one), auc)
+        see("AUC: bootstrap, m - 1 degrees of freedom", logit_interval(first.value, one, smaller), auc)
+        see("AUC: bootstrap, auc_intervals", first.interval, auc)
+        see("AUC: DeLong, logit", delong_interval(scores[0, :, :1], labels[:, :1]).interval, auc)
+        separately = percentile(bootstrap.mean_over_diseases(separate[0]))
         see("mean AUC: separate draws, percentile", separately, auc)
-        see("mean AUC: joint draws, percentile", bootstrap.interval(of_mean), auc)
-        see("mean AUC: m - 1 degrees of freedom", bootstrap.auc_interval(mean, of_mean, units), auc)
-        see("mean AUC: joint draws, auc_intervals", found.mean.interval, auc)
-        see("mean AUC: DeLong, logit", delong_mean_interval(scores[0], labels).interval, auc)
+        see("mean AUC: joint draws, percentile", percentile(of_mean), auc)
+        see("mean AUC: m - 1 degrees of freedom", logit_interval(mean.value, of_mean, units), auc)
+        see("mean AUC: joint draws, auc_intervals", mean.interval, auc)
+        see("mean AUC: DeLong, logit", delong_interval(scores[0], labels).interval, auc)
         of_one, of_mean = separate[1, :, 0] - one, bootstrap.mean_over_diseases(joint[1] - joint[0])
-        see("difference: bootstrap, percentile", bootstrap.interval(of_one), 0)
+        see("difference: bootstrap, percentile", percentile(of_one), 0)
         see("difference: bootstrap, difference_interval", _tested(difference.difference, of_one, smaller), 0)
         see("difference: DeLong", difference.interval, 0)
-        see("mean difference: joint draws, percentile", bootstrap.interval(of_mean), 0)
+        see("mean difference: joint draws, percentile", percentile(of_mean), 0)
         see("mean difference: difference_interval", _tested(delong_mean.difference, of_mean, units), 0)
         see("mean difference: DeLong", delong_mean.interval, 0)
-        for name, interval, truth in _beside(auc, scores[0], labels, patients, smaller, options.resamples, number):
+        for name, interval, truth in _beside(auc, model, smaller, options.resamples, number):
             see(name, interval, truth)
     return tallies
 
 
 def _tested(difference: float | None, values: np.ndarray, units: float) -> Interval | None:
-    found = None if difference is None else bootstrap.difference_interval(difference, values, units)
+    found = None if difference is None else difference_interval(difference, values, units)
     return found and found[0]
 
 
 def _beside(
-    auc: float, scores: np.ndarray, labels: np.ndarray, patients: np.ndarray, units: int, resamples: int, seed: int
+    auc: float, model: Scored, units: int, resamples: int, seed: int
 ) -> list[tuple[str, Interval | None, float]]:
     """The first disease's numbers beside the AUC: name, interval and truth."""
-    scores, labels = scores[:, :1], labels[:, :1]
-    probabilities = _expit(scores)
-    drawn = resampled_metrics(probabilities, labels, patients, resamples, seed, share=SHARE, max_fpr=MAX_FPR)
-    truth = true_numbers(auc, float(labels.mean()))
-    arguments = (probabilities, labels, NAMES[:1])
-    values = {
-        "auprc": average_precision_per_disease(*arguments)[0].value,
-        "partial_auc": partial_auc_per_disease(*arguments, MAX_FPR)[0].value,
-        "sensitivity": sensitivity_at_specificity(*arguments, SHARE)[0].sensitivity,
-        "specificity": specificity_at_sensitivity(*arguments, SHARE)[0].specificity,
-        "brier": calibration_per_disease(*arguments)[0].brier,
-    }
+    column = replace(model, scores=_expit(model.scores)).columns()[0]
+    drawn = resampled_metrics(column, 0, resamples, seed, SHARE, MAX_FPR)
+    truth = true_numbers(auc, float(column.positive.mean()))
+    at_specificity = metrics.sensitivity_at_specificity(column, SHARE)
+    at_sensitivity = metrics.specificity_at_sensitivity(column, SHARE)
+    values = (
+        metrics.average_precision(column),
+        metrics.partial_auc(column, MAX_FPR),
+        at_specificity and at_specificity.sensitivity,
+        at_sensitivity and at_sensitivity.specificity,
+        getattr(calibration(column), "brier", None),
+    )
     return [
-        (name, share_interval(value, getattr(drawn, name)[:, 0], units), truth[name])
-        for name, value in values.items()
+        (name, logit_interval(value, resampled, units), truth[name])
+        for name, value, resampled in zip(RESAMPLED, values, drawn, strict=True)
         if value is not None
     ]
 

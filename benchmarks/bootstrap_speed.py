@@ -24,6 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation.intervals.bootstrap import jointly_resampled_aucs, resampled_aucs
+from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.summary import summarize
 from chestfed.training.identity import software_versions
 
@@ -38,9 +40,8 @@ def main() -> None:
 
     report: dict = {"command": " ".join(["python", *sys.argv]), "cpu": cpu(), "versions": software_versions()}
     report |= {"resamples": options.resamples, "diseases": DISEASES, "cases": []}
-    summarize(
-        np.full((4, 1), 0.5), np.array([[0.0], [0], [1], [1]]), np.arange(4), ["disease 0"], "frontal-image"
-    )  # its imports are no work
+    tiny = Scored(np.full((4, 1), 0.5), np.array([[0.0], [0], [1], [1]]), np.arange(4), ["disease 0"])
+    summarize(tiny, "frontal-image", Intervals())  # its imports are no work
     for images, patients in ((202, 200), (67_000, 67_000), (67_000, 22_333)):
         rng = numpy_stream(0, "bootstrap speed", images, patients)
         labels = (rng.random((images, DISEASES)) < 0.1).astype(float)
@@ -53,13 +54,10 @@ def main() -> None:
             "joint": partial(jointly_resampled_aucs, scores, labels, patient, options.resamples, 0),
             "summary": partial(
                 summarize,
-                1 / (1 + np.exp(-scores)),
-                labels,
-                patient,
-                [f"disease {j}" for j in range(DISEASES)],
+                Scored(1 / (1 + np.exp(-scores)), labels, patient, [f"disease {j}" for j in range(DISEASES)]),
                 "frontal-image",
-                resamples=options.resamples,
-                columns=groups,
+                Intervals(resamples=options.resamples),
+                groups,
             ),
         }
         for name, run in work.items():

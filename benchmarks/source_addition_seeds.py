@@ -20,8 +20,9 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.diseases import DISEASES, TITLES
-from chestfed.evaluation.comparison import Run, compare
+from chestfed.evaluation.comparison import compare
 from chestfed.evaluation.intervals.interval import Interval
+from chestfed.evaluation.labeled import Scored
 from chestfed.training.identity import software_versions
 
 
@@ -81,20 +82,19 @@ def summarize(folders: list[Path]) -> dict:
             f"{TITLES[d]} {m:.3f}±{s:.3f}" for d, m, s in zip(DISEASES, aucs.mean(0), aucs.std(0), strict=True)
         )
         lines.append(f"K={k}  mean {aucs.mean():.3f} (seeds {', '.join(f'{row.mean():.3f}' for row in aucs)})  {cells}")
-    few, many = (Run(scores[k], labels, patients) for k in (ks[0], ks[-1]))
-    found = compare(few, many, DISEASES)
-    mean = found.mean
+    few, many = ([Scored(one, labels, patients, DISEASES) for one in scores[k]] for k in (ks[0], ks[-1]))
+    *found, mean = compare(few, many)
     lines.append(f"K={ks[-1]} minus K={ks[0]}: mean {shown(mean.difference, mean.interval, mean.p)}")
-    lines += [f"  {TITLES[d.disease]} {shown(d.difference, d.interval, d.p_holm)}" for d in found.diseases]
+    lines += [f"  {TITLES[d.disease]} {shown(d.difference, d.interval, d.p_holm)}" for d in found]
     return {
         "synthetic": tables[0]["synthetic"],
         "lines": lines,
         "auc_per_k_seed_disease": per_k,
-        "difference": [d.difference for d in found.diseases],
-        "interval": [pair(d.interval) for d in found.diseases],
-        "p_holm": [d.p_holm for d in found.diseases],
+        "difference": [d.difference for d in found],
+        "interval": [d.interval for d in found],
+        "p_holm": [d.p_holm for d in found],
         "difference_of_means": mean.difference,
-        "interval_of_means": pair(mean.interval),
+        "interval_of_means": mean.interval,
         "p_of_means": mean.p,
     }
 
@@ -105,10 +105,6 @@ def shown(difference: float | None, interval: Interval | None, p: float | None) 
     between = "" if interval is None else f" [{interval.low:+.3f}, {interval.high:+.3f}]"
     shown = "" if p is None else " p<0.001" if p < 0.001 else f" p={p:.3f}"
     return f"{difference:+.3f}{between}{shown}"
-
-
-def pair(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [interval.low, interval.high]
 
 
 if __name__ == "__main__":

@@ -121,10 +121,11 @@ def evaluate(
     ConfigError
         If the model or the site cannot be opened.
     """
+    from chestfed.evaluation.intervals.methods import Intervals
     from chestfed.experiment.device import prepare_machine
     from chestfed.experiment.pipeline import Runtime
-    from chestfed.scoring.evaluate import evaluate_model, protocol_named
-    from chestfed.scoring.evaluation_files import write
+    from chestfed.scoring.evaluate import evaluate_model
+    from chestfed.scoring.evaluation_output import write
     from chestfed.scoring.scorers import Declared, open_scorer
     from chestfed.sites.dataset import load_site
 
@@ -134,8 +135,8 @@ def evaluate(
     machine = prepare_machine(Runtime(device=device))
     scorer = open_scorer(reference, Declared(k, names, described, None, output_type), machine)  # type: ignore[arg-type]
     opened = load_site(site, data, cache=cache) if isinstance(site, str | Path) else site
-    protocol_ = protocol_named(protocol)
-    done = evaluate_model(scorer, opened.site_table, split, protocol_, opened.cache, machine, resamples=resamples)
+    how = Intervals(resamples=resamples)
+    done = evaluate_model(scorer, opened.site_table, split, protocol, opened.cache, machine, how=how)  # type: ignore[arg-type]
     write(done, Path(out) if out is not None else Path("runs") / "evaluations" / done.name)
     return done
 

@@ -116,6 +116,7 @@ def evaluate(
     started, console = time.monotonic(), open_console()
     _check_exists(model)
     from chestfed.commands.progress import Bars
+    from chestfed.evaluation.intervals.methods import Intervals
     from chestfed.experiment.device import prepare_machine
     from chestfed.experiment.pipeline import Runtime
     from chestfed.scoring.evaluate import evaluate_model
@@ -128,8 +129,13 @@ def evaluate(
     declared = Declared(k, order, model_config, input_size, output_type, network)
     scorer = _open_scorer(model, declared, machine, tracking_uri)
     table, of_split, check = _open_site(config, root, model, split)
-    settings: dict[str, Any] = {"resamples": resamples, "batch_size": batch_size, "skip_unreadable": skip_unreadable}
-    settings |= {"method": "delong" if delong else "bootstrap", "check": check}
+    how = Intervals("delong" if delong else "bootstrap", resamples)
+    settings: dict[str, Any] = {
+        "how": how,
+        "batch_size": batch_size,
+        "skip_unreadable": skip_unreadable,
+        "check": check,
+    }
     with Bars(console) as bars:
         settings |= {"progress": partial(bars.decoding, table.name), "scored": bars.scoring}
         done = evaluate_model(scorer, table, of_split, protocol, cache, machine, **settings)
@@ -160,8 +166,7 @@ def _open_site(
 
 
 def _show(console: Console, done: Evaluation, folder: Path, seconds: float) -> None:
-    from chestfed.scoring.evaluation_files import write
-    from chestfed.scoring.evaluation_table import render
+    from chestfed.scoring.evaluation_output import render, write
 
     write(done, folder)
     console.print(render(done))

@@ -105,6 +105,6 @@ class Bars(StepBars, Reporter):
 
     def k_done(self, row: Row, table: StudyTable, *, reused: bool) -> None:
         """The result of one K."""
-        mean = "undefined" if row.mean is None else f"{row.mean:.3f}"
+        mean = "undefined" if row.mean.value is None else f"{row.mean.value:.3f}"
         again = " (from the earlier run)" if reused else ""
         self._console.print(f"K={row.k} (+ {row.clients[-1]}): mean AUC {mean}{again}", highlight=False)

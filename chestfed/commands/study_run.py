@@ -182,7 +182,11 @@ def _show_held_out(
     pipeline, console = studies.pipeline, studies.console
     folds = [
         held_out_table.FoldResult(
-            str(its.held_out), study.table.images, study.folder.name, study.table.rows[0], study.seen, its.reasons
+            site=str(its.held_out),
+            images=study.table.images,
+            folder=study.folder.name,
+            row=study.table.rows[0].with_reasons(its.reasons),
+            seen=study.seen,
         )
         for its, study in zip(data, results, strict=True)
     ]

@@ -12,13 +12,12 @@ as they are for a rare disease; it is the default of the curve. Bins without ima
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from chestfed.evaluation.labeled import labeled_columns
+from chestfed.evaluation.labeled import Column
 
 Binning = Literal["equal-width", "equal-mass"]
 
@@ -38,18 +37,8 @@ class Bin:
 
 
 @dataclass(frozen=True)
-class DiseaseReliability:
-    """Reliability curve of one disease, by rising score; empty if no image has a label."""
-
-    disease: str
-    bins: tuple[Bin, ...]
-    missing: int
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class DiseaseCalibration:
-    """Calibration of one disease; None without a labeled image, and `reason` says so.
+class Calibration:
+    """Calibration of one disease.
 
     Attributes
     ----------
@@ -68,106 +57,60 @@ class DiseaseCalibration:
         their covariance with the label, within bins (D. B. Stephenson et al., Weather and Forecasting 23, 2008).
     """
 
-    disease: str
-    ece_equal_width: float | None
-    ece_equal_mass: float | None
-    brier: float | None
-    reliability: float | None
-    resolution: float | None
-    uncertainty: float | None
-    within_bins: float | None
-    positives: int
-    negatives: int
-    missing: int
-    reason: str = ""
+    brier: float
+    ece_equal_width: float
+    ece_equal_mass: float
+    reliability: float
+    resolution: float
+    uncertainty: float
+    within_bins: float
 
 
-def calibration_per_disease(
-    scores: np.ndarray, labels: np.ndarray, diseases: Sequence[str], bins: int = BINS
-) -> list[DiseaseCalibration]:
-    """ECE, Brier score and its parts of each column of `scores` `[n, J]` against `labels` `[n, J]` in {0, 1, NaN}.
+def calibration(column: Column, bins: int = BINS) -> Calibration | None:
+    """ECE, Brier score and its parts; None without a labeled image.
 
     Raises
     ------
     ValueError
-        If a score of a labeled image is outside [0, 1], besides what `auc_per_disease` raises.
+        If a score is outside [0, 1].
     """
-    results = []
-    for disease, score, positive, missing in _columns(scores, labels, diseases, bins):
-        counts = (int(positive.sum()), int((~positive).sum()), missing)
-        if not len(score):
-            results.append(_nothing(disease, *counts, "no labeled image"))
-            continue
-        label = positive.astype(float)
-        share, mean_score, observed = _per_bin(_bin_of(score, bins, "equal-width"), score, label)
-        ece_width = float(share @ np.abs(mean_score - observed))
-        of_bin = _bin_of(score, bins, "equal-mass")
-        share, mean_score, observed = _per_bin(of_bin, score, label)
-        ece_mass = float(share @ np.abs(mean_score - observed))
-        rate = label.mean()
-        brier = float(((score - label) ** 2).mean())
-        reliability = float(share @ (mean_score - observed) ** 2)
-        resolution = float(share @ (observed - rate) ** 2)
-        uncertainty = float(rate * (1 - rate))
-        apart, beside = score - mean_score[of_bin], label - observed[of_bin]
-        within = float((apart**2 - 2 * apart * beside).mean())
-        parts = (brier, reliability, resolution, uncertainty, within)
-        results.append(DiseaseCalibration(disease, ece_width, ece_mass, *parts, *counts))
-    return results
-
-
-def uncalibrated(
-    scores: np.ndarray, labels: np.ndarray, diseases: Sequence[str]
-) -> list[tuple[DiseaseCalibration, DiseaseReliability]]:
-    """What is said of scores `[n, J]` that are an order and no probabilities; raises as `auc_per_disease`."""
-    return [
-        (
-            _nothing(one.disease, one.positives, one.negatives, one.missing, NO_PROBABILITIES),
-            DiseaseReliability(one.disease, (), one.missing, NO_PROBABILITIES),
-        )
-        for one in labeled_columns(scores, labels, diseases)
-    ]
-
-
-def reliability_per_disease(
-    scores: np.ndarray,
-    labels: np.ndarray,
-    diseases: Sequence[str],
-    bins: int = BINS,
-    binning: Binning = "equal-mass",
-) -> list[DiseaseReliability]:
-    """Reliability curve of each column; raises as `calibration_per_disease`."""
-    results = []
-    for disease, score, positive, missing in _columns(scores, labels, diseases, bins):
-        if not len(score):
-            results.append(DiseaseReliability(disease, (), missing, "no labeled image"))
-            continue
-        share, mean_score, observed = _per_bin(_bin_of(score, bins, binning), score, positive.astype(float))
-        points = zip(mean_score, observed, np.rint(share * len(score)), strict=True)
-        curve = tuple(Bin(float(mean), float(rate), int(count)) for mean, rate, count in points)
-        results.append(DiseaseReliability(disease, curve, missing))
-    return results
-
-
-def _nothing(disease: str, positives: int, negatives: int, missing: int, reason: str) -> DiseaseCalibration:
-    """No numbers, and why."""
-    return DiseaseCalibration(
-        disease, None, None, None, None, None, None, None, positives, negatives, missing, reason=reason
+    _check(column, bins)
+    score, label = column.score, column.positive.astype(float)
+    if not len(score):
+        return None
+    share, mean_score, observed = _per_bin(_bin_of(score, bins, "equal-width"), score, label)
+    ece_equal_width = float(share @ np.abs(mean_score - observed))
+    of_bin = _bin_of(score, bins, "equal-mass")
+    share, mean_score, observed = _per_bin(of_bin, score, label)
+    rate, apart, beside = label.mean(), score - mean_score[of_bin], label - observed[of_bin]
+    return Calibration(
+        brier=float(((score - label) ** 2).mean()),
+        ece_equal_width=ece_equal_width,
+        ece_equal_mass=float(share @ np.abs(mean_score - observed)),
+        reliability=float(share @ (mean_score - observed) ** 2),
+        resolution=float(share @ (observed - rate) ** 2),
+        uncertainty=float(rate * (1 - rate)),
+        within_bins=float((apart**2 - 2 * apart * beside).mean()),
     )
 
 
-def _columns(
-    scores: np.ndarray, labels: np.ndarray, diseases: Sequence[str], bins: int
-) -> list[tuple[str, np.ndarray, np.ndarray, int]]:
+def reliability(column: Column, bins: int = BINS, binning: Binning = "equal-mass") -> list[Bin]:
+    """Reliability curve by rising score, empty without a labeled image; raises as `calibration`."""
+    _check(column, bins)
+    if not len(column.score):
+        return []
+    of_bin = _bin_of(column.score, bins, binning)
+    _, mean_score, observed = _per_bin(of_bin, column.score, column.positive.astype(float))
+    points = zip(mean_score, observed, np.bincount(of_bin), strict=True)
+    return [Bin(float(mean), float(rate), int(count)) for mean, rate, count in points]
+
+
+def _check(column: Column, bins: int) -> None:
     if bins < 1:
         raise ValueError(f"there must be at least one bin, not {bins}")
-    found = []
-    for column in labeled_columns(scores, labels, diseases):
-        outside = column.score[(column.score < 0) | (column.score > 1)]
-        if len(outside):
-            raise ValueError(f"scores of {column.disease} contain {outside[0]}, which is not a probability")
-        found.append((column.disease, column.score, column.positive, column.missing))
-    return found
+    outside = column.score[(column.score < 0) | (column.score > 1)]
+    if len(outside):
+        raise ValueError(f"scores of {column.disease} contain {outside[0]}, which is not a probability")
 
 
 def _bin_of(score: np.ndarray, bins: int, binning: Binning) -> np.ndarray:

@@ -9,74 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
-from chestfed.evaluation.auc import auc_per_disease
-from chestfed.evaluation.intervals.bootstrap import (
-    difference_interval,
-    jointly_resampled_aucs,
-    mean_over_diseases,
-    resampled_aucs,
-)
+from chestfed.evaluation.estimates import auc_per_disease, mean_of
+from chestfed.evaluation.intervals.bootstrap import jointly_resampled_aucs, mean_over_diseases, resampled_aucs
 from chestfed.evaluation.intervals.degrees_of_freedom import units_of_mean, units_per_disease
-from chestfed.evaluation.intervals.delong import delong_difference_per_disease
-from chestfed.evaluation.intervals.delong_mean import delong_difference_of_mean
-from chestfed.evaluation.intervals.interval import Interval
+from chestfed.evaluation.intervals.delong import DelongTest, delong_test
+from chestfed.evaluation.intervals.interval import Interval, difference_interval
+from chestfed.evaluation.labeled import Scored
 
 
 @dataclass(frozen=True)
-class Run:
-    """What one model, trained once or with several seeds, made of the test images.
-
-    Attributes
-    ----------
-    scores
-        One array `[n, J]` per seed.
-    labels
-        `[n, J]` in {0, 1, NaN}.
-    patients
-        `[n]`, any values that identify a patient.
-    """
-
-    scores: Sequence[np.ndarray]
-    labels: np.ndarray
-    patients: np.ndarray
-
-
-@dataclass(frozen=True)
-class MeanDifference:
-    """Difference b minus a of the mean AUC over the diseases that have one; all None if none has.
-
-    `interval`, `p`, `z` and `delong_p` are as those of `DiseaseDifference`. `p_holm` and `delong_p_holm` are corrected
-    for the other comparisons' means, if there are any (`holm_over_comparisons`).
-    """
-
-    mean_a: float | None
-    mean_b: float | None
-    difference: float | None
-    interval: Interval | None
-    p: float | None
-    p_holm: float | None
-    z: float | None
-    delong_p: float | None
-    delong_p_holm: float | None
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class DiseaseDifference:
-    """Difference b minus a of one disease's AUC (mean over seeds).
+class Difference:
+    """Model b minus model a: the AUC (mean over seeds) of one disease, or the `mean` over the diseases that have one.
 
     Attributes
     ----------
     interval, p
-        From the patient-clustered bootstrap: `difference_interval`. p is below 0.05 exactly where the interval at 95%
-        leaves out 0.
-    p_holm
-        p after Holm's correction over the diseases of the comparison (or of several, see `holm_over_comparisons`).
-    z, delong_p, delong_p_holm
+        From the patient-clustered bootstrap, of one test: `difference_interval`. p is below 0.05 exactly where the
+        interval at 95% leaves out 0.
+    p_holm, delong_p_holm
+        The p values after Holm's correction: `holm_over_comparisons`. The interval is not corrected.
+    z, delong_p
         DeLong's test, which takes images for independent.
+    positives, negatives, missing
+        Images; None for the mean.
     reason
         Why values are None.
     """
@@ -91,25 +50,14 @@ class DiseaseDifference:
     z: float | None
     delong_p: float | None
     delong_p_holm: float | None
-    positives: int
-    negatives: int
-    missing: int
+    positives: int | None = None
+    negatives: int | None = None
+    missing: int | None = None
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Model b against model a."""
-
-    diseases: tuple[DiseaseDifference, ...]
-    mean: MeanDifference
-    resamples: int
-
-
-def compare(
-    a: Run, b: Run, diseases: Sequence[str], resamples: int = 2000, seed: int = 0, level: float = 0.95
-) -> Comparison:
-    """Model b minus model a: per disease and in the mean, with intervals and tests.
+def compare(a: Sequence[Scored], b: Sequence[Scored], resamples: int = 2000, seed: int = 0) -> tuple[Difference, ...]:
+    """Model b minus model a, each given once per seed: per disease, and at last the mean.
 
     A disease is compared on the draws of `resampled_aucs`, the mean on those of `jointly_resampled_aucs`; both models
     and all their seeds get the same draws.
@@ -117,40 +65,34 @@ def compare(
     Raises
     ------
     ValueError
-        If the runs differ in labels or patients, a run has no seed, or scores do not fit the labels.
+        If the runs differ in labels, patients or diseases, a model has no run, or scores do not fit the labels.
     """
-    _same_images(a, b)
-    for scores in (*a.scores, *b.scores):
-        auc_per_disease(scores, a.labels, diseases)  # refuses what is not a score or label, and says which
-    runs, seeds_a = np.stack([*a.scores, *b.scores]), len(a.scores)
-    separate = _difference(resampled_aucs(runs, a.labels, a.patients, resamples, seed), seeds_a)
-    joint = _difference(jointly_resampled_aucs(runs, a.labels, a.patients, resamples, seed), seeds_a)
-    units = units_per_disease(a.labels, a.patients)
-
-    found = []
-    for j, delong in enumerate(delong_difference_per_disease(a.scores, b.scores, a.labels, diseases, level)):
-        between, p, reason = _tested(delong.difference, separate[:, j], int(units[j]), level)
-        found.append(
-            DiseaseDifference(
-                delong.disease,
-                delong.auc_a,
-                delong.auc_b,
-                delong.difference,
-                between,
-                p,
-                None,
-                delong.z,
-                delong.p,
-                None,
-                delong.positives,
-                delong.negatives,
-                delong.missing,
-                reason or delong.reason,
-            )
-        )
-    mean = _mean(found, joint, a, b, level)
-    (comparison,) = holm_over_comparisons([Comparison(tuple(found), mean, resamples)])
-    return comparison
+    if not a or not b:
+        raise ValueError("a model without scores cannot be compared")
+    first = a[0]
+    for other in (*a[1:], *b):
+        _check_same_images(first, other)
+    labels, patients = first.labels, first.patients
+    aucs_a, aucs_b = _mean_over_seeds(a), _mean_over_seeds(b)
+    both = [name for name, auc in aucs_a.items() if auc is not None and aucs_b[name] is not None]
+    runs = np.stack([one.scores for one in (*a, *b)])
+    separate = _difference(resampled_aucs(runs, labels, patients, resamples, seed), len(a))
+    joint = _difference(jointly_resampled_aucs(runs, labels, patients, resamples, seed), len(a))
+    scores_a, scores_b = runs[: len(a)], runs[len(a) :]
+    units, found = units_per_disease(labels, patients), []
+    for j, column in enumerate(first.columns()):
+        name, its = column.disease, slice(j, j + 1)
+        delong = delong_test(list(scores_a[..., its]), list(scores_b[..., its]), labels[:, its])
+        if column.reason:
+            delong = DelongTest(reason=column.reason)
+        one = _tested(name, aucs_a[name], aucs_b[name], separate[:, j], int(units[j]), delong)
+        positives, negatives, missing = column.counts
+        found.append(replace(one, positives=positives, negatives=negatives, missing=missing))
+    mean_a, mean_b = (mean_of(aucs[name] for name in both) for aucs in (aucs_a, aucs_b))
+    delong = delong_test(list(scores_a), list(scores_b), labels) if both else DelongTest()
+    of_mean = mean_over_diseases(joint)
+    found.append(_tested("mean", mean_a, mean_b, of_mean, units_of_mean(labels, patients), delong, ", in a disease"))
+    return holm_over_comparisons([found])[0]
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -168,24 +110,23 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def holm_over_comparisons(comparisons: Sequence[Comparison]) -> list[Comparison]:
+def holm_over_comparisons(comparisons: Sequence[Sequence[Difference]]) -> list[tuple[Difference, ...]]:
     """The same comparisons, their p values corrected: over all diseases of all of them, the means among themselves."""
-    every = [difference for comparison in comparisons for difference in comparison.diseases]
-    bootstrap, delong = holm([d.p for d in every]), holm([d.delong_p for d in every])
-    corrected = iter(replace(d, p_holm=p, delong_p_holm=q) for d, p, q in zip(every, bootstrap, delong, strict=True))
-    means = [comparison.mean for comparison in comparisons]
-    of_means = zip(holm([mean.p for mean in means]), holm([mean.delong_p for mean in means]), strict=True)
-    return [
-        replace(c, mean=replace(c.mean, p_holm=p, delong_p_holm=q), diseases=tuple(next(corrected) for _ in c.diseases))
-        for c, (p, q) in zip(comparisons, of_means, strict=True)
-    ]
+    every = [one for comparison in comparisons for one in comparison]
+    for means in (False, True):
+        places = [place for place, one in enumerate(every) if (one.disease == "mean") == means]
+        corrected = zip(
+            places, holm([every[n].p for n in places]), holm([every[n].delong_p for n in places]), strict=True
+        )
+        for place, p, delong_p in corrected:
+            every[place] = replace(every[place], p_holm=p, delong_p_holm=delong_p)
+    rest = iter(every)
+    return [tuple(islice(rest, len(comparison))) for comparison in comparisons]
 
 
-def _same_images(a: Run, b: Run) -> None:
-    if not len(a.scores) or not len(b.scores):
-        raise ValueError("a run without scores cannot be compared")
-    if len(a.patients) != len(a.labels) or len(b.patients) != len(b.labels):
-        raise ValueError("a run's patients and labels differ in length")
+def _check_same_images(a: Scored, b: Scored) -> None:
+    if list(a.diseases) != list(b.diseases):
+        raise ValueError(f"the runs differ in their diseases: {', '.join(a.diseases)} and {', '.join(b.diseases)}")
     if a.labels.shape != b.labels.shape:
         raise ValueError(f"the runs differ in the shape of their labels: {a.labels.shape} and {b.labels.shape}")
     both_missing = np.isnan(a.labels) & np.isnan(b.labels)
@@ -195,9 +136,17 @@ def _same_images(a: Run, b: Run) -> None:
             f"the runs differ in {len(unequal)} labels, first in row {row}, disease {column}: "
             f"{a.labels[row, column]} and {b.labels[row, column]}"
         )
+    if len(a.patients) != len(b.patients):
+        raise ValueError(f"the runs' patients differ in length: {len(a.patients)} and {len(b.patients)}")
     others = np.flatnonzero(np.asarray(a.patients) != np.asarray(b.patients))
     if others.size:
         raise ValueError(f"the runs differ in the patients of {len(others)} rows, first of row {others[0]}")
+
+
+def _mean_over_seeds(runs: Sequence[Scored]) -> dict[str, float | None]:
+    """Mean AUC of each disease, which all seeds have or none."""
+    each = [auc_per_disease(run) for run in runs]
+    return {name: mean_of(aucs[name] for aucs in each) for name in each[0]}
 
 
 def _difference(aucs: np.ndarray, seeds_a: int) -> np.ndarray:
@@ -205,34 +154,25 @@ def _difference(aucs: np.ndarray, seeds_a: int) -> np.ndarray:
     return aucs[seeds_a:].mean(axis=0) - aucs[:seeds_a].mean(axis=0)
 
 
-def _mean(
-    differences: Sequence[DiseaseDifference], resampled: np.ndarray, a: Run, b: Run, level: float
-) -> MeanDifference:
-    pairs = [(d.auc_a, d.auc_b) for d in differences if d.auc_a is not None and d.auc_b is not None]
-    if not pairs:
-        return MeanDifference(None, None, None, None, None, None, None, None, None)
-    mean_a, mean_b = (float(value) for value in np.mean(pairs, axis=0))
-    difference, units = mean_b - mean_a, units_of_mean(a.labels, a.patients)
-    between, p, reason = _tested(difference, mean_over_diseases(resampled), units, level, ", in a disease")
-    delong = delong_difference_of_mean(a.scores, b.scores, a.labels, level)
-    return MeanDifference(
-        mean_a, mean_b, difference, between, p, None, delong.z, delong.p, None, reason or delong.reason
-    )
-
-
 def _tested(
-    difference: float | None, resampled: np.ndarray, units: float, level: float, where: str = ""
-) -> tuple[Interval | None, float | None, str]:
-    """Interval and p value of a difference, or why there is none; nothing at all without a difference."""
-    if difference is None:
-        return None, None, ""
-    found = difference_interval(difference, resampled, units, level)
-    if found is not None:
-        return *found, ""
-    if units < 2:
-        return None, None, f"one patient with an image of a class{where}: no interval"
-    if len(resampled) < 2:
-        return None, None, ""
-    if np.isfinite(resampled).sum() < 2:
-        return None, None, "hardly a resample with both classes: no interval"
-    return None, None, "no variance in these data: no interval"
+    disease: str,
+    a: float | None,
+    b: float | None,
+    resampled: np.ndarray,
+    units: float,
+    delong: DelongTest,
+    where: str = "",
+) -> Difference:
+    """A difference with its interval and tests, or why there are none."""
+    difference = None if a is None or b is None else b - a
+    found = None if difference is None else difference_interval(difference, resampled, units)
+    interval, p = found or (None, None)
+    reason = ""
+    if difference is not None and found is None:
+        if units < 2:
+            reason = f"one patient with an image of a class{where}: no interval"
+        elif len(resampled) >= 2:
+            enough = np.isfinite(resampled).sum() >= 2
+            reason = f"{'no variance in these data' if enough else 'hardly a resample with both classes'}: no interval"
+    tests = (p, p, delong.z, delong.p, delong.p)
+    return Difference(disease, a, b, difference, interval, *tests, reason=reason or delong.reason)

@@ -1,9 +1,9 @@
-"""The labeled rows of each disease: what every metric starts from."""
+"""Scores and labels of one test set, and the labeled images of each disease: what every number starts from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,8 @@ class Column:
         float64 `[m]`.
     positive
         bool `[m]`.
+    patient
+        `[m]`, any values that identify a patient.
     missing
         n - m, the images without a label for this disease.
     """
@@ -25,6 +27,7 @@ class Column:
     disease: str
     score: np.ndarray
     positive: np.ndarray
+    patient: np.ndarray
     missing: int
 
     @property
@@ -38,6 +41,11 @@ class Column:
         return len(self.positive) - self.positives
 
     @property
+    def counts(self) -> tuple[int, int, int]:
+        """Positive, negative and missing images."""
+        return self.positives, self.negatives, self.missing
+
+    @property
     def reason(self) -> str:
         """Why there is no pair of a positive and a negative image; empty if there is one."""
         if self.positives == 0:
@@ -45,28 +53,59 @@ class Column:
         return "no negative image" if self.negatives == 0 else ""
 
 
-def labeled_columns(scores: np.ndarray, labels: np.ndarray, diseases: Sequence[str]) -> Iterator[Column]:
-    """Columns of `scores` `[n, J]` where `labels` `[n, J]` in {0, 1, NaN} is known.
+@dataclass(frozen=True)
+class Scored:
+    """What one model makes of a test set.
 
-    Raises
-    ------
-    ValueError
-        If the shapes differ, a label is another number, or a score of a labeled image is NaN.
+    Attributes
+    ----------
+    scores, labels
+        `[n, J]`; labels in {0, 1, NaN}.
+    patients
+        `[n]`, any values that identify a patient.
+    diseases
+        The names of the J columns.
     """
-    if scores.shape != labels.shape or scores.ndim != 2 or scores.shape[1] != len(diseases):
-        raise ValueError(f"scores {scores.shape} and labels {labels.shape} do not fit {len(diseases)} diseases")
-    for j, disease in enumerate(diseases):
-        rows = np.flatnonzero(~np.isnan(labels[:, j]))
-        label, score = labels[rows, j], scores[rows, j].astype(np.float64)
+
+    scores: np.ndarray
+    labels: np.ndarray
+    patients: np.ndarray
+    diseases: Sequence[str]
+
+    def columns(self) -> list[Column]:
+        """The labeled images of each disease.
+
+        Raises
+        ------
+        ValueError
+            If the shapes differ, a label is another number, or a score of a labeled image is NaN.
+        """
+        scores, labels = self.scores, self.labels
+        if scores.shape != labels.shape or scores.ndim != 2 or scores.shape[1] != len(self.diseases):
+            raise ValueError(
+                f"scores {scores.shape} and labels {labels.shape} do not fit {len(self.diseases)} diseases"
+            )
+        if len(self.patients) != len(labels):
+            raise ValueError(f"{len(self.patients)} patients do not fit {len(labels)} images")
+        return [self._column(j, disease) for j, disease in enumerate(self.diseases)]
+
+    def _column(self, j: int, disease: str) -> Column:
+        rows = np.flatnonzero(~np.isnan(self.labels[:, j]))
+        label, score = self.labels[rows, j], self.scores[rows, j].astype(np.float64)
         other = label[(label != 0) & (label != 1)]
         if len(other):
             raise ValueError(f"labels of {disease} contain {other[0]}; they may be 0, 1 or NaN")
         if np.isnan(score).any():
             raise ValueError(f"scores of {disease} contain NaN")
-        yield Column(disease, score, label == 1, len(labels) - len(rows))
+        return Column(disease, score, label == 1, np.asarray(self.patients)[rows], len(self.labels) - len(rows))
+
+    def where(self, rows: np.ndarray) -> Scored:
+        """These rows alone, bool `[n]`."""
+        return replace(self, scores=self.scores[rows], labels=self.labels[rows], patients=self.patients[rows])
 
 
 def numbered(names: np.ndarray) -> np.ndarray:
     """A number per distinct name, from 0, in the order in which they first appear, int `[n]`."""
-    _, first, of_row = np.unique(names, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[of_row.reshape(-1)]
+    import pandas as pd
+
+    return pd.factorize(np.asarray(names), use_na_sentinel=False)[0]

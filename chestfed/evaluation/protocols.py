@@ -67,19 +67,12 @@ def units(protocol: Protocol, scores: np.ndarray, labels: np.ndarray, studies: n
     if unit_of(protocol) == "image":
         rows = np.arange(len(scores))
         return Units(scores, labels, rows, rows)
-    _, first, of_row = np.unique(studies, return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    of_row, first = place[of_row], first[order]
-    shape = (len(first), scores.shape[1])
-    of_study = np.full(shape, np.nan)
-    np.fmax.at(of_study, of_row, labels.astype(np.float64))
-    if protocol == "study-max":
-        together = np.full(shape, -np.inf)
-        np.maximum.at(together, of_row, scores.astype(np.float64))
-    else:
-        together = np.zeros(shape)
-        np.add.at(together, of_row, scores.astype(np.float64))
-        together /= np.bincount(of_row)[:, None]
-    return Units(together.astype(scores.dtype), of_study.astype(labels.dtype), first, of_row)
+    import pandas as pd
+
+    of_row = pd.factorize(np.asarray(studies), use_na_sentinel=False)[0]
+    by_study = [pd.DataFrame(part.astype(np.float64)).groupby(of_row) for part in (scores, labels)]
+    together = by_study[0].max() if protocol == "study-max" else by_study[0].mean()
+    first = np.unique(of_row, return_index=True)[1]
+    return Units(
+        together.to_numpy().astype(scores.dtype), by_study[1].max().to_numpy().astype(labels.dtype), first, of_row
+    )

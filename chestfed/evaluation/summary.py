@@ -1,252 +1,230 @@
-"""Everything that is said of one model on one test set: all metrics per disease, means, subgroups.
+"""Everything that is said of one model on one test set, as tidy frames: all metrics, subgroups, reliability curves.
 
-A number never stands alone: each has the protocol, n, n+ and n- beside it. A disease with images of one class has None
+A number never stands alone: each has the protocol, n, n+ and n- beside it. A disease with images of one class has none
 where a pair of classes is needed, and the reason; a mean says over how many diseases it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chestfed.evaluation.auc import DiseaseAuc, auc_per_disease
-from chestfed.evaluation.calibration import (
-    DiseaseCalibration,
-    DiseaseReliability,
-    calibration_per_disease,
-    reliability_per_disease,
-    uncalibrated,
-)
-from chestfed.evaluation.intervals.auc_intervals import NO_VARIANCE, ONE_PATIENT, Method, auc_intervals
+from chestfed.evaluation import metrics
+from chestfed.evaluation.calibration import NO_PROBABILITIES, calibration, reliability
+from chestfed.evaluation.estimates import Estimate, auc_estimates, mean_of, tidy
 from chestfed.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.evaluation.intervals.degrees_of_freedom import units_per_disease
-from chestfed.evaluation.intervals.interval import Bounds, Interval
-from chestfed.evaluation.labeled import numbered
-from chestfed.evaluation.metrics import (
-    OperatingPoint,
-    average_precision_per_disease,
-    partial_auc_per_disease,
-    sensitivity_at_specificity,
-    specificity_at_sensitivity,
-    youden_points,
-)
+from chestfed.evaluation.intervals.interval import Interval, logit_interval
+from chestfed.evaluation.intervals.methods import Intervals, missing_because
+from chestfed.evaluation.labeled import Column, Scored, numbered
+from chestfed.evaluation.metrics import MAX_FPR, SHARE, OperatingPoint
 from chestfed.evaluation.protocols import Protocol
-from chestfed.evaluation.resampled_metrics import resampled_metrics, share_interval
-from chestfed.evaluation.subgroups import Subgroup, auc_per_subgroup
+from chestfed.evaluation.resampled_metrics import resampled_metrics
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What the intervals of the AUCs are, for tables; those of the other numbers are the first with either.
-METHODS: dict[Method, str] = {
-    "bootstrap": "95%, patient-clustered bootstrap, Student's t on the logit scale",
-    "delong": "95%, DeLong's variance on the logit scale, units taken for independent",
-}
+    Values = Sequence[object] | np.ndarray | pd.Series | pd.Categorical
 
-#: Fixed share of the operating points, and end of the partial AUC.
-SHARE, MAX_FPR = 0.9, 0.1
-
-_PARTIAL = f"partial_auc_fpr_{MAX_FPR}"
-_SENSITIVITY, _SPECIFICITY = f"sensitivity_at_specificity_{SHARE}", f"specificity_at_sensitivity_{SHARE}"
-
-
-@dataclass(frozen=True)
-class DiseaseSummary:
-    """One disease.
-
-    Attributes
-    ----------
-    bounds
-        Intervals by the names of `values`, for those numbers that can have one.
-    reason
-        Why values that need both classes are None.
-    """
-
-    disease: str
-    auc: DiseaseAuc
-    bounds: dict[str, Bounds]
-    auprc: float | None
-    partial_auc: float | None
-    at_specificity: OperatingPoint
-    at_sensitivity: OperatingPoint
-    youden: OperatingPoint
-    calibration: DiseaseCalibration
-    reliability: DiseaseReliability
-    reason: str
-
-    def values(self) -> dict[str, float | None]:
-        """The plain numbers, by the names that the files use."""
-        return {
-            "auc": self.auc.auc,
-            "auprc": self.auprc,
-            _PARTIAL: self.partial_auc,
-            _SENSITIVITY: self.at_specificity.sensitivity,
-            _SPECIFICITY: self.at_sensitivity.specificity,
-            "brier": self.calibration.brier,
-            "ece_equal_width": self.calibration.ece_equal_width,
-            "ece_equal_mass": self.calibration.ece_equal_mass,
-        }
-
-    def interval(self, name: str) -> Interval | None:
-        """Of one of `values`; None also for a number that never has one."""
-        return self.bounds[name].interval if name in self.bounds else None
-
-
-@dataclass(frozen=True)
-class Mean:
-    """Mean of one number over the `diseases` diseases that have it; None if none has. Only the AUC's has bounds."""
-
-    value: float | None
-    bounds: Bounds
-    diseases: int
+#: The numbers that have a mean over the diseases. The first has an interval by the method that is asked for, the next
+#: five one from the bootstrap, in the order of `RESAMPLED`.
+MAIN = (
+    "auc",
+    *("auprc", f"partial_auc_fpr_{MAX_FPR}"),
+    *(f"sensitivity_at_specificity_{SHARE}", f"specificity_at_sensitivity_{SHARE}"),
+    *("brier", "ece_equal_width", "ece_equal_mass"),
+)
+_BRIER_PARTS = ("reliability", "resolution", "uncertainty", "within_bins")
+#: Columns that say what a number is over, and those that stand behind it.
+_OVER = ("disease", "n", "positives", "negatives", "missing")
+_ENDS = ("low", "high", "over_diseases", "reason")
+#: What images without a value of a subgroup's column are called.
+MISSING = "missing"
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What `summarize` finds. `units` is n, labeled or not; `subgroups` has one entry per column."""
+    """What `summarize` finds.
+
+    Attributes
+    ----------
+    units
+        n, labeled or not.
+    metrics
+        One row per disease and number, then one per mean: what it is over, `metric`, `value`, `low`, `high`, `reason`.
+        Parts of the operating points and of the Brier score follow those of `MAIN`.
+    subgroups
+        One row per `column`, `group` and disease, and per group's mean: the AUC. Empty without columns.
+    reliability
+        One row per point of each disease's reliability curve.
+    """
 
     protocol: Protocol
     units: int
     patients: int
-    method: Method
-    diseases: tuple[DiseaseSummary, ...]
-    means: dict[str, Mean]
-    subgroups: dict[str, list[Subgroup]]
+    intervals: Intervals
+    diseases: tuple[str, ...]
+    metrics: pd.DataFrame
+    subgroups: pd.DataFrame
+    reliability: pd.DataFrame
+
+    def row(self, disease: str, metric: str = "auc") -> pd.Series:
+        """One number of a disease, or of `mean`."""
+        return self.metrics[(self.metrics["disease"] == disease) & (self.metrics["metric"] == metric)].iloc[0]
 
 
 def summarize(
-    scores: np.ndarray,
-    labels: np.ndarray,
-    patients: np.ndarray,
-    diseases: Sequence[str],
+    found: Scored,
     protocol: Protocol,
+    how: Intervals,
+    columns: Mapping[str, Values] | None = None,
     *,
-    method: Method = "bootstrap",
-    resamples: int = 2000,
-    seed: int = 0,
-    columns: Mapping[str, Sequence[object] | np.ndarray | pd.Series | pd.Categorical] | None = None,
     probabilities: bool = True,
 ) -> Summary:
-    """All metrics of scores `[n, J]` against labels `[n, J]` in {0, 1, NaN}.
+    """All metrics of a test set.
 
     Parameters
     ----------
-    patients
-        `[n]`, any values that identify a patient: other names, such as keyed ones, give the same summary.
-    method
+    found
+        Other names of the patients, such as keyed ones, give the same summary.
+    how
         The intervals of the AUCs, also of their mean and in subgroups. Those of the other numbers are bootstrap
-        intervals with either.
-    resamples
-        Of the intervals of the AUCs; the others take no more than `enough_resamples`.
+        intervals with either method, and take no more than `enough_resamples`.
     columns
-        Name of a subgroup column -> its values `[n]`.
+        Name of a subgroup column -> its values `[n]`. A categorical column keeps the order of its categories; other
+        values are sorted. Images without a value come last, as a subgroup of their own.
     probabilities
         Whether the scores are: in [0, 1], with a calibration. Otherwise they are an order.
 
     Raises
     ------
     ValueError
-        As `auc_per_disease` and `calibration_per_disease`.
+        As `Scored.columns` and `calibration`, or if a column of values has another length.
     """
-    patients = numbered(patients)
-    found, mean_bounds = _diseases(scores, labels, patients, diseases, method, resamples, seed, probabilities)
-    others = _other_bounds(found, scores, labels, patients, enough_resamples(resamples, len(scores)), seed)
-    found = [replace(one, bounds=one.bounds | more) for one, more in zip(found, others, strict=True)]
-    means = {name: _mean([one.values()[name] for one in found]) for name in (found[0].values() if found else ())}
-    if found:
-        means["auc"] = replace(means["auc"], bounds=mean_bounds)
-    options: dict[str, Any] = {"method": method, "resamples": resamples, "seed": seed}
-    groups = {
-        name: auc_per_subgroup(scores, labels, diseases, values, patients, **options)  # type: ignore[arg-type]
-        for name, values in (columns or {}).items()
-    }
-    return Summary(protocol, len(scores), len(np.unique(patients)), method, tuple(found), means, groups)
-
-
-def _diseases(
-    scores: np.ndarray,
-    labels: np.ndarray,
-    patients: np.ndarray,
-    diseases: Sequence[str],
-    method: Method,
-    resamples: int,
-    seed: int,
-    probabilities: bool,
-) -> tuple[list[DiseaseSummary], Bounds]:
-    """Every disease, with the bounds of its AUC only; and the bounds of the mean AUC."""
-    aucs = auc_per_disease(scores, labels, diseases)
-    intervals = auc_intervals(aucs, scores, labels, patients, method, resamples, seed)
-    if probabilities:
-        calibrations = calibration_per_disease(scores, labels, diseases)
-        calibrated = list(zip(calibrations, reliability_per_disease(scores, labels, diseases), strict=True))
-    else:
-        calibrated = uncalibrated(scores, labels, diseases)
-    parts = zip(
-        aucs,
-        intervals.diseases,
-        average_precision_per_disease(scores, labels, diseases),
-        partial_auc_per_disease(scores, labels, diseases, MAX_FPR),
-        sensitivity_at_specificity(scores, labels, diseases, SHARE),
-        specificity_at_sensitivity(scores, labels, diseases, SHARE),
-        youden_points(scores, labels, diseases),
-        calibrated,
-        strict=True,
+    found = replace(found, patients=numbered(found.patients))
+    *aucs, mean = auc_estimates(found, how)
+    every = found.columns()
+    units = units_per_disease(found.labels, found.patients)
+    resamples = enough_resamples(how.resamples, len(found.scores))
+    rows: list[dict[str, Any]] = []
+    for number, (column, auc) in enumerate(zip(every, aucs, strict=True)):
+        drawn = resampled_metrics(column, number, resamples, how.seed)
+        rows += _metrics(column, auc, drawn, int(units[number]), probabilities=probabilities)
+    for metric in MAIN:
+        values = [row["value"] for row in rows if row["metric"] == metric]
+        defined = len(values) - values.count(None)
+        one = mean if metric == "auc" else Estimate("mean", mean_of(values))
+        reason = one.reason if defined else "no disease has it"
+        over = {"metric": metric, "n": len(found.labels), "over_diseases": defined, "reason": reason}
+        rows.append(one.record() | over)
+    points = [
+        _over(column) | asdict(point) for column in (every if probabilities else ()) for point in reliability(column)
+    ]
+    head = {"protocol": protocol}
+    return Summary(
+        protocol,
+        len(found.scores),
+        len(np.unique(found.patients)),
+        how,
+        tuple(found.diseases),
+        tidy(rows, [*_OVER, "metric", "value", *_ENDS], head),
+        tidy(_subgroups(found, columns or {}, how), ["column", "group", "group_n", *_OVER, "auc", *_ENDS], head),
+        tidy(points, [*_OVER, "mean_score", "observed_rate", "count"], head),
     )
-    found = [
-        DiseaseSummary(
-            auc.disease,
-            auc,
-            {"auc": bounds},
-            auprc.value,
-            partial.value,
-            at_specificity,
-            at_sensitivity,
-            youden,
-            calibration,
-            curve,
-            reason=auc.reason if auc.positives + auc.negatives else "no labeled image",
-        )
-        for auc, bounds, auprc, partial, at_specificity, at_sensitivity, youden, (calibration, curve) in parts
-    ]
-    return found, intervals.mean
 
 
-def _other_bounds(
-    found: Sequence[DiseaseSummary],
-    scores: np.ndarray,
-    labels: np.ndarray,
-    patients: np.ndarray,
-    resamples: int,
-    seed: int,
-) -> list[dict[str, Bounds]]:
-    """Of each disease, the bounds of the numbers beside the AUC."""
-    resampled = resampled_metrics(scores, labels, patients, resamples, seed, share=SHARE, max_fpr=MAX_FPR)
-    draws = {
-        "auprc": resampled.auprc,
-        _PARTIAL: resampled.partial_auc,
-        _SENSITIVITY: resampled.sensitivity,
-        _SPECIFICITY: resampled.specificity,
-        "brier": resampled.brier,
+def age_bands(ages: np.ndarray, edges: Sequence[int] = (40, 60, 80)) -> pd.Categorical:
+    """Band that each age `[n]` in years falls into: `<40`, `40-59`, `60-79`, `>=80`, in this order; NaN stays missing.
+
+    Parameters
+    ----------
+    edges
+        Rising whole years at which a new band begins.
+    """
+    import pandas as pd
+
+    names = [f"<{edges[0]}", *(f"{low}-{high - 1}" for low, high in pairwise(edges)), f">={edges[-1]}"]
+    return pd.cut(np.asarray(ages, float), [-np.inf, *edges, np.inf], right=False, labels=names)
+
+
+def _metrics(
+    column: Column, auc: Estimate, drawn: np.ndarray, units: int, *, probabilities: bool
+) -> Iterator[dict[str, Any]]:
+    """The numbers of one disease: those of `MAIN`, then the parts of its operating points and Brier score."""
+    nothing = auc.reason if auc.value is None else ""
+    nothing = nothing if len(column.score) else "no labeled image"
+
+    def row(metric: str, value: float | None, interval: Interval | None = None, reason: str = "") -> dict[str, Any]:
+        low, high = interval or (None, None)
+        return _over(column) | {"metric": metric, "value": value, "low": low, "high": high, "reason": reason}
+
+    points = {
+        f"at_specificity_{SHARE}": metrics.sensitivity_at_specificity(column),
+        f"at_sensitivity_{SHARE}": metrics.specificity_at_sensitivity(column),
+        "youden": metrics.youden(column),
     }
-    units = units_per_disease(labels, patients)
-    return [
-        {name: _bounds(one, one.values()[name], drawn[:, j], int(units[j])) for name, drawn in draws.items()}
-        for j, one in enumerate(found)
-    ]
+    at_specificity, at_sensitivity, _ = points.values()
+    calibrated = calibration(column) if probabilities else None
+    resampled = (
+        metrics.average_precision(column),
+        metrics.partial_auc(column),
+        None if at_specificity is None else at_specificity.sensitivity,
+        None if at_sensitivity is None else at_sensitivity.specificity,
+        None if calibrated is None else calibrated.brier,
+    )
+    yield row("auc", auc.value, auc.interval, nothing or auc.reason)
+    for metric, value, values in zip(MAIN[1:6], resampled, drawn, strict=True):
+        interval = None if value is None else logit_interval(value, values, units)
+        if value is None:
+            reason = nothing or NO_PROBABILITIES
+        elif interval is None and len(values) > 1:
+            reason = f"{column.reason}: no interval" if column.reason else missing_because(values, units)
+        else:
+            reason = ""
+        yield row(metric, value, interval, reason)
+    for metric in MAIN[6:]:
+        yield row(metric, getattr(calibrated, metric, None), None, "" if calibrated else nothing or NO_PROBABILITIES)
+    for name, point in points.items():
+        for part in (field.name for field in fields(OperatingPoint)):
+            yield row(f"{name}.{part}", getattr(point, part, None), None, "" if point else nothing)
+    for part in _BRIER_PARTS:
+        yield row(
+            f"brier.{part}", getattr(calibrated, part, None), None, "" if calibrated else nothing or NO_PROBABILITIES
+        )
 
 
-def _bounds(one: DiseaseSummary, value: float | None, drawn: np.ndarray, units: int) -> Bounds:
-    interval = None if value is None else share_interval(value, drawn, units)
-    if value is None or interval is not None or len(drawn) < 2:
-        return Bounds(interval)
-    if one.auc.reason:
-        return Bounds(None, f"{one.auc.reason}: no interval")
-    return Bounds(None, ONE_PATIENT if units < 2 else NO_VARIANCE)
+def _subgroups(found: Scored, columns: Mapping[str, Values], how: Intervals) -> Iterator[dict[str, Any]]:
+    """The AUCs within each value of each column; a large subgroup gets fewer resamples.
+
+    A subgroup's AUC compares its positives with its own negatives only. So a difference between subgroups can come from
+    how hard their negatives are as much as from the model, and a score that is shifted as a whole in one subgroup is
+    not seen at all.
+    """
+    import pandas as pd
+
+    for name, values in columns.items():
+        if len(values) != len(found.labels):
+            raise ValueError(f"{len(values)} values of {name} do not fit {len(found.labels)} images")
+        column = pd.Categorical(pd.Series(values))
+        for code, group in [*enumerate(column.categories), (-1, MISSING)]:
+            rows = column.codes == code
+            if not (images := int(rows.sum())):
+                continue
+            enough = replace(how, resamples=enough_resamples(how.resamples, images))
+            estimates = auc_estimates(found.where(rows), enough)
+            defined = sum(one.value is not None for one in estimates[:-1])
+            for one in estimates:
+                n = {"n": images, "over_diseases": defined} if one.disease == "mean" else {"n": one.images}
+                none = {} if defined or one.disease != "mean" else {"reason": "no disease has an AUC here"}
+                yield {"column": name, "group": str(group), "group_n": images, **one.record("auc"), **n, **none}
 
 
-def _mean(values: Sequence[float | None]) -> Mean:
-    defined = [value for value in values if value is not None]
-    return Mean(float(np.mean(defined)) if defined else None, Bounds(None), len(defined))
+def _over(column: Column) -> dict[str, Any]:
+    """What a number of a disease is over."""
+    positives, negatives, missing = column.counts
+    n = {"n": positives + negatives, "positives": positives, "negatives": negatives, "missing": missing}
+    return {"disease": column.disease, **n}

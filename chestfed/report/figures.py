@@ -20,7 +20,7 @@ import pandas as pd
 
 from chestfed.core.checkpoint import write_atomically
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.calibration import DiseaseReliability, reliability_per_disease
+from chestfed.evaluation.calibration import reliability
 from chestfed.evaluation.labeled import Column
 
 if TYPE_CHECKING:
@@ -219,18 +219,14 @@ def precision_recall(ax: Axes, curves: Sequence[Curve]) -> list[float]:
     return found
 
 
-def calibration(ax: Axes, curves: Sequence[Curve], bins: int) -> list[DiseaseReliability]:
+def calibration(ax: Axes, curves: Sequence[Curve], bins: int) -> None:
     """Observed rate against mean score, in bins of equally many images; the diagonal is perfect."""
     ax.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
-    found = []
     for curve in curves:
-        scores, labels = curve.column.score[:, None], curve.column.positive[:, None].astype(float)
-        found += reliability_per_disease(scores, labels, [curve.column.disease], bins)
-        x, y = [one.mean_score for one in found[-1].bins], [one.observed_rate for one in found[-1].bins]
-        ax.plot(x, y, label=curve.label, **line_style(curve.place, marked=True))
+        points = [(one.mean_score, one.observed_rate) for one in reliability(curve.column, bins)]
+        ax.plot(*zip(*points, strict=True), label=curve.label, **line_style(curve.place, marked=True))
     _unit_square(ax, "mean score of a bin", "observed rate")
     legend(ax, place="upper left")
-    return found
 
 
 def rounds(

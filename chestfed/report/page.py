@@ -12,19 +12,18 @@ import yaml
 
 from chestfed.core.checkpoint import write_text
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.calibration import calibration_per_disease
+from chestfed.evaluation.calibration import calibration
 from chestfed.report.figures import Picture
 from chestfed.report.html import fill, text_of
 from chestfed.report.run_figures import gray_levels, page_figures
 from chestfed.report.sites_section import drift_table, site_cards
-from chestfed.results.grid import Cell, Grid, Line
+from chestfed.results.grid import Cell, Grid, Line, disease_columns
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.significance import Significance, difference_grid, of_study, stored, verdict
 from chestfed.results.table import (
     INTERVAL,
     StudyTable,
     auc_grid,
-    disease_columns,
     orientation_grid,
     paper_source,
     undefined,
@@ -81,7 +80,7 @@ def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
         computed_now=computed_now,
         verdict="" if compared is None else verdict(compared),
         added="hospitals" if run.settings.adds_hospitals else "clients",
-        resamples=run.settings.resamples if compared is None else compared.comparisons[0].resamples,
+        resamples=run.settings.resamples if compared is None else compared.resamples,
         calibration=_calibration_table(run, table),
         training=_training_table(run),
         sites=site_cards(run, histograms, pictures=pictures),
@@ -127,8 +126,8 @@ def _over(table: StudyTable) -> str:
 
 def _difference_table(table: StudyTable, compared: Significance) -> Grid:
     caption = (
-        f"AUC minus that of {compared.reference} on the same test images ({_over(table)}); below each its 95% interval "
-        "and corrected p"
+        f"AUC minus that of {compared.reference} on the same test images ({_over(table)}); below each its 95% "
+        "interval, the p of the same test, and p after Holm's correction"
     )
     return difference_grid(compared, caption, added=[row.clients[-1] for row in table.rows[1:]])
 
@@ -136,17 +135,13 @@ def _difference_table(table: StudyTable, compared: Significance) -> Grid:
 def _calibration_table(run: RunFolder, table: StudyTable) -> Grid:
     lines = []
     for k in run.settings.ks:
-        cells = []
-        for column in run.columns(k):
-            scores, labels = column.score[:, None], column.positive[:, None].astype(float)
-            (found,) = calibration_per_disease(scores, labels, [column.disease])
-            brier = found.brier
-            cells.append(Cell("-") if brier is None else Cell(f"{found.ece_equal_mass:.3f}", (f"Brier {brier:.3f}",)))
+        found = [calibration(column) for column in run.columns(k)]
+        cells = (Cell("-") if c is None else Cell(f"{c.ece_equal_mass:.3f}", (f"Brier {c.brier:.3f}",)) for c in found)
         lines.append(Line(f"K={k}", tuple(cells)))
     return Grid(
         "calibration-errors",
         "Expected calibration error (15 bins of equally many images), and below it the Brier score",
-        (Cell("K"), *disease_columns(table)),
+        (Cell("K"), *disease_columns(table.rows[0].diseases)),
         tuple(lines),
     )
 

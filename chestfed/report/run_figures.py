@@ -37,7 +37,7 @@ def curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -> lis
 
     j, found = run.diseases.index(disease), []
     for k in run.ks if ks is None else ks:
-        column, auc = run.columns(k)[j], run.row(k).diseases[j].auc
+        column, auc = run.columns(k)[j], run.row(k).diseases[j].value
         if auc is None:
             continue
         x, y, _ = roc_curve(column.positive, column.score)

@@ -7,7 +7,6 @@ are what they differ in. `report.figures.comparison_curves` draws them.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import pandas as pd
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.provenance import Origin
 from chestfed.results.grid import Cell, Grid, Line, rich_table, title_of
+from chestfed.results.predictions import digest
 from chestfed.results.run_folder import COMPARISON, RunFolder
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def collect(
             "seed": run.settings.seed,
         }
         names.append({"run": label, "seed": run.settings.seed, "folder": run.path.name})
-        results += [head | {"disease": one.disease, "auc": one.auc} for one in run.row().diseases]
+        results += [head | {"disease": one.disease, "auc": one.value} for one in run.row().diseases]
         sums = dict.fromkeys(("bytes_up", "bytes_down", "images", "gradients"), 0)
         for entry in run.rounds():
             for name in sums:
@@ -84,9 +84,8 @@ def collect(
 
 def write(comparison: Comparison, out: Path) -> Path:
     """Write `results.csv`, `curves.csv` and `comparison.json`; returns their folder, named by the runs."""
-    names = sorted(run["folder"] for run in comparison.runs)
-    digest = hashlib.blake2b("\n".join(names).encode(), digest_size=6).hexdigest()
-    folder = out / f"{comparison.origin.prefix}comparison-{digest}"
+    name = digest("\n".join(sorted(run["folder"] for run in comparison.runs)))
+    folder = out / f"{comparison.origin.prefix}comparison-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("results", "curves"):
         frame = getattr(comparison, name).assign(data=str(comparison.origin))

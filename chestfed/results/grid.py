@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chestfed.core.diseases import TITLES
+from chestfed.evaluation.comparison import Difference
+from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 
 if TYPE_CHECKING:
@@ -60,37 +62,44 @@ def signed(value: float, digits: int = 3) -> str:
 
 
 def p_value(p: float) -> str:
-    """Three decimals, or that it is smaller."""
+    """Three decimals, or that it is smaller, after the name of a p value: `p 0.012`, `p < 0.001`."""
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def signed_pair(interval: Interval, digits: int = 3) -> str:
-    """The interval of a difference."""
-    return f"[{signed(interval.low, digits)}, {signed(interval.high, digits)}]"
+def pair(interval: Interval, digits: int = 3, form: Callable[[float, int], str] = "{:.{}f}".format) -> str:
+    """The ends of an interval, with as many more decimals as it takes to tell them apart."""
+    while True:
+        low, high = (form(end, digits) for end in interval)
+        if low != high or interval.low == interval.high or digits >= 9:
+            return f"[{low}, {high}]"
+        digits += 1
 
 
-def pair(interval: Interval | None, digits: int = 3) -> str:
-    """The interval of an AUC; empty without one."""
-    return "" if interval is None else f"[{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
-
-
-def auc_cell(auc: float | None, interval: Interval | None, digits: int = 3) -> Cell:
+def auc_cell(one: Estimate, digits: int = 3) -> Cell:
     """An AUC, and its interval with `digits` decimals below it."""
-    return Cell(number(auc), () if auc is None or interval is None else (pair(interval, digits),))
+    return Cell(number(one.value), () if one.interval is None else (pair(one.interval, digits),))
 
 
-def difference_cell(difference: float | None, interval: Interval | None, p: float | None, digits: int = 3) -> Cell:
-    """A difference of AUCs, and below it its interval and corrected p; strong where p is below 0.05."""
-    if difference is None:
+def difference_cell(one: Difference, digits: int = 3) -> Cell:
+    """A difference of AUCs; below it its interval and the p value of the same test, then p after Holm's correction.
+
+    Strong where the corrected p is below 0.05.
+    """
+    if one.difference is None:
         return Cell("-")
-    below = [] if interval is None else [signed_pair(interval, digits)]
-    below += [] if p is None else [f"p {p_value(p)}"]
-    return Cell(signed(difference), tuple(below), strong=p is not None and p < 0.05)
+    below = [] if one.interval is None else [pair(one.interval, digits, signed)]
+    below += [] if one.p is None else [f"p {p_value(one.p)}"]
+    below += [] if one.p_holm is None else [f"Holm {p_value(one.p_holm)}"]
+    return Cell(signed(one.difference), tuple(below), strong=one.p_holm is not None and one.p_holm < 0.05)
 
 
-def disease_column(disease: str, positives: int, negatives: int) -> Cell:
-    """The heading of a disease's column, with its numbers of positive and negative images."""
-    return Cell(title_of(disease), (f"n+ {positives:,}", f"n− {negatives:,}"))
+def disease_columns(every: Sequence[Estimate] | Sequence[Difference]) -> list[Cell]:
+    """The headings of the diseases' columns, with their numbers of positive and negative images; not the mean's."""
+    return [
+        Cell(title_of(one.disease), (f"n+ {one.positives:,}", f"n− {one.negatives:,}"))
+        for one in every
+        if one.disease != "mean"
+    ]
 
 
 def rich_table(grid: Grid, title: str, caption: str | None = None, *, dim: Sequence[str] = ()) -> rich.table.Table:

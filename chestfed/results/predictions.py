@@ -14,8 +14,7 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.comparison import Run
-from chestfed.evaluation.labeled import numbered
+from chestfed.evaluation.labeled import Scored, numbered
 from chestfed.results.run_folder import PREDICTIONS, STUDY, RunFolder, read_predictions
 
 
@@ -55,13 +54,15 @@ class Predictions:
         names = self.frames[0].columns
         return tuple(name.removeprefix("score_") for name in names if name.startswith("score_"))
 
-    def run(self, diseases: Sequence[str]) -> Run:
-        """Scores, labels and patients as arrays."""
-        first = self.frames[0]
-        scores = [frame[[f"score_{one}" for one in diseases]].to_numpy(np.float64) for frame in self.frames]
-        labels = first[[f"label_{one}" for one in diseases]].to_numpy(np.float64)
+    def scored(self, diseases: Sequence[str]) -> list[Scored]:
+        """Scores, labels and patients as arrays, once per seed."""
         # In the order of the rows: that of the names is another with every key, and would draw other resamples.
-        return Run(scores, labels, numbered(first["patient"].to_numpy()))
+        patients = numbered(self.frames[0]["patient"].to_numpy())
+        labels, scores = ([f"{part}_{one}" for one in diseases] for part in ("label", "score"))
+        return [
+            Scored(frame[scores].to_numpy(np.float64), frame[labels].to_numpy(np.float64), patients, diseases)
+            for frame in self.frames
+        ]
 
 
 def read_run(path: Path, k: int | None = None) -> Predictions:

@@ -27,9 +27,9 @@ import pandas as pd
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.labeled import Column, labeled_columns
+from chestfed.evaluation.labeled import Column, Scored
 from chestfed.results.settings import Settings
-from chestfed.results.table import PublishedRow, Row, StudyTable, frame, row_from_plain
+from chestfed.results.table import PublishedRow, Row, StudyTable, frame
 from chestfed.results.timing import SECONDS, read_round_times
 
 STUDY: Final = "study.json"
@@ -180,17 +180,16 @@ class RunFolder:
         ChestfedError
             If they are not those that the AUCs of this K were computed on.
         """
-        folder = self.folder(k)
-        return self._once(folder, lambda _: self._columns(k))
+        return self._once(self.folder(k), lambda _: self._columns(k))
 
     def _columns(self, k: int | None) -> list[Column]:
-        row, found, file = self.row(k), self.predictions(k), self.folder(k) / PREDICTIONS
+        row, found = self.row(k), self.predictions(k)
         names = [one.disease for one in row.diseases]
-        with _expected(file):
+        with _expected(self.folder(k) / PREDICTIONS):
             scores, labels = (found[[f"{part}_{n}" for n in names]].to_numpy(np.float64) for part in ("score", "label"))
-        columns = list(labeled_columns(scores, labels, names))
+        columns = Scored(scores, labels, found["patient"].to_numpy(), names).columns()
         for column, one in zip(columns, row.diseases, strict=True):
-            if (column.positives, column.negatives, column.missing) != (one.positives, one.negatives, one.missing):
+            if column.counts != (one.positives, one.negatives, one.missing):
                 raise self.not_the_same_run(k, one.disease, "its numbers of positive and negative images differ")
         return columns
 
@@ -305,7 +304,7 @@ def read_predictions(file: Path) -> pd.DataFrame:
 def _row(file: Path) -> Row:
     plain = _json(file)
     with _expected(file):
-        return row_from_plain(plain)
+        return Row.from_plain(plain)
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:

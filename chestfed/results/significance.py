@@ -20,27 +20,12 @@ import pandas as pd
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.auc import auc_per_disease, mean_auc
-from chestfed.evaluation.comparison import (
-    Comparison,
-    DiseaseDifference,
-    MeanDifference,
-    compare,
-    holm_over_comparisons,
-)
-from chestfed.results.grid import (
-    Cell,
-    Grid,
-    Line,
-    difference_cell,
-    disease_column,
-    p_value,
-    rich_table,
-    signed_pair,
-)
+from chestfed.evaluation.comparison import Difference, compare, holm_over_comparisons
+from chestfed.evaluation.estimates import as_csv, auc_per_disease, mean_of, tidy
+from chestfed.evaluation.intervals.interval import Interval
+from chestfed.results.grid import Cell, Grid, Line, difference_cell, disease_columns, p_value, pair, rich_table, signed
 from chestfed.results.predictions import Predictions, aligned, digest, read_run
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.table import as_pair, from_pair, typed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,6 +35,9 @@ TESTS = {
     "p": "of the same Student's t: below 0.05 exactly where the interval leaves out 0",
     "delong_p": "DeLong's variance, images taken for independent; of the mean by the sums of each image's components",
 }
+_COUNTS = ("positives", "negatives", "missing")
+#: What `significance.json` calls the AUCs of a mean.
+_OF_MEAN = {"auc_a": "mean_a", "auc_b": "mean_b"}
 
 
 @dataclass(frozen=True)
@@ -58,6 +46,8 @@ class Significance:
 
     Attributes
     ----------
+    comparisons
+        Per model: each disease, and at last the mean.
     seeds, seed_spread
         Of the reference and the others: how many, and the standard deviation of the AUC over them by disease and
         `mean`; None with one seed. The intervals do not contain it: they are about the test patients.
@@ -65,7 +55,8 @@ class Significance:
 
     reference: str
     others: tuple[str, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[tuple[Difference, ...], ...]
+    resamples: int
     seeds: tuple[int, ...]
     seed_spread: tuple[dict[str, float | None], ...]
     protocol: str
@@ -102,20 +93,21 @@ def compare_with_first(runs: Sequence[Predictions], resamples: int) -> Significa
         b = replace(run, frames=frames)
         spreads.append(_seed_spread(b, diseases))
         try:
-            comparisons.append(compare(reference.run(diseases), b.run(diseases), diseases, resamples))
+            comparisons.append(compare(reference.scored(diseases), b.scored(diseases), resamples))
         except ValueError as error:
             raise ConfigError(f"{names[0]} and {name}: {error}. Are labels and their policy the same?") from None
     known = [run.origin for run in runs if run.origin is not None]
     return Significance(
-        names[0],
-        tuple(names[1:]),
-        tuple(holm_over_comparisons(comparisons)),
-        tuple(len(run.frames) for run in runs),
-        tuple(spreads),
-        reference.protocol,
-        len(reference.frames[0]),
-        reference.frames[0]["patient"].nunique(),
-        Origin.together(known) if known else None,
+        reference=names[0],
+        others=tuple(names[1:]),
+        comparisons=tuple(holm_over_comparisons(comparisons)),
+        resamples=resamples,
+        seeds=tuple(len(run.frames) for run in runs),
+        seed_spread=tuple(spreads),
+        protocol=reference.protocol,
+        units=len(reference.frames[0]),
+        patients=reference.frames[0]["patient"].nunique(),
+        origin=Origin.together(known) if known else None,
     )
 
 
@@ -123,8 +115,7 @@ def of_study(folder: Path, ks: Sequence[int], resamples: int) -> Significance | 
     """Every K of a run folder against its smallest; None if there is one K only."""
     if len(ks) < 2:
         return None
-    runs = [replace(read_run(folder, k), name=f"K={k}") for k in ks]
-    return compare_with_first(runs, resamples)
+    return compare_with_first([replace(read_run(folder, k), name=f"K={k}") for k in ks], resamples)
 
 
 def stored(run: RunFolder) -> Significance | None:
@@ -135,13 +126,20 @@ def stored(run: RunFolder) -> Significance | None:
 
 def write(found: Significance, folder: Path, name: str) -> None:
     """Write `name.csv` and `name.json`."""
-    write_text(folder / f"{name}.csv", as_csv(found))
+    write_text(folder / f"{name}.csv", as_csv(frame(found)))
     write_json(folder / f"{name}.json", as_json(found))
 
 
 def as_json(found: Significance) -> dict[str, Any]:
     """The comparisons as plain data."""
-    every = (found.reference, *found.others)
+    every, comparisons = (found.reference, *found.others), []
+    for name, (*diseases, mean) in zip(found.others, found.comparisons, strict=True):
+        of_mean = {_OF_MEAN.get(key, key): value for key, value in vars(mean).items() if key not in _COUNTS}
+        over = sum(one.difference is not None for one in diseases)
+        by_disease = {one.disease: vars(one) for one in diseases}
+        comparisons.append(
+            {"model": name, "resamples": found.resamples, "mean": {**of_mean, "diseases": over}, "diseases": by_disease}
+        )
     return {
         "data": found.data,
         "synthetic": None if found.origin is None else found.origin.any_synthetic,
@@ -154,94 +152,76 @@ def as_json(found: Significance) -> dict[str, Any]:
         "interval": INTERVAL,
         "tests": TESTS,
         "correction": "Holm, over all diseases of all comparisons here; the means among themselves",
-        "comparisons": [
-            {
-                "model": name,
-                "resamples": comparison.resamples,
-                "mean": _plain(comparison.mean)
-                | {"diseases": sum(one.difference is not None for one in comparison.diseases)},
-                "diseases": {one.disease: _plain(one) for one in comparison.diseases},
-            }
-            for name, comparison in zip(found.others, found.comparisons, strict=True)
-        ],
+        "comparisons": comparisons,
     }
 
 
 def from_json(plain: dict[str, Any]) -> Significance:
     """The comparisons that `as_json` wrote."""
 
-    def of(part: dict[str, Any]) -> dict[str, Any]:
-        return {**part, "interval": from_pair(part["interval"])}
+    def read(part: dict[str, Any]) -> Difference:
+        interval = None if part["interval"] is None else Interval(*part["interval"])
+        return Difference(**{**part, "interval": interval})
 
     comparisons = []
     for one in plain["comparisons"]:
-        mean = MeanDifference(**{name: value for name, value in of(one["mean"]).items() if name != "diseases"})
-        diseases = tuple(DiseaseDifference(**of(part)) for part in one["diseases"].values())
-        comparisons.append(Comparison(diseases, mean, one["resamples"]))
+        mean = {key: value for key, value in one["mean"].items() if key != "diseases"} | {"disease": "mean"}
+        mean |= {key: mean.pop(stored) for key, stored in _OF_MEAN.items()}
+        comparisons.append(tuple(map(read, (*one["diseases"].values(), mean))))
     return Significance(
-        plain["reference"],
-        tuple(one["model"] for one in plain["comparisons"]),
-        tuple(comparisons),
-        tuple(plain["seeds"].values()),
-        tuple(plain["seed_sd"].values()),
-        plain["protocol"],
-        plain["n"],
-        plain["patients"],
-        Origin.read(plain),
+        reference=plain["reference"],
+        others=tuple(one["model"] for one in plain["comparisons"]),
+        comparisons=tuple(comparisons),
+        resamples=plain["comparisons"][0]["resamples"],
+        seeds=tuple(plain["seeds"].values()),
+        seed_spread=tuple(plain["seed_sd"].values()),
+        protocol=plain["protocol"],
+        units=plain["n"],
+        patients=plain["patients"],
+        origin=Origin.read(plain),
     )
 
 
 def frame(found: Significance) -> pd.DataFrame:
     """One row per model and disease, and per model's mean."""
-    rows: list[dict[str, Any]] = []
-    ours = found.seed_spread[0]
+    ours, rows = found.seed_spread[0], []
+    head = {"data": found.data, "reference": found.reference, "protocol": found.protocol}
     for name, comparison, its in zip(found.others, found.comparisons, found.seed_spread[1:], strict=True):
-        mean = comparison.mean
-        parts: list[tuple[str, Any, float | None, float | None, dict[str, Any]]] = [
-            (one.disease, one, one.auc_a, one.auc_b, _counts(one)) for one in comparison.diseases
-        ]
-        nothing = {"n": found.units, "positives": None, "negatives": None, "missing": None}
-        for disease, one, a, b, counts in [*parts, ("mean", mean, mean.mean_a, mean.mean_b, nothing)]:
-            low, high = as_pair(one.interval) or (None, None)
+        for one in comparison:
+            low, high = one.interval or (None, None)
+            n = found.units if one.positives is None or one.negatives is None else one.positives + one.negatives
             rows.append(
-                {"data": found.data, "reference": found.reference, "model": name, "protocol": found.protocol}
-                | {"disease": disease, "auc_reference": a, "auc_model": b, "difference": one.difference}
-                | {"low": low, "high": high, "p": one.p, "p_holm": one.p_holm}
-                | {"delong_p": one.delong_p, "delong_p_holm": one.delong_p_holm, **counts, "reason": one.reason}
-                | {"seed_sd_reference": ours[disease], "seed_sd_model": its[disease]}
+                {**vars(one), **head, "model": name, "auc_reference": one.auc_a, "auc_model": one.auc_b, "n": n}
+                | {"low": low, "high": high, "seed_sd_reference": ours[one.disease], "seed_sd_model": its[one.disease]}
             )
-    return typed(pd.DataFrame(rows))
-
-
-def as_csv(found: Significance) -> str:
-    """The frame; what is not defined is an empty cell."""
-    return frame(found).to_csv(index=False, lineterminator="\n")
+    columns = ("data", "reference", "model", "protocol", "disease", "auc_reference", "auc_model", "difference")
+    tests = ("low", "high", "p", "p_holm", "delong_p", "delong_p_holm")
+    return tidy(rows, [*columns, *tests, "n", *_COUNTS, "reason", "seed_sd_reference", "seed_sd_model"])
 
 
 def difference_grid(found: Significance, caption: str = "", digits: int = 3, added: Sequence[str] = ()) -> Grid:
     """A line per model; with `added` a second column, with what each K of a study adds."""
-    first = found.comparisons[0].diseases
+    *first, _ = found.comparisons[0]
     lines = []
-    for place, (name, one) in enumerate(zip(found.others, found.comparisons, strict=True)):
-        parts: list[DiseaseDifference | MeanDifference] = [*one.diseases, one.mean]
-        cells = [difference_cell(part.difference, part.interval, part.p_holm, digits) for part in parts]
+    for place, (name, comparison) in enumerate(zip(found.others, found.comparisons, strict=True)):
+        cells = [difference_cell(one, digits) for one in comparison]
         lines.append(Line(name, (*map(Cell, added[place : place + 1]), *cells)))
     heads = [Cell("K"), Cell("added")] if added else [Cell("model")]
-    heads += [disease_column(one.disease, one.positives, one.negatives) for one in first]
     over = sum(one.difference is not None for one in first)
-    return Grid("differences", caption, (*heads, Cell("mean", (f"over {over}",))), tuple(lines))
+    columns = (*heads, *disease_columns(first), Cell("mean", (f"over {over}",)))
+    return Grid("differences", caption, columns, tuple(lines))
 
 
 def render(found: Significance, title: str = "Paired comparison") -> RenderableType:
-    """A small table for a terminal: differences with intervals and corrected p values."""
+    """A small table for a terminal: differences with intervals, their p values, and the corrected ones."""
     from rich.console import Group
 
     mark = found.origin.short_mark if found.origin else ""
     protocol = f"{found.protocol}: " if found.protocol else ""
     caption = (
-        f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC, {INTERVAL}. p: of the same t, "
-        "after Holm's correction over all diseases and rows, the means among themselves. Valid for these trained "
-        "models; another training seed gives others."
+        f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC, {INTERVAL}. p: of the same t, for "
+        "this difference alone, as is the interval. Holm: p corrected over all diseases and rows, the means among "
+        "themselves. Valid for these trained models; another training seed gives others."
     )
     shown = rich_table(difference_grid(found, digits=2), f"{mark}{title}: model minus {found.reference}", caption)
     every = list(zip((found.reference, *found.others), found.seeds, found.seed_spread, strict=True))
@@ -258,15 +238,16 @@ def render(found: Significance, title: str = "Paired comparison") -> RenderableT
 
 def verdict(compared: Significance) -> str:
     """The last model against the first in two sentences; empty if no mean is defined."""
-    mean = compared.comparisons[-1].mean
+    mean = compared.comparisons[-1][-1]
     if mean.difference is None:
         return ""
     first, last = compared.reference, compared.others[-1]
     direction = "higher" if mean.difference > 0 else "lower"
-    about = [] if mean.interval is None else [f"95% interval {signed_pair(mean.interval)}"]
-    about += [] if mean.p_holm is None else [f"corrected p {p_value(mean.p_holm)}"]
+    about = [] if mean.interval is None else [f"95% interval {pair(mean.interval, 3, signed)}"]
+    about += [] if mean.p is None else [f"p {p_value(mean.p)}"]
+    about += [] if mean.p_holm is None else [f"{p_value(mean.p_holm)} after Holm's correction"]
     brackets = f" ({'; '.join(about)})" if about else ""
-    every = [(d.difference, d.p_holm) for found in compared.comparisons for d in found.diseases]
+    every = [(d.difference, d.p_holm) for comparison in compared.comparisons for d in comparison[:-1]]
     tested = [(difference, p) for difference, p in every if difference is not None and p is not None]
     clear = [difference for difference, p in tested if p < 0.05]
     higher = sum(difference > 0 for difference in clear)
@@ -286,14 +267,12 @@ def paired_folder(found: Significance, out: Path) -> Path:
 
 def _seed_spread(run: Predictions, diseases: Sequence[str]) -> dict[str, float | None]:
     """Standard deviation over the seeds of each disease's AUC and of their mean; None with one seed or no AUC."""
-    if len(run.frames) < 2:
-        return dict.fromkeys((*diseases, "mean"))
-    values = run.run(diseases)
-    of_seeds = [auc_per_disease(scores, values.labels, diseases) for scores in values.scores]
-    columns = {disease: [found[j].auc for found in of_seeds] for j, disease in enumerate(diseases)}
-    columns["mean"] = [mean_auc(found) for found in of_seeds]
+    of_seeds = [auc_per_disease(scored) for scored in run.scored(diseases)]
+    of_seeds = [{**aucs, "mean": mean_of(aucs.values())} for aucs in of_seeds]
+    columns = {name: [aucs[name] for aucs in of_seeds] for name in (*diseases, "mean")}
     return {
-        name: None if None in aucs else float(np.std(np.array(aucs, float), ddof=1)) for name, aucs in columns.items()
+        name: None if len(aucs) < 2 or None in aucs else float(np.std(np.array(aucs, float), ddof=1))
+        for name, aucs in columns.items()
     }
 
 
@@ -305,12 +284,3 @@ def _different_names(names: Sequence[str]) -> list[str]:
         seen[name] += 1
         result.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return result
-
-
-def _plain(part: DiseaseDifference | MeanDifference) -> dict[str, Any]:
-    return {**vars(part), "interval": as_pair(part.interval)}
-
-
-def _counts(one: DiseaseDifference) -> dict[str, Any]:
-    counts = {"positives": one.positives, "negatives": one.negatives, "missing": one.missing}
-    return {"n": one.positives + one.negatives, **counts}

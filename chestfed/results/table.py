@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.auc import DiseaseAuc, mean_auc
-from chestfed.evaluation.intervals.auc_intervals import auc_intervals
+from chestfed.evaluation.estimates import Estimate, auc_estimates, mean_of, tidy
 from chestfed.evaluation.intervals.interval import Interval
-from chestfed.results.grid import Cell, Grid, Line, auc_cell, disease_column, rich_table, title_of
+from chestfed.evaluation.intervals.methods import METHODS, Intervals
+from chestfed.evaluation.labeled import Scored
+from chestfed.results.grid import Cell, Grid, Line, auc_cell, disease_columns, rich_table, title_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-#: Seed of the intervals: fixed, so that the same scores always get the same interval.
-BOOTSTRAP_SEED = 0
-INTERVAL = "95%, patient-clustered bootstrap, Student's t on the logit scale"
+INTERVAL = METHODS["bootstrap"].about
 
-#: Columns of frames that hold counts and numbers.
-_COUNTS = ("n", "positives", "negatives", "missing")
-_NUMBERS = (
-    *("auc", "low", "high", "paper_auc", "auc_reference", "auc_model", "difference"),
-    *("p", "p_holm", "delong_p", "delong_p_holm", "seed_sd_reference", "seed_sd_model"),
-)
+_COUNTS = ("positives", "negatives", "missing")
 _PAPER_TABLES = {
     "densenet121": "table4_chexpert_densenet121.csv",
     "densenet161": "table5_chexpert_densenet161.csv",
@@ -39,32 +31,72 @@ _PAPER_TABLES = {
 
 @dataclass(frozen=True)
 class Row:
-    """The result for one K."""
+    """The result for one K, or of one model on one site: the AUC of each disease, and at last their mean."""
 
     k: int
     clients: tuple[str, ...]
-    diseases: tuple[DiseaseAuc, ...]
-    intervals: tuple[Interval | None, ...]
-    mean_interval: Interval | None
+    aucs: tuple[Estimate, ...]
+
+    @classmethod
+    def of_scores(cls, k: int, clients: Sequence[str], found: Scored, resamples: int) -> Row:
+        """With 95% intervals, whose seed is fixed: the same scores always get the same."""
+        return cls(k, tuple(clients), auc_estimates(found, Intervals(resamples=resamples)))
 
     @property
-    def mean(self) -> float | None:
-        """Mean AUC over the diseases that have one."""
-        return mean_auc(self.diseases)
+    def diseases(self) -> tuple[Estimate, ...]:
+        """All but the mean."""
+        return self.aucs[:-1]
 
-    def entries(self) -> Iterator[tuple[DiseaseAuc, Interval | None]]:
-        """Each disease with its interval."""
-        return zip(self.diseases, self.intervals, strict=True)
+    @property
+    def mean(self) -> Estimate:
+        """Over the diseases that have an AUC."""
+        return self.aucs[-1]
 
-    def records(self) -> list[dict[str, Any]]:
-        """One per disease and one for `mean`: AUC, ends of the interval, counts, and why there is no AUC."""
-        found = [
-            {"disease": one.disease, "auc": one.auc, **_ends(interval)}
-            | {"positives": one.positives, "negatives": one.negatives, "missing": one.missing, "reason": one.reason}
-            for one, interval in self.entries()
+    @property
+    def undefined(self) -> list[str]:
+        """The diseases without an AUC, each with its reason."""
+        return [f"{title_of(one.disease)}: {one.reason}" for one in self.diseases if one.value is None]
+
+    def with_reasons(self, reasons: Mapping[str, str]) -> Row:
+        """Say of diseases without an AUC why that is."""
+        aucs = (
+            replace(one, reason=reasons.get(one.disease, one.reason)) if one.value is None else one for one in self.aucs
+        )
+        return replace(self, aucs=tuple(aucs))
+
+    def to_plain(self) -> dict[str, Any]:
+        """What `result.json` holds."""
+        return {
+            "k": self.k,
+            "clients": list(self.clients),
+            "diseases": [
+                {"disease": one.disease, "auc": one.value, **_counts(one), "reason": one.reason}
+                for one in self.diseases
+            ],
+            "intervals": [one.interval for one in self.diseases],
+            "mean_interval": self.mean.interval,
+            "mean_reason": self.mean.reason,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Row:
+        """The row again."""
+        each = [
+            _read(one["disease"], one["auc"], pair, one["reason"], **{name: one[name] for name in _COUNTS})
+            for one, pair in zip(plain["diseases"], plain["intervals"], strict=True)
         ]
-        nothing = {"positives": None, "negatives": None, "missing": None, "reason": ""}
-        return [*found, {"disease": "mean", "auc": self.mean, **_ends(self.mean_interval), **nothing}]
+        mean = mean_of(one.value for one in each)
+        of_mean = _read("mean", mean, plain["mean_interval"], plain.get("mean_reason", ""))
+        return cls(plain["k"], tuple(plain["clients"]), (*each, of_mean))
+
+    def as_json(self) -> dict[str, Any]:
+        """For readers: the AUCs by disease."""
+        diseases = {
+            one.disease: {"auc": one.value, "interval": one.interval, **_counts(one)}
+            | ({"reason": one.reason} if one.reason else {})
+            for one in self.diseases
+        }
+        return {"mean_auc": self.mean.value, "mean_interval": self.mean.interval, "diseases": diseases}
 
 
 @dataclass(frozen=True)
@@ -90,55 +122,17 @@ class StudyTable:
     published: PublishedRow | None = None
 
 
-def make_row(
-    k: int,
-    clients: Sequence[str],
-    results: Sequence[DiseaseAuc],
-    scores: np.ndarray,
-    labels: np.ndarray,
-    patients: np.ndarray,
-    resamples: int,
-) -> Row:
-    """A row with its 95% patient-clustered bootstrap intervals."""
-    found = auc_intervals(results, scores, labels, patients, "bootstrap", resamples, BOOTSTRAP_SEED)
-    intervals = tuple(bounds.interval for bounds in found.diseases)
-    return Row(k, tuple(clients), tuple(results), intervals, found.mean.interval)
-
-
-def row_to_plain(row: Row) -> dict[str, Any]:
-    """What `result.json` holds of a row."""
-    return {
-        "k": row.k,
-        "clients": list(row.clients),
-        "diseases": [vars(result) for result in row.diseases],
-        "intervals": [as_pair(interval) for interval in row.intervals],
-        "mean_interval": as_pair(row.mean_interval),
-    }
-
-
-def row_from_plain(plain: Mapping[str, Any]) -> Row:
-    """The row again."""
-    return Row(
-        plain["k"],
-        tuple(plain["clients"]),
-        tuple(DiseaseAuc(**result) for result in plain["diseases"]),
-        tuple(map(from_pair, plain["intervals"])),
-        from_pair(plain["mean_interval"]),
-    )
-
-
 def paper_table(model: str) -> tuple[dict[str, float], ...]:
     """The source paper's Table 4 (DenseNet121) or 5 (DenseNet161): AUC on the real CheXpert validation set."""
-    text = resources.files("chestfed.results").joinpath("paper", _PAPER_TABLES[model]).read_text(encoding="utf-8")
-    return tuple({name: float(value) for name, value in row.items()} for row in csv.DictReader(io.StringIO(text)))
+    with resources.files("chestfed.results").joinpath("paper", _PAPER_TABLES[model]).open() as file:
+        return tuple({name: float(value) for name, value in row.items()} for row in csv.DictReader(file))
 
 
 def paper_row(table: StudyTable, k: int) -> dict[str, float]:
     """The paper's AUCs for this K, by disease and `mean`; empty without."""
     if table.published is not None and k == table.rows[-1].k:
-        only = [result.disease for result in table.rows[-1].diseases]
-        theirs = table.published.auc
-        return theirs | ({only[0]: theirs["mean"]} if len(only) == 1 and "mean" in theirs else {})
+        only, theirs = table.rows[-1].diseases, table.published.auc
+        return theirs | ({only[0].disease: theirs["mean"]} if len(only) == 1 and "mean" in theirs else {})
     found = next((row for row in table.paper or () if row["sources"] == k), {})
     return {"mean" if name == "average" else name: value for name, value in found.items()}
 
@@ -152,32 +146,24 @@ def paper_source(table: StudyTable) -> str:
 
 def undefined(table: StudyTable) -> list[str]:
     """The diseases without an AUC, each with its reason."""
-    return sorted(
-        {f"{title_of(one.disease)}: {one.reason}" for row in table.rows for one in row.diseases if one.reason}
-    )
+    return sorted({text for row in table.rows for text in row.undefined})
 
 
 def frame(table: StudyTable) -> pd.DataFrame:
     """One row per K and disease (and the mean), full precision: the columns of `table.csv`."""
-    found = [
-        {"data": str(table.origin), "k": row.k, "added": row.clients[-1]}
-        | {name: value for name, value in record.items() if name != "reason"}
-        | {"paper_auc": paper_row(table, row.k).get(record["disease"])}
+    rows = (
+        {
+            "k": row.k,
+            "added": row.clients[-1],
+            **one.record("auc"),
+            "paper_auc": paper_row(table, row.k).get(one.disease),
+        }
         for row in table.rows
-        for record in row.records()
-    ]
-    return typed(pd.DataFrame(found))
-
-
-def typed(found: pd.DataFrame) -> pd.DataFrame:
-    """Counts as whole numbers also where the mean has none, and missing numbers as NaN."""
-    kinds = dict.fromkeys(_COUNTS, "Int64") | dict.fromkeys(_NUMBERS, "float64")
-    return found.astype({name: kind for name, kind in kinds.items() if name in found})
-
-
-def as_csv(table: StudyTable) -> str:
-    """The frame; an undefined AUC is an empty cell."""
-    return frame(table).to_csv(index=False, lineterminator="\n")
+        for one in row.aucs
+    )
+    return tidy(
+        rows, ["k", "added", "disease", "auc", "low", "high", *_COUNTS, "paper_auc"], {"data": str(table.origin)}
+    )
 
 
 def as_json(table: StudyTable) -> dict[str, Any]:
@@ -190,45 +176,23 @@ def as_json(table: StudyTable) -> dict[str, Any]:
         "images": table.images,
         "patients": table.patients,
         "interval": INTERVAL,
-        "rows": [{"k": row.k, "clients": list(row.clients), **aucs_as_json(row)} for row in table.rows],
+        "rows": [{"k": row.k, "clients": list(row.clients), **row.as_json()} for row in table.rows],
         "paper": None if table.paper is None else list(table.paper),
         "published": None if table.published is None else vars(table.published),
     }
-
-
-def aucs_as_json(row: Row, reasons: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A row's AUCs as plain data; `reasons` stand for those of diseases without an AUC."""
-    diseases = {
-        one.disease: {
-            "auc": one.auc,
-            "interval": as_pair(interval),
-            "positives": one.positives,
-            "negatives": one.negatives,
-            "missing": one.missing,
-            **({"reason": (reasons or {}).get(one.disease, one.reason)} if one.auc is None else {}),
-        }
-        for one, interval in row.entries()
-    }
-    return {"mean_auc": row.mean, "mean_interval": as_pair(row.mean_interval), "diseases": diseases}
 
 
 def auc_grid(table: StudyTable, caption: str = "", digits: int = 3) -> Grid:
     """A line per K, below it the paper's where it has one; intervals with `digits` decimals."""
     lines = []
     for row in table.rows:
-        aucs = [auc_cell(one.auc, interval, digits) for one, interval in row.entries()]
-        mean = auc_cell(row.mean, row.mean_interval, digits)
-        lines.append(Line(f"K={row.k}", (Cell(row.clients[-1]), *aucs, mean)))
+        lines.append(Line(f"K={row.k}", (Cell(row.clients[-1]), *(auc_cell(one, digits) for one in row.aucs))))
         if theirs := paper_row(table, row.k):
-            values = [theirs.get(name) for name in (*(one.disease for one in row.diseases), "mean")]
+            values = [theirs.get(one.disease) for one in row.aucs]
             cells = (Cell("" if value is None else f"{value:.4f}") for value in values)
             lines.append(Line(f"paper, K={row.k}", (Cell(""), *cells), "paper"))
-    return Grid("auc", caption, (Cell("K"), Cell("added"), *disease_columns(table), Cell("mean")), tuple(lines))
-
-
-def disease_columns(table: StudyTable) -> list[Cell]:
-    """The headings of the diseases' columns."""
-    return [disease_column(one.disease, one.positives, one.negatives) for one in table.rows[0].diseases]
+    columns = (Cell("K"), Cell("added"), *disease_columns(table.rows[0].diseases), Cell("mean"))
+    return Grid("auc", caption, columns, tuple(lines))
 
 
 def orientation_grid() -> Grid:
@@ -267,15 +231,12 @@ def render(table: StudyTable) -> RenderableType:
     return Group(*parts)
 
 
-def as_pair(interval: Interval | None) -> list[float] | None:
-    """The ends of an interval as plain data."""
-    return None if interval is None else [interval.low, interval.high]
+def _counts(one: Estimate) -> dict[str, int | None]:
+    return {name: getattr(one, name) for name in _COUNTS}
 
 
-def from_pair(plain: Sequence[float] | None) -> Interval | None:
-    """The interval again."""
-    return None if plain is None else Interval(*plain)
-
-
-def _ends(interval: Interval | None) -> dict[str, float | None]:
-    return {"low": None, "high": None} if interval is None else {"low": interval.low, "high": interval.high}
+def _read(disease: str, value: float | None, pair: Sequence[float] | None, reason: str, **counts: int) -> Estimate:
+    """An estimate of `result.json`; an AUC of 0 or 1 with an interval of one point, of earlier versions, has none."""
+    if pair is not None and pair[0] == pair[1] in (0, 1):
+        return Estimate(disease, value, None, **counts, reason="no interval: the study is of an earlier version")
+    return Estimate(disease, value, None if pair is None else Interval(*pair), **counts, reason=reason)

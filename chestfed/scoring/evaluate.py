@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
-from chestfed.evaluation.protocols import PROTOCOLS, Protocol, Units, unit_of, units, views_of
-from chestfed.evaluation.subgroups import age_bands
-from chestfed.evaluation.summary import Method, Summary, summarize
+from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.evaluation.labeled import Scored
+from chestfed.evaluation.protocols import PROTOCOLS, Protocol, unit_of, units, views_of
+from chestfed.evaluation.summary import Summary, age_bands, summarize
 from chestfed.experiment.device import Machine
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.scoring.model_outputs import score_images
@@ -62,14 +63,15 @@ class Evaluation:
     @property
     def auc(self) -> dict[str, float | None]:
         """AUC of each disease and their `mean`; None where it is not defined."""
-        found = {one.disease: one.auc.auc for one in self.summary.diseases}
-        return {**found, "mean": self.summary.means["auc"].value}
+        found = self.summary.metrics.query("metric == 'auc'")
+        values = zip(found["disease"], found["value"], strict=True)
+        return {disease: None if np.isnan(value) else float(value) for disease, value in values}
 
     @property
     def name(self) -> str:
         """Folder of the results: the same model, images and settings have the same."""
         content = pd.util.hash_pandas_object(self.predictions, index=False).to_numpy().tobytes()
-        parts = [self.scorer.digest, self.split, self.summary.protocol, self.summary.method]
+        parts = [self.scorer.digest, self.split, self.summary.protocol, self.summary.intervals.method]
         digest = hashlib.blake2b(content + "\0".join(parts).encode(), digest_size=6).hexdigest()
         return f"{self.origin.prefix}{self.site}-{self.split}-{self.summary.protocol}-{digest}"
 
@@ -77,20 +79,6 @@ class Evaluation:
     def headline(self) -> str:
         """Model and site, for a title; synthetic data are marked."""
         return f"{self.origin.mark}{self.scorer.name} ({self.scorer.kind}) on {self.title}"
-
-
-def protocol_named(name: str) -> Protocol:
-    """The protocol of this name.
-
-    Raises
-    ------
-    ConfigError
-        If there is none.
-    """
-    for protocol in PROTOCOLS:
-        if protocol == name:
-            return protocol
-    raise ConfigError(f"protocol '{name}' is not one of {', '.join(PROTOCOLS)}")
 
 
 def evaluate_model(
@@ -101,8 +89,7 @@ def evaluate_model(
     cache: Path,
     machine: Machine,
     *,
-    method: Method = "bootstrap",
-    resamples: int = 2000,
+    how: Intervals = Intervals(),
     batch_size: int = 64,
     skip_unreadable: bool = False,
     check: Callable[[Sequence[str], pd.Series, str], None] | None = None,
@@ -122,12 +109,14 @@ def evaluate_model(
     Raises
     ------
     ConfigError
-        If the split has no image under this protocol, or the model and the site have no disease in common.
+        If there is no such protocol, the split has no image under it, or model and site have no disease in common.
     SiteError
         All missing and unreadable images in one report, unless `skip_unreadable`.
     ChestfedError
         If the model fails on the images, or the key of a real site can't be used.
     """
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"protocol '{protocol}' is not one of {', '.join(PROTOCOLS)}")
     key = key_for(synthetic=table.synthetic)
     chosen = _rows(table, scorer.diseases, split, protocol)
     found = len(chosen.frame)
@@ -136,20 +125,24 @@ def evaluate_model(
     if check is not None:
         check(image_names(images.sources, key), frame["view"], key.fingerprint)
     scores = score_images(scorer, images, batch_size, machine, scored)
-    patients = _running_numbers(frame["patient"].to_numpy(dtype=str))
-    studies = _running_numbers(frame["study"].to_numpy(dtype=str), patients)
+    studies = frame.groupby(["patient", "study"], observed=True, dropna=False).ngroup().to_numpy()
     unit = units(protocol, scores, chosen.labels(), studies)
     first, by_image = frame.iloc[unit.first], unit_of(protocol) == "image"
     columns = _group_columns(first, by_image)
-    settings: dict[str, Any] = {"method": method, "resamples": resamples, "probabilities": scorer.output != "scores"}
-    of_units = (unit.scores, unit.labels, patients[unit.first], scorer.diseases, protocol)
-    summary = summarize(*of_units, columns=columns, **settings)
-    summary = _with_reason(summary, [name for name in scorer.diseases if name not in table.diseases], table.name)
+    of_units = Scored(unit.scores, unit.labels, first["patient"].to_numpy(dtype=str), scorer.diseases)
+    summary = summarize(of_units, protocol, how, columns, probabilities=scorer.output != "scores")
+    metrics = summary.metrics
+    unknown = metrics["disease"].isin(set(scorer.diseases) - set(table.diseases)) & metrics["value"].isna()
+    metrics.loc[unknown, "reason"] = f"not labeled at site '{table.name}'"
     names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
-    named = pd.DataFrame({"image": names, "patient": patient_names(table.name, first["patient"], key)})
+    predictions = pd.DataFrame({"image": names, "patient": patient_names(table.name, first["patient"], key)})
+    for j, disease in enumerate(scorer.diseases):
+        predictions[f"score_{disease}"], predictions[f"label_{disease}"] = unit.scores[:, j], unit.labels[:, j]
+    for name, values in columns.items():  # so that the subgroups can be recomputed; bands of age, never an age
+        predictions[f"group_{name}"] = pd.Series(np.asarray(values, dtype=object), dtype="str")
     origin = Origin.together([table.origin, scorer.origin or table.origin])
     about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
-    predictions = _predictions(named, unit, scorer.diseases, columns, origin.keys() | about)
+    predictions.attrs.update(origin.keys() | about)
     out = found - len(frame)
     notes = (*scorer.notes, *_notes(scorer, table, split, scores, out))
     return Evaluation(scorer, table.name, table.title, origin, split, summary, predictions, len(frame), out, notes)
@@ -201,18 +194,6 @@ def _group_columns(first: pd.DataFrame, by_image: bool) -> dict[str, Any]:
     return {name: values for name, values in columns.items() if pd.Series(values).notna().any()}
 
 
-def _predictions(
-    named: pd.DataFrame, unit: Units, diseases: Sequence[str], columns: dict[str, Any], about: dict[str, Any]
-) -> pd.DataFrame:
-    for j, disease in enumerate(diseases):
-        named[f"score_{disease}"] = unit.scores[:, j]
-        named[f"label_{disease}"] = unit.labels[:, j]
-    for name, values in columns.items():  # so that the subgroups can be recomputed; bands of age, never an age
-        named[f"group_{name}"] = pd.Series(np.asarray(values, dtype=object), dtype="str")
-    named.attrs.update(about)
-    return named
-
-
 def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, left_out: int) -> tuple[str, ...]:
     notes = []
     if split == "train":
@@ -241,23 +222,6 @@ def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, lef
             "AUC stays, calibration and thresholds change."
         )
     return tuple(notes)
-
-
-def _with_reason(summary: Summary, unknown: Sequence[str], site: str) -> Summary:
-    """Say of diseases that the site does not label why they have no number."""
-    diseases = tuple(
-        replace(one, reason=f"not labeled at site '{site}'") if one.disease in unknown else one
-        for one in summary.diseases
-    )
-    return replace(summary, diseases=diseases)
-
-
-def _running_numbers(names: np.ndarray, within: np.ndarray | None = None) -> np.ndarray:
-    """A number per distinct name, or per pair with `within`."""
-    _, numbers = np.unique(names, return_inverse=True)
-    if within is not None:
-        _, numbers = np.unique(np.stack([within, numbers]), axis=1, return_inverse=True)
-    return np.asarray(numbers).reshape(-1)
 
 
 def _study_names(digests: Sequence[bytes], of_row: np.ndarray, key: SiteKey) -> list[str]:

@@ -7,11 +7,13 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ConfigError
-from chestfed.scoring.scorer import IGNORED
 
+#: Stands for an output that is ignored.
+IGNORED: Final = "-"
 #: What other data sets and models call our diseases.
 _ALIASES = {
     "effusion": "pleural_effusion",

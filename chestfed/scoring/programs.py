@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,18 +10,14 @@ import torch
 from torch import Tensor
 
 from chestfed.core.errors import ConfigError
-from chestfed.experiment.device import Machine
-from chestfed.images.network_input import IMAGENET
 from chestfed.scoring.exported import load_exported
-from chestfed.scoring.output_names import carried_names, named_outputs
-from chestfed.scoring.scorer import Declared, ModelDescription, Scorer, preprocess_of
+from chestfed.scoring.output_names import carried_names
+from chestfed.scoring.scorer import ModelFile, Scorer
 
 _DISEASES_FILE = "diseases.json"
 
 
-def open_exported(
-    path: Path, name: str, digest: str, declared: Declared, description: ModelDescription, machine: Machine
-) -> Scorer:
+def open_exported(file: ModelFile) -> Scorer:
     """A program of torch.export.
 
     Raises
@@ -30,31 +25,17 @@ def open_exported(
     ConfigError
         If it could run code, or takes or gives something else than images and scores.
     """
-    program, extra = load_exported(path)
-    carried = carried_names(path, extra.get(_DISEASES_FILE))
-    outputs, notes = named_outputs(path, carried, declared.diseases or description.diseases)
+    program, extra = load_exported(file.path)
+    outputs, notes = file.outputs(carried_names(file.path, extra.get(_DISEASES_FILE)))
     inputs = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
     if len(inputs) != 1:
-        raise ConfigError(f"{path}: takes {len(inputs)} inputs; one is needed, the images")
-    given = description.input or IMAGENET
-    batch, size = _fixed(path, list(inputs[0].meta["val"].shape), given.channels)
-    return Scorer(
-        name,
-        "torch.export program",
-        digest,
-        outputs,
-        preprocess_of(declared, description, size),
-        declared.output or description.output,
-        program.module(check_guards=False).to(machine.device),
-        given,
-        batch,
-        notes=notes,
-    )
+        raise ConfigError(f"{file.path}: takes {len(inputs)} inputs; one is needed, the images")
+    fixed = _fixed(file, list(inputs[0].meta["val"].shape))
+    call = program.module(check_guards=False).to(file.machine.device)
+    return file.scorer("torch.export program", outputs, call, notes, fixed)
 
 
-def open_onnx(
-    path: Path, name: str, digest: str, declared: Declared, description: ModelDescription, machine: Machine
-) -> Scorer:
+def open_onnx(file: ModelFile) -> Scorer:
     """An ONNX program, on the CPU.
 
     Raises
@@ -62,34 +43,32 @@ def open_onnx(
     ConfigError
         If onnxruntime is missing or cannot run it, or it takes or gives something else than images and scores.
     """
+    path = file.path
     try:
         import onnxruntime
     except ImportError:
         raise ConfigError(f"{path}: ONNX programs need onnxruntime: pip install 'chestfed[onnx]'") from None
     settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = machine.threads
+    settings.intra_op_num_threads = file.machine.threads
     try:
         session = onnxruntime.InferenceSession(path.read_bytes(), settings, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise ConfigError(f"{path}: not an ONNX program that onnxruntime can run: {last_line(error)}") from None
-    carried = carried_names(path, session.get_modelmeta().custom_metadata_map.get("diseases"))
-    outputs, notes = named_outputs(path, carried, declared.diseases or description.diseases)
+    outputs, notes = file.outputs(carried_names(path, session.get_modelmeta().custom_metadata_map.get("diseases")))
     inputs, results = session.get_inputs(), session.get_outputs()
     if len(inputs) != 1 or len(results) != 1:
         raise ConfigError(f"{path}: has {len(inputs)} inputs and {len(results)} outputs; one each is needed")
-    given = description.input or IMAGENET
-    batch, size = _fixed(path, inputs[0].shape, given.channels)
 
     def call(images: Tensor) -> Tensor:
         (values,) = session.run([results[0].name], {inputs[0].name: images.cpu().contiguous().numpy()})
         return torch.from_numpy(np.asarray(values))
 
-    output, preprocess = declared.output or description.output, preprocess_of(declared, description, size)
-    return Scorer(name, "ONNX program", digest, outputs, preprocess, output, call, given, batch, notes=notes)
+    return file.scorer("ONNX program", outputs, call, notes, _fixed(file, inputs[0].shape))
 
 
-def _fixed(path: Path, shape: Sequence[Any], channels: int) -> tuple[int | None, int | None]:
+def _fixed(file: ModelFile, shape: Sequence[Any]) -> tuple[int | None, int | None]:
     """Batch size and side of an input `[n, channels, side, side]`, where they are fixed."""
+    path, channels = file.path, file.input.channels
     if len(shape) == 4 and isinstance(shape[1], int) and shape[1] != channels:
         advice = ": say so, and how gray levels become its numbers, with --model-config and its `input:`"
         raise ConfigError(

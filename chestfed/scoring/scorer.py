@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,15 +14,14 @@ from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice
 from chestfed.core.provenance import Origin
+from chestfed.experiment.device import Machine
 from chestfed.images.network_input import IMAGENET, NetworkInput
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import MODELS, ModelOptions
+from chestfed.scoring.output_names import IGNORED, named_outputs
 
 #: What a model's outputs are; of `scores` only the order means something.
 Output = Literal["logits", "probabilities", "scores"]
-
-#: Stands for an output that is ignored.
-IGNORED = "-"
 
 
 class ModelDescription(StrictModel):
@@ -92,17 +91,46 @@ class Scorer:
         return tuple(name for name in self.outputs if name != IGNORED)
 
 
-def preprocess_of(declared: Declared, description: ModelDescription, fixed: int | None) -> Preprocess:
-    """How images are resized, by what is declared and the size that a program is fixed to.
+@dataclass(frozen=True)
+class ModelFile:
+    """A file from elsewhere while it is opened: what results call it, and what the user says of it."""
 
-    Raises
-    ------
-    ConfigError
-        If they contradict.
-    """
-    chosen = description.preprocess or Preprocess(size=fixed or 320)
-    if declared.size is not None:
-        chosen = chosen.model_copy(update={"size": declared.size})
-    if fixed is not None and chosen.size != fixed:
-        raise ConfigError(f"the program takes images of {fixed} pixels, not {chosen.size}")
-    return chosen
+    path: Path
+    name: str
+    digest: str
+    declared: Declared
+    description: ModelDescription
+    machine: Machine
+
+    @property
+    def input(self) -> NetworkInput:
+        """Channels and normalization."""
+        return self.description.input or IMAGENET
+
+    def outputs(self, carried: Sequence[str] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """`named_outputs` of what is declared, or else carried."""
+        return named_outputs(self.path, carried, self.declared.diseases or self.description.diseases)
+
+    def scorer(
+        self,
+        kind: str,
+        outputs: tuple[str, ...],
+        call: Callable[[Tensor], Tensor],
+        notes: tuple[str, ...],
+        fixed: tuple[int | None, int | None] = (None, None),
+    ) -> Scorer:
+        """The model, ready; `fixed` are the batch size and the side of the images that it accepts alone.
+
+        Raises
+        ------
+        ConfigError
+            If another size is declared.
+        """
+        batch, size = fixed
+        preprocess = self.description.preprocess or Preprocess(size=size or 320)
+        if self.declared.size is not None:
+            preprocess = preprocess.model_copy(update={"size": self.declared.size})
+        if size is not None and preprocess.size != size:
+            raise ConfigError(f"the program takes images of {size} pixels, not {preprocess.size}")
+        output = self.declared.output or self.description.output
+        return Scorer(self.name, kind, self.digest, outputs, preprocess, output, call, self.input, batch, notes=notes)

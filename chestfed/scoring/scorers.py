@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,14 @@ from chestfed.core.config import load_config
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
-from chestfed.images.network_input import IMAGENET
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import MODELS, network_options, read_weights, title_of
 from chestfed.results.run_folder import MODEL_FILE, RunFolder
 from chestfed.scoring.exported import load_exported
 from chestfed.scoring.networks import load_network, network_in
-from chestfed.scoring.output_names import named_outputs, own_outputs
+from chestfed.scoring.output_names import own_outputs
 from chestfed.scoring.programs import open_exported, open_onnx
-from chestfed.scoring.scorer import Declared, ModelDescription, Output, Scorer, preprocess_of
+from chestfed.scoring.scorer import Declared, ModelDescription, ModelFile, Output, Scorer
 
 __all__ = ["Declared", "ModelDescription", "Output", "Scorer", "open_scorer"]
 
@@ -72,18 +72,17 @@ def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
 def _open(path: Path, name: str, declared: Declared, machine: Machine) -> Scorer:
     description = ModelDescription() if declared.config is None else load_config(declared.config, ModelDescription)
     try:
-        content = path.read_bytes()
+        digest = hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    digest = hashlib.blake2b(content, digest_size=16).hexdigest()
-    del content
+    file = ModelFile(path, name, digest, declared, description, machine)
     if path.suffix == ".onnx":
-        return open_onnx(path, name, digest, declared, description, machine)
+        return open_onnx(file)
     if path.suffix == ".safetensors" and _has_chestfed_header(path):
-        return _chestfed_model(path, name, digest, declared, machine)
+        return _chestfed_model(file)
     inside = _names_inside(path)
     if "models/model.json" in inside:
-        return open_exported(path, name, digest, declared, description, machine)
+        return open_exported(file)
     if path.suffix == ".pt2":
         load_exported(path)  # says what is wrong with it
         raise ConfigError(f"{path}: not a program of torch.export")
@@ -93,10 +92,11 @@ def _open(path: Path, name: str, declared: Declared, machine: Machine) -> Scorer
             "may do cannot be bounded. Export the model with torch.export.save or torch.onnx.export, or save its "
             "state_dict and name the network with --model-config"
         )
-    return _weights(path, name, digest, declared, description, machine)
+    return _weights(file)
 
 
-def _chestfed_model(path: Path, name: str, digest: str, declared: Declared, machine: Machine) -> Scorer:
+def _chestfed_model(file: ModelFile) -> Scorer:
+    path, declared = file.path, file.declared
     tensors, values = load_checkpoint(path)
     if "model" not in values or "diseases" not in values:
         raise ConfigError(f"{path}: a state of training, not a model; the model of a run is {MODEL_FILE}")
@@ -112,18 +112,10 @@ def _chestfed_model(path: Path, name: str, digest: str, declared: Declared, mach
         raise ConfigError(f"{path}: was trained on images of {preprocess.size} pixels; leave --input-size out")
     outputs = own_outputs(path, names, declared.diseases)
     options, changed = network_in(values, path, declared.network)
-    call, notes = load_network(options, tensors, len(outputs), path, machine)
-    return Scorer(
-        name,
-        f"chestfed model, {title_of(options)}",
-        digest,
-        outputs,
-        preprocess,
-        declared.output or "logits",
-        call,
-        origin=Origin.read(values),
-        notes=(*changed, *notes),
-    )
+    call, notes = load_network(options, tensors, len(outputs), path, file.machine)
+    kind = f"chestfed model, {title_of(options)}"
+    scorer = file.scorer(kind, outputs, call, (*changed, *notes))
+    return replace(scorer, preprocess=preprocess, origin=Origin.read(values))
 
 
 def _preprocess_in(path: Path, values: dict[str, Any]) -> Preprocess:
@@ -136,9 +128,8 @@ def _preprocess_in(path: Path, values: dict[str, Any]) -> Preprocess:
     return Preprocess(size=int(size.group(1)) if size else 320)
 
 
-def _weights(
-    path: Path, name: str, digest: str, declared: Declared, description: ModelDescription, machine: Machine
-) -> Scorer:
+def _weights(file: ModelFile) -> Scorer:
+    path, declared, description = file.path, file.declared, file.description
     tensors = read_weights(path)
     if declared.network is not None and description.model is not None:
         raise ConfigError(f"--network {declared.network}: {declared.config} names a network too; leave one out")
@@ -148,22 +139,11 @@ def _weights(
             f"{path}: weights without an architecture. Describe it with --model-config FILE.yaml: `model: {{name: "
             "densenet121}` (or `package.module:Name` for your own), and `diseases:` in the order of its outputs"
         )
-    outputs, notes = named_outputs(path, None, declared.diseases or description.diseases)
-    given = description.input or IMAGENET
-    if given.channels != 3 and model.name in MODELS.built_in:
+    outputs, notes = file.outputs(None)
+    if file.input.channels != 3 and model.name in MODELS.built_in:
         raise ConfigError(f"{declared.config}: input: the built-in networks take 3 channels")
-    call, left_out = load_network(model, tensors, len(outputs), path, machine)
-    return Scorer(
-        name,
-        f"weights, {title_of(model)}",
-        digest,
-        outputs,
-        preprocess_of(declared, description, None),
-        declared.output or description.output,
-        call,
-        given,
-        notes=(*notes, *left_out),
-    )
+    call, left_out = load_network(model, tensors, len(outputs), path, file.machine)
+    return file.scorer(f"weights, {title_of(model)}", outputs, call, (*notes, *left_out))
 
 
 def _has_chestfed_header(path: Path) -> bool:

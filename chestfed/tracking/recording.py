@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.diseases import TITLES
@@ -25,7 +24,7 @@ from chestfed.results.held_out_table import HeldOutTable, metrics
 from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
 from chestfed.results.significance import Significance
 from chestfed.results.significance import frame as differences
-from chestfed.results.table import Row, StudyTable, auc_grid, frame, typed
+from chestfed.results.table import Row, StudyTable, auc_grid, frame
 from chestfed.tracking.store import DataSet, Store
 from chestfed.training.identity import software_versions
 from chestfed.training.reporting import Reporter, StudyRun
@@ -128,7 +127,7 @@ class MlflowRecord(Reporter):
             self.round_done(row.k, [json.loads(line) for line in lines], len(lines))
         self._flush()
         store, run, alone = self._store, self._child, replace(table, rows=(row,))
-        aucs = typed(pd.DataFrame(row.records())).round(_DIGITS).assign(data=str(table.origin))
+        aucs = frame(alone).drop(columns=["k", "added", "paper_auc"]).round(_DIGITS)
         store.log_table(run, aucs, "auc_per_disease.json")
         about = self._log_model(alone, folder)
         seconds = read_json(folder / TIME).get("seconds")
@@ -197,7 +196,7 @@ class MlflowRecord(Reporter):
             self._store.log_file(self._child, folder / MODEL_FILE)
             return {}
         name = f"chestfed-{study.origin.prefix}K{row.k}-{study.name}"
-        mean = "none" if row.mean is None else f"{row.mean:.4f}"
+        mean = "none" if row.mean.value is None else f"{row.mean.value:.4f}"
         tags = self._tags("model", k=str(row.k), auc_mean=mean, protocol=table.protocol)
         version = "Each version is one study of this pipeline; its tags say algorithm, seed, digest and mean AUC."
         about = {
@@ -269,8 +268,8 @@ def _mark(study: StudyRun) -> str:
 
 
 def _test_aucs(row: Row) -> dict[str, float | None]:
-    each = {f"auc_per_disease/{result.disease}": result.auc for result in row.diseases}
-    return {"auc/mean": row.mean, **each}
+    each = {f"auc_per_disease/{one.disease}": one.value for one in row.diseases}
+    return {"auc/mean": row.mean.value, **each}
 
 
 def _known(folder: Path) -> str:

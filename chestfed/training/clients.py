@@ -15,8 +15,7 @@ from chestfed.core.errors import Problem
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.core.randomness import numpy_stream
-from chestfed.evaluation.auc import DiseaseAuc, auc_per_disease
-from chestfed.evaluation.labeled import numbered
+from chestfed.evaluation.labeled import Scored, numbered
 from chestfed.evaluation.probabilities import probabilities
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
@@ -119,9 +118,9 @@ class TestSet:
     key: str
     origin: Origin = Origin.REAL
 
-    def aucs(self, scores: np.ndarray) -> list[DiseaseAuc]:
-        """AUC of every disease of these scores `[n, J]`."""
-        return auc_per_disease(scores, self.labels, self.diseases)
+    def scored(self, scores: np.ndarray) -> Scored:
+        """These scores `[n, J]`, as evaluation takes them."""
+        return Scored(scores, self.labels, self.patients, self.diseases)
 
     def digest(self, key: SiteKey) -> str:
         """Keyed digest of the content, row by row: pixels, labels and patients' numbers; no names."""

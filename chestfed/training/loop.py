@@ -13,7 +13,7 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Point
 from chestfed.engines.engine import StageEnd
-from chestfed.evaluation.auc import mean_auc
+from chestfed.evaluation.estimates import auc_per_disease, mean_of
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import returned_round
@@ -75,8 +75,8 @@ def train_federated(
             entry, point = _run_round(team, progress)
             if entry["round"] in evaluated:
                 scores = scores_of(point, progress.federation.buffers)
-                results = data.test.aucs(scores)
-                entry |= {"auc": {one.disease: one.auc for one in results}, "mean_auc": mean_auc(results)}
+                aucs = auc_per_disease(data.test.scored(scores))
+                entry |= {"auc": aucs, "mean_auc": mean_of(aucs.values())}
             progress.history.append(entry)
             if progress.round == 0 or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
                 save_progress(state_file, progress, team.clients)

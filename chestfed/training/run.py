@@ -29,6 +29,7 @@ from filelock import FileLock, Timeout
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
+from chestfed.evaluation.estimates import as_csv
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import title_of
@@ -114,7 +115,7 @@ class _Running:
             reused = row is not None
             rows.append(row or self.one_k(k))
             table = _table(self.pipeline, self.data, rows)
-            write_text(self.folder / "table.csv", tables.as_csv(table))
+            write_text(self.folder / "table.csv", as_csv(tables.frame(table)))
             write_json(self.folder / TABLE, tables.as_json(table))
             self._tell_done(rows[-1], table, reused=reused)
         return table
@@ -178,7 +179,7 @@ class _Running:
     def _row(self, k: int, scores: np.ndarray, test: TestSet) -> tables.Row:
         clients = [client.name for client in self.data.clients[:k]]
         resamples = self.pipeline.evaluation.resamples
-        return tables.make_row(k, clients, test.aucs(scores), scores, test.labels, test.patients, resamples)
+        return tables.Row.of_scores(k, clients, test.scored(scores), resamples)
 
 
 def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> tables.StudyTable:

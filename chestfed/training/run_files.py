@@ -19,7 +19,7 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import MODELS, FlatModule, build_model
 from chestfed.results.run_folder import MODEL_FILE, PREDICTIONS, RESULT, ROUNDS, STUDY
-from chestfed.results.table import Row, row_to_plain
+from chestfed.results.table import Row
 from chestfed.training.clients import NAMED_BY, StudyData, TestSet
 from chestfed.training.identity import Identity, installed_packages, software_versions
 from chestfed.training.loop import Trained
@@ -82,7 +82,7 @@ def read_model(folder: Path, pipeline: Pipeline, outputs: int, machine: Machine)
 def write_result(folder: Path, row: Row, scores: np.ndarray, test: TestSet) -> None:
     """Write `predictions.parquet` and then `result.json`, whose presence says that all of the folder is written."""
     write_predictions(folder / PREDICTIONS, scores, test)
-    write_json(folder / RESULT, row_to_plain(row))
+    write_json(folder / RESULT, row.to_plain())
 
 
 def write_predictions(path: Path, scores: np.ndarray, test: TestSet) -> None:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.evaluation.auc import auc_per_disease, mean_auc
-from chestfed.evaluation.intervals.delong import auc_covariance
+from chestfed.evaluation import metrics
+from chestfed.evaluation.estimates import auc_estimates, auc_per_disease, mean_of
+from chestfed.evaluation.intervals.delong import placements
+from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.evaluation.labeled import Column, Scored
+
+
+def scored(scores: np.ndarray, labels: np.ndarray, patients: np.ndarray | None = None, *diseases: str) -> Scored:
+    """Of one disease, edema, unless others are named, and one patient per image."""
+    return Scored(scores, labels, np.arange(len(labels)) if patients is None else patients, diseases or ["edema"])
+
+
+def column_of(score: Sequence[float] | np.ndarray, label: Sequence[float] | np.ndarray) -> Column:
+    """Edema alone."""
+    values = (np.array(part, float).reshape(-1, 1) for part in (score, label))
+    (column,) = scored(*values).columns()
+    return column
 
 
 def brute_force(score: np.ndarray, label: np.ndarray, weight: np.ndarray | None = None) -> float:
@@ -27,31 +44,41 @@ def test_auc_counts_pairs_with_ties_as_one_half_and_skips_missing_labels(
     rows: list[tuple[int, float]],
 ) -> None:
     score, label = np.array([r[0] for r in rows], float), np.array([r[1] for r in rows])
-    (result,) = auc_per_disease(score[:, None], label[:, None], ["edema"])
-    assert result.missing == int(np.isnan(label).sum())
-    if result.positives and result.negatives:
-        assert result.auc == pytest.approx(brute_force(score, label), abs=1e-12)
+    column = column_of(score, label)
+    auc = metrics.auc(column)
+    assert column.missing == int(np.isnan(label).sum())
+    if column.positives and column.negatives:
+        assert auc == pytest.approx(brute_force(score, label), abs=1e-12)
     else:
-        assert result.auc is None
-        assert result.reason in ("no positive image", "no negative image")
+        assert auc is None
+        assert column.reason in ("no positive image", "no negative image")
 
 
 def test_the_mean_is_over_the_diseases_that_have_both_classes() -> None:
     scores = np.array([[0.1, 0.5], [0.9, 0.5], [0.4, 0.1]])
     labels = np.array([[0, 0], [1, 0], [0, 0.0]])
-    results = auc_per_disease(scores, labels, ["edema", "consolidation"])
-    assert mean_auc(results) == 1.0
-    assert mean_auc(results[1:]) is None
+    found = scored(scores, labels, None, "edema", "consolidation")
+    assert auc_per_disease(found) == {"edema": 1, "consolidation": None}
+    *_, mean = auc_estimates(found, Intervals(resamples=0))
+    assert (mean.disease, mean.value) == ("mean", 1)
+    assert mean_of([None]) is None
 
 
 def test_a_score_that_is_nan_is_refused() -> None:
     with pytest.raises(ValueError, match="edema contain NaN"):
-        auc_per_disease(np.array([[np.nan], [1.0]]), np.array([[0.0], [1.0]]), ["edema"])
+        column_of([np.nan, 1], [0, 1])
 
 
 def test_a_label_that_is_no_label_is_refused() -> None:
     with pytest.raises(ValueError, match="labels of edema contain -1"):
-        auc_per_disease(np.zeros((2, 1)), np.array([[-1.0], [1.0]]), ["edema"])
+        column_of([0, 0], [-1, 1])
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="do not fit 2 diseases"):
+        auc_per_disease(scored(np.zeros((2, 1)), np.zeros((2, 1)), None, "edema", "hernia"))
+    with pytest.raises(ValueError, match="3 patients do not fit 2 images"):
+        auc_per_disease(scored(np.zeros((2, 1)), np.zeros((2, 1)), np.arange(3)))
 
 
 def test_the_auc_is_scikit_learns_on_a_thousand_random_cases_with_ties() -> None:
@@ -62,8 +89,7 @@ def test_the_auc_is_scikit_learns_on_a_thousand_random_cases_with_ties() -> None
         n = int(rng.integers(4, 80))
         label = np.append(rng.integers(0, 2, n), [0, 1]).astype(float)
         score = rng.integers(0, rng.integers(2, 40), n + 2) / 7
-        (ours,) = auc_per_disease(score[:, None], label[:, None], ["edema"])
-        ranked, _ = auc_covariance(score[:, None], label == 1)
+        ranked, _ = placements(score[:, None], label == 1)
         expected = roc_auc_score(label, score)
-        assert ours.auc == pytest.approx(expected, abs=1e-12)
-        assert ranked[0] == pytest.approx(expected, abs=1e-12)
+        assert metrics.auc(column_of(score, label)) == pytest.approx(expected, abs=1e-12)
+        assert ranked.mean() == pytest.approx(expected, abs=1e-12)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from chestfed.evaluation.intervals import bootstrap
 from chestfed.evaluation.intervals import degrees_of_freedom as freedom
+from chestfed.evaluation.intervals.interval import Interval, all_of, difference_interval, logit_interval, percentile
 from tests.evaluation.test_auc import brute_force
 
 
@@ -181,7 +182,7 @@ def test_the_interval_of_a_mean_with_a_rare_disease_covers_the_truth() -> None:
             bootstrap.jointly_resampled_aucs(scores, labels, patients, 200, seed=trial)
         )
         mean = float(np.mean([brute_force_fast(scores[:, j], labels[:, j]) for j in (0, 1)]))
-        found = bootstrap.auc_interval(mean, values, units)
+        found = logit_interval(mean, values, units)
         assert found is not None
         covered += found.low <= truth <= found.high
     assert covered / 150 >= 0.9  # 0.83 with 43 units
@@ -189,21 +190,21 @@ def test_the_interval_of_a_mean_with_a_rare_disease_covers_the_truth() -> None:
 
 def test_the_interval_of_an_auc_is_the_formula_on_the_logit_scale() -> None:
     values = np.array([0.7, 0.8, np.nan, 0.9])
-    found = bootstrap.auc_interval(0.8, values, units=5)
+    found = logit_interval(0.8, values, units=5)
     assert found is not None
     half = 2.7764451 * 0.1 * math.sqrt(5 / 4) / (0.8 * 0.2)  # t(0.975, 4)
     assert math.log(found.high / (1 - found.high)) == pytest.approx(math.log(4) + half)
     assert math.log(found.low / (1 - found.low)) == pytest.approx(math.log(4) - half)
-    many = bootstrap.auc_interval(0.8, values)
-    assert many is not None
-    assert math.log(many.high / (1 - many.high)) == pytest.approx(math.log(4) + 1.9599640 * 0.1 / 0.16)
 
 
-def test_an_auc_without_spread_has_one_point_and_one_positive_patient_no_interval() -> None:
-    assert bootstrap.auc_interval(1.0, np.ones(9), units=5) == bootstrap.Interval(1, 1)
-    assert bootstrap.auc_interval(0.8, np.array([0.7, 0.8]), units=1) is None
-    assert bootstrap.auc_interval(0.8, np.array([0.7, np.nan]), units=5) is None
-    assert bootstrap.interval(np.array([0.7, np.nan])) is None
+def test_an_auc_of_one_has_no_interval_of_one_point() -> None:
+    found = logit_interval(1.0, np.ones(9), units=5)
+    assert found == Interval(all_of(5, 0.95), 1)  # the exact binomial one of 5 of 5
+    assert found.low < 0.5
+    assert logit_interval(0.5, np.full(9, 0.5), units=5) is None  # nothing varies: these data do not show how much
+    assert logit_interval(0.8, np.array([0.7, 0.8]), units=1) is None
+    assert logit_interval(0.8, np.array([0.7, np.nan]), units=5) is None
+    assert percentile(np.array([0.7, np.nan])) is None
 
 
 def test_a_mean_of_two_patients_without_whom_a_class_is_missing_has_no_interval_of_one_point() -> None:
@@ -214,11 +215,11 @@ def test_a_mean_of_two_patients_without_whom_a_class_is_missing_has_no_interval_
     mean = float(np.nanmean(values))
     assert 0 < mean < 1
     assert np.isnan(values).any()
-    assert bootstrap.auc_interval(mean, values, units=2) is None
+    assert logit_interval(mean, values, units=2) is None
 
 
 def test_the_interval_and_the_p_value_of_a_difference_by_hand() -> None:
-    found = bootstrap.difference_interval(0.2, np.array([0.1, 0.2, np.nan, 0.3]), units=5)
+    found = difference_interval(0.2, np.array([0.1, 0.2, np.nan, 0.3]), units=5)
     assert found is not None
     between, p = found
     error = 0.1 * math.sqrt(5 / 4)
@@ -228,9 +229,9 @@ def test_the_interval_and_the_p_value_of_a_difference_by_hand() -> None:
     t = 0.2 / error
     x = t / math.sqrt(t**2 + 4)
     assert p == pytest.approx(1 - (1.5 * x - 0.5 * x**3))
-    wide = bootstrap.difference_interval(0.2, np.array([-0.7, 0.2, 1.0]), units=5)
+    wide = difference_interval(0.2, np.array([-0.7, 0.2, 1.0]), units=5)
     assert wide is not None
-    assert wide[0] == bootstrap.Interval(-1, 1)
+    assert wide[0] == Interval(-1, 1)
 
 
 @settings(max_examples=300, deadline=None)
@@ -239,7 +240,7 @@ def test_the_p_value_is_small_exactly_where_the_interval_leaves_out_0(
     difference: float, spread: float, units: float, level: float
 ) -> None:
     values = difference + spread * np.array([-1.0, 0, 1])
-    found = bootstrap.difference_interval(difference, values, units, level)
+    found = difference_interval(difference, values, units, level)
     assert found is not None
     between, p = found
     assert 0 <= p <= 1
@@ -249,39 +250,39 @@ def test_the_p_value_is_small_exactly_where_the_interval_leaves_out_0(
 
 def test_the_p_value_of_a_difference_has_no_floor() -> None:
     values = 0.4 + 0.04 * np.random.default_rng(0).normal(size=2000)
-    few, more = (bootstrap.difference_interval(0.4, values, units) for units in (10, 32))
+    few, more = (difference_interval(0.4, values, units) for units in (10, 32))
     assert few is not None
     assert more is not None
     assert 0 < more[1] < 1e-9 < few[1] < 1e-4
 
 
 def test_a_difference_without_spread_has_an_interval_if_it_is_0() -> None:
-    assert bootstrap.difference_interval(0.0, np.zeros(9), units=5) == (bootstrap.Interval(0, 0), 1)
-    assert bootstrap.difference_interval(0.3, np.full(9, 0.3), units=5) is None
-    assert bootstrap.difference_interval(0.3, np.array([0.3, np.nan]), units=5) is None
-    assert bootstrap.difference_interval(0.3, np.array([0.2, 0.4]), units=1) is None
+    assert difference_interval(0.0, np.zeros(9), units=5) == (Interval(0, 0), 1)
+    assert difference_interval(0.3, np.full(9, 0.3), units=5) is None
+    assert difference_interval(0.3, np.array([0.3, np.nan]), units=5) is None
+    assert difference_interval(0.3, np.array([0.2, 0.4]), units=1) is None
 
 
 def test_a_percentile_interval_ends_at_the_quantiles() -> None:
     values = np.linspace(0, 1, 10_001)
-    assert bootstrap.interval(values) == bootstrap.Interval(pytest.approx(0.025), pytest.approx(0.975))
+    assert percentile(values) == Interval(pytest.approx(0.025), pytest.approx(0.975))
 
 
 def test_the_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     """A coarse look; the figures are those of benchmarks/bootstrap_coverage.py."""
     rng = np.random.default_rng(0)
-    truth, percentile, logit = 0.7602499, 0, 0  # P(N(1,1) > N(0,1)) = Phi(1/sqrt 2)
+    truth, of_quantiles, logit = 0.7602499, 0, 0  # P(N(1,1) > N(0,1)) = Phi(1/sqrt 2)
     label = np.repeat([0.0, 1.0], [60, 40])
     for trial in range(120):
         score = rng.normal(size=100) + label
         aucs = bootstrap.resampled_aucs(score[:, None], label[:, None], np.arange(100), 300, seed=trial)
-        first = bootstrap.interval(aucs[:, 0])
-        second = bootstrap.auc_interval(brute_force_fast(score, label), aucs[:, 0], units=40)
+        first = percentile(aucs[:, 0])
+        second = logit_interval(brute_force_fast(score, label), aucs[:, 0], units=40)
         assert first is not None
         assert second is not None
-        percentile += first.low <= truth <= first.high
+        of_quantiles += first.low <= truth <= first.high
         logit += second.low <= truth <= second.high
-    assert 0.88 <= percentile / 120 <= 0.99
+    assert 0.88 <= of_quantiles / 120 <= 0.99
     assert 0.9 <= logit / 120 <= 1
 
 

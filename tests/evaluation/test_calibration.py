@@ -7,21 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.evaluation.calibration import Bin, calibration_per_disease, reliability_per_disease
+from chestfed.evaluation.calibration import Bin, Calibration, calibration, reliability
+from tests.evaluation.test_auc import column_of
 
-EDEMA = ["edema"]
 
-
-def column(*values: float) -> np.ndarray:
-    return np.array(values, float)[:, None]
+def judged(scores: list[float] | np.ndarray, labels: list[float] | np.ndarray, bins: int = 15) -> Calibration:
+    found = calibration(column_of(scores, labels), bins)
+    assert found is not None
+    return found
 
 
 def test_four_images_in_two_bins_by_hand() -> None:
-    scores, labels = column(0.1, 0.3, 0.6, 1.0), column(0, 1, 1, 1)
+    scores, labels = [0.1, 0.3, 0.6, 1.0], [0, 1, 1, 1]
     for binning in ("equal-width", "equal-mass"):
-        (curve,) = reliability_per_disease(scores, labels, EDEMA, 2, binning)  # type: ignore[arg-type]
-        assert curve.bins == (Bin(pytest.approx(0.2), 0.5, 2), Bin(pytest.approx(0.8), 1, 2))
-    (found,) = calibration_per_disease(scores, labels, EDEMA, 2)
+        curve = reliability(column_of(scores, labels), 2, binning)  # type: ignore[arg-type]
+        assert curve == [Bin(pytest.approx(0.2), 0.5, 2), Bin(pytest.approx(0.8), 1, 2)]
+    found = judged(scores, labels, 2)
     assert found.ece_equal_width == found.ece_equal_mass == pytest.approx((0.3 + 0.2) / 2)
     assert found.brier == pytest.approx((0.01 + 0.49 + 0.16 + 0) / 4)
     assert found.reliability == pytest.approx((0.09 + 0.04) / 2)
@@ -29,53 +30,45 @@ def test_four_images_in_two_bins_by_hand() -> None:
     assert found.uncertainty == pytest.approx(0.75 * 0.25)
     # Variance (0.01 + 0.04) / 2 less twice the covariance (0.1 * 0.5) / 2.
     assert found.within_bins == pytest.approx(0.025 - 0.05)
-    assert (found.positives, found.negatives, found.missing, found.reason) == (3, 1, 0, "")
 
 
 def test_equal_width_bins_include_their_upper_end_and_the_first_one_0() -> None:
-    (curve,) = reliability_per_disease(column(0, 0.5, 0.51, 1), column(0, 0, 1, 1), EDEMA, 2, "equal-width")
-    assert [bin.count for bin in curve.bins] == [2, 2]
-    (curve,) = reliability_per_disease(column(0.9, 0.95), column(0, 1), EDEMA, 10, "equal-width")
-    assert [bin.count for bin in curve.bins] == [1, 1]
-    (curve,) = reliability_per_disease(column(0.91, 0.95), column(0, 1), EDEMA, 10, "equal-width")
-    assert [bin.count for bin in curve.bins] == [2]  # empty bins are left out
+    for scores, labels, bins, counts in (
+        ([0, 0.5, 0.51, 1], [0, 0, 1, 1], 2, [2, 2]),
+        ([0.9, 0.95], [0, 1], 10, [1, 1]),
+        ([0.91, 0.95], [0, 1], 10, [2]),  # empty bins are left out
+    ):
+        assert [bin.count for bin in reliability(column_of(scores, labels), bins, "equal-width")] == counts
 
 
 def test_equal_mass_bins_keep_equal_scores_together() -> None:
-    scores = column(0.1, 0.2, 0.2, 0.2, 0.2, 0.9)
-    (curve,) = reliability_per_disease(scores, column(0, 0, 1, 0, 1, 1), EDEMA, 3)
-    assert curve.bins == (
-        Bin(pytest.approx(0.9 / 5), pytest.approx(2 / 5), 5),
-        Bin(pytest.approx(0.9), 1, 1),
-    )
+    curve = reliability(column_of([0.1, 0.2, 0.2, 0.2, 0.2, 0.9], [0, 0, 1, 0, 1, 1]), 3)
+    assert curve == [Bin(pytest.approx(0.9 / 5), pytest.approx(2 / 5), 5), Bin(pytest.approx(0.9), 1, 1)]
 
 
 def test_scores_that_are_the_rates_are_calibrated() -> None:
-    scores = np.repeat([0.25, 0.5], [4, 2])[:, None]
-    (found,) = calibration_per_disease(scores, column(1, 0, 0, 0, 1, 0), EDEMA)
+    found = judged(np.repeat([0.25, 0.5], [4, 2]), [1, 0, 0, 0, 1, 0])
     assert (found.ece_equal_width, found.ece_equal_mass, found.reliability) == (0, 0, 0)
     assert found.within_bins == 0
 
 
-def test_no_label_is_null_with_a_reason_and_one_class_is_judged() -> None:
-    labels = np.array([[np.nan, 0], [np.nan, 0.0]])
-    scores = np.full((2, 2), 0.2)
-    none, one = calibration_per_disease(scores, labels, ["edema", "atelectasis"])
-    assert (none.brier, none.ece_equal_width, none.missing, none.reason) == (None, None, 2, "no labeled image")
+def test_no_label_is_nothing_and_one_class_is_judged() -> None:
+    none = column_of([0.2, 0.2], [np.nan, np.nan])
+    assert (calibration(none), reliability(none)) == (None, [])
+    one = judged([0.2, 0.2], [0, 0])
     assert one.brier == pytest.approx(0.04)
     assert one.ece_equal_mass == pytest.approx(0.2)
-    assert [curve.reason for curve in reliability_per_disease(scores, labels, ["edema", "atelectasis"])] == [
-        "no labeled image",
-        "",
-    ]
+    assert len(reliability(column_of([0.2, 0.2], [0, 0]))) == 1
 
 
 def test_a_score_that_is_no_probability_is_refused() -> None:
     with pytest.raises(ValueError, match=r"edema contain 1\.5"):
-        calibration_per_disease(column(1.5, 0), column(1, 0), EDEMA)
-    calibration_per_disease(column(1.5, 0, 1), column(np.nan, 0, 1), EDEMA)
+        judged([1.5, 0], [1, 0])
+    with pytest.raises(ValueError, match=r"edema contain 1\.5"):
+        reliability(column_of([1.5, 0], [1, 0]))
+    judged([1.5, 0, 1], [np.nan, 0, 1])
     with pytest.raises(ValueError, match="at least one bin"):
-        calibration_per_disease(column(1, 0), column(1, 0), EDEMA, bins=0)
+        judged([1, 0], [1, 0], bins=0)
 
 
 @settings(max_examples=150, deadline=None)
@@ -87,20 +80,14 @@ def test_a_score_that_is_no_probability_is_refused() -> None:
 def test_the_parts_of_the_brier_score_add_up_and_the_order_of_the_images_is_nothing(
     rows: list[tuple[int, bool]], bins: int, random: np.random.RandomState
 ) -> None:
-    scores = np.array([row[0] for row in rows], float)[:, None] / 12
-    labels = np.array([row[1] for row in rows], float)[:, None]
-    (found,) = calibration_per_disease(scores, labels, EDEMA, bins)
-    assert found.brier is not None
-    assert found.brier == pytest.approx(
-        found.reliability - found.resolution + found.uncertainty + found.within_bins,  # type: ignore[operator]
-        abs=1e-12,
-    )
-    assert found.ece_equal_mass is not None
-    assert found.reliability is not None
+    scores = np.array([row[0] for row in rows], float) / 12
+    labels = np.array([row[1] for row in rows], float)
+    found = judged(scores, labels, bins)
+    parts = found.reliability - found.resolution + found.uncertainty + found.within_bins
+    assert found.brier == pytest.approx(parts, abs=1e-12)
     assert found.ece_equal_mass**2 <= found.reliability + 1e-12  # Jensen
     order = list(range(len(rows)))
     random.shuffle(order)
-    (curve,) = reliability_per_disease(scores[order], labels[order], EDEMA, bins)
-    (original,) = reliability_per_disease(scores, labels, EDEMA, bins)
-    assert [bin.count for bin in curve.bins] == [bin.count for bin in original.bins]
-    assert sum(bin.count for bin in curve.bins) == len(rows)
+    curve, original = (reliability(column_of(scores[n], labels[n]), bins) for n in (order, range(len(rows))))
+    assert [bin.count for bin in curve] == [bin.count for bin in original]
+    assert sum(bin.count for bin in curve) == len(rows)

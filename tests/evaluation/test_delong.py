@@ -1,4 +1,4 @@
-"""DeLong's variance against the definition, by hand and against published figures."""
+"""DeLong's variance against the definition, by hand, against published figures, and of a mean over diseases."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.evaluation.intervals.delong import (
-    auc_covariance,
-    delong_difference_per_disease,
-    delong_per_disease,
-    placements,
-)
+from chestfed.evaluation.intervals import bootstrap
+from chestfed.evaluation.intervals.delong import DelongTest, delong_interval, delong_test, placements, variance_of_mean
+from chestfed.evaluation.intervals.interval import Bounds
 
 
 def by_definition(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -34,10 +31,12 @@ def test_the_covariance_is_that_of_the_definition_on_hundreds_of_random_cases_wi
         positive = np.append(rng.random(n - 4) < rng.uniform(0.1, 0.9), [True, True, False, False])
         levels = int(rng.integers(2, 50))
         scores = rng.integers(0, levels, (n, 3)) / levels + 0.3 * positive[:, None]
-        aucs, covariance = auc_covariance(scores, positive)
-        expected_aucs, expected = by_definition(scores, positive)
-        np.testing.assert_allclose(aucs, expected_aucs, atol=1e-12)
-        np.testing.assert_allclose(covariance, expected, atol=1e-12)
+        aucs, covariance = by_definition(scores, positive)
+        runs, labels = list(scores.T[:, :, None]), positive[:, None].astype(float)
+        # Variances of the three, and of contrasts, determine their covariances.
+        for contrast in ([1.0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [-0.5, -0.5, 1], rng.normal(size=3)):
+            found = variance_of_mean(runs, np.array(contrast), labels)
+            assert found == pytest.approx((contrast @ aucs, contrast @ covariance @ contrast), abs=1e-12)
 
 
 def test_a_small_case_by_hand() -> None:
@@ -46,15 +45,13 @@ def test_a_small_case_by_hand() -> None:
     v10, v01 = placements(scores, labels[:, 0] == 1)
     assert v10[:, 0].tolist() == pytest.approx([1, 1 / 2])
     assert v01[:, 0].tolist() == pytest.approx([1 / 2, 3 / 4, 1])
-    (found,) = delong_per_disease(scores, labels, ["edema"])
-    assert found.auc == pytest.approx(3 / 4)
-    assert found.variance == pytest.approx((1 / 8) / 2 + (1 / 16) / 3)  # sample variances over n+ and n-
-    assert found.normal is not None
-    assert found.logit is not None
+    # Sample variances over n+ and n-.
+    assert variance_of_mean([scores], np.ones(1), labels) == pytest.approx((3 / 4, (1 / 8) / 2 + (1 / 16) / 3))
+    found = delong_interval(scores, labels).interval
+    assert found is not None
     half = 1.9599640 * math.sqrt(1 / 16 + 1 / 48)
-    assert (found.normal.low, found.normal.high) == (pytest.approx(0.75 - half), 1)
-    assert math.log(found.logit.low / (1 - found.logit.low)) == pytest.approx(math.log(3) - half / (0.75 * 0.25))
-    assert math.log(found.logit.high / (1 - found.logit.high)) == pytest.approx(math.log(3) + half / (0.75 * 0.25))
+    assert math.log(found.low / (1 - found.low)) == pytest.approx(math.log(3) - half / (0.75 * 0.25))
+    assert math.log(found.high / (1 - found.high)) == pytest.approx(math.log(3) + half / (0.75 * 0.25))
 
 
 @pytest.mark.parametrize(
@@ -77,28 +74,26 @@ def test_published_ratings_give_the_published_figures(
 ) -> None:
     ratings = np.repeat([1.0, 2, 3, 4, 5] * 2, negatives + positives)
     labels = np.repeat([0.0, 1.0], [sum(negatives), sum(positives)])
-    (found,) = delong_per_disease(ratings[:, None], labels[:, None], ["edema"])
-    assert found.auc == auc
+    found = variance_of_mean([ratings[:, None]], np.ones(1), labels[:, None])
+    assert found is not None
+    assert found[0] == auc
     if variance is not None:
-        assert found.variance == variance
+        assert found[1] == variance
 
 
 def test_what_is_undefined_is_null_with_a_reason() -> None:
     labels = np.array([[1, 0, 1], [0, 0, 1], [0, 0, 0], [0, np.nan, 0.0]])
     scores = np.array([[1, 1, 4], [2, 2, 3], [0, 3, 2], [0, 4, 1.0]])
-    one, none, perfect = delong_per_disease(scores, labels, ["edema", "atelectasis", "cardiomegaly"])
-    assert one.auc == pytest.approx(2 / 3)
-    assert (one.variance, one.normal, one.reason) == (None, None, "one positive image: no variance")
-    assert (none.auc, none.missing, none.reason) == (None, 1, "no positive image")
-    assert (perfect.auc, perfect.variance, perfect.logit, perfect.reason) == (1, 0, None, "the logit of an AUC of 1")
-    differences = delong_difference_per_disease([scores], [-scores], labels, ["edema", "atelectasis", "cardiomegaly"])
-    assert [(d.p, d.reason) for d in differences] == [
-        (None, "one positive image: no variance"),
-        (None, "no positive image"),
-        (None, "no variance in these data"),
+    columns = [(scores[:, [j]], labels[:, [j]]) for j in range(3)]
+    assert [delong_interval(*column) for column in columns] == [
+        Bounds(None, "one image of a class: no variance"),
+        Bounds(),
+        Bounds(None, "the logit of an AUC of 1"),
     ]
-    with pytest.raises(ValueError, match="a positive and a negative"):
-        auc_covariance(scores, np.ones(4, bool))
+    one, none, perfect = (delong_test([its], [-its], label) for its, label in columns)
+    assert one == DelongTest(pytest.approx(-1 / 3), reason="one image of a class: no variance")
+    assert none == DelongTest(reason="no disease has an AUC")
+    assert (perfect.difference, perfect.p, perfect.reason) == (-1, None, "no variance in these data")
 
 
 def cases() -> st.SearchStrategy[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -112,8 +107,8 @@ def cases() -> st.SearchStrategy[tuple[np.ndarray, np.ndarray, np.ndarray]]:
 @given(cases())
 def test_swapping_the_models_flips_the_sign_and_nothing_else(case: tuple[np.ndarray, ...]) -> None:
     a, b, labels = case
-    (one,) = delong_difference_per_disease([a], [b], labels, ["edema"])
-    (other,) = delong_difference_per_disease([b], [a], labels, ["edema"])
+    one = delong_test([a], [b], labels)
+    other = delong_test([b], [a], labels)
     assert one.reason == other.reason
     if one.z is not None and other.z is not None and one.interval and other.interval:
         assert one.difference == -other.difference  # type: ignore[operator]
@@ -126,15 +121,14 @@ def test_swapping_the_models_flips_the_sign_and_nothing_else(case: tuple[np.ndar
 @given(cases(), st.sampled_from([np.exp, np.cbrt, lambda x: 3 * x - 7]))
 def test_a_monotone_change_of_the_scores_changes_nothing(case: tuple[np.ndarray, ...], change: np.ufunc) -> None:
     a, b, labels = case
-    assert delong_per_disease(change(a), labels, ["edema"]) == delong_per_disease(a, labels, ["edema"])
-    changed = delong_difference_per_disease([change(a)], [b], labels, ["edema"])
-    assert changed == delong_difference_per_disease([a], [b], labels, ["edema"])
+    assert delong_interval(change(a), labels) == delong_interval(a, labels)
+    assert delong_test([change(a)], [b], labels) == delong_test([a], [b], labels)
 
 
 def test_equal_rankings_differ_by_nothing() -> None:
     rng = np.random.default_rng(0)
     labels, scores = (rng.random((50, 1)) < 0.4).astype(float), rng.normal(size=(50, 1))
-    (found,) = delong_difference_per_disease([scores], [np.exp(scores)], labels, ["edema"])
+    found = delong_test([scores], [np.exp(scores)], labels)
     assert (found.difference, found.variance, found.z, found.p) == (0, 0, 0, 1)
 
 
@@ -142,8 +136,97 @@ def test_several_seeds_are_one_contrast_of_all_their_aucs() -> None:
     rng = np.random.default_rng(4)
     labels = (rng.random((60, 1)) < 0.4).astype(float)
     seeds = [rng.normal(size=(60, 1)) + k * 0.3 * labels for k in range(5)]
-    (found,) = delong_difference_per_disease(seeds[:2], seeds[2:], labels, ["edema"])
+    found = delong_test(seeds[:2], seeds[2:], labels)
     aucs, covariance = by_definition(np.concatenate(seeds, axis=1), labels[:, 0] == 1)
     contrast = np.array([-1 / 2, -1 / 2, 1 / 3, 1 / 3, 1 / 3])
     assert found.difference == pytest.approx(contrast @ aucs)
     assert found.variance == pytest.approx(contrast @ covariance @ contrast)
+
+
+def in_loops(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """Mean over diseases of AUC(b) - AUC(a), and its variance, every pair looked at, one image after the other."""
+    n, diseases = labels.shape
+    wins = lambda x, y: 1.0 if x > y else 0.5 if x == y else 0.0  # noqa: E731
+    effect, difference = [[0.0] * diseases for _ in range(n)], 0.0
+    for j in range(diseases):
+        positives = [i for i in range(n) if labels[i, j] == 1]
+        negatives = [i for i in range(n) if labels[i, j] == 0]
+        value = {}
+        for i in positives:
+            value[i] = sum(wins(b[i, j], b[k, j]) - wins(a[i, j], a[k, j]) for k in negatives) / len(negatives)
+        for k in negatives:
+            value[k] = sum(wins(b[i, j], b[k, j]) - wins(a[i, j], a[k, j]) for i in positives) / len(positives)
+        auc = sum(value[i] for i in positives) / len(positives)
+        difference += auc / diseases
+        for rows in (positives, negatives):
+            for i in rows:
+                effect[i][j] = (value[i] - auc) / math.sqrt(len(rows) * (len(rows) - 1))
+    variance = 0.0
+    for j in range(diseases):
+        for k in range(diseases):
+            variance += sum(effect[i][j] * effect[i][k] for i in range(n)) / diseases**2
+    return difference, variance
+
+
+def some_runs(
+    seed: int, n: int = 40, diseases: int = 3, missing: float = 0.2
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = (rng.random((n, diseases)) < 0.4).astype(float)
+    labels[rng.random((n, diseases)) < missing] = np.nan
+    labels[:2], labels[2:4] = 0, 1
+    shared = rng.normal(size=(n, 1))
+    a, b = (np.round(shared + rng.normal(size=labels.shape) + np.nan_to_num(labels), 1) for _ in range(2))
+    return a, b, labels
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_variance_is_that_of_loops_over_all_pairs_with_ties_and_missing_labels(seed: int) -> None:
+    a, b, labels = some_runs(seed)
+    found = delong_test([a], [b], labels)
+    difference, variance = in_loops(a, b, labels)
+    assert found.difference == pytest.approx(difference, abs=1e-12)
+    assert found.variance == pytest.approx(variance, rel=1e-9)
+    assert found.z == pytest.approx(difference / math.sqrt(variance))
+
+
+def test_a_disease_that_stands_there_twice_does_not_make_the_mean_surer() -> None:
+    a, b, labels = some_runs(0, diseases=1)
+    once, twice = (
+        delong_test([np.repeat(a, k, axis=1)], [np.repeat(b, k, axis=1)], np.repeat(labels, k, axis=1)) for k in (1, 2)
+    )
+    assert twice.variance == pytest.approx(once.variance)
+
+
+def test_an_undefined_mean_is_null_with_a_reason() -> None:
+    a, b, labels = some_runs(1)
+    labels[:, 2] = 0
+    two = delong_test([a[:, :2]], [b[:, :2]], labels[:, :2])
+    assert delong_test([a], [b], labels) == two  # a disease of one class does not count
+    labels[5, 2] = 1
+    one = delong_test([a], [b], labels)
+    assert (one.variance, one.p, one.reason) == (None, None, "one image of a class: no variance")
+    assert one.difference is not None
+    assert delong_interval(a, labels) == Bounds(None, "one image of a class: no variance")
+    labels[:] = np.nan
+    nothing = delong_test([a], [b], labels)
+    assert (nothing.difference, nothing.p, nothing.reason) == (None, None, "no disease has an AUC")
+    assert delong_interval(a, labels) == Bounds(None)
+    a, _, labels = some_runs(1)
+    same = delong_test([a], [np.exp(a)], labels)
+    assert (same.difference, same.z, same.p) == (0, 0, 1)
+    perfect = np.nan_to_num(labels)
+    assert delong_interval(perfect, labels) == Bounds(None, "the logit of an AUC of 1")
+
+
+def test_its_standard_error_is_about_that_of_the_joint_bootstrap() -> None:
+    ratios = []
+    for seed in range(12):
+        a, b, labels = some_runs(seed, n=202, diseases=5, missing=0.1)
+        found = variance_of_mean([a, b], np.array([-1.0, 1]), labels)
+        assert found is not None
+        aucs = bootstrap.jointly_resampled_aucs(np.stack([a, b]), labels, np.arange(202), 600, seed)
+        spread = float(bootstrap.mean_over_diseases(aucs[1] - aucs[0]).std(ddof=1))
+        ratios.append(math.sqrt(found[1]) / spread)
+    assert 0.97 < float(np.mean(ratios)) < 1.03
+    assert 0.85 < min(ratios) < max(ratios) < 1.15

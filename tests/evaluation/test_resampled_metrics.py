@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chestfed.evaluation import metrics
-from chestfed.evaluation.calibration import calibration_per_disease
+from chestfed.evaluation.calibration import calibration
 from chestfed.evaluation.intervals import bootstrap
-from chestfed.evaluation.intervals.interval import Interval
-from chestfed.evaluation.resampled_metrics import resampled_metrics, share_interval
+from chestfed.evaluation.intervals.interval import Interval, logit_interval
+from chestfed.evaluation.resampled_metrics import resampled_metrics
+from tests.evaluation.test_auc import column_of, scored
 
 
 @settings(max_examples=30, deadline=None)
@@ -27,41 +28,43 @@ def test_each_resample_has_the_numbers_of_its_images_written_out(seed: int, leve
     labels = np.stack([positive, np.zeros(37), positive], axis=1).astype(float)
     labels[7, 2] = np.nan
     scores = np.stack([score] * 3, axis=1)
-    found = resampled_metrics(scores, labels, patients, 5, seed, share=share, max_fpr=0.1)
+    columns = scored(scores, labels, patients, "edema", "hernia", "mass").columns()
+    found = [resampled_metrics(column, j, 5, seed, share, 0.1) for j, column in enumerate(columns)]
     for j in (0, 2):
         known = ~np.isnan(labels[:, j])
         place, draws = bootstrap.stratified_draws(positive[known], patients[known], 5, seed, j)
         counts = np.concatenate([count for _, count in draws])
         for r in range(5):
             rows = np.repeat(np.flatnonzero(known), counts[r, place])
-            drawn = (score[rows, None], labels[rows, j, None], ["edema"])
-            (auprc,) = metrics.average_precision_per_disease(*drawn)
-            (partial,) = metrics.partial_auc_per_disease(*drawn, 0.1)
-            (at_specificity,) = metrics.sensitivity_at_specificity(*drawn, share)
-            (at_sensitivity,) = metrics.specificity_at_sensitivity(*drawn, share)
-            (calibration,) = calibration_per_disease(*drawn)
-            if auprc.value is None:
-                assert np.isnan(found.auprc[r, j])
+            drawn = column_of(score[rows], labels[rows, j])
+            if drawn.reason:
+                assert np.isnan(found[j][:, r]).all()
                 continue
-            assert found.auprc[r, j] == pytest.approx(auprc.value, abs=1e-12)
-            assert found.partial_auc[r, j] == pytest.approx(partial.value, abs=1e-12)
-            assert found.sensitivity[r, j] == pytest.approx(at_specificity.sensitivity, abs=1e-12)
-            assert found.specificity[r, j] == pytest.approx(at_sensitivity.specificity, abs=1e-12)
-            assert found.brier[r, j] == pytest.approx(calibration.brier, abs=1e-12)
-    assert all(np.isnan(of_one[:, 1]).all() for of_one in vars(found).values())
+            points = (
+                metrics.sensitivity_at_specificity(drawn, share),
+                metrics.specificity_at_sensitivity(drawn, share),
+            )
+            calibrated = calibration(drawn)
+            assert points[0] is not None
+            assert points[1] is not None
+            assert calibrated is not None
+            expected = [metrics.average_precision(drawn), metrics.partial_auc(drawn, 0.1)]
+            expected += [points[0].sensitivity, points[1].specificity, calibrated.brier]
+            assert found[j][:, r].tolist() == pytest.approx(expected, abs=1e-12)
+    assert np.isnan(found[1]).all()
 
 
 def test_the_interval_of_a_share_is_the_formula_and_at_its_ends_the_exact_binomial_one() -> None:
-    found = share_interval(0.8, np.array([0.7, 0.8, np.nan, 0.9]), units=5)
+    found = logit_interval(0.8, np.array([0.7, 0.8, np.nan, 0.9]), units=5)
     assert found is not None
     half = 2.7764451 * 0.1 * math.sqrt(5 / 4) / (0.8 * 0.2)  # t(0.975, 4)
     assert math.log(found.high / (1 - found.high)) == pytest.approx(math.log(4) + half)
     # Clopper and Pearson: 20 of 20 has a lower end of 0.8316.
-    assert share_interval(1.0, np.ones(9), units=20) == Interval(pytest.approx(0.8316, abs=1e-4), 1)
-    assert share_interval(0.0, np.zeros(9), units=20) == Interval(0, pytest.approx(1 - 0.8316, abs=1e-4))
-    assert share_interval(0.5, np.full(9, 0.5), units=20) is None
-    assert share_interval(0.5, np.array([0.4, 0.6]), units=1) is None
-    assert share_interval(0.5, np.array([0.4, np.nan]), units=20) is None
+    assert logit_interval(1.0, np.ones(9), units=20) == Interval(pytest.approx(0.8316, abs=1e-4), 1)
+    assert logit_interval(0.0, np.zeros(9), units=20) == Interval(0, pytest.approx(1 - 0.8316, abs=1e-4))
+    assert logit_interval(0.5, np.full(9, 0.5), units=20) is None
+    assert logit_interval(0.5, np.array([0.4, 0.6]), units=1) is None
+    assert logit_interval(0.5, np.array([0.4, np.nan]), units=20) is None
 
 
 def test_many_images_get_fewer_resamples_but_not_too_few() -> None:

@@ -1,106 +1,112 @@
-"""All metrics of a test set together."""
+"""All metrics of a test set together, and the AUC in its subgroups."""
 
 from __future__ import annotations
 
 import io
-import json
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
-from chestfed.evaluation.summary import Summary, summarize
-from chestfed.evaluation.summary_files import as_json, metrics_csv, reliability_csv, subgroups_csv
+from chestfed.evaluation.estimates import as_csv, auc_estimates
+from chestfed.evaluation.intervals.interval import Interval
+from chestfed.evaluation.intervals.methods import Intervals, MethodName
+from chestfed.evaluation.labeled import Scored
+from chestfed.evaluation.summary import MAIN, Summary, age_bands, summarize
 
 NAMES = ("edema", "hernia")
+METHODS: list[MethodName] = ["bootstrap", "delong"]
 
 
-def summary(method: str = "bootstrap", second: float | None = 0.0) -> tuple[Summary, np.ndarray, np.ndarray]:
+def summary(method: MethodName = "bootstrap", second: float | None = 0.0) -> tuple[Summary, np.ndarray, np.ndarray]:
     """Edema with both classes; hernia with one class, or none."""
     rng = np.random.default_rng(1)
     labels = np.stack([rng.integers(0, 2, 80), np.full(80, np.nan if second is None else second)], axis=1).astype(float)
     scores = np.clip(0.3 * np.nan_to_num(labels) + rng.random((80, 2)) * 0.7, 0, 1)
+    found = Scored(scores, labels, np.arange(80) // 2, NAMES)
     columns = {"sex": pd.Categorical(["F", "M"] * 40)}
-    found = summarize(
-        scores,
-        labels,
-        np.arange(80) // 2,
-        NAMES,
-        "study-mean",
-        method=method,  # type: ignore[arg-type]
-        resamples=100,
-        columns=columns,
-    )
-    return found, scores, labels
+    return summarize(found, "study-mean", Intervals(method, 100), columns), scores, labels
+
+
+def of_groups(found: Scored, values: object, how: Intervals) -> pd.DataFrame:
+    """The AUCs of subgroups."""
+    return summarize(found, "all-image", how, {"by": values}, probabilities=False).subgroups  # type: ignore[dict-item]
+
+
+def ends(row: pd.Series) -> Interval | None:
+    return None if np.isnan(row["low"]) else Interval(row["low"], row["high"])
 
 
 def test_the_numbers_are_those_of_scikit_learn() -> None:
     found, scores, labels = summary()
-    edema = found.diseases[0].values()
-    assert edema["auc"] == pytest.approx(roc_auc_score(labels[:, 0], scores[:, 0]))
-    assert edema["auprc"] == pytest.approx(average_precision_score(labels[:, 0], scores[:, 0]))
-    assert edema["brier"] == pytest.approx(brier_score_loss(labels[:, 0], scores[:, 0]))
+    for metric, theirs in (
+        ("auc", roc_auc_score),
+        ("auprc", average_precision_score),
+        ("brier", brier_score_loss),
+    ):
+        assert found.row("edema", metric)["value"] == pytest.approx(theirs(labels[:, 0], scores[:, 0]))
 
 
 def test_a_disease_of_one_class_is_null_with_its_reason_and_not_in_the_mean() -> None:
     found, _, _ = summary()
-    plain = as_json(found)
-    hernia = plain["diseases"]["hernia"]
-    assert (hernia["auc"], hernia["auprc"], hernia["auc_interval"]) == (None, None, None)
+    hernia = found.row("hernia")
+    assert hernia[["value", "low", "high"]].isna().all()
     assert hernia["reason"] == "no positive image"
     assert (hernia["n"], hernia["positives"], hernia["negatives"]) == (80, 0, 80)
-    assert (plain["mean"]["auc"]["diseases"], plain["mean"]["auc"]["of"]) == (1, 2)
-    assert plain["mean"]["auc"]["value"] == plain["diseases"]["edema"]["auc"]
+    assert np.isnan(found.row("hernia", "auprc")["value"])
+    assert found.row("mean")["over_diseases"] == 1
+    assert found.row("mean")["value"] == found.row("edema")["value"]
 
 
 def test_a_disease_without_labels_says_so() -> None:
     found, _, _ = summary(second=None)
-    assert found.diseases[1].reason == "no labeled image"
-    assert as_json(found)["diseases"]["hernia"]["brier"] is None
+    hernia = found.metrics[found.metrics["disease"] == "hernia"]
+    assert hernia["value"].isna().all()
+    assert set(hernia["reason"]) == {"no labeled image"}
 
 
-def test_every_line_of_the_files_says_what_it_is_over() -> None:
+def test_every_row_says_what_it_is_over() -> None:
     found, _, _ = summary()
-    head = {"data": "synthetic", "site": "here"}
-    for text in (metrics_csv(found, head), subgroups_csv(found, head), reliability_csv(found, head)):
-        frame = pd.read_csv(io.StringIO(text))
-        assert set(frame["data"]) == {"synthetic"}
+    for frame in (found.metrics, found.subgroups, found.reliability):
         assert set(frame["protocol"]) == {"study-mean"}
         assert frame["n"].notna().all()
         assert frame.loc[frame["disease"] != "mean", ["positives", "negatives"]].notna().all(axis=None)
-    json.dumps(as_json(found), allow_nan=False)
+        read = pd.read_csv(io.StringIO(as_csv(frame)), keep_default_na=False, na_values={"value": "", "low": ""})
+        assert len(read) == len(frame)
+        assert list(read["n"]) == list(frame["n"])  # whole numbers
 
 
-def test_subgroups_partition_the_images() -> None:
-    found, _, _ = summary()
-    assert [(group.value, group.images) for group in found.subgroups["sex"]] == [("F", 40), ("M", 40)]
+@pytest.mark.parametrize("second", [0.0, None])
+def test_an_order_has_no_calibration_and_says_why(second: float | None) -> None:
+    scored = Scored(
+        np.random.default_rng(0).normal(size=(40, 1)), np.repeat([[0.0], [1.0]], 20, 0), np.arange(40), ["a"]
+    )
+    found = summarize(scored, "all-image", Intervals(resamples=20), probabilities=False)
+    for metric in ("brier", "ece_equal_width", "ece_equal_mass", "brier.resolution"):
+        assert np.isnan(found.row("a", metric)["value"])
+        assert found.row("a", metric)["reason"] == "the scores are an order, not probabilities"
+    assert len(found.reliability) == 0
+    assert found.row("a", "auprc")["value"] > 0
 
 
-def test_delongs_interval_is_an_option_and_says_its_name() -> None:
+def test_delongs_interval_is_an_option() -> None:
     bootstrap, delong = summary()[0], summary("delong")[0]
-    assert bootstrap.diseases[0].interval("auc") != delong.diseases[0].interval("auc")
-    assert bootstrap.means["auc"].bounds != delong.means["auc"].bounds
-    assert delong.means["auc"].bounds == delong.diseases[0].bounds["auc"]  # of the one disease that has an AUC
-    assert "DeLong" in as_json(delong)["interval"]
-    assert "bootstrap" in as_json(delong)["interval_of_other_numbers"]
-    assert bootstrap.diseases[0].interval("auprc") == delong.diseases[0].interval("auprc")
+    assert ends(bootstrap.row("edema")) != ends(delong.row("edema"))
+    assert ends(bootstrap.row("mean")) != ends(delong.row("mean"))
+    assert ends(delong.row("mean")) == ends(delong.row("edema"))  # of the one disease that has an AUC
+    assert ends(bootstrap.row("edema", "auprc")) == ends(delong.row("edema", "auprc"))
 
 
-def test_every_number_but_the_ece_has_an_interval_around_it_in_the_files() -> None:
+def test_every_number_but_the_ece_has_an_interval_around_it() -> None:
     found, _, _ = summary()
-    frame = pd.read_csv(io.StringIO(metrics_csv(found, {})))
-    edema = frame[frame["disease"] == "edema"].set_index("metric")
-    plain = as_json(found)["diseases"]["edema"]
-    for name, value in found.diseases[0].values().items():
-        low, high = edema.loc[name, ["low", "high"]]
-        if name.startswith("ece"):
+    for metric in MAIN:
+        value, low, high = found.row("edema", metric)[["value", "low", "high"]]
+        if metric.startswith("ece"):
             assert np.isnan([low, high]).all()
         else:
-            assert 0 <= low < value < high <= 1  # type: ignore[operator]
-            assert plain[f"{name}_interval"] == [low, high]
-    groups = pd.read_csv(io.StringIO(subgroups_csv(found, {})))
-    groups = groups[groups["disease"] != "hernia"]
+            assert 0 <= low < value < high <= 1
+    groups = found.subgroups[found.subgroups["disease"] != "hernia"]
     assert ((groups["low"] < groups["auc"]) & (groups["auc"] < groups["high"])).all()
 
 
@@ -108,34 +114,93 @@ def test_an_interval_that_lacks_says_why() -> None:
     labels = np.zeros((30, 2))
     labels[:3, 0] = 1
     patients = np.append([0, 0, 0], np.arange(27))
-    found = summarize(np.random.default_rng(0).random((30, 2)), labels, patients, NAMES, "frontal-image", resamples=20)
-    frame = pd.read_csv(io.StringIO(metrics_csv(found, {}))).set_index(["disease", "metric"])
-    assert frame["low"].isna().all()
+    scored = Scored(np.random.default_rng(0).random((30, 2)), labels, patients, NAMES)
+    found = summarize(scored, "frontal-image", Intervals(resamples=20))
+    assert found.metrics["low"].isna().all()
     for metric in ("auc", "auprc", "sensitivity_at_specificity_0.9", "brier"):
-        assert frame.loc[("edema", metric), "reason"] == "one patient with an image of a class: no interval"
-    assert frame.loc[("mean", "auc"), "reason"] == "one patient with an image of a class: no interval"
-    assert frame.loc[("hernia", "auprc"), "reason"] == "no positive image"
-    assert frame.loc[("hernia", "brier"), "reason"] == "no positive image: no interval"
+        assert found.row("edema", metric)["reason"] == "one patient with an image of a class: no interval"
+    assert found.row("mean")["reason"] == "one patient with an image of a class: no interval"
+    assert found.row("hernia", "auprc")["reason"] == "no positive image"
+    assert found.row("hernia", "brier")["reason"] == "no positive image: no interval"
 
 
-def test_a_perfect_ranking_has_an_auprc_of_one_and_its_interval() -> None:
+def test_a_perfect_ranking_has_numbers_of_one_and_never_an_interval_of_one_point() -> None:
     """Sums of precisions come to 1 up to rounding only."""
     for positives in range(2, 31):
         labels = np.r_[np.ones(positives), np.zeros(30)][:, None]
-        scores = np.linspace(1, 0, len(labels))[:, None]
-        found = summarize(scores, labels, np.arange(len(labels)), ["edema"], "frontal-image", resamples=50).diseases[0]
-        assert found.auprc is not None
-        assert 1 - 1e-12 < found.auprc <= 1
-        interval = found.interval("auprc")
-        assert interval is not None
-        assert (interval.high, interval.low > 0.1) == (1.0, True)
+        scored = Scored(np.linspace(1, 0, len(labels))[:, None], labels, np.arange(len(labels)), ["edema"])
+        found = summarize(scored, "frontal-image", Intervals(resamples=50))
+        for metric in ("auc", "auprc"):
+            value, low, high = found.row("edema", metric)[["value", "low", "high"]]
+            assert 1 - 1e-12 < value <= 1
+            assert 0.1 < low < 0.9
+            assert high == 1
+        assert found.row("mean")["low"] == found.row("edema")["low"]
 
 
-@pytest.mark.parametrize("method", ["bootstrap", "delong"])
-def test_one_patient_of_a_class_has_no_interval_by_either_method(method: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_one_patient_of_a_class_has_no_interval_by_either_method(method: MethodName) -> None:
     rng = np.random.default_rng(2)
     labels, patients = np.r_[1, 1, np.zeros(40)][:, None], np.r_[0, 0, np.arange(1, 41)]
-    found = summarize(rng.random((42, 1)), labels, patients, ["edema"], "frontal-image", method=method)  # type: ignore[arg-type]
-    assert found.diseases[0].interval("auc") is None
-    assert "one patient" in found.diseases[0].bounds["auc"].reason
-    assert found.means["auc"].bounds.interval is None
+    found = summarize(Scored(rng.random((42, 1)), labels, patients, ["edema"]), "frontal-image", Intervals(method))
+    for disease in ("edema", "mean"):
+        assert ends(found.row(disease)) is None
+        assert "one patient" in found.row(disease)["reason"]
+
+
+def test_each_value_is_judged_on_its_own_images_and_the_missing_come_last() -> None:
+    rng = np.random.default_rng(0)
+    scored = Scored(rng.normal(size=(60, 2)), (rng.random((60, 2)) < 0.5).astype(float), np.arange(60), NAMES)
+    sex = np.array(["M", "F", None], dtype=object)[rng.integers(0, 3, 60)]
+    found = of_groups(scored, sex, Intervals(resamples=20))
+    assert list(found["group"].unique()) == ["F", "M", "missing"]
+    for name, rows in (("F", sex == "F"), ("M", sex == "M"), ("missing", pd.isna(sex))):
+        group = found[found["group"] == name]
+        aucs = [roc_auc_score(scored.labels[rows, j], scored.scores[rows, j]) for j in range(2)]
+        assert set(group["group_n"]) == {rows.sum()}
+        assert list(group["auc"]) == pytest.approx([*aucs, np.mean(aucs)], abs=1e-12)
+
+
+def test_a_subgroup_with_one_class_or_one_positive_patient_says_why_it_has_no_number() -> None:
+    labels = np.array([[1], [1], [0], [np.nan], [1.0]])
+    scored = Scored(np.arange(5.0)[:, None], labels, np.arange(5), ["edema"])
+    found = of_groups(scored, ["pa", "ap", "ap", "ap", "pa"], Intervals()).set_index(["group", "disease"])
+    over = ["positives", "negatives", "missing"]
+    assert (found.loc[("ap", "edema"), "auc"], list(found.loc[("ap", "edema"), over])) == (0, [1, 1, 1])
+    assert (np.isnan(found.loc[("pa", "edema"), "auc"]), list(found.loc[("pa", "edema"), over])) == (True, [2, 0, 0])
+    assert found.loc[("pa", "edema"), "reason"] == "no negative image"
+    assert found.loc[("pa", "mean"), "reason"] == "no disease has an AUC here"
+    one = Scored(np.arange(5.0)[:, None], np.array([[1], [1], [0], [0], [0.0]]), np.array([1, 1, 2, 3, 4]), ["edema"])
+    assert set(of_groups(one, ["F"] * 5, Intervals())["reason"]) == {
+        "one patient with an image of a class: no interval"
+    }
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_subgroups_intervals_are_those_of_its_images_alone(method: MethodName) -> None:
+    rng = np.random.default_rng(0)
+    labels = (rng.random((90, 2)) < 0.4).astype(float)
+    patients, sex = np.sort(rng.integers(0, 50, 90)), np.repeat(["F", "M"], 45)
+    scored, how = Scored(labels + rng.normal(size=(90, 2)), labels, patients, NAMES), Intervals(method, 50, 3)
+    women = of_groups(scored, sex, how).query("group == 'F'")
+    expected = auc_estimates(scored.where(sex == "F"), how)
+    assert [ends(row) for _, row in women.iterrows()] == [one.interval for one in expected]
+    assert ((women["low"] < women["auc"]) & (women["auc"] < women["high"])).all()
+
+
+def test_age_bands_keep_their_order_and_begin_at_their_edge() -> None:
+    bands = age_bands(np.array([80, 39.9, 40, np.nan, 59, 100]))
+    assert list(bands.categories) == ["<40", "40-59", "60-79", ">=80"]
+    assert list(bands)[:3] == [">=80", "<40", "40-59"]
+    groups = of_groups(Scored(np.zeros((6, 1)), np.zeros((6, 1)), np.arange(6), ["edema"]), bands, Intervals())
+    groups = groups[groups["disease"] == "mean"]
+    named = list(zip(groups["group"], groups["group_n"], strict=True))
+    assert named == [("<40", 1), ("40-59", 2), (">=80", 2), ("missing", 1)]
+
+
+def test_a_column_of_another_length_and_edges_that_do_not_rise_are_refused() -> None:
+    scored = Scored(np.zeros((3, 1)), np.zeros((3, 1)), np.arange(3), ["edema"])
+    with pytest.raises(ValueError, match="2 values of by do not fit 3 images"):
+        of_groups(scored, ["F", "M"], Intervals())
+    with pytest.raises(ValueError, match="increase monotonically"):
+        age_bands(np.array([1.0]), (60, 40))

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.auc import auc_per_disease
+from chestfed.evaluation.estimates import as_csv
+from chestfed.evaluation.labeled import Scored
 from chestfed.results import table as tables
 from chestfed.results.significance import of_study, write
 
@@ -51,19 +52,19 @@ def write_run(
         for j, name in enumerate(NAMES):
             frame[f"score_{name}"], frame[f"label_{name}"] = scores[:, j], labels[:, j]
         frame.to_parquet(own / "predictions.parquet", index=False)
-        results = auc_per_disease(scores, labels, NAMES)
-        rows.append(tables.make_row(k, [f"site{n}" for n in range(k)], results, scores, labels, patients, 20))
+        found = Scored(scores, labels, patients, NAMES)
+        rows.append(tables.Row.of_scores(k, [f"site{n}" for n in range(k)], found, 20))
         counters = {"bytes_up": 1000 * k, "bytes_down": 2000 * k, "images": 64 * k, "gradients": 8 * k}
         drift = {"drift": 0.0 if k == 1 else 0.5, "gradient_drift": 0.0 if k == 1 else 0.25}
         history = [{"round": n, "stage": n, "loss": 1 / n, **drift, **counters} for n in (1, 2)]
-        history[-1] |= {"auc": {one.disease: one.auc for one in results}, "mean_auc": rows[-1].mean}
+        history[-1] |= {"auc": {one.disease: one.value for one in rows[-1].diseases}, "mean_auc": rows[-1].mean.value}
         (own / "rounds.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in history))
         (own / "seconds.jsonl").write_text("".join(json.dumps({"round": n, "seconds": n / 2}) + "\n" for n in (1, 2)))
         (own / "time.json").write_text(json.dumps({"seconds": 1.5, "resumed": False, "on": "cpu"}))
-        (own / "result.json").write_text(json.dumps(tables.row_to_plain(rows[-1])))
+        (own / "result.json").write_text(json.dumps(rows[-1].to_plain()))
     origin = Origin.SYNTHETIC
     table = tables.StudyTable("Study", "small", "frontal-image", IMAGES, 30, origin, tuple(rows), None)
-    (folder / "table.csv").write_text(tables.as_csv(table))
+    (folder / "table.csv").write_text(as_csv(tables.frame(table)))
     (folder / "table.json").write_text(json.dumps(tables.as_json(table)))
     configuration = {
         "seed": seed,

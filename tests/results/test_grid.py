@@ -6,29 +6,49 @@ import io
 
 from rich.console import Console
 
+from chestfed.evaluation.comparison import Difference
+from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.results.grid import Cell, Grid, Line, auc_cell, difference_cell, markdown, rich_table
+
+
+def auc(value: float | None, interval: Interval | None = None, digits: int = 3) -> Cell:
+    return auc_cell(Estimate("edema", value, interval), digits)
+
+
+def difference(
+    value: float | None, interval: Interval | None = None, p: float | None = None, p_holm: float | None = None
+) -> Cell:
+    one = Difference("edema", None, None, value, interval, p, p_holm, None, None, None)
+    return difference_cell(one, digits=2)
+
 
 GRID = Grid(
     "aucs",
     "AUC",
     (Cell("K"), Cell("added"), Cell("Edema", ("n+ 3", "n− 4"))),
     (
-        Line("K=1", (Cell("a|b[red]"), auc_cell(0.81234, Interval(0.7, 0.9), 2))),
+        Line("K=1", (Cell("a|b[red]"), auc(0.81234, Interval(0.7, 0.9), 2))),
         Line("paper, K=1", (Cell(""), Cell("0.8000")), "paper"),
     ),
 )
 
 
 def test_a_number_has_its_interval_below_and_a_clear_difference_is_strong() -> None:
-    assert auc_cell(0.5, Interval(0.25, 0.75)) == Cell("0.500", ("[0.250, 0.750]",))
-    assert auc_cell(0.5, None) == Cell("0.500")
-    assert auc_cell(None, None) == Cell("-")
-    found = difference_cell(-0.1, Interval(-0.2, 0.05), 0.04, digits=2)
-    assert found == Cell("−0.100", ("[−0.20, +0.05]", "p 0.040"), strong=True)
-    assert difference_cell(0.1, None, 0.0001).below == ("p < 0.001",)
-    assert not difference_cell(0.1, None, 0.05).strong
-    assert difference_cell(None, None, None) == Cell("-")
+    assert auc(0.5, Interval(0.25, 0.75)) == Cell("0.500", ("[0.250, 0.750]",))
+    assert auc(0.5) == Cell("0.500")
+    assert auc(None) == Cell("-")
+    found = difference(-0.1, Interval(-0.2, 0.05), 0.01, 0.04)
+    assert found == Cell("−0.100", ("[−0.20, +0.05]", "p 0.010", "Holm 0.040"), strong=True)
+    assert difference(0.1, None, 0.0001).below == ("p < 0.001",)
+    assert not difference(0.1, None, 0.01, 0.05).strong
+    assert difference(None) == Cell("-")
+
+
+def test_an_interval_is_never_written_as_one_point() -> None:
+    assert auc(1.0, Interval(0.9994, 1), 2).below == ("[0.999, 1.000]",)
+    assert auc(0.9991, Interval(0.99961, 0.99999), 2).below == ("[0.9996, 1.0000]",)
+    assert difference(0.0, Interval(0, 0)).below == ("[+0.00, +0.00]",)  # a model and itself
 
 
 def test_a_terminal_shows_the_smaller_lines_below_and_no_sign_that_it_may_lack() -> None:

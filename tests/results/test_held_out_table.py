@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.auc import DiseaseAuc
+from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.results.held_out_table import FoldResult, HeldOutTable, as_json, metrics, render, write
 from chestfed.results.table import Row
@@ -19,14 +19,19 @@ from chestfed.results.table import Row
 
 def row(edema: float, mass: float | None) -> Row:
     reason = "" if mass is not None else "no positive image"
-    diseases = (DiseaseAuc("edema", edema, 3, 5, 0), DiseaseAuc("mass", mass, 2 if mass else 0, 6, 1, reason))
-    return Row(1, ("b", "c"), diseases, (Interval(0.4, 0.9), None), Interval(0.45, 0.85))
+    mean = edema if mass is None else (edema + mass) / 2
+    aucs = (
+        Estimate("edema", edema, Interval(0.4, 0.9), 3, 5, 0),
+        Estimate("mass", mass, None, 2 if mass else 0, 6, 1, reason),
+        Estimate("mean", mean, Interval(0.45, 0.85)),
+    )
+    return Row(1, ("b", "c"), aucs)
 
 
 @pytest.fixture
 def table() -> HeldOutTable:
     seen = {"b": row(0.8, 0.6), "c": row(0.9, None)}
-    fold = FoldResult("a", 1234, "run-a", row(0.7, None), seen, {"mass": "a does not label it"})
+    fold = FoldResult("a", 1234, "run-a", row(0.7, None).with_reasons({"mass": "a does not label it"}), seen)
     return HeldOutTable("Held out", "small DenseNet", "frontal-image", Origin.SYNTHETIC, (fold,))
 
 

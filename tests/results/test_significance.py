@@ -14,7 +14,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from chestfed.core.errors import ConfigError
-from chestfed.evaluation.comparison import Run, compare, holm
+from chestfed.evaluation.comparison import compare, holm
+from chestfed.evaluation.labeled import Scored
 from chestfed.results.predictions import group_seeds, read_run
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.significance import compare_with_first, of_study, stored, write
@@ -38,8 +39,8 @@ def test_the_numbers_are_those_of_the_paired_comparison(tmp_path: Path) -> None:
     for k in (1, 2):
         frame = pd.read_parquet(folder / f"k{k}" / "predictions.parquet")
         scores = frame[[f"score_{name}" for name in NAMES]].to_numpy(np.float64)
-        runs.append(Run([scores], labels.astype(np.float64), patients))
-    assert found.comparisons == (compare(*runs, NAMES, 50),)
+        runs.append([Scored(scores, labels.astype(np.float64), patients, NAMES)])
+    assert found.comparisons == (compare(*runs, 50),)
 
 
 def test_every_k_is_compared_with_the_smallest_and_corrected_together(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_every_k_is_compared_with_the_smallest_and_corrected_together(tmp_path: 
     found = of_study(folder, (1, 2, 3), 50)
     assert found is not None
     assert (found.reference, found.others) == ("K=1", ("K=2", "K=3"))
-    every = [one for comparison in found.comparisons for one in comparison.diseases]
+    every = [one for comparison in found.comparisons for one in comparison[:-1]]
     assert [one.p_holm for one in every] == holm([one.p for one in every])
     write(found, folder, "significance")
     frame = pd.read_csv(folder / "significance.csv")
@@ -55,7 +56,7 @@ def test_every_k_is_compared_with_the_smallest_and_corrected_together(tmp_path: 
     assert frame["disease"].tolist() == [*NAMES, "mean"] * 2
     assert frame["n"].tolist() == [39, 40, 40] * 2
     means = frame[frame["disease"] == "mean"]
-    assert means["delong_p"].tolist() == [one.mean.delong_p for one in found.comparisons]
+    assert means["delong_p"].tolist() == [comparison[-1].delong_p for comparison in found.comparisons]
     assert means["delong_p_holm"].tolist() == holm(means["delong_p"].tolist())
     assert of_study(folder, (2,), 50) is None
     assert stored(RunFolder(folder)) == found

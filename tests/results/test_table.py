@@ -12,8 +12,9 @@ from rich.console import Console
 
 from chestfed.core.diseases import DISEASES
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.auc import auc_per_disease
-from chestfed.results.table import StudyTable, as_csv, as_json, make_row, paper_table, render
+from chestfed.evaluation.estimates import as_csv
+from chestfed.evaluation.labeled import Scored
+from chestfed.results.table import Row, StudyTable, as_json, frame, paper_table, render
 
 
 def make_table(origin: Origin, *, paper: bool, no_edema: bool = False) -> StudyTable:
@@ -26,8 +27,7 @@ def make_table(origin: Origin, *, paper: bool, no_edema: bool = False) -> StudyT
     for k in (1, 2):
         scores = (rng.random((60, 5)) + np.nan_to_num(labels) * 0.4 * k).astype(np.float32)
         clients = ["chexpert", "chestxray8"][:k]
-        results = auc_per_disease(scores, labels, DISEASES)
-        rows.append(make_row(k, clients, results, scores, labels, np.arange(60), resamples=50))
+        rows.append(Row.of_scores(k, clients, Scored(scores, labels, np.arange(60), DISEASES), resamples=50))
     reference = paper_table("densenet121") if paper else None
     return StudyTable("A study", "DenseNet121", "frontal-image, valid split", 60, 60, origin, tuple(rows), reference)
 
@@ -40,9 +40,9 @@ def printed(table: StudyTable) -> str:
 
 def test_the_csv_has_a_line_per_k_and_disease_and_the_mean_at_full_precision() -> None:
     table = make_table(Origin.REAL, paper=True)
-    rows = list(csv.DictReader(io.StringIO(as_csv(table))))
+    rows = list(csv.DictReader(io.StringIO(as_csv(frame(table)))))
     assert len(rows) == 2 * 6
-    assert float(rows[0]["auc"]) == table.rows[0].diseases[0].auc
+    assert float(rows[0]["auc"]) == table.rows[0].diseases[0].value
     assert int(rows[2]["positives"]) + int(rows[2]["negatives"]) == 59
     assert rows[2]["missing"] == "1"
     assert rows[5]["disease"] == "mean"
@@ -61,7 +61,7 @@ def test_the_json_holds_what_the_csv_holds() -> None:
     table = make_table(Origin.SYNTHETIC, paper=False)
     plain = json.loads(json.dumps(as_json(table), allow_nan=False))
     assert (plain["synthetic"], plain["data"]) == (True, "synthetic")
-    assert plain["rows"][1]["diseases"]["edema"]["auc"] == table.rows[1].diseases[1].auc
+    assert plain["rows"][1]["diseases"]["edema"]["auc"] == table.rows[1].diseases[1].value
     low, high = plain["rows"][1]["mean_interval"]
     assert low < plain["rows"][1]["mean_auc"] < high
 
@@ -72,8 +72,11 @@ def test_a_disease_with_one_class_is_undefined_with_its_reason_and_out_of_the_me
     assert edema["auc"] is None
     assert edema["interval"] is None
     assert edema["reason"] == "no positive image"
-    assert next(row for row in csv.DictReader(io.StringIO(as_csv(table))) if row["disease"] == "edema")["auc"] == ""
-    assert table.rows[0].mean == pytest.approx(np.mean([r.auc for r in table.rows[0].diseases if r.auc is not None]))
+    assert (
+        next(row for row in csv.DictReader(io.StringIO(as_csv(frame(table)))) if row["disease"] == "edema")["auc"] == ""
+    )
+    defined = [one.value for one in table.rows[0].diseases if one.value is not None]
+    assert table.rows[0].mean.value == pytest.approx(np.mean(defined))
     assert "Edema: no positive image" in printed(table)
 
 
@@ -83,7 +86,7 @@ def test_the_papers_figures_stand_beside_and_a_synthetic_table_says_so() -> None
     assert "SYNTHETIC" not in real
     made = printed(make_table(Origin.SYNTHETIC, paper=False))
     assert "SYNTHETIC hospitals (phantoms, no patients, no clinical meaning)" in made
-    assert "synthetic" in as_csv(make_table(Origin.SYNTHETIC, paper=False)).splitlines()[1]
+    assert "synthetic" in as_csv(frame(make_table(Origin.SYNTHETIC, paper=False))).splitlines()[1]
 
 
 def test_a_table_with_real_patients_and_phantoms_says_both() -> None:
@@ -91,7 +94,7 @@ def test_a_table_with_real_patients_and_phantoms_says_both() -> None:
     shown = printed(table)
     assert "PARTLY SYNTHETIC (phantoms among real hospitals" in shown
     assert "no patients" not in shown
-    assert {row["data"] for row in csv.DictReader(io.StringIO(as_csv(table)))} == {"mixed"}
+    assert {row["data"] for row in csv.DictReader(io.StringIO(as_csv(frame(table))))} == {"mixed"}
     assert (as_json(table)["synthetic"], as_json(table)["data"]) == (True, "mixed")
 
 
@@ -105,3 +108,14 @@ def test_the_papers_averages_are_the_means_of_its_columns_but_for_four_that_it_p
             if abs(row["average"] - np.mean([row[disease] for disease in DISEASES])) > 1.01e-4:
                 otherwise.append((model, int(row["sources"])))
     assert otherwise == [("densenet121", 1), ("densenet161", 2), ("densenet161", 3), ("densenet161", 4)]
+
+
+def test_a_row_is_read_as_it_was_written_but_for_an_interval_of_one_point() -> None:
+    """Earlier versions wrote one for an AUC of 0 or 1."""
+    row = make_table(Origin.REAL, paper=False, no_edema=True).rows[1]
+    plain = json.loads(json.dumps(row.to_plain(), allow_nan=False))
+    assert Row.from_plain(plain) == row
+    plain["diseases"][0]["auc"], plain["intervals"][0] = 1.0, [1.0, 1.0]
+    read = Row.from_plain(plain).diseases[0]
+    assert (read.value, read.interval) == (1, None)
+    assert "earlier version" in read.reason

@@ -21,16 +21,16 @@ from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import save_checkpoint
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.evaluation.auc import auc_per_disease
+from chestfed.evaluation.estimates import auc_per_disease
+from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.protocols import PROTOCOLS, Protocol
 from chestfed.evaluation.summary import summarize
-from chestfed.evaluation.summary_files import as_json
 from chestfed.experiment.device import Machine
 from chestfed.models import build_model, network_options
 from chestfed.samples import write_hospitals
 from chestfed.scoring.evaluate import Evaluation, evaluate_model
-from chestfed.scoring.evaluation_files import write
-from chestfed.scoring.evaluation_table import render
+from chestfed.scoring.evaluation_output import FRAMES, render, write
 from chestfed.scoring.scorers import Declared, Scorer, open_scorer
 from chestfed.sites import SiteTable, load_site_config, open_site
 
@@ -68,7 +68,7 @@ def exported(path: Path, module: nn.Module, batch: int | None = None, extra: dic
 
 
 def score(scorer: Scorer, site: SiteTable, home: Path, protocol: Protocol = "frontal-image") -> Evaluation:
-    return evaluate_model(scorer, site, "valid", protocol, home / "cache", MACHINE, resamples=20)
+    return evaluate_model(scorer, site, "valid", protocol, home / "cache", MACHINE, how=Intervals(resamples=20))
 
 
 def scores_of(evaluation: Evaluation) -> np.ndarray:
@@ -262,8 +262,8 @@ def test_studies_are_scored_as_pandas_would_from_the_images(home: Path, site: Si
         columns = [f"score_{name}" for name in DISEASES]
         np.testing.assert_allclose(found.predictions[columns], by_study[columns].agg(how), rtol=1e-6)
         labels = by_study[[f"label_{name}" for name in DISEASES]].max().to_numpy()
-        expected = auc_per_disease(scores_of(found), labels, DISEASES)
-        assert [one.auc for one in found.summary.diseases] == expected
+        expected = auc_per_disease(Scored(scores_of(found), labels, np.arange(len(labels)), DISEASES))
+        assert {disease: found.auc[disease] for disease in DISEASES} == expected
         assert found.summary.units == by_study.ngroups
         assert found.predictions["image"].is_unique
 
@@ -274,12 +274,12 @@ def test_a_disease_of_one_class_or_without_labels_is_null_with_its_reason(
     negative = site.with_frame(site.frame.assign(edema=np.float32(0)))
     declared = Declared(diseases=("edema", "hernia", "cardiomegaly", "-", "-"), size=SIZE)
     found = score(open_scorer(str(exported(tmp_path / "m.pt2", tiny())), declared, MACHINE), negative, home)
-    edema, hernia, cardiomegaly = found.summary.diseases
-    assert (edema.auc.auc, edema.reason) == (None, "no positive image")
-    assert (hernia.auc.auc, hernia.reason) == (None, "not labeled at site 'chexpert'")
-    assert found.summary.means["auc"].diseases == 1
-    assert found.summary.means["auc"].value == cardiomegaly.auc.auc
-    assert found.summary.means["brier"].diseases == 2  # edema has one class, hernia no label
+    summary = found.summary
+    assert (found.auc["edema"], summary.row("edema")["reason"]) == (None, "no positive image")
+    assert (found.auc["hernia"], summary.row("hernia")["reason"]) == (None, "not labeled at site 'chexpert'")
+    assert summary.row("mean")["over_diseases"] == 1
+    assert found.auc["mean"] == found.auc["cardiomegaly"]
+    assert summary.row("mean", "brier")["over_diseases"] == 2  # edema has one class, hernia no label
     console = Console(record=True, width=200, file=(tmp_path / "printed").open("w"))
     console.print(render(found))
     assert "Brier and ECE need no second class: their means are over 2 of 3" in console.export_text()
@@ -319,21 +319,27 @@ def test_every_number_can_be_computed_again_from_the_predictions(
     found = score(open_scorer(str(exported(tmp_path / "m.pt2", tiny())), ORDER, MACHINE), site, home, protocol)
     write(found, tmp_path / "out")
     frame = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
-    again = summarize(
-        frame[[f"score_{name}" for name in DISEASES]].to_numpy(),
-        frame[[f"label_{name}" for name in DISEASES]].to_numpy(),
-        frame["patient"].to_numpy(),
-        DISEASES,
-        protocol,
-        resamples=20,
-        columns={name: frame[f"group_{name}"] for name in found.summary.subgroups},
-    )
-    first, second = as_json(found.summary), as_json(again)
-    for value in (first, second):  # text does not keep the order of the bands
-        for groups in value["subgroups"].values():
-            groups.sort(key=lambda group: group["value"])
-    assert first["subgroups"]
-    assert second == first
+    scores, labels = (frame[[f"{part}_{name}" for name in DISEASES]].to_numpy() for part in ("score", "label"))
+    stored = Scored(scores, labels, frame["patient"].to_numpy(), DISEASES)
+    columns = {name: frame[f"group_{name}"] for name in found.summary.subgroups["column"].unique()}
+    assert columns
+    again = summarize(stored, protocol, Intervals(resamples=20), columns)
+    for name in FRAMES:
+        first, second = (getattr(summary, name) for summary in (found.summary, again))
+        if name == "subgroups":  # text does not keep the order of the bands
+            order = {"by": ["column", "group"], "kind": "stable", "ignore_index": True}
+            first, second = first.sort_values(**order), second.sort_values(**order)
+        pd.testing.assert_frame_equal(second, first, check_exact=True)
+    rows = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    for name in FRAMES:  # the same rows in both files
+        written = pd.read_csv(tmp_path / "out" / f"{name}.csv", keep_default_na=False)
+        assert len(rows[name]) == len(written) > 0
+        assert list(written)[3:] == list(rows[name][0])
+        for row, line in zip(rows[name], written.to_dict("records"), strict=True):
+            values = {key: "" if value is None else value for key, value in row.items()}
+            assert {key: str(line[key]) for key in row} == {
+                key: "inf" if value == "infinity" else str(value) for key, value in values.items()
+            }
     assert set(frame["group_age"].dropna()) <= {"<40", "40-59", "60-79", ">=80"}
 
 

@@ -18,10 +18,11 @@ from chestfed.core.bundled import bundled
 from chestfed.core.config import load_config
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.evaluation.auc import auc_per_disease
+from chestfed.evaluation.estimates import auc_per_disease, mean_of
+from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.protocols import Protocol
 from chestfed.evaluation.summary import summarize
-from chestfed.evaluation.summary_files import as_json
 from chestfed.experiment.device import Machine
 from chestfed.images.network_input import IMAGENET, NetworkInput
 from chestfed.images.preprocess import Preprocess
@@ -29,8 +30,7 @@ from chestfed.results.predictions import read_run
 from chestfed.results.significance import compare_with_first
 from chestfed.samples import write_hospitals
 from chestfed.scoring.evaluate import Evaluation, evaluate_model
-from chestfed.scoring.evaluation_files import write
-from chestfed.scoring.evaluation_table import render
+from chestfed.scoring.evaluation_output import render, write
 from chestfed.scoring.scorer import ModelDescription, Output, Scorer
 from chestfed.scoring.scorers import Declared, open_scorer
 from chestfed.sites import SiteTable, load_site_config, open_site
@@ -88,7 +88,7 @@ def score(
         call = module.eval()
         scorer = Scorer("own", "a model", f"{size}", names, Preprocess(size=size), output, call, given)
     assert isinstance(scorer, Scorer)
-    return evaluate_model(scorer, site, split, protocol, home / "cache", MACHINE, resamples=20)
+    return evaluate_model(scorer, site, split, protocol, home / "cache", MACHINE, how=Intervals(resamples=20))
 
 
 @pytest.mark.parametrize("protocol", ["frontal-image", "study-max"])
@@ -112,7 +112,13 @@ def test_evaluations_of_two_sites_are_not_compared(home: Path, site: SiteTable, 
 
 
 def aucs_of(evaluation: Evaluation) -> list[float | None]:
-    return [one.auc.auc for one in evaluation.summary.diseases]
+    return [evaluation.auc[disease] for disease in DISEASES]
+
+
+def scored(predictions: pd.DataFrame) -> Scored:
+    """What is stored of an evaluation."""
+    scores, labels = (predictions[[f"{part}_{name}" for name in DISEASES]].to_numpy() for part in ("score", "label"))
+    return Scored(scores, labels, predictions["patient"].to_numpy(), DISEASES)
 
 
 def shown(evaluation: Evaluation) -> str:
@@ -143,7 +149,8 @@ def test_percentages_are_ranked_with_outputs_scores_and_have_no_calibration(
     found = score(percent, site, home, output="scores")
     assert aucs_of(found) == pytest.approx(aucs_of(plain))
     assert found.predictions["score_edema"].max() > 1
-    assert {one.calibration.reason for one in found.summary.diseases} == {"the scores are an order, not probabilities"}
+    reasons = found.summary.metrics.query("metric == 'ece_equal_mass' and disease != 'mean'")["reason"]
+    assert set(reasons) == {"the scores are an order, not probabilities"}
     assert "no Brier score, no ECE" in shown(found)
     write(found, tmp_path / "out")
     table = pd.read_csv(tmp_path / "out" / "metrics.csv", keep_default_na=False).query("disease == 'edema'")
@@ -159,16 +166,9 @@ def test_figures_of_large_outputs_can_be_computed_again_from_the_predictions(
     found = score(Pooling(5000.0), site, home, output=output)
     write(found, tmp_path / "out")
     frame = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
-    again = summarize(
-        frame[[f"score_{name}" for name in DISEASES]].to_numpy(),
-        frame[[f"label_{name}" for name in DISEASES]].to_numpy(),
-        frame["patient"].to_numpy(),
-        DISEASES,
-        "frontal-image",
-        resamples=20,
-        probabilities=output != "scores",
-    )
-    assert as_json(again)["diseases"] == as_json(found.summary)["diseases"]
+    again = summarize(scored(frame), "frontal-image", Intervals(resamples=20), probabilities=output != "scores")
+    pd.testing.assert_frame_equal(again.metrics, found.summary.metrics, check_exact=True)
+    pd.testing.assert_frame_equal(again.reliability, found.summary.reliability, check_exact=True)
 
 
 def test_scoring_reports_its_progress(home: Path, site: SiteTable) -> None:
@@ -176,7 +176,7 @@ def test_scoring_reports_its_progress(home: Path, site: SiteTable) -> None:
     told: list[tuple[int, int]] = []
     evaluate_model(
         *(scorer, site, "valid", "frontal-image", home / "cache", MACHINE),
-        resamples=0,
+        how=Intervals(resamples=0),
         batch_size=10,
         scored=lambda done, total: told.append((done, total)),
     )
@@ -307,6 +307,5 @@ def test_an_exported_program_of_one_channel_asks_for_its_input_and_takes_it(
     config.write_text("input: {channels: 1}\n")
     declared = Declared(diseases=DISEASES, config=config)
     found = score(open_scorer(str(tmp_path / "m.pt2"), declared, MACHINE), site, home)
-    labels = found.predictions[[f"label_{name}" for name in DISEASES]].to_numpy()
-    scores = found.predictions[[f"score_{name}" for name in DISEASES]].to_numpy()
-    assert aucs_of(found) == [one.auc for one in auc_per_disease(scores, labels, DISEASES)]
+    aucs = auc_per_disease(scored(found.predictions))
+    assert found.auc == {**aucs, "mean": mean_of(aucs.values())}

@@ -13,11 +13,8 @@ With few positive patients the percentile interval of an AUC is too short: at 20
 truth in 91% of test sets at an AUC of 0.85 and in 86% at 0.95 (`benchmarks/bootstrap_coverage.py`). Two reasons. The
 m = 20 positive patients carry nearly all of the variance; drawn from themselves they show (m - 1) / m of it, and their
 own spread is uncertain, which is what Student's t is for (`degrees_of_freedom.py`). And the AUC's distribution is
-skewed to the left, which the percentile interval turns the wrong way round. `auc_interval` corrects both; for a
+skewed to the left, which the percentile interval turns the wrong way round. `logit_interval` corrects both; for a
 difference of AUCs, which is hardly skewed, `difference_interval` corrects the first.
-
-A limit: with ten positive images and an AUC of 0.95 some test sets have no wrong pair and so show no uncertainty at
-all.
 """
 
 from __future__ import annotations
@@ -28,15 +25,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from chestfed.core.randomness import numpy_stream
-from chestfed.evaluation.intervals.interval import Interval, around_logit, student_p, student_width
 
 #: Weights drawn by one call of the generator. Part of the random stream: another value gives other resamples, as soon
 #: as there are more weights than this (images times resamples).
 _DRAWN = 4_000_000
 #: Weights of images worked on at a time; they fit the processor's cache. Changes no result.
 _HELD = 2**18
-#: A standard deviation of AUCs below this is rounding.
-_NO_SPREAD = 1e-12
 
 
 def resampled_aucs(
@@ -147,90 +141,6 @@ def mean_over_diseases(aucs: np.ndarray) -> np.ndarray:
     """
     defined = ~np.isnan(aucs).all(axis=0)
     return aucs[:, defined].mean(axis=1) if defined.any() else np.full(len(aucs), np.nan)
-
-
-def interval(values: np.ndarray, level: float = 0.95) -> Interval | None:
-    """Percentile interval of resampled values; None if fewer than two are defined."""
-    values = values[~np.isnan(values)]
-    if len(values) < 2:
-        return None
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high))
-
-
-def auc_interval(
-    auc: float, values: np.ndarray, units: float | None = None, level: float = 0.95, freedom: float | None = None
-) -> Interval | None:
-    """Interval of an AUC, or of a mean of AUCs, from the spread of its resampled values, on the logit scale.
-
-    logit(auc) ± t s sqrt(m / (m - 1)) / (auc (1 - auc)), with s the standard deviation of the resampled values, m the
-    number of `units` and t the quantile of Student's distribution with `freedom` degrees; carried back to the scale of
-    the AUC. The logit keeps it within 0 and 1 and undoes most of the skewness; the factor and t are those of a
-    mean of m values.
-
-    Parameters
-    ----------
-    auc
-        The estimate on the test set itself.
-    values
-        Its resampled values, `[resamples]`; NaN is left out.
-    units
-        m: `units_per_disease`, or `units_of_mean` for a mean. None for many (a normal quantile and no factor).
-    freedom
-        `freedom_per_disease` or `freedom_of_mean`; m - 1 without it.
-
-    Returns
-    -------
-    None if fewer than two values are defined, or m is 1, or only resamples without a class could have differed. If the
-    AUC is 0 or 1, where the logit ends, or no resample differs, the percentile interval: one point, which says that
-    these data show no uncertainty, not that there is none.
-    """
-    complete = not np.isnan(values).any()
-    values = values[~np.isnan(values)]
-    if len(values) < 2 or (units is not None and units < 2):
-        return None
-    spread = float(values.std(ddof=1))
-    if not complete and 0 < auc < 1 and spread < _NO_SPREAD:  # the few patients of a class are in all that is left
-        return None
-    if not 0 < auc < 1 or spread == 0:
-        return interval(values, level)
-    return around_logit(auc, student_width(spread, units, level, freedom))
-
-
-def difference_interval(
-    difference: float, values: np.ndarray, units: float, level: float = 0.95
-) -> tuple[Interval, float] | None:
-    """Interval of a difference of AUCs, and the two-sided p value of no difference that goes with it.
-
-    difference ± t s sqrt(m / (m - 1)), cut at -1 and 1, with s the standard deviation of the resampled differences and
-    m the number of `units`; p = 2 T(-|difference| / (s sqrt(m / (m - 1)))). Both are of the same t with m - 1 degrees
-    of freedom, so p is below 1 - level exactly where the interval leaves out 0. Counting the resamples beyond 0 instead
-    would give p a floor of 2 / (resamples + 1), which a correction for many comparisons lifts above 0.05.
-
-    Parameters
-    ----------
-    difference
-        On the test set itself.
-    values
-        Its resampled values, `[resamples]`; NaN is left out.
-    units
-        m: `units_per_disease`, or `units_of_mean` for a mean.
-
-    Returns
-    -------
-    None if fewer than two values are defined, or m is below 2, or all resamples have the same difference, other than 0:
-    such data do not show how surely. The same difference of 0 in all, as of a model and itself, is the point 0 and a p
-    of 1.
-    """
-    values = values[~np.isnan(values)]
-    if len(values) < 2 or units < 2:
-        return None
-    spread = float(values.std(ddof=1))
-    if spread < _NO_SPREAD:
-        return (Interval(0.0, 0.0), 1.0) if abs(difference) < _NO_SPREAD else None
-    width = student_width(spread, units, level)
-    between = Interval(max(-1.0, difference - width), min(1.0, difference + width))
-    return between, student_p(difference, spread, units)
 
 
 @dataclass(frozen=True)

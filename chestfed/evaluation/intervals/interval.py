@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+#: A standard deviation of numbers in [0, 1] below this is rounding, and so is a distance of theirs from 0 or 1.
+ROUNDING = 1e-12
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """Lower and upper end of a confidence interval."""
 
     low: float
@@ -19,37 +24,24 @@ class Interval:
 class Bounds:
     """The interval of a number, or why there is none. Both are empty if the number itself is not defined."""
 
-    interval: Interval | None
+    interval: Interval | None = None
     reason: str = ""
 
 
 def normal_quantile(level: float) -> float:
     """Two-sided quantile of the standard normal distribution: 1.96 for a level of 0.95."""
-    if not 0 < level < 1:
-        raise ValueError(f"the level must lie between 0 and 1, not {level}")
-    return NormalDist().inv_cdf((1 + level) / 2)
+    return float(special.ndtri(_checked((1 + level) / 2)))
 
 
-def student_quantile(level: float, freedom: float) -> float:
-    """Two-sided quantile of Student's t with `freedom` degrees of freedom: 2.09 for 0.95 and 19."""
-    from scipy.special import stdtrit
-
-    if not 0 < level < 1:
-        raise ValueError(f"the level must lie between 0 and 1, not {level}")
-    return float(stdtrit(freedom, (1 + level) / 2))
-
-
-def student_width(spread: float, units: float | None, level: float, freedom: float | None = None) -> float:
+def student_width(spread: float, units: float, level: float, freedom: float | None = None) -> float:
     """Half width t s sqrt(m / (m - 1)) of an interval, with s the standard deviation of resampled values.
 
     Drawn from themselves, m `units` (patients) show (m - 1) / m of their variance, and their own spread is uncertain,
     which is what Student's t is for, with `freedom` degrees of freedom or, without it, m - 1: T. C. Hesterberg: What
-    teachers should know about the bootstrap. The American Statistician 69 (2015). None for many units: a normal
-    quantile and no factor.
+    teachers should know about the bootstrap. The American Statistician 69 (2015).
     """
-    if units is None:
-        return normal_quantile(level) * spread
-    return student_quantile(level, freedom or units - 1) * spread * math.sqrt(units / (units - 1))
+    quantile = float(special.stdtrit(freedom or units - 1, _checked((1 + level) / 2)))
+    return quantile * spread * math.sqrt(units / (units - 1))
 
 
 def student_p(estimate: float, spread: float, units: float) -> float:
@@ -57,9 +49,7 @@ def student_p(estimate: float, spread: float, units: float) -> float:
 
     2 T(-|estimate| / (s sqrt(m / (m - 1)))) with T Student's distribution function for m - 1 degrees of freedom.
     """
-    from scipy.special import stdtr
-
-    return 2 * float(stdtr(units - 1, -abs(estimate) / (spread * math.sqrt(units / (units - 1)))))
+    return 2 * float(special.stdtr(units - 1, -abs(estimate) / (spread * math.sqrt(units / (units - 1)))))
 
 
 def around_logit(estimate: float, half_width: float) -> Interval:
@@ -67,8 +57,8 @@ def around_logit(estimate: float, half_width: float) -> Interval:
 
     That is logit(estimate) ± half_width / (estimate (1 - estimate)); `estimate` lies strictly between 0 and 1.
     """
-    logit, half = math.log(estimate / (1 - estimate)), half_width / (estimate * (1 - estimate))
-    return Interval(_expit(logit - half), _expit(logit + half))
+    logit, half = special.logit(estimate), half_width / (estimate * (1 - estimate))
+    return Interval(float(special.expit(logit - half)), float(special.expit(logit + half)))
 
 
 def all_of(units: float, level: float) -> float:
@@ -76,5 +66,82 @@ def all_of(units: float, level: float) -> float:
     return float(((1 - level) / 2) ** (1 / units))
 
 
-def _expit(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+def percentile(values: np.ndarray, level: float = 0.95) -> Interval | None:
+    """Percentile interval of resampled values; None if fewer than two are defined."""
+    values = values[~np.isnan(values)]
+    if len(values) < 2:
+        return None
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high))
+
+
+def logit_interval(
+    value: float, values: np.ndarray, units: float, level: float = 0.95, freedom: float | None = None
+) -> Interval | None:
+    """Interval of a number in [0, 1] from the spread of its resampled values, on the logit scale.
+
+    logit(value) ± t s sqrt(m / (m - 1)) / (value (1 - value)), with s the standard deviation of the resampled values, m
+    the number of `units` and t the quantile of Student's distribution with `freedom` degrees; carried back to the scale
+    of the number. The logit keeps it within 0 and 1 and undoes most of the skewness; the factor and t are those of a
+    mean of m values. Where the number is 0 or 1, the logit ends and the resamples mostly agree: it is then the exact
+    binomial interval of none, or all, of m.
+
+    Parameters
+    ----------
+    value
+        The estimate on the test set itself.
+    values
+        Its resampled values, `[resamples]`; NaN is left out.
+    units
+        m: `units_per_disease`, or `units_of_mean` for a mean.
+    freedom
+        Such as `freedom_per_disease` or `freedom_of_mean`; m - 1 without it.
+
+    Returns
+    -------
+    None if fewer than two values are defined, m is below 2, or all resamples have the same value within 0 and 1.
+    """
+    values = values[~np.isnan(values)]
+    if len(values) < 2 or units < 2:
+        return None
+    if value >= 1 - ROUNDING:
+        return Interval(all_of(units, level), 1.0)
+    if value <= ROUNDING:
+        return Interval(0.0, 1 - all_of(units, level))
+    spread = float(values.std(ddof=1))
+    return None if spread < ROUNDING else around_logit(value, student_width(spread, units, level, freedom))
+
+
+def difference_interval(
+    difference: float, values: np.ndarray, units: float, level: float = 0.95
+) -> tuple[Interval, float] | None:
+    """Interval of a difference of AUCs, and the two-sided p value of no difference that goes with it.
+
+    difference ± t s sqrt(m / (m - 1)), cut at -1 and 1, with s the standard deviation of the resampled differences and
+    m the number of `units`; p = 2 T(-|difference| / (s sqrt(m / (m - 1)))). Both are of the same t with m - 1 degrees
+    of freedom, so p is below 1 - level exactly where the interval leaves out 0. Counting the resamples beyond 0 instead
+    would give p a floor of 2 / (resamples + 1), which a correction for many comparisons lifts above 0.05.
+
+    The parameters are those of `logit_interval`.
+
+    Returns
+    -------
+    None if fewer than two values are defined, or m is below 2, or all resamples have the same difference, other than 0:
+    such data do not show how surely. The same difference of 0 in all, as of a model and itself, is the point 0 and a p
+    of 1.
+    """
+    values = values[~np.isnan(values)]
+    if len(values) < 2 or units < 2:
+        return None
+    spread = float(values.std(ddof=1))
+    if spread < ROUNDING:
+        return (Interval(0.0, 0.0), 1.0) if abs(difference) < ROUNDING else None
+    width = student_width(spread, units, level)
+    between = Interval(max(-1.0, difference - width), min(1.0, difference + width))
+    return between, student_p(difference, spread, units)
+
+
+def _checked(share: float) -> float:
+    if not 0.5 < share < 1:
+        raise ValueError(f"the level must lie between 0 and 1, not {2 * share - 1:g}")
+    return share

@@ -1,0 +1,163 @@
+"""The files of an evaluation, and its tables for a terminal; both show the frames of its summary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.checkpoint import write_atomically, write_json, write_text
+from chestfed.evaluation.estimates import as_csv
+from chestfed.evaluation.intervals.interval import Interval
+from chestfed.evaluation.intervals.methods import METHODS
+from chestfed.evaluation.metrics import MAX_FPR, SHARE
+from chestfed.evaluation.protocols import unit_of
+from chestfed.evaluation.summary import MAIN, Summary
+from chestfed.results.grid import Cell, Grid, Line, number, pair, rich_table, title_of
+from chestfed.scoring.evaluate import Evaluation
+from chestfed.training.identity import software_versions
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+#: The frames of a summary, each a CSV file and a key of `evaluation.json`.
+FRAMES = ("metrics", "subgroups", "reliability")
+#: The numbers of the printed table, in the order of `MAIN`, and those whose intervals it has room for.
+_HEADS = ("AUC", "AUPRC", "pAUC", f"sens@spec {SHARE}", f"spec@sens {SHARE}", "Brier", "ECE")
+_WITH_INTERVAL = ("auc", "sensitivity_at", "specificity_at")
+
+
+def write(evaluation: Evaluation, folder: Path) -> None:
+    """Write `evaluation.json`, three CSV files and `predictions.parquet`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    summary, predictions = evaluation.summary, evaluation.predictions
+    head = {"data": str(evaluation.origin), "site": evaluation.site, "split": evaluation.split}
+    frames = {name: getattr(summary, name) for name in FRAMES}
+    for name, frame in frames.items():
+        write_text(folder / f"{name}.csv", as_csv(frame.assign(**head)[[*head, *frame]]))
+    path = folder / "predictions.parquet"
+    write_atomically(path, lambda temporary: predictions.to_parquet(temporary, index=False))
+    write_json(folder / "evaluation.json", _about(evaluation) | {name: _rows(frame) for name, frame in frames.items()})
+
+
+def render(evaluation: Evaluation) -> RenderableType:
+    """The tables for a terminal."""
+    from rich.console import Group
+    from rich.text import Text
+
+    summary = evaluation.summary
+    unit = {"image": "images", "study": "studies"}[unit_of(summary.protocol)]
+    of_images = f" ({evaluation.images} images)" if unit == "studies" else ""
+    method, preprocess = summary.intervals.method, evaluation.scorer.preprocess
+    others = "" if method == "bootstrap" else "; of sens@spec and spec@sens a patient-clustered bootstrap interval"
+    caption = (
+        f"{summary.protocol}: n = {summary.units} {unit} of {summary.patients} patients{of_images}, {evaluation.split} "
+        f"split. In brackets: {METHODS[method].about}{others}. sens@spec: sensitivity at a specificity of {SHARE} or "
+        f"more; spec@sens: the reverse. pAUC: up to a false-positive rate of {MAX_FPR}, 0.5 without information. ECE: "
+        f"equal-width bins. Input: {evaluation.scorer.input}, {preprocess.size} x {preprocess.size} pixels, "
+        f"{preprocess.fit}."
+    )
+    parts: list[RenderableType] = [rich_table(metrics_grid(summary), evaluation.headline, caption)]
+    aucs = summary.metrics.query("metric == 'auc' and value.isna() and disease != 'mean'")
+    if len(aucs):
+        nothing = (
+            f"{title_of(disease)}: {reason}" for disease, reason in zip(aucs["disease"], aucs["reason"], strict=True)
+        )
+        parts.append(Text("Not defined, and left out of the mean: " + "; ".join(nothing) + _one_class(summary)))
+    if len(summary.subgroups):
+        caption = (
+            f"{summary.protocol}. AUC within the group, its interval as above, n+ / n-; the mean is over the diseases "
+            "that have one."
+        )
+        title = f"{evaluation.origin.short_mark}Subgroups"
+        parts.append(rich_table(subgroup_grid(summary, f"n ({unit})"), title, caption))
+    return Group(*parts, *(Text(note, style="yellow") for note in evaluation.notes))
+
+
+def metrics_grid(summary: Summary) -> Grid:
+    """A line per disease, and at last the mean."""
+    lines = []
+    for disease in (*summary.diseases, "mean"):
+        rows = summary.metrics[summary.metrics["disease"] == disease].set_index("metric").loc[[*MAIN[: len(_HEADS)]]]
+        cells = [
+            _cell(row, row["value"], interval=row["metric"].startswith(_WITH_INTERVAL))
+            for row in rows.reset_index().to_dict("records")
+        ]
+        first = rows.loc["auc"]
+        counts = f"{first['positives']} / {first['negatives']}"
+        if disease == "mean":
+            counts = f"over {first['over_diseases']} of {len(summary.diseases)}"
+        lines.append(Line(title_of(disease), (Cell(counts), *cells), disease if disease == "mean" else ""))
+    return Grid("metrics", "", tuple(map(Cell, ("disease", "n+ / n-", *_HEADS))), tuple(lines))
+
+
+def subgroup_grid(summary: Summary, head: str) -> Grid:
+    """A line per subgroup."""
+    lines = []
+    for (column, group), rows in summary.subgroups.groupby(["column", "group"], sort=False):
+        cells = []
+        for row in rows.to_dict("records"):
+            below = (
+                f"over {row['over_diseases']}"
+                if row["disease"] == "mean"
+                else f"{row['positives']} / {row['negatives']}"
+            )
+            cell = _cell(row, row["auc"])
+            cells.append(Cell(cell.text, (*cell.below, below)))
+        lines.append(Line(f"{column}: {group}", (Cell(str(rows["group_n"].iloc[0])), *cells)))
+    diseases = (Cell(title_of(disease)) for disease in (*summary.diseases, "mean"))
+    return Grid("subgroups", "", (Cell("group"), Cell(head), *diseases), tuple(lines))
+
+
+def _cell(row: Any, value: float, *, interval: bool = True) -> Cell:
+    if np.isnan(value):
+        return Cell("-")
+    shown = interval and not np.isnan(row["low"])
+    return Cell(number(value), (pair(Interval(row["low"], row["high"]), 2),) if shown else ())
+
+
+def _one_class(summary: Summary) -> str:
+    """What the count beside the mean does not say: which numbers are over more diseases than the AUC."""
+    auc, brier = (summary.row("mean", metric)["over_diseases"] for metric in ("auc", "brier"))
+    if brier in (auc, 0):
+        return ""
+    return f". Brier and ECE need no second class: their means are over {brier} of {len(summary.diseases)}"
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame; what is not defined is null, an infinite threshold `infinity`."""
+    plain = frame.astype(object).where(frame.notna(), None).replace({np.inf: "infinity"})
+    return plain.to_dict("records")  # type: ignore[return-value]
+
+
+def _about(evaluation: Evaluation) -> dict[str, Any]:
+    scorer, summary = evaluation.scorer, evaluation.summary
+    return {
+        "title": evaluation.headline,
+        **evaluation.origin.keys(),
+        "notes": list(evaluation.notes),
+        "model": {
+            "name": scorer.name,
+            "kind": scorer.kind,
+            "digest": scorer.digest,
+            "outputs": list(scorer.outputs),
+            "output": scorer.output,
+            "input": scorer.input.model_dump(mode="json"),
+            "preprocess": scorer.preprocess.model_dump(mode="json"),
+            "trained_on": None if scorer.origin is None else str(scorer.origin),
+        },
+        "site": evaluation.site,
+        "split": evaluation.split,
+        "key": evaluation.predictions.attrs["key"],
+        "unit": unit_of(summary.protocol),
+        "images": evaluation.images,
+        "images_left_out": evaluation.left_out,
+        "protocol": summary.protocol,
+        "n": summary.units,
+        "patients": summary.patients,
+        "interval": METHODS[summary.intervals.method].about,
+        "interval_of_other_numbers": METHODS["bootstrap"].about,
+        "versions": software_versions(),
+    }
