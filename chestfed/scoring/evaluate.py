@@ -135,11 +135,8 @@ def evaluate_model(
     unknown = metrics["disease"].isin(set(scorer.diseases) - set(table.diseases)) & metrics["value"].isna()
     metrics.loc[unknown, "reason"] = f"not labeled at site '{table.name}'"
     names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
-    predictions = pd.DataFrame({"image": names, "patient": patient_names(table.name, first["patient"], key)})
-    for j, disease in enumerate(scorer.diseases):
-        predictions[f"score_{disease}"], predictions[f"label_{disease}"] = unit.scores[:, j], unit.labels[:, j]
-    for name, values in columns.items():  # so that the subgroups can be recomputed; bands of age, never an age
-        predictions[f"group_{name}"] = pd.Series(np.asarray(values, dtype=object), dtype="str")
+    named = pd.DataFrame({"image": names, "patient": patient_names(table.name, first["patient"], key)})
+    predictions = _predictions(named, of_units, columns)
     origin = Origin.together([table.origin, scorer.origin or table.origin])
     about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
     predictions.attrs.update(origin.keys() | about)
@@ -192,6 +189,15 @@ def _group_columns(first: pd.DataFrame, by_image: bool) -> dict[str, Any]:
     if by_image:
         columns["view"] = first["view"].cat.remove_unused_categories()
     return {name: values for name, values in columns.items() if pd.Series(values).notna().any()}
+
+
+def _predictions(named: pd.DataFrame, found: Scored, columns: dict[str, Any]) -> pd.DataFrame:
+    """Names, scores and labels of the units, and their subgroups, so that these can be recomputed."""
+    for j, disease in enumerate(found.diseases):
+        named[f"score_{disease}"], named[f"label_{disease}"] = found.scores[:, j], found.labels[:, j]
+    for name, values in columns.items():  # bands of age, never an age
+        named[f"group_{name}"] = pd.Series(np.asarray(values, dtype=object), dtype="str")
+    return named
 
 
 def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, left_out: int) -> tuple[str, ...]:
