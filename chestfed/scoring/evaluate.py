@@ -115,8 +115,6 @@ def evaluate_model(
     ChestfedError
         If the model fails on the images, or the key of a real site can't be used.
     """
-    if protocol not in PROTOCOLS:
-        raise ConfigError(f"protocol '{protocol}' is not one of {', '.join(PROTOCOLS)}")
     key = key_for(synthetic=table.synthetic)
     chosen = _rows(table, scorer.diseases, split, protocol)
     found = len(chosen.frame)
@@ -147,6 +145,8 @@ def evaluate_model(
 
 def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Protocol) -> SiteTable:
     """The rows to score, with the labels of the model's diseases."""
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"protocol '{protocol}' is not one of {', '.join(PROTOCOLS)}")
     if not set(diseases) & set(table.diseases):
         raise ConfigError(
             f"the model is about {', '.join(diseases)}, none of which site '{table.name}' labels "
