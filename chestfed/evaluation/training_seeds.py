@@ -1,0 +1,164 @@
+"""Comparison of two models that were each trained with several seeds: is the difference more than chance?
+
+Two chances are at work: other test patients, and another training seed. Training seeds are to a model what readers are
+to an imaging modality: every seed of both models "reads" the same patients. So the question is that of a multi-reader,
+multi-case study, and its method is used, with seeds as readers and patients as cases, both of them random:
+
+- N. A. Obuchowski, H. E. Rockette: Hypothesis testing of diagnostic accuracy for multiple readers and multiple tests:
+  an ANOVA approach with dependent observations. Communications in Statistics - Simulation 24 (1995);
+- R. A. Fisher: The fiducial argument in statistical inference. Annals of Eugenics 6 (1935), the distribution of Behrens
+  and Fisher, for the tests. Obuchowski and Rockette's F with Hillis's degrees of freedom (Statistics in Medicine 26,
+  2007) rejects too often with the two to five seeds that a study has: 11% in place of 5% with two
+  (`benchmarks/seed_test.py`).
+
+Covariances of AUCs come from DeLong's structural components, summed within a patient as by N. A. Obuchowski:
+Nonparametric analysis of clustered ROC curve data, Biometrics 53 (1997), and summed over diseases for their mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize, special
+
+from chestfed.evaluation.intervals.degrees_of_freedom import units_of_mean
+from chestfed.evaluation.intervals.delong import placements
+from chestfed.evaluation.intervals.interval import Interval
+
+#: A variance of AUCs below this is rounding.
+_NO_VARIANCE = 1e-24
+#: Points of the grid of a chi-square variable.
+_NODES = 200
+
+
+@dataclass(frozen=True)
+class SeedsTest:
+    """Mean over seeds of model b's AUC minus model a's.
+
+    Attributes
+    ----------
+    of_seeds
+        The difference of each seed, in order.
+    error
+        Standard error over test patients and training seeds.
+    seeds_share
+        The share of its square that comes from training seeds.
+    interval, p
+        Of one test, at 95%; None, with the `reason`, where there is no variance to test with.
+    """
+
+    difference: float
+    of_seeds: tuple[float, ...]
+    error: float | None = None
+    seeds_share: float | None = None
+    interval: Interval | None = None
+    p: float | None = None
+    reason: str = ""
+
+
+def influences(runs: Sequence[np.ndarray], labels: np.ndarray, patients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """AUCs `[runs]`, means over the columns of `labels`, and what every patient adds to their error `[patients, runs]`.
+
+    The sum over patients of the products of two columns estimates the covariance of the two AUCs. An image adds
+    (V10 - mean V10) / sqrt(m (m - 1)) as one of m positives, (V01 - mean V01) / sqrt(n (n - 1)) as one of n negatives,
+    and nothing where its label is missing. With P patients the sums carry P / (P - 1), as a sample variance does, where
+    patients have several images; with one image each this is DeLong's covariance exactly.
+
+    Parameters
+    ----------
+    runs
+        Scores `[n, J]` of each run.
+    labels
+        `[n, J]` in {0, 1, NaN}; every column has at least two images of each class.
+    patients
+        `[n]`, running numbers.
+
+    Raises
+    ------
+    ValueError
+        If a column has fewer than two images of a class.
+    """
+    aucs, effects = np.zeros(len(runs)), np.zeros((len(labels), len(runs)))
+    for j in range(labels.shape[1]):
+        known = np.flatnonzero(~np.isnan(labels[:, j]))
+        positive = labels[known, j] == 1
+        if min(positive.sum(), (~positive).sum()) < 2:
+            raise ValueError("a covariance of AUCs needs two images of each class")
+        both = placements(np.stack([scores[known, j] for scores in runs], axis=1), positive)
+        aucs += both[0].mean(axis=0)
+        for rows, components in zip((known[positive], known[~positive]), both, strict=True):
+            effects[rows] += (components - components.mean(axis=0)) / math.sqrt(len(rows) * (len(rows) - 1))
+    _, number = np.unique(patients, return_inverse=True)
+    sums = np.zeros((number.max() + 1, len(runs)))
+    np.add.at(sums, number, effects)
+    if len(sums) < len(labels):
+        sums *= math.sqrt(len(sums) / (len(sums) - 1))
+    return aucs / labels.shape[1], sums / labels.shape[1]
+
+
+def seeds_test(
+    runs_a: Sequence[np.ndarray], runs_b: Sequence[np.ndarray], labels: np.ndarray, patients: np.ndarray
+) -> SeedsTest:
+    """Model b against model a over the seeds they share, for the mean AUC over the columns of `labels`.
+
+    The squared standard error with r seeds is that of Obuchowski and Rockette for two tests,
+
+        SE^2 = 2/r (MS(TR) + max(r (Cov2 - Cov3), 0)),
+
+    where MS(TR) is the mean square of model times seed (half the sample variance of the seeds' differences), Cov2 the
+    mean covariance over patients of two seeds of one model, Cov3 that of two seeds of different models. The first part
+    is known from r - 1, the second from m - 1 degrees of freedom, m being `units_of_mean`, the patients of the rarest
+    class. The error is distributed as the sum of two Student variables with these degrees (Behrens and Fisher), which
+    is Student's t where one part is 0.
+
+    Parameters
+    ----------
+    runs_a, runs_b
+        Scores `[n, J]`, one per seed, in the same order of seeds: at least two.
+    labels, patients
+        As in `influences`.
+
+    Raises
+    ------
+    ValueError
+        If the models have different numbers of seeds, or fewer than two; and as `influences`.
+    """
+    r = len(runs_a)
+    if r != len(runs_b) or r < 2:
+        raise ValueError(
+            f"a test over training seeds needs two or more seeds, the same of both: not {r}, {len(runs_b)}"
+        )
+    aucs, effects = influences([*runs_a, *runs_b], labels, patients)
+    of_seeds = aucs[r:] - aucs[:r]
+    difference, each = float(of_seeds.mean()), tuple(of_seeds.tolist())
+    covariance, others = effects.T @ effects, ~np.eye(r, dtype=bool)
+    within = 0.5 * (covariance[:r, :r][others].mean() + covariance[r:, r:][others].mean())
+    across = covariance[:r, r:][others].mean()
+    by_seeds, by_patients = float(of_seeds.var(ddof=1)) / r, max(2 * float(within - across), 0.0)
+    variance = by_seeds + by_patients
+    if variance < _NO_VARIANCE:
+        if abs(difference) < math.sqrt(_NO_VARIANCE):
+            return SeedsTest(difference, each, 0.0, 0.0, Interval(difference, difference), 1.0)
+        return SeedsTest(difference, each, reason="no variance in these data")
+    beyond = _tails([by_seeds, by_patients], [r - 1, units_of_mean(labels, patients) - 1])
+    half = optimize.brentq(lambda width: beyond(width) - 0.05, 0.0, 1e4 * math.sqrt(variance))
+    interval = Interval(max(-1.0, difference - half), min(1.0, difference + half))
+    error, share = math.sqrt(variance), by_seeds / variance
+    return SeedsTest(difference, each, error, share, interval, beyond(abs(difference)))
+
+
+def _tails(variances: Sequence[float], freedoms: Sequence[float]) -> Callable[[float], float]:
+    """P(|X| > width) of a sum X of Student variables, each scaled by the root of its variance.
+
+    Given their chi-square parts, the sum is normal: the mean of its tails over a grid of equally likely values.
+    """
+    shares = (np.arange(_NODES) + 0.5) / _NODES
+    parts = [
+        variance * freedom / special.chdtri(freedom, shares)
+        for variance, freedom in zip(variances, freedoms, strict=True)
+    ]
+    deviations = np.sqrt(np.add.outer(*parts))
+    return lambda width: float(2 * special.ndtr(-width / deviations).mean())

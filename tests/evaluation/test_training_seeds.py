@@ -1,0 +1,110 @@
+"""A difference over training seeds: the variance of each part, and no more false positives than announced."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+
+from benchmarks.seed_test import null_studies
+from chestfed.evaluation.intervals.delong import auc_covariance
+from chestfed.evaluation.intervals.interval import Interval
+from chestfed.evaluation.training_seeds import influences, seeds_test
+
+
+def example(seeds: int, n: int = 120) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    labels = (rng.random((n, 3)) < 0.3).astype(float)
+    labels[rng.random((n, 3)) < 0.1] = np.nan
+    common = rng.standard_normal((n, 3))
+
+    def runs(quality: float) -> list[np.ndarray]:
+        return [quality * np.nan_to_num(labels) + common + 0.7 * rng.standard_normal((n, 3)) for _ in range(seeds)]
+
+    return runs(1.0), runs(1.4), labels, np.arange(n)
+
+
+def test_influences_give_aucs_and_delongs_covariance() -> None:
+    a, b, labels, patients = example(2)
+    one = [scores[:, :1] for scores in (*a, *b)]
+    aucs, effects = influences(one, labels[:, :1], patients)
+    known = ~np.isnan(labels[:, 0])
+    expected, covariance = auc_covariance(np.concatenate(one, axis=1)[known], labels[known, 0] == 1)
+    np.testing.assert_allclose(aucs, expected, rtol=1e-12)
+    np.testing.assert_allclose(effects.T @ effects, covariance, rtol=1e-10)
+
+
+def test_a_patients_images_count_together() -> None:
+    a, b, labels, patients = example(2)
+    twice = [np.repeat(scores, 2, axis=0) for scores in (*a, *b)]
+    _, once = influences([*a, *b], labels, patients)
+    _, clustered = influences(twice, np.repeat(labels, 2, axis=0), np.repeat(patients, 2))
+    np.testing.assert_allclose(clustered.T @ clustered, once.T @ once, rtol=0.05)
+
+
+def test_the_variance_is_that_of_obuchowski_and_rockette() -> None:
+    a, b, labels, patients = example(4)
+    found = seeds_test(a, b, labels, patients)
+    r, runs = 4, [*a, *b]
+
+    def auc(scores: np.ndarray, j: int) -> float:
+        known = ~np.isnan(labels[:, j])
+        return float(roc_auc_score(labels[known, j], scores[known, j]))
+
+    y = np.array([np.mean([auc(scores, j) for j in range(3)]) for scores in runs]).reshape(2, r)
+    residual = y - y.mean(axis=1, keepdims=True) - y.mean(axis=0, keepdims=True) + y.mean()
+    of_models = (residual**2).sum() / (r - 1)
+    _, effects = influences(runs, labels, patients)
+    covariance = effects.T @ effects
+    same = [covariance[i, j] for i in range(8) for j in range(8) if i // r == j // r and i != j]
+    other = [covariance[i, j] for i in range(8) for j in range(8) if i // r != j // r and i % r != j % r]
+    variance = 2 / r * (of_models + max(r * (np.mean(same) - np.mean(other)), 0))
+    assert found.difference == pytest.approx(y[1].mean() - y[0].mean(), abs=1e-12)
+    assert found.error == pytest.approx(math.sqrt(variance), rel=1e-10)
+    assert found.seeds_share == pytest.approx(2 / r * of_models / variance, rel=1e-10)
+
+
+def test_seeds_that_agree_leave_delongs_test_of_the_patients() -> None:
+    a, b, labels, patients = example(1)
+    one = [a[0][:, :1], b[0][:, :1]]
+    found = seeds_test([one[0]] * 3, [one[1]] * 3, labels[:, :1], patients)
+    known = ~np.isnan(labels[:, 0])
+    _, covariance = auc_covariance(np.concatenate(one, axis=1)[known], labels[known, 0] == 1)
+    error = math.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
+    assert found.error == pytest.approx(error, rel=1e-10)
+    m = int(np.nansum(labels[:, 0]))
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference) / error, m - 1), rel=0.01)
+
+
+def test_p_and_interval_are_of_one_test() -> None:
+    a, b, labels, patients = example(3)
+    found = seeds_test(a, b, labels, patients)
+    assert found.interval is not None
+    assert found.p is not None
+    assert (found.p < 0.05) == (found.interval.low > 0 or found.interval.high < 0)
+    mirrored = seeds_test(b, a, labels, patients)
+    assert mirrored.p == pytest.approx(found.p)
+    assert mirrored.interval is not None
+    assert (mirrored.interval.low, mirrored.interval.high) == pytest.approx((-found.interval.high, -found.interval.low))
+
+
+def test_a_model_and_itself_do_not_differ() -> None:
+    a, _, labels, patients = example(2)
+    found = seeds_test(a, a, labels, patients)
+    assert (found.difference, found.p) == (0.0, 1.0)
+    assert found.interval == Interval(0.0, 0.0)
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 3)])
+def test_one_seed_or_other_seeds_are_refused(first: int, second: int) -> None:
+    a, b, labels, patients = example(3)
+    with pytest.raises(ValueError, match="two or more seeds"):
+        seeds_test(a[:first], b[:second], labels, patients)
+
+
+def test_null_studies_are_rarely_rejected() -> None:
+    p_values = np.array(list(null_studies(studies=100, seeds=2, seeds_differ=0.1, images_per_patient=1)))
+    assert (p_values < 0.05).mean() <= 0.08
