@@ -158,12 +158,11 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChest
 
     unknown = Counter(word for code in codes.tolist() for word in cells[code] - known.keys())
     _note(source, path, strange, f"have one of {_listed(unknown)} not in PadChest's tree: {_UNNAMED} missing")
-    _note(source, path, empty, "have no term: their labels are missing")
     _note(source, path, silent, f"are marked as excluded or suboptimal: {_UNNAMED} blank")
-    lacking = ", which the file lacks" if frame["LabelsLocalizationsBySentence"].isna().all() else ""
-    text = f"are 'unchanged' without a normal sentence in 'LabelsLocalizationsBySentence'{lacking}: {_UNNAMED} blank"
-    _note(source, path, unsaid, text)
-    _note(source, path, unchanged & ~unsaid, f"are 'unchanged' with a normal sentence: {_UNNAMED} negative")
+    with_one = "in 'LabelsLocalizationsBySentence', which the file lacks"
+    if frame["LabelsLocalizationsBySentence"].notna().any():
+        with_one = f"({int((unchanged & ~unsaid).sum()):,} have one)"
+    _note(source, path, unsaid, f"are 'unchanged' without a normal sentence {with_one}: {_UNNAMED} blank")
     _note(
         source, path, those([{"normal"} < terms for terms in named]), "say 'normal' beside another term, which counts"
     )
@@ -187,7 +186,10 @@ def _terms(source: Source, path: Path, frame: pd.DataFrame) -> tuple[np.ndarray,
     rows = frame["row"].to_numpy()
     source.bad_rows(path, "bad label value", bad, rows, lambda place: f"Labels is {cells[codes[place]]!r}", advice)
     words = [{normal(term) for term in terms or ()} for terms in [*lists, []]]
-    return codes, [{word for word in cell if word and not word.startswith(_PLACE)} for cell in words]
+    words = [{word for word in cell if word and not word.startswith(_PLACE)} for cell in words]
+    empty = np.array([not cell for cell in words])[codes] & ~bad
+    _note(source, path, empty, "have no term: their labels are missing")
+    return codes, words
 
 
 def _listed(unknown: Counter[str]) -> str:
