@@ -317,8 +317,53 @@ def cxr_lt(folder: Path) -> Files:
     }
 
 
+def padchest_gr(_: Path) -> Files:
+    """Three images: with findings in several rows, normal, and with a finding below one of the tree."""
+    rows = [
+        ("a_1.png", "S1", "P1", "cardiomegaly", "train", "F"),
+        ("a_1.png", "S1", "P1", "pleural effusion", "train", "F"),
+    ]
+    rows += [("a_1.png", "S1", "P1", "Normal", "train", "F"), ("b_1.png", "S2", "P2", "Normal", "validation", "M")]
+    rows += [
+        ("c_1.png", "S3", "P3", "laminar atelectasis", "test", "M"),
+        ("c_1.png", "S3", "P3", "nodule", "test", "M"),
+    ]
+    lines = [
+        f'{study},{image},{patient},{label},{label},"An English, sentence.",{split},{sex},63\n'
+        for image, study, patient, label, split, sex in rows
+    ]
+    header = "StudyID,ImageID,PatientID,label,label_group,sentence_en,split,PatientSex_DICOM,PatientAge\n"
+    names = dict.fromkeys(row[0] for row in rows)
+    return {
+        "master_table.csv": header + "".join(lines),
+        **{f"Padchest_GR_files/PadChest_GR/{name}": png("I;16") for name in names},
+    }
+
+
+def bimcv_covid19(_: Path) -> Files:
+    """Two sessions with a frontal, a lateral, a nameless and a CT image; and one of a session without labels."""
+    stem = "sub-S0001/ses-E0001/mod-rx/sub-S0001_ses-E0001_run-1_bp-chest"
+    other = "sub-S0002/ses-E0002/mod-rx/sub-S0002_ses-E0002_acq-2_run-1_bp-chest"
+    files = [f"{stem}_vp-ap_dx.png", f"{stem}_vp-ll_cr.png", f"{stem}_cr.png", f"{other}_vp-pa_cr.png"]
+    files += ["sub-S0002/ses-E0002/mod-ct/sub-S0002_ses-E0002_run-1_bp-chest_ct.nii.gz"]
+    files += ["sub-S0003/ses-E0003/mod-rx/sub-S0003_ses-E0003_run-1_bp-chest_vp-pa_dx.png"]
+    rows = [f"{file.split('/')[0]}\t{file.split('/')[1]}\t./{file}\n" for file in files]
+    labels = [
+        "0\tsub-S0001\tses-E0001\t['COVID 19', 'viral pneumonia', 'loculated pleural effusion ']\n",
+        "1\tsub-S0002\tses-E0002\t['unchanged', 'cardiomegaly']\n",
+    ]
+    return {
+        "derivatives/partitions.tsv": "subject\tsession\tfilepath\n" + "".join(rows),
+        "derivatives/labels/labels_covid_posi.tsv": "\tPatientID\tReportID\tLabels\n" + "".join(labels),
+        "participants.tsv": "participant\tmodality_dicom\tage\tgender\n"
+        + "".join(f"sub-S000{number}\t['CR']\t[63]\t{'FM'[number % 2]}\n" for number in (1, 2)),
+        **{file: png("I;16") for file in files if file.endswith("png")},
+    }
+
+
 #: Name of the configuration -> what writes its files.
 SETS: Mapping[str, Callable[[Path], Files]] = {
+    "bimcv_covid19": bimcv_covid19,
     "brax": brax,
     "chestdr": chestdr,
     "chestx_det": chestx_det,
@@ -329,6 +374,7 @@ SETS: Mapping[str, Callable[[Path], Files]] = {
     "mimic_cxr_test": mimic_cxr_test,
     "nih_expert_labels": nih_expert_labels,
     "openi": openi,
+    "padchest_gr": padchest_gr,
     "rsna_pneumonia": rsna_pneumonia,
     "taix_ray": taix_ray,
     "vindr_pcxr": vindr_pcxr,

@@ -17,6 +17,9 @@ from chestfed.core.diseases import DISEASES
 from chestfed.images.decode import decode
 from chestfed.objectives.auc_margin import AucMargin
 from chestfed.sites import SiteTable, load_site_config, open_site
+from chestfed.sites.releases.padchest import tree
+from chestfed.sites.spreadsheet.term_table import read_terms
+from chestfed.sites.terms import normal
 from tests.cases import each
 from tests.sites.more_sites import GREY, NIH, SETS, png
 from tests.sites.own_tables import labels
@@ -106,6 +109,22 @@ EXPECTED: dict[str, tuple[list[str], list[str], list[str], list[list[float | Non
         ["test", "test"],
         ["pa", "pa"],
         [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1]],
+    ),
+    "bimcv_covid19": (
+        [
+            "sub-S0001/ses-E0001/mod-rx/sub-S0001_ses-E0001_run-1_bp-chest_vp-ap_dx.png",
+            "sub-S0002/ses-E0002/mod-rx/sub-S0002_ses-E0002_acq-2_run-1_bp-chest_vp-pa_cr.png",
+            "sub-S0003/ses-E0003/mod-rx/sub-S0003_ses-E0003_run-1_bp-chest_vp-pa_dx.png",
+        ],
+        ["train"] * 3,
+        ["ap", "pa", "pa"],
+        [[0, 0, 0, 0, 1], [1, N, N, N, N], [N] * 5],
+    ),
+    "padchest_gr": (
+        [f"Padchest_GR_files/PadChest_GR/{name}_1.png" for name in "abc"],
+        ["train", "valid", "test"],
+        ["frontal"] * 3,
+        [[1, 0, 0, 0, 1], [0] * 5, [0, 0, 0, 1, 0]],
     ),
     "openi": (
         [f"images/images_normalized/{number}_IM-000{number}-1001.dcm.png" for number in (1, 2, 3, 4)],
@@ -265,12 +284,25 @@ def test_cxr_lt_takes_patients_from_the_path_and_refuses_an_image_that_mimic_doe
     assert (found.kind, found.row) == ("unmatched row", 2)
 
 
+def test_padchests_terms_mean_to_a_table_what_they_mean_to_padchests_own_reader() -> None:
+    site = load_site_config(CONFIGS / "padchest.yaml")
+    rows, problems = read_terms(MORE / "padchest.terms.csv", site.diseases)
+    assert not problems
+    found = {row.term: row.meant for row in rows}
+    assert found.keys() == {normal(term) for term in tree()}
+    for term, above in tree().items():
+        meant = found[normal(term)]
+        assert meant is not None
+        assert set(meant.findings) == {name for name, (word,) in site.labels.items() if word in above}, term
+        assert meant.understood == (term not in ("exclude", "suboptimal study", "unchanged")), term
+
+
 def test_sets_made_of_anothers_images_say_so_in_capitals() -> None:
     same = {
         path.stem for path in MORE.glob("*.yaml") if re.search(r"^# THE [A-Z ]+ARE ", path.read_text(), re.MULTILINE)
     }
     assert same == {"chestx_det", "chexpert_plus", "chexpert_test", "chexphoto", "cxr_lt"} | {
-        *("mimic_cxr_test", "nih_expert_labels", "rsna_pneumonia")
+        *("mimic_cxr_test", "nih_expert_labels", "padchest_gr", "rsna_pneumonia")
     }
 
 
