@@ -6,6 +6,7 @@ import gzip
 import zlib
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,9 +19,9 @@ from chestfed.new_site.choosing import Choices
 from chestfed.new_site.header import LOOKED_AT, find_header
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, leading_rows
-from chestfed.sites.label_files.encodings import is_utf16
+from chestfed.sites.label_files.encodings import is_utf16, likely
 from chestfed.sites.label_files.source import FORMULA, Source, a_formula
-from chestfed.sites.label_files.xlsx import Workbook, XlsxError
+from chestfed.sites.label_files.xlsx import XlsxError, cells_of, open_sheets
 from chestfed.sites.spreadsheet.cells import column_names, read_cells
 
 _SHOWN: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
@@ -91,7 +92,7 @@ def _format(path: Path, choices: Choices) -> tuple[dict[str, str | int], dict[st
             raise ConfigError(f"--{flag.replace('_', '-')} does not apply to {path.name}: leave it out")
     if kind == "csv":
         data = _bytes(path)
-        encoding, evidence["encoding"] = _encoding(data, choices.encoding)
+        encoding, evidence["encoding"] = _encoding(path, data, choices.encoding)
         text = data.decode("utf-8-sig" if encoding == "utf-8" else encoding, errors="replace")
         separator, plain = excel_separator(text.replace("\r\n", "\n").replace("\r", "\n").encode())
         delimiter, evidence["delimiter"], header = _delimiter(plain.decode(), choices.delimiter, separator)
@@ -167,19 +168,21 @@ def _bytes(path: Path) -> bytes:
         raise ConfigError(f"{path.name}: cannot be read: {error}") from None
 
 
-def _encoding(data: bytes, said: str | None) -> tuple[str, str]:
+def _encoding(path: Path, data: bytes, said: str | None) -> tuple[str, str]:
     if said is not None:
         return said, _SAID
     if is_utf16(data):
         return "utf-16", "by its byte order mark"
+    if data.isascii() or b"\x00" in data:  # what is not text is the reader's to refuse
+        return "utf-8", "ASCII only"
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
-        odd = any(0x80 <= byte < 0xA0 for byte in data)
-        name = "cp1252" if odd else "latin-1"
-        return name, f"not UTF-8; {'it has bytes from 80 to 9F, as cp1252' if odd else 'no byte from 80 to 9F'}"
-    if data.isascii():
-        return "utf-8", "ASCII only"
+        found = likely(data)
+        if len(found) == 1:
+            return found[0], "not UTF-8; its letters make words in no other encoding"
+        hint = f"it may be {' or '.join(found)}" if found else "nor any other that is known here"
+        raise ConfigError(f"{path.name}: is not UTF-8, {hint}: say which with --encoding NAME") from None
     return "utf-8", "by its byte order mark" if data.startswith(b"\xef\xbb\xbf") else "valid UTF-8"
 
 
@@ -208,13 +211,12 @@ def _delimiter(text: str, said: str | None, separator: str | None) -> tuple[str,
 def _header_of_sheet(path: Path, sheet: str | None) -> int:
     """The header's row; 1 for a workbook that cannot be read, which the reader reports."""
     try:
-        with Workbook(path) as book:
-            name = sheet or next(iter(book.sheets), "")
-            first = (
-                [row for _, row in zip(range(LOOKED_AT), book.rows(name), strict=False)] if name in book.sheets else []
-            )
+        sheets = open_sheets(path)
+        name = sheet or next(iter(sheets), "")
+        rows = cells_of(sheets[name]).rows if name in sheets else {}
     except XlsxError:
         return 1
-    width = max((max(cells) for _, cells in first), default=-1) + 1
-    place = find_header([[cells.get(column, "") for column in range(width)] for _, cells in first])
-    return first[place][0] if first else 1
+    first = dict(islice(rows.items(), LOOKED_AT))
+    width = max((max(cells) for cells in first.values()), default=-1) + 1
+    place = find_header([[cells.get(column, "") for column in range(width)] for cells in first.values()])
+    return list(first)[place] if first else 1

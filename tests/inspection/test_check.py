@@ -206,7 +206,8 @@ def test_a_byte_order_mark_is_no_defect(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "row", "words"), [("latin-1", row_of(5), "latin-1 or cp1252?"), ("utf-16", None, "is UTF-16")]
+    ("encoding", "row", "words"),
+    [("latin-1", row_of(5), "is not UTF-8 (line 7): cp1252"), ("utf-16", None, "is UTF-16")],
 )
 def test_another_encoding_is_told_and_the_rest_is_checked_all_the_same(
     tmp_path: Path, encoding: str, row: int | None, words: str

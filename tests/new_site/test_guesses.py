@@ -307,19 +307,27 @@ def test_pictures_without_headers_need_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("encoding", "name", "expected"),
     [
-        ("latin-1", "Herzvergrößerung", "latin-1"),
+        ("latin-1", "Herzvergrößerung", "cp1252"),
         ("cp1252", "Herzvergrößerung €", "cp1252"),
+        ("shift_jis", "心拡大と無気肺の所見あり", "cp932"),
         ("utf-8-sig", "Herzvergrößerung", "utf-8"),
     ],
 )
 def test_the_encoding_is_told_from_the_bytes(tmp_path: Path, encoding: str, name: str, expected: str) -> None:
     table = [{**without(row, *LABELS), name: row["Oedema"]} for row in rows()]
     bring(tmp_path, table, encoding=encoding, delimiter=";")
-    said = {"cardiomegaly": [name]} if "€" in name else {}
+    said = {"cardiomegaly": [name]} if "€" in name or "心" in name else {}
     made = draft(tmp_path, labels=said)
     assert keys(made)["table"]["encoding"] == expected
     assert keys(made)["labels"] == {"cardiomegaly": [name]}
     assert opened(tmp_path, made).frame["cardiomegaly"].tolist() == [1, 0] * 6
+
+
+def test_an_ambiguous_encoding_is_refused_with_the_candidates(tmp_path: Path) -> None:
+    bring(tmp_path, rows(Note=["řídké nález"]), encoding="cp1250")
+    with pytest.raises(ConfigError, match=r"cp1252 or cp1250 or .*--encoding NAME"):
+        draft(tmp_path)
+    assert keys(draft(tmp_path, encoding="cp1250"))["table"]["encoding"] == "cp1250"
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "|"])

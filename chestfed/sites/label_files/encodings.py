@@ -1,19 +1,35 @@
-"""Text files as UTF-8: which encoding a file is in, and which lines of it are in another."""
+"""Text files as UTF-8: which encoding a file is in, and which lines of it are in another.
+
+charset-normalizer rates how plausible a text is in each encoding. A label file has few letters beside its numbers, so
+several encodings are often as plausible as each other: then nobody guesses, and the YAML has to say which it is.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from itertools import islice
 from typing import Final
+
+from charset_normalizer import from_bytes
+from charset_normalizer.utils import is_multi_byte_encoding
 
 _BOM: Final = b"\xef\xbb\xbf"
 _BOMS_16: Final = (b"\xff\xfe", b"\xfe\xff")
-_CONTROLS: Final = re.compile(rb"[\x80-\x9f]")  # control characters in Latin-1, letters in cp1252
-_YAML_ADVICE: Final = "set table.encoding in the site's YAML to what the file is in, or save the file as UTF-8"
+#: What hospitals' systems write beside Unicode; of those that read alike, the first is named.
+_KNOWN: Final = (
+    *("cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "iso8859_2", "koi8_r", "cp874"),
+    *("cp932", "euc_jp", "gb18030", "big5", "cp949"),
+)
+_TIE: Final = 0.05  # charset-normalizer's "mess", a share of odd letters, differs by more between likely and unlikely
+_CELLS: Final = 2000  # so many different ones are rated
+_ALPHABETS: Final = {"LATIN", "CYRILLIC", "GREEK", "HEBREW", "ARABIC", "THAI"}
+_ADVICE: Final = "save the file as UTF-8, or set table.encoding in the site's YAML to what it is in (reader: table)"
 _SAVE: Final = "save it as UTF-8"
 
 
 class WrongEncoding(Exception):
-    """A file that is not in one encoding, or not in the one that it should be in.
+    """A file that is not in one encoding, or not in the one that it should be in, or in one of several.
 
     `lines` are the affected ones (1-based); `text` is the file decoded as far as possible, as UTF-8.
     """
@@ -23,49 +39,64 @@ class WrongEncoding(Exception):
         self.advice, self.lines, self.text = advice, lines, text
 
 
-def as_utf8(data: bytes, encoding: str | None) -> bytes:
-    """The text without BOM: of `encoding`, or else detected: UTF-8, Latin-1 or, by its BOM, UTF-16.
+def as_utf8(data: bytes, encoding: str | None) -> tuple[bytes, str]:
+    """The text without byte order mark, and its encoding: the given one (a name that Python knows), or the detected.
 
     Raises
     ------
     WrongEncoding
-        If it is not: text in another encoding would be read as nonsense.
+        If it is in another, or the encoding is not certain: text in another encoding would be read as nonsense.
     """
-    if is_utf16(data):
-        return _from_utf16(data, encoding)
-    if encoding == "utf-16":
-        raise WrongEncoding("is not UTF-16 with a byte order mark", _YAML_ADVICE, (), _each_line(data))
+    if is_utf16(data) or encoding == "utf-16":
+        return _from_utf16(data, encoding), "utf-16"
     bare = data.removeprefix(_BOM)
-    try:
-        bare.decode("utf-8")
-        is_utf8 = True
-    except UnicodeDecodeError:
-        is_utf8 = False
-    if is_utf8:
-        if encoding in (None, "utf-8") or bare.isascii():
-            return bare
-        raise WrongEncoding(f"is UTF-8, not {encoding}", _YAML_ADVICE, (), bare)
-    single = encoding not in (None, "utf-8")
-    in_utf8, others = _lines_in(bare)
-    if in_utf8:
-        lines = in_utf8 if single else others
+    several_bytes = encoding is not None and encoding != "utf-8" and is_multi_byte_encoding(encoding)
+    in_utf8, others = ([], []) if several_bytes else _lines_in(bare)
+    if encoding in (None, "utf-8") and not others:
+        return bare, "utf-8"
+    if in_utf8:  # in an encoding with a byte per letter, UTF-8 is readable nonsense
+        if not others:
+            raise WrongEncoding(f"is UTF-8, not {encoding}", _ADVICE, (), bare)
+        lines = others if encoding in (None, "utf-8") else in_utf8
         text = f"mixes UTF-8 and another encoding (line {lines[0]})"
         raise WrongEncoding(text, _SAVE, tuple(lines), _each_line(bare))
-    reading = bare.decode("cp1252" if _CONTROLS.search(bare) else "latin-1", errors="replace").encode("utf-8")
-    if encoding == "utf-8":
-        text = f"is not UTF-8 (line {others[0]}): latin-1 or cp1252?"
-        raise WrongEncoding(text, _YAML_ADVICE, (others[0],), reading)
-    if encoding in (None, "latin-1"):
-        controls = [line for line in others if _CONTROLS.search(_line(bare, line))]
-        if not controls:
-            return bare.decode("latin-1").encode("utf-8")
-        text = f"is neither UTF-8 nor Latin-1 (line {controls[0]})" if encoding is None else "is not latin-1: cp1252?"
-        raise WrongEncoding(text, _SAVE if encoding is None else _YAML_ADVICE, (controls[0],), reading)
+    name = encoding
+    if name in (None, "utf-8"):
+        found = likely(bare)
+        if encoding == "utf-8" or len(found) != 1:
+            hint = f": {' or '.join(found)}?" if found else ", nor in another encoding that is known here"
+            reading = bare.decode(found[0] if found else "cp1252", errors="replace").encode()
+            raise WrongEncoding(f"is not UTF-8 (line {others[0]}){hint}", _ADVICE, (others[0],), reading)
+        name = found[0]
     try:
-        return bare.decode("cp1252").encode("utf-8")
+        text = bare.decode(name)
+        place = re.search(r"[\x80-\x9f]", text)  # control characters: nobody writes them
     except UnicodeDecodeError as error:
         line = bare[: error.start].count(b"\n") + 1
-        raise WrongEncoding(f"is not cp1252 (line {line})", _YAML_ADVICE, (line,), reading) from None
+    else:
+        if place is None:
+            return text.encode(), name
+        line = text.count("\n", 0, place.start()) + 1
+    reading = bare.decode(name, errors="replace").encode()
+    raise WrongEncoding(f"is not {name} (line {line})", _ADVICE, (line,), reading)
+
+
+def likely(data: bytes) -> tuple[str, ...]:
+    """The encodings that a text which is not Unicode may be in, the likeliest first; one if it is certain.
+
+    Of several in which its letters are the same only one is named.
+    """
+    cells = dict.fromkeys(cell for cell in re.split(rb'[,;\t\r\n"]', data) if not cell.isascii())
+    rated = b"\n".join(islice(cells, _CELLS))
+    # Each by itself: given several, the library leaves out those that it takes for similar.
+    matches = [one for name in _KNOWN for one in from_bytes(rated, cp_isolation=[name], enable_fallback=False)]
+    matches = [one for one in matches if _decodes(data, one.encoding) and not _is_odd(str(one))]
+    best = min((one.chaos for one in matches), default=0.0)
+    alike: dict[str, list[str]] = {}
+    for one in matches:
+        if one.chaos <= best + _TIE:
+            alike.setdefault(str(one), []).append(one.encoding)
+    return tuple(min(names, key=_KNOWN.index) for names in alike.values())
 
 
 def is_utf16(data: bytes) -> bool:
@@ -73,10 +104,30 @@ def is_utf16(data: bytes) -> bool:
     return data.startswith(_BOMS_16)
 
 
+def _decodes(data: bytes, encoding: str) -> bool:
+    try:  # in Microsoft's extension of EUC-KR nearly every Japanese text is some Korean one
+        data.decode("euc_kr" if encoding == "cp949" else encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_odd(text: str) -> bool:
+    """Whether a word mixes alphabets, has a sign of another kind amid small Latin letters, or a foreign digit."""
+    if re.search(r"[\x80-\x9f]|[^\W\d_][^\D0-9]|[^\D0-9][^\W\d_]|[a-z][^\x00-\u218f]+[a-z]|[\u2500-\u259f]", text):
+        return True
+    if any(unicodedata.category(word[0]).startswith("M") for word in text.split()):
+        return True
+    words = re.findall(r"[^\W\d_]+", text)
+    return any(len({unicodedata.name(sign, "?").split()[0] for sign in word} & _ALPHABETS) > 1 for word in words)
+
+
 def _from_utf16(data: bytes, encoding: str | None) -> bytes:
+    if not is_utf16(data):
+        raise WrongEncoding("is not UTF-16 with a byte order mark", _ADVICE, (), _each_line(data))
     reading = data.decode("utf-16", errors="replace").encode("utf-8")
     if encoding not in (None, "utf-16"):
-        raise WrongEncoding(f"is UTF-16, not {encoding}", _YAML_ADVICE, (), reading)
+        raise WrongEncoding(f"is UTF-16, not {encoding}", _ADVICE, (), reading)
     try:
         return data.decode("utf-16").encode("utf-8")
     except UnicodeDecodeError:
@@ -99,10 +150,6 @@ def _is_utf8(line: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _line(data: bytes, number: int) -> bytes:
-    return data.split(b"\n", number)[number - 1]
 
 
 def _each_line(data: bytes) -> bytes:

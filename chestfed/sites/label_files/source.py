@@ -57,7 +57,7 @@ class Source:
     progress: Callable[[int, int], None] | None = None
     keep_going: bool = False
     remarks: list[str] = field(default_factory=list)
-    _held: tuple[Path, bytes] | None = field(default=None, init=False, repr=False)
+    _held: tuple[Path, bytes | None] | None = field(default=None, init=False, repr=False)
 
     @property
     def folder(self) -> Path:
@@ -121,8 +121,7 @@ class Source:
 
         Optional columns that the file lacks come out blank. None, with a problem, if the file cannot be used.
         """
-        held, self._held = self._held, None
-        text = held[1] if held is not None and held[0] == path else self.text(path)
+        text = self.text(path)
         if text is None:
             return None
         names = _header(text)
@@ -148,14 +147,10 @@ class Source:
         return self._parse(path, text, names, required, optional)
 
     def header(self, path: Path) -> list[str]:
-        """Column names of a CSV; empty if it cannot be read (`read` reports why). The text is kept for `read`."""
-        if self._held is None or self._held[0] != path:
-            try:
-                self._held = (path, _decoded(path))
-            except (WrongEncoding, _UnreadableError):
-                text = self.text(path, report=False)
-                return [] if text is None else _header(text)
-        return _header(self._held[1])
+        """Column names of a CSV; empty, with a problem, if it cannot be read. The text is kept for `read`."""
+        text = self.text(path)
+        self._held = (path, text)
+        return [] if text is None else _header(text)
 
     def lines(self, path: Path) -> list[str]:
         """The lines of a text file, stripped; blank ones are empty strings."""
@@ -176,24 +171,26 @@ class Source:
         found = sorted({path for name in (bare, f"{bare}.gz") for path in self.folder.glob(name) if path.is_file()})
         return [path for path in found if not (path.suffix == ".gz" and path.with_suffix("") in found)]
 
-    def text(self, path: Path, encoding: str | None = None, *, report: bool = True) -> bytes | None:
+    def text(self, path: Path, encoding: str | None = None) -> bytes | None:
         """A file's text as UTF-8 bytes without BOM, decompressed if it is gzip, whatever its name.
 
-        Without an encoding, UTF-8 or Latin-1 is detected; with one, no other is accepted.
+        With an encoding (a name that Python knows) no other is accepted; without one it is detected, and noted.
         """
+        if self._held is not None and self._held[0] == path and encoding is None:
+            text, self._held = self._held[1], None
+            return text
         try:
-            return _decoded(path, encoding)
+            text, found = _decoded(path, encoding)
         except WrongEncoding as error:
-            if report and self.keep_going and error.lines:
-                for line in error.lines:
-                    self.problem("wrong encoding", self.name(path), str(error), line, error.advice)
-            elif report:
-                self.problem("wrong encoding", self.name(path), str(error), advice=error.advice)
+            for line in (error.lines if self.keep_going else ()) or (None,):
+                self.problem("wrong encoding", self.name(path), str(error), line, error.advice)
             return error.text if self.keep_going else None
         except _UnreadableError as error:
-            if report:
-                self.problem("unreadable file", self.name(path), str(error), advice=error.advice)
+            self.problem("unreadable file", self.name(path), str(error), advice=error.advice)
             return None
+        if encoding is None and found not in ("utf-8", "utf-16"):
+            self.remarks.append(f"{self.name(path)} is read as {found}, which is detected and not declared")
+        return text
 
     def refuse_formulas(self, path: Path, frame: pd.DataFrame, columns: Sequence[str]) -> None:
         """Note the cells of these columns that are formulas, and empty them, so that they cause no second problem."""
@@ -293,7 +290,7 @@ class _UnreadableError(Exception):
         self.advice = advice
 
 
-def _decoded(path: Path, encoding: str | None = None) -> bytes:
+def _decoded(path: Path, encoding: str | None) -> tuple[bytes, str]:
     try:
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
@@ -312,10 +309,11 @@ def _decoded(path: Path, encoding: str | None = None) -> bytes:
     for beginning, (what, advice) in _NO_TEXT.items():
         if data.startswith(beginning):
             raise _UnreadableError(what, advice)
-    text = as_utf8(data, encoding) if is_utf16(data) or b"\x00" not in data else data
+    wide = is_utf16(data) or (encoding or "").startswith(("utf-16", "utf-32"))
+    text, found = as_utf8(data, encoding) if wide or b"\x00" not in data else (data, "")
     if b"\x00" in text:
         raise _UnreadableError("is not text", "give the release's CSV; archives must be unpacked first")
-    return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), found
 
 
 def _header(text: bytes) -> list[str]:

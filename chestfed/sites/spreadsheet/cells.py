@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, first_cells, without_rows
 from chestfed.sites.label_files.source import Source, csv_cells, row_numbers
-from chestfed.sites.label_files.xlsx import Workbook, XlsxError, fill_down
+from chestfed.sites.label_files.xlsx import XlsxError, cells_of, open_sheets
 from chestfed.sites.reader import nearest
 from chestfed.sites.spreadsheet.files import FileFormat
 
@@ -216,46 +216,36 @@ def _as_text(array: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 def _open_xlsx(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
     try:
-        with Workbook(path) as book:
-            name = table.sheet or next(iter(book.sheets), "")
-            if name not in book.sheets:
-                text = f"no sheet '{name}'{nearest(name, book.sheets)} among {len(book.sheets)}"
-                source.problem("missing sheet", source.name(path), text, advice="set table.sheet in the site's YAML")
-                return None
-            reached = (row for row in book.rows(name) if row[0] >= table.header_row)
-            number, header = next(reached, (table.header_row, {}))
+        sheets = open_sheets(path)
+        name = table.sheet or next(iter(sheets), "")
+        if name not in sheets:
+            text = f"no sheet '{name}'{nearest(name, sheets)}; found: {', '.join(sheets)}"
+            source.problem("missing sheet", source.name(path), text, advice="set table.sheet in the site's YAML")
+            return None
+        sheet = cells_of(sheets[name], table.header_row)
     except XlsxError as error:
-        _tell_no_xlsx(source, path, error)
+        advice = "save it as xlsx without a password, or as CSV"
+        source.problem("unreadable file", source.name(path), str(error), advice=advice)
         return None
+    header = sheet.rows.get(table.header_row, {})
     names = [header.get(place, "").strip() for place in range(max(header, default=-1) + 1)]
-    if number != table.header_row or not any(names):
-        text = f"row {table.header_row} of the sheet is not a header"
-        advice = "put the column names into row 1, or set table.header_row to their row"
+    if not any(names):
+        text = f"row {table.header_row} of the sheet is not a header; the book has {', '.join(sheets)}"
+        advice = "set table.header_row to the row of the column names, or table.sheet to another sheet"
         source.problem("empty file", source.name(path), text, advice=advice)
         return None
 
-    def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
-        try:
-            with Workbook(path) as book:
-                rows = [row for row in book.rows(name, set(places)) if row[0] > table.header_row]
-                filled = fill_down(rows, book.merged)
-        except XlsxError as error:
-            _tell_no_xlsx(source, path, error)
-            return None
+    def columns(places: list[int]) -> tuple[pa.Table, np.ndarray]:
         source.remarks += [
-            f"{filled[place]:,} cells of '{names[place]}' are merged with the cell above and take its value"
+            f"{sheet.filled[place]:,} cells of '{names[place]}' are merged with the cell above and take its value"
             for place in places
-            if place in filled
+            if sheet.filled[place]
         ]
-        cells = {str(at): pa.array([row.get(place) for _, row in rows], pa.string()) for at, place in enumerate(places)}
-        return pa.table(cells), np.array([number for number, _ in rows], dtype=np.int64)
+        rows = {number: row for number, row in sheet.rows.items() if number > table.header_row}
+        cells = {str(at): pa.array([row.get(p) for row in rows.values()], pa.string()) for at, p in enumerate(places)}
+        return pa.table(cells), np.array(list(rows), dtype=np.int64)
 
     return _Sheet(names, columns, row=table.header_row)
-
-
-def _tell_no_xlsx(source: Source, path: Path, error: XlsxError) -> None:
-    advice = "save it as xlsx without a password, or as CSV"
-    source.problem("unreadable file", source.name(path), str(error), advice=advice)
 
 
 def _open_json(source: Source, path: Path, table: FileFormat) -> _Sheet | None:

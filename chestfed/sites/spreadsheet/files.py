@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from chestfed.core.config import StrictModel
 
@@ -16,6 +17,16 @@ def _text(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
+
+
+def _encoding(name: str) -> str:
+    try:
+        b"".decode(name)
+        "".encode(name)
+    except (LookupError, ValueError) as error:
+        raise ValueError(f"{error}; Python's names are such as cp1250, shift_jis, gb18030, big5, euc_kr") from None
+    known = codecs.lookup(name).name
+    return known.removesuffix("-sig") if known in ("utf-8", "utf-8-sig", "utf-16") else name.lower()
 
 
 def _texts(value: object) -> object:
@@ -37,8 +48,10 @@ class FileFormat(StrictModel):
     """How a file with rows and columns is written."""
 
     format: Format | None = Field(None, description="default: by the file's ending")
-    encoding: Literal["utf-8", "latin-1", "cp1252", "utf-16"] = Field(
-        "utf-8", description="of csv and tsv; utf-8 with a byte order mark or without, utf-16 with one"
+    encoding: Annotated[str, AfterValidator(_encoding)] = Field(
+        "utf-8",
+        description="of csv and tsv: any that Python knows, such as cp1250, cp1251, shift_jis, gb18030, euc_kr; "
+        "utf-8 with a byte order mark or without, utf-16 with one",
     )
     delimiter: str | None = Field(
         None, min_length=1, max_length=1, description="of csv and tsv; default: a comma, and in tsv a tab"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import random
 from pathlib import Path
 
 import pytest
 
+from chestfed.sites.label_files.encodings import likely
 from chestfed.sites.label_files.source import Source
 from tests.cases import each
 from tests.sites.small_sites import config_of, write_files
@@ -48,7 +50,7 @@ def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> Non
         (b"name,value\n", "has a header and no rows"),
         (TEXT.encode("utf-16")[:-1], "is UTF-16, but damaged or truncated"),
         ("\0".encode("utf-16") * 9, "is not text"),
-        (b"name,value\nm\x81nchen,1\n", "is neither UTF-8 nor Latin-1 (line 2)"),
+        (b"name,value\nm\x81nchen,1\n", "is not UTF-8 (line 2), nor in another encoding"),
         (b"PK\x03\x04\x00\x00", "is not text but a zip"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel file"),
         (gzip.compress(TEXT.encode() * 99)[:-12], "is damaged or truncated"),
@@ -63,6 +65,50 @@ def test_what_cannot_be_read_is_one_problem(tmp_path: Path, content: bytes, mess
     assert problem.file == "train.csv"
     assert message in problem.message
     assert problem.advice
+
+
+#: Encoding -> words of a radiology export.
+WORDS = {
+    "shift_jis": "胸部正面 側面 男 女 心拡大 胸水 無気肺 異常なし 肺水腫あり 浸潤影",
+    "euc_jp": "胸部正面 側面 男 女 心拡大 胸水 無気肺 異常なし 肺水腫あり 浸潤影",
+    "gb18030": "胸部正位 侧位 男 女 心脏增大 胸腔积液 肺不张 正常 检查号 肺水肿 实变",
+    "big5": "胸部正面 側面 男 女 心臟肥大 肋膜積液 肺塌陷 正常 檢查號 肺水腫",
+    "euc_kr": "흉부정면 측면 남 여 심비대 흉수 무기폐 정상 환자번호 폐부종",
+    "cp1250": "výpotek nález bez ložiskových změn muž žena příznaky zvětšené řídké płyn",
+    "cp1251": "выпот кардиомегалия норма мужской женский ателектаз отёк лёгких",
+    "cp1252": "männlich weiblich Erguß vergrößert Röntgen unauffällig épanchement numéro niño tórax",
+    "cp1253": "πλευριτική συλλογή καρδιομεγαλία φυσιολογικό άνδρας γυναίκα",
+    "cp1254": "efüzyon kadın erkek ödem şüpheli göğüs",
+    "cp1255": "תפליט מוגדל תקין זכר נקבה",
+    "cp1256": "انصباب تضخم القلب طبيعي ذكر",
+    "koi8_r": "выпот кардиомегалия норма мужской женский ателектаз отёк",
+    "cp874": "ปกติ ชาย หญิง หัวใจโต",
+}
+
+
+@each("encoding", WORDS)
+@each("count", [2, 5, 300])
+def test_an_encoding_is_detected_or_refused_with_the_right_one_among_the_candidates(encoding: str, count: int) -> None:
+    draws = random.Random(f"{encoding} {count}")
+    words = draws.choices([word for word in WORDS[encoding].split() if not word.isascii()], k=count)
+    text = "image,finding\n" + "".join(f"{place}.png,{word}\n" for place, word in enumerate(words))
+    found = likely(text.encode(encoding))
+    assert text in [text.encode(encoding).decode(name) for name in found]
+    if encoding in ("shift_jis", "gb18030", "big5", "euc_kr", "cp1251", "cp1256") and count == 300:
+        assert len(found) == 1
+
+
+def test_what_is_detected_is_noted_and_what_is_ambiguous_is_not_read(tmp_path: Path) -> None:
+    source = source_of(tmp_path, "name,value\nвыпот,1\nотёк лёгких,2\nкардиомегалия,3\n".encode("cp1251"))
+    frame = source.read(source.root / "train.csv", ["name", "value"])
+    assert frame is not None
+    assert frame["name"][1] == "отёк лёгких"
+    assert source.remarks == ["train.csv is read as cp1251, which is detected and not declared"]
+    source = source_of(tmp_path, "name,value\nřídké nález,1\n".encode("cp1250"))
+    assert source.read(source.root / "train.csv", ["name", "value"]) is None
+    (problem,) = source.problems
+    assert (problem.kind, source.remarks) == ("wrong encoding", [])
+    assert "cp1252 or cp1250 or" in problem.message
 
 
 def test_every_ragged_row_is_named_and_the_others_keep_their_lines(tmp_path: Path) -> None:

@@ -574,10 +574,10 @@ def test_a_quotation_mark_that_never_closes_is_named(tmp_path: Path) -> None:
 @each(
     ("written", "named", "message"),
     [
-        ("latin-1", "utf-8", "is not UTF-8 (line 3): latin-1 or cp1252?"),
+        ("latin-1", "utf-8", "is not UTF-8 (line 3): cp1252?"),
         ("utf-8", "latin-1", "is UTF-8, not latin-1"),
         ("utf-8-sig", "cp1252", "is UTF-8, not cp1252"),
-        ("cp1252", "latin-1", "is not latin-1: cp1252?"),
+        ("cp1252", "latin-1", "is not latin-1 (line 3)"),
         ("utf-16", "utf-8", "is UTF-16, not utf-8"),
         ("utf-8", "utf-16", "is not UTF-16 with a byte order mark"),
         ("cp850", "cp1252", "is not cp1252 (line 3)"),
@@ -589,6 +589,14 @@ def test_a_wrong_encoding_is_recognized(tmp_path: Path, written: str, named: str
     (problem,) = problems(tmp_path, {**ONEHOT, "encoding": named}, None)
     assert (problem.kind, problem.file) == ("wrong encoding", "labels.csv")
     assert message in problem.message
+
+
+@each("encoding", ["shift_jis", "gb18030", "big5", "euc_kr", "cp1250", "cp1251", "utf-16", "utf-16-le"])
+def test_any_encoding_of_python_can_be_named(tmp_path: Path, encoding: str) -> None:
+    names = {"cp1250": "Ořechová", "cp1251": "Орехова", "euc_kr": "김", "gb18030": "陈", "big5": "陳"}
+    name = names.get(encoding, "山田｜ソ")
+    save_rows(tmp_path / "site/labels.csv", [onehot(1, MRN=name)], encoding=encoding)
+    assert open_table(tmp_path, {**ONEHOT, "encoding": encoding}, None).frame["patient"].tolist() == [name]
 
 
 @pytest.mark.parametrize("file", ["labels.xlsx", "labels.csv", "labels.parquet"])
@@ -696,6 +704,8 @@ def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp
         ({**VALUED, "values": {"positive": [1]}}, {}, "'values' has no effect with layout 'long'"),
         ({**ONEHOT, "values": {"positive": [0]}}, {}, "'0' is both positive and negative"),
         ({**ONEHOT, "format": "xlsx", "delimiter": ";"}, {}, "'delimiter' has no effect with format 'xlsx'"),
+        ({**ONEHOT, "encoding": "shift-jiss"}, {}, "unknown encoding: shift-jiss"),
+        ({**ONEHOT, "encoding": "base64"}, {}, "not a text encoding"),
         ({**ONEHOT, "format": "csv", "sheet": "A"}, {}, "'sheet' has no effect with format 'csv'"),
         ({**ONEHOT, "images": {"roots": ["../x"]}}, {}, "'../x' leaves the site's root"),
         ({**ONEHOT, "images": {"path": "{image.__class__"}}, {}, "write fields as {name}"),
