@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.command_line import call
 from tests.training.tiny_studies import SETTINGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial_sixth_hospital.md").read_text(encoding="utf-8")
@@ -24,10 +23,9 @@ def run(home: Path, command: str, *more: str) -> str:
     """What a command prints, in `home`."""
     name, *arguments = shlex.split(command)
     assert name == "chestfed"
-    program = [sys.executable, "-m", "chestfed", *arguments, *more]
-    result = subprocess.run(program, cwd=home, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr + result.stdout
-    return result.stdout
+    result = call(*arguments, *more, folder=home)
+    assert result.code == 0, result.err + result.out
+    return result.out
 
 
 def lines(text: str, home: Path) -> list[str]:

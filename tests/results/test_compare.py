@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pandas as pd
@@ -11,26 +10,24 @@ import pytest
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.provenance import Origin
 from chestfed.results.compare import Comparison, largest_windows
-from chestfed.samples import write_hospitals
-from tests.training.tiny_studies import command
+from tests.command_line import Called
+from tests.training.tiny_studies import command, run
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("comparing")
-    write_hospitals(folder / "synthetic_hospitals", size="tiny", workers=1)
+    (folder / "synthetic_hospitals").symlink_to(tiny_hospitals)
     return folder
 
 
-def compare(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command("runs", "--no-tracking", *options), cwd=home, capture_output=True, text=True, check=False
-    )
+def compare(home: Path, *options: str) -> Called:
+    return run(home, command("runs", "--no-tracking", *options))
 
 
 def test_algorithms_share_stage_1_and_the_number_of_images(home: Path) -> None:
     result = compare(home, "--algorithms", "codasca,coda,npa", "--seeds", "2")
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.err
     runs = home / "runs"
     assert len(list(runs.glob("synthetic-pretrained-*"))) == 2  # one per seed
     assert len(list(runs.glob("synthetic-source_addition_samples-*"))) == 6
@@ -51,13 +48,13 @@ def test_algorithms_share_stage_1_and_the_number_of_images(home: Path) -> None:
     assert curves["round"].unstack().loc["codasca"].tolist() == [4] * 2
     assert (curves["bytes"] == curves["bytes_up"] + curves["bytes_down"]).all()
     again = compare(home, "--algorithms", "codasca,coda,npa", "--seeds", "2")
-    assert again.stdout.count("from the earlier run") == 6
+    assert again.out.count("from the earlier run") == 6
 
 
 def test_every_algorithm_runs_in_the_study_by_changing_one_word(home: Path) -> None:
     names = [name for name in ALGORITHMS.built_in if name not in ("codasca", "coda", "npa")]
     result = compare(home, "--algorithms", ",".join(names))
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.err
     folder = next(
         f for f in (home / "runs").glob("synthetic-comparison-*") if "gossip" in (f / "results.csv").read_text()
     )
@@ -89,13 +86,13 @@ def test_every_algorithm_runs_in_the_study_by_changing_one_word(home: Path) -> N
 def test_other_objectives_run(home: Path, settings: list[str]) -> None:
     options = [part for setting in [*settings, "k=[2]"] for part in ("--set", setting)]
     result = compare(home, *options)
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.err
 
 
 def test_a_method_without_a_server_refuses_running_statistics(home: Path) -> None:
     result = compare(home, "--algorithms", "pdmm", "--set", "model.norm=batch")
-    assert result.returncode == 1
-    assert "set model.norm: group" in result.stderr
+    assert result.code == 1
+    assert "set model.norm: group" in result.err
 
 
 @pytest.mark.parametrize(
@@ -110,9 +107,9 @@ def test_a_comparison_that_makes_no_sense_is_refused_before_anything_runs(
     home: Path, options: list[str], message: str
 ) -> None:
     result = compare(home, *options)
-    assert result.returncode == 1
-    assert pd.Series([result.stderr]).str.contains(message, regex=True).all(), result.stderr
-    assert "Traceback" not in result.stderr
+    assert result.code == 1
+    assert pd.Series([result.err]).str.contains(message, regex=True).all(), result.err
+    assert "Traceback" not in result.err
 
 
 def test_the_largest_window_is_the_last_before_one_that_costs_auc() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +10,9 @@ import pytest
 
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
-from chestfed.samples import write_hospitals
 from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
 from chestfed.sites import SiteTable, load_site_config, open_site
+from tests.command_line import Called, call
 
 SITE = bundled("site_configs") / "synthetic" / "mimic_cxr.yaml"
 
@@ -34,19 +32,18 @@ seed: 3
 """
 
 
-def chestfed(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "chestfed", *arguments]
-    return subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+def chestfed(home: Path, *arguments: str) -> Called:
+    return call(*arguments, folder=home)
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the hospitals, and a study that held patients of one of them out."""
     folder = tmp_path_factory.mktemp("holding_out")
-    write_hospitals(folder / "data", size="tiny", workers=1)
+    (folder / "data").symlink_to(tiny_hospitals)
     (folder / "cut.yaml").write_text(PIPELINE)
     result = chestfed(folder, "study", "cut.yaml", "--data", "data", "--no-tracking")
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.err
     return folder
 
 
@@ -64,7 +61,7 @@ def site(home: Path) -> SiteTable:
 def test_the_command_scores_the_very_images_of_the_study_and_finds_its_aucs(home: Path, run: Path) -> None:
     options = ["--site", str(SITE), "--data", "data", "--split", "held-out", "--out", "found", "--resamples", "20"]
     result = chestfed(home, "evaluate", str(run), *options)
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.err
     found = pd.read_parquet(home / "found" / "predictions.parquet")
     expected = pd.read_parquet(run / "k2" / "predictions.parquet")
     assert sorted(found["image"]) == sorted(expected["image"])

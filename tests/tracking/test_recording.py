@@ -38,14 +38,15 @@ from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import Store, local_model, local_store
 from chestfed.training.identity import Identity
 from chestfed.training.reporting import StudyRun
+from tests.command_line import Called, call
 from tests.training.tiny_studies import command
 
 NAME = "chestfed-synthetic-K{}-source_addition_samples"
 SITES = ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr")
 
 
-def study(home: Path, out: str, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(out, *more), cwd=home, capture_output=True, text=True, check=False)
+def study(home: Path, out: str, *more: str) -> Called:
+    return call(*command(out, *more)[3:], folder=home)
 
 
 @pytest.fixture(scope="module")
@@ -342,7 +343,7 @@ def test_the_same_command_again_records_nothing_twice(home: Path, client: Mlflow
 
     before = state()
     result = study(home, "runs")
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.err
     assert state() == before
 
 
@@ -351,8 +352,8 @@ def test_a_study_finished_without_mlflow_is_recorded_from_its_folder(home: Path,
     (home / "later" / "mlflow.db").unlink()
     shutil.rmtree(home / "later" / "mlflow-artifacts")
     result = study(home, "later")
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("from the earlier run") == 2
+    assert result.code == 0, result.err
+    assert result.out.count("from the earlier run") == 2
     later = MlflowClient(*[local_store(home / "later")] * 2)
     for before, after in zip(sorted_by_name(client), sorted_by_name(later), strict=True):
         assert after.info.run_name == before.info.run_name
