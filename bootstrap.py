@@ -88,7 +88,7 @@ def test(options: list[str]) -> int:
         [BIN / "ruff", "check", "."],
         [BIN / "ruff", "format", "--check", "."],
         [BIN / "mypy"],
-        [PYTHON, "-m", "pytest", "-m", "not slow", "-n", "2", *options],
+        [PYTHON, "-m", "pytest", "-m", "not slow", "-n", "2", "--dist", "loadfile", *options],
     ]
     status = 0
     for check in checks:
