@@ -130,13 +130,14 @@ def _scan(folder: str, cache: str, workers: int) -> dict[str, Any]:
     import cv2
     import pandas as pd
 
+    from chestfed.images.levels import Stored
     from chestfed.inspection import scan_images
     from chestfed.inspection.facts import look_at
     from chestfed.sites import SiteTable
 
     cv2.setNumThreads(1)
     films = _films(folder)
-    look_at((str(Path(folder, films[0])), False))  # imports
+    look_at(Path(folder, films[0]), Stored())  # imports
     frame = pd.DataFrame({"image": films, "inverted": False, "view": "frontal", "row": range(2, len(films) + 2)})
     table = SiteTable("films", "Films", Path(folder), False, (), frame)
     started, busy = time.perf_counter(), _cpu()

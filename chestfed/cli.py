@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from chestfed._version import __version__
 from chestfed.commands.algorithms import algorithms
+from chestfed.commands.cache import cache_list, cache_prune, cache_verify
 from chestfed.commands.compare import compare
 from chestfed.commands.console import open_console, print_error, say
 from chestfed.commands.evaluate import evaluate
@@ -63,6 +64,15 @@ site.command("new")(site_new)
 site.command("check")(site_check)
 site.command("card")(site_card)
 site.command("stats")(site_stats)
+cache = typer.Typer(
+    name="cache",
+    cls=_Commands,
+    help="List, prune and verify the caches of decoded images.",
+    rich_markup_mode="markdown",
+)
+cache.command("list")(cache_list)
+cache.command("prune")(cache_prune)
+cache.command("verify")(cache_verify)
 
 _STUDIES, _RESULTS, _HOSPITALS = "Run a study", "Models and results", "Hospitals"
 app.command(rich_help_panel=_STUDIES)(study)
@@ -73,6 +83,7 @@ app.command(rich_help_panel=_RESULTS)(compare)
 app.command(rich_help_panel=_RESULTS)(report)
 app.command(rich_help_panel=_RESULTS)(ui)
 app.add_typer(site, rich_help_panel=_HOSPITALS)
+app.add_typer(cache, rich_help_panel=_HOSPITALS)
 app.command(rich_help_panel=_HOSPITALS)(key)
 app.command(rich_help_panel=_STUDIES)(schema)
 

@@ -6,6 +6,7 @@ exception is a defect of ours and keeps its traceback.
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,15 @@ class ConfigError(ChestfedError):
 
 class ImageError(ChestfedError):
     """An image that cannot be decoded. The message gives the reason, never the content of a header."""
+
+
+def of_the_machine(error: BaseException) -> bool:
+    """Whether an error says nothing about a file's content: a failing disk, a lack of memory or of rights.
+
+    A damaged file makes a decoder seek to where there is nothing, which is EINVAL; Pillow's own errors have no number.
+    """
+    numbered = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
+    return isinstance(error, MemoryError) or numbered
 
 
 class TrainingError(ChestfedError):

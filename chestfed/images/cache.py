@@ -1,101 +1,61 @@
-"""Decoded images on disk, made once.
+"""Decoded images on disk, made once, in the store of their site (`file_store.py`):
 
-One folder per site and kind of preprocessing:
+    <cache root>/<site>/
+        pixels-SIZE-DIGEST.sqlite   content of a file -> number of its record, digests of its pixels and of the picture
+                                    that they were made of, or why it cannot be decoded
+        pixels-SIZE-DIGEST.u8       records of SIZE x SIZE bytes, one after the other
 
-    <cache root>/<site>-<preprocess digest>/
-        cache.json      what this is, for people
-        salt            secret of the keys, readable by its owner only
-        index.sqlite    key of an image -> number of its record, digests of its pixels and of the picture that they were
-                        made of, or why it is unreadable
-        pixels.u8       records of size x size bytes, one after the other
-
-The key of an image is a keyed hash of its path, size, time of change and what its site says of its gray levels
-(`Stored`): no file name or patient id is stored, and a file that changes is decoded anew. Pixels reach the disk before
-their index entries, so a process that is killed loses at most the last batch; one process writes at a time, any number
-read.
+Pixels reach the disk before their index entries, so a process that is killed loses at most the last batch; one process
+writes at a time, any number read.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Final
 
 import numpy as np
-from filelock import FileLock, Timeout
 
-from chestfed.core.errors import ChestfedError, ImageError, Problem, SiteError
-from chestfed.core.workers import spread
+from chestfed.core.errors import ImageError, Problem, SiteError
 from chestfed.images.decode import decode, picture_digest
-from chestfed.images.folder import make_salt, read_salt, reading
+from chestfed.images.file_store import Files, Kind, SiteStore, Table
+from chestfed.images.index import KEY, Index, let_the_group_write, unwritable
 from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_BATCH = 64  # images between two commits
-#: Why a file that ended the process of its decoder has no pixels.
-CRASHED = "its decoder crashed or took over two minutes: damaged, or too large for this machine's memory"
-_SKIP_ADVICE = "fix or remove these files, or leave them out and count them with --skip-unreadable"
+_SKIP_ADVICE: Final = "fix or remove these files, or leave them out and count them with --skip-unreadable"
+#: Of a cached image: its record (-1: none), digests of its pixels and its picture, or why it cannot be decoded.
+COLUMNS: Final = {"record": np.int64, "digest": KEY, "source": KEY, "reason": object}
 
 
-class Table(Protocol):
-    """What the cache needs of a site table: columns image, row."""
-
-    @property
-    def name(self) -> str:
-        """Short name of the site."""
-        ...
-
-    @property
-    def root(self) -> Path:
-        """Folder of the images."""
-        ...
-
-    @property
-    def synthetic(self) -> bool:
-        """Whether the site is synthetic."""
-        ...
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """One row per image."""
-        ...
-
-    def stored(self) -> list[Stored]:
-        """How the file of each row holds its gray levels."""
-        ...
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CachedImages:
     """The cached images of a table's rows, in their order.
 
     Attributes
     ----------
+    file
+        The records.
     records
         int64 `[n]`: number of each row's record, -1 for a quarantined one.
     digests
-        16 bytes per row, of the pixels; zeros for a quarantined one.
+        16 bytes per row, of the pixels, `KEY [n]`; zeros for a quarantined one.
     sources
         The same of the gray levels as decoded: they depend on the picture, and on no size or fit.
     quarantined
         Why rows have no image.
     """
 
-    folder: Path
+    file: Path
     size: int
     records: np.ndarray
-    digests: tuple[bytes, ...]
-    sources: tuple[bytes, ...]
+    digests: np.ndarray
+    sources: np.ndarray
     quarantined: tuple[Problem, ...]
 
     def read(self, row: int) -> np.ndarray:
@@ -110,22 +70,23 @@ class CachedImages:
         if record < 0:
             raise ImageError(f"row {row} has no readable image")
         count = self.size * self.size
-        with (self.folder / "pixels.u8").open("rb", buffering=0) as file:
-            file.seek(record * count)
-            data = bytearray(count)  # which gives an array that can be written to
-            file.readinto(data)
-        if _digest(data) != self.digests[row]:
-            raise ImageError(f"the cache {self.folder} is damaged: delete this folder; it will be filled again")
+        data = bytearray(count)  # which gives an array that can be written to
+        try:
+            with self.file.open("rb", buffering=0) as file:
+                file.seek(record * count)
+                file.readinto(data)
+        except FileNotFoundError:
+            pass  # as if its content were wrong
+        if digest_of(data) != self.digests[row].tobytes():
+            raise ImageError(
+                f"{self.file}: this cache is damaged, or was pruned meanwhile. `chestfed cache verify` removes what is "
+                "damaged; the same command then decodes it again"
+            )
         return np.frombuffer(data, np.uint8).reshape(self.size, self.size)
 
-
-class _Entry(NamedTuple):
-    """What the index holds of an image."""
-
-    record: int
-    digest: bytes
-    source: bytes
-    reason: str | None
+    def take(self, rows: np.ndarray) -> CachedImages:
+        """The images of some rows, int `[m]`."""
+        return replace(self, records=self.records[rows], digests=self.digests[rows], sources=self.sources[rows])
 
 
 def fill_cache(
@@ -148,191 +109,82 @@ def fill_cache(
     ChestfedError
         If the disk is full; what was decoded is kept.
     """
-    folder = cache_root / f"{table.name}-{preprocess.digest()}"
-    _create(folder, table, preprocess)
-    keys = image_keys(table, read_salt(folder))
-    known = _lookup(folder, keys)
-    todo = [row for row, key in enumerate(keys) if key is not None and key not in known]
-    if todo:
-        with _only_writer(folder):
-            known = _lookup(folder, keys)  # another process may have done the work meanwhile
-            todo = [row for row in todo if keys[row] not in known]
-            _decode_all(folder, table, preprocess, keys, todo, workers, progress)
-        known = _lookup(folder, keys)
-    return _collect(folder, table, preprocess, keys, known, skip_unreadable)
+    store, kind = SiteStore(cache_root, table), pixels(preprocess)
+    index = store.index(kind)
+    file = index.file.with_suffix(".u8")
+    _forget_lost_records(index, file, preprocess.size)
+    files = store.complete(kind, partial(_append, file, index, preprocess.size), workers=workers, progress=progress)
+    return _collect(table, file, index, preprocess.size, files, skip_unreadable)
 
 
-def _create(folder: Path, table: Table, preprocess: Preprocess) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / "create.lock"):
-            make_salt(folder)
-            if not (folder / "cache.json").exists():
-                description = {
-                    "what": "decoded images; safe to delete; it is filled again when needed",
-                    "site": table.name,
-                    "synthetic": table.synthetic,
-                    "preprocess": preprocess.model_dump(),
-                }
-                (folder / "cache.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-            with reading(folder), closing(_connect(folder)) as index, index:
-                index.execute(
-                    "CREATE TABLE IF NOT EXISTS image "
-                    "(key BLOB PRIMARY KEY, record INTEGER, digest BLOB, source BLOB, reason TEXT) WITHOUT ROWID"
-                )
-    except OSError as error:
-        raise ChestfedError(
-            f"{folder}: the cache cannot be created ({error.strerror}); choose another with --cache"
-        ) from None
+def _forget_lost_records(index: Index, file: Path, size: int) -> None:
+    """Entries whose pixels a cut or missing file has lost are decoded again."""
+    last = index.largest("record")
+    whole = file.stat().st_size // (size * size) if file.exists() else 0
+    if last >= whole:
+        index.drop("record", [whole], ">=")
 
 
-def _connect(folder: Path) -> sqlite3.Connection:
-    return sqlite3.connect(folder / "index.sqlite", timeout=60)
+def pixels(preprocess: Preprocess) -> Kind[tuple[bytes, bytes] | str]:
+    """Cached pixels of one kind of preprocessing."""
+    name = f"pixels-{preprocess.size}-{preprocess.digest()}"
+    return Kind(name, COLUMNS, partial(_decode_one, preprocess), "decoding images")
 
 
-def image_keys(table: Table, salt: bytes) -> list[bytes | None]:
-    """Key per row: a hash of path, size, time of change and `Stored`, keyed with `salt`; None without a file."""
-    keys: list[bytes | None] = []
-    root = str(table.root)
-    for image, stored in zip(table.frame["image"], table.stored(), strict=True):
-        try:
-            status = os.stat(f"{root}/{image}")  # noqa: PTH116 (called for every image of a site: Path is slow)
-        except (OSError, ValueError):  # a name with a zero byte is of no file
-            keys.append(None)
-            continue
-        text = f"{image}\0{status.st_size}\0{status.st_mtime_ns}\0{tuple(stored)}"
-        keys.append(hashlib.blake2b(text.encode(errors="surrogateescape"), key=salt, digest_size=16).digest())
-    return keys
-
-
-def _lookup(folder: Path, keys: Sequence[bytes | None]) -> dict[bytes, _Entry]:
-    """Index entries of the given keys."""
-    found: dict[bytes, _Entry] = {}
-    wanted = [key for key in keys if key is not None]
-    with reading(folder), closing(_connect(folder)) as index:
-        for start in range(0, len(wanted), 900):
-            part = wanted[start : start + 900]
-            marks = ",".join("?" * len(part))
-            query = f"SELECT key, record, digest, source, reason FROM image WHERE key IN ({marks})"
-            found |= {key: _Entry(*values) for key, *values in index.execute(query, part)}
-    return found
-
-
-@contextmanager
-def _only_writer(folder: Path) -> Iterator[None]:
-    lock = FileLock(folder / "write.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        print(f"another process is filling {folder}; waiting for it", flush=True)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _decode_all(
-    folder: Path,
-    table: Table,
-    preprocess: Preprocess,
-    keys: Sequence[bytes | None],
-    todo: Sequence[int],
-    workers: int | None,
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    images, stored = table.frame["image"].tolist(), table.stored()
-    jobs = [(str(table.root / images[row]), stored[row], preprocess) for row in todo]
-    done = 0
-    with closing(_connect(folder)) as index, (folder / "pixels.u8").open("ab", buffering=0) as pixels:
-        results = spread(_decode_one, jobs, workers, what="decoding images", crashed=_crashed)
-        while part := list(islice(results, _BATCH)):
-            _append(pixels, index, [keys[row] for row in todo[done : done + len(part)]], part, preprocess.size)
-            done += len(part)
-            if progress is not None:
-                progress(done, len(todo))
-
-
-def _decode_one(job: tuple[str, Stored, Preprocess]) -> tuple[bytes, bytes] | str:
+def _decode_one(preprocess: Preprocess, path: Path, stored: Stored) -> tuple[bytes, bytes] | str:
     """Pixels and digest of the picture that they are made of, or why it cannot be decoded."""
-    path, stored, preprocess = job
     try:
-        gray = decode(Path(path), stored, preprocess.levels)
-        return preprocess.apply(gray).tobytes(), picture_digest(gray)
+        gray = decode(path, stored, preprocess.levels)
     except ImageError as error:
         return str(error)
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
+    return preprocess.apply(gray).tobytes(), picture_digest(gray)
 
 
-def _crashed(_: tuple[str, Stored, Preprocess]) -> tuple[bytes, bytes] | str:
-    return CRASHED
-
-
-def _append(
-    pixels: Any,
-    index: sqlite3.Connection,
-    keys: Sequence[bytes | None],
-    results: Sequence[tuple[bytes, bytes] | str],
-    size: int,
-) -> None:
+def _append(file: Path, index: Index, size: int, results: Mapping[bytes, tuple[bytes, bytes] | str]) -> None:
     """Write records and flush them; only then commit their index entries."""
+    if not results:
+        return
     count = size * size
-    # A process that was killed may have left part of a record, or records that no entry names: go on behind them.
-    pixels.seek(0, os.SEEK_END)
-    next_record = -(-pixels.tell() // count)
-    entries: list[tuple[bytes | None, int, bytes, bytes, str | None]] = []
+    entries: list[tuple[bytes, int, bytes, bytes, str | None]] = []
     try:
-        pixels.truncate(next_record * count)
-        for key, result in zip(keys, results, strict=True):
-            if isinstance(result, str):
-                entries.append((key, -1, b"", b"", result))
-                continue
-            data, source = result
-            view = memoryview(data)
-            while view:  # an unbuffered write may be short
-                view = view[pixels.write(view) :]
-            entries.append((key, next_record, _digest(data), source, None))
-            next_record += 1
-        os.fsync(pixels.fileno())
-        with index:
-            index.executemany("INSERT OR REPLACE INTO image VALUES (?, ?, ?, ?, ?)", entries)
-    except (OSError, sqlite3.DatabaseError) as error:
-        raise ChestfedError(
-            f"the image cache cannot be written ({error}): free some space or choose another folder with --cache. "
-            "What was decoded is kept."
-        ) from None
+        with file.open("ab", buffering=0) as pixels:
+            let_the_group_write(file)
+            # A process that was killed may have left part of a record, or records that no entry names: go on behind.
+            pixels.seek(0, os.SEEK_END)
+            next_record = -(-pixels.tell() // count)
+            pixels.truncate(next_record * count)
+            for content, result in results.items():
+                if isinstance(result, str):
+                    entries.append((content, -1, bytes(16), bytes(16), result))
+                    continue
+                data, source = result
+                view = memoryview(data)
+                while view:  # an unbuffered write may be short
+                    view = view[pixels.write(view) :]
+                entries.append((content, next_record, digest_of(data), source, None))
+                next_record += 1
+            os.fsync(pixels.fileno())
+    except OSError as error:
+        raise unwritable(file, error) from None
+    index.keep(entries)
 
 
-def _collect(
-    folder: Path,
-    table: Table,
-    preprocess: Preprocess,
-    keys: Sequence[bytes | None],
-    known: dict[bytes, _Entry],
-    skip_unreadable: bool,
-) -> CachedImages:
-    records, digests, sources, problems = np.full(len(keys), -1, np.int64), [], [], []
-    images, rows = table.frame["image"].tolist(), table.frame["row"].tolist()
-    for position, key in enumerate(keys):
-        digest = source = bytes(16)
-        if key is None:
-            problems.append(
-                Problem("missing image", images[position], "no such file", int(rows[position]), _SKIP_ADVICE)
-            )
+def _collect(table: Table, file: Path, index: Index, size: int, files: Files, skip_unreadable: bool) -> CachedImages:
+    known, found = index.find(files.contents)
+    records = np.where(known, found["record"], -1)
+    reasons = {row: found["reason"][row] for row in np.flatnonzero(known & (records < 0)).tolist()} | files.refused
+    problems, lines = [], table.frame["row"].to_numpy()
+    for row in sorted({*reasons, *files.failures}):
+        image, line = str(table.frame["image"].iat[row]), int(lines[row])
+        if row in reasons:
+            problems.append(Problem("unreadable image", image, reasons[row], line, _SKIP_ADVICE))
         else:
-            found = known[key]
-            if found.reason is None:
-                records[position], digest, source = found.record, found.digest, found.source
-            else:
-                problem = Problem("unreadable image", images[position], found.reason, int(rows[position]), _SKIP_ADVICE)
-                problems.append(problem)
-        digests.append(digest)
-        sources.append(source)
+            problems.append(files.failures[row].problem(image, line))
     if problems and not skip_unreadable:
         raise SiteError(table.name, problems)
-    return CachedImages(folder, preprocess.size, records, tuple(digests), tuple(sources), tuple(problems))
+    return CachedImages(file, size, records, found["digest"], found["source"], tuple(problems))
 
 
-def _digest(data: bytes | bytearray) -> bytes:
+def digest_of(data: bytes | bytearray) -> bytes:
+    """16 bytes of a record."""
     return hashlib.blake2b(data, digest_size=16).digest()

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from chestfed.core.errors import ImageError
+from chestfed.core.errors import ImageError, of_the_machine
 from chestfed.core.workers import limited_time
 from chestfed.images.compressed import MAX_BYTES, MAX_PIXELS, check_size, refuse_scan_bomb
 from chestfed.images.dicom_pixels import decode_dicom
@@ -64,8 +64,8 @@ def decode(path: Path, stored: Stored = Stored(), levels: Levels = "window") -> 
     ------
     ImageError
         If the file is not a whole, single, gray image of a known format; the reason is in the message.
-    FileNotFoundError
-        If the file does not exist.
+    OSError, MemoryError
+        If the file cannot be read, which says nothing about its content; FileNotFoundError if it does not exist.
 
     A worker process ends if a picture takes longer than two minutes.
     """
@@ -140,6 +140,8 @@ def _picture(path: Path) -> np.ndarray:
     except Image.DecompressionBombError:
         raise ImageError(f"more than {MAX_PIXELS:,} pixels, refused without decoding") from None
     except Exception as error:  # Pillow raises many kinds on damaged files
+        if of_the_machine(error):
+            raise
         raise ImageError(f"damaged or truncated image ({_pillow_reason(error)})") from None
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from chestfed.core.errors import ImageError
+from chestfed.core.errors import ImageError, of_the_machine
 from chestfed.dicom import tags as dicom_tags
 from chestfed.dicom.files import refuse_bomb
 from chestfed.images.compressed import MAX_BYTES, check_size, refuse_scan_bomb, size_of
@@ -47,7 +47,7 @@ def decode_dicom(path: Path, levels: Levels) -> tuple[np.ndarray, bool]:
     except ImageError:
         raise
     except BaseException as error:  # pydicom and its plugins raise many kinds on damaged files
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        if of_the_machine(error) or (not isinstance(error, Exception) and type(error).__name__ != "PanicException"):
             raise  # a plugin written in Rust panics past Exception; an interrupt must pass
         raise ImageError(f"damaged or unsupported DICOM file: {dicom_tags.reason(error)}") from None
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.inspection.scan import MISSING, Scan
+from chestfed.inspection.scan import Scan
 from chestfed.sites.opening import Survey
 from chestfed.sites.reader import SPLITS
 
@@ -133,8 +133,7 @@ def _ages(years: np.ndarray) -> AgeCounts:
 
 
 def _files(scan: Scan) -> FileCounts:
-    error = scan.frame["error"]
-    missing = int((error == MISSING).sum())
+    missing = sum(failure.kind == "missing" for failure in scan.failures.values())
     good = scan.frame[scan.readable]
     sizes = list(zip(good["width"].tolist(), good["height"].tolist(), strict=True))
     by_area = sorted(set(sizes), key=lambda size: (size[0] * size[1], size))

@@ -6,14 +6,13 @@ Nothing of a DICOM header is kept but numbers and words of the standard's own li
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-from chestfed.core.errors import ImageError
+from chestfed.core.errors import ImageError, of_the_machine
 from chestfed.dicom import tags as dicom_tags
 from chestfed.dicom.files import DEFLATED, transfer_syntax
 from chestfed.images.decode import decode_stored, picture_digest, upright
@@ -21,11 +20,8 @@ from chestfed.images.levels import Stored
 from chestfed.images.polarity import polarity
 from chestfed.images.preprocess import Preprocess
 
-if TYPE_CHECKING:
-    from chestfed.sites.table import SiteTable
-
 #: Raised when the same file gives other facts than before: kept results of an older version are not read.
-FACTS_VERSION: Final = 4
+FACTS_VERSION: Final = 5
 #: Bins of the histogram, 4 gray levels each.
 BINS: Final = 64
 #: Bits of the perceptual hash, without the first of its 256, which is always 0.
@@ -96,35 +92,20 @@ class Facts:
     histogram: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int32))
 
 
-#: Path of a file, and what its site says of its gray levels.
-Job = tuple[str, Stored]
-
-
-def jobs_of(table: SiteTable) -> Callable[[int], Job]:
-    """The job of a row: its file, and what the site says of its gray levels."""
-    images, stored = table.frame["image"].tolist(), table.stored()
-    return lambda row: (str(table.root / images[row]), stored[row])
-
-
-def look_at(job: Job) -> Facts:
+def look_at(path: Path, stored: Stored) -> Facts:
     """The facts of a file; never raises on its content.
 
     Raises
     ------
-    FileNotFoundError
-        If there is none.
+    OSError, MemoryError
+        If it cannot be read, which says nothing about its content.
     """
     import cv2
 
-    path, stored = Path(job[0]), job[1]
     try:
         found = decode_stored(path, stored.bits)
-    except FileNotFoundError:
-        raise
     except ImageError as error:
         return Facts(error=str(error), **_header(path, whole=False))
-    except OSError as error:
-        return Facts(error=f"cannot be read ({error.strerror})")
     gray = upright(found, stored)
     square = _PREPROCESS.apply(gray)
     mean, std = (float(value[0, 0]) for value in cv2.meanStdDev(square))
@@ -184,7 +165,7 @@ def _header(path: Path, *, whole: bool) -> dict[str, Any]:
                 **(_dicom_header(path, whole) if kind == "DICOM" else _picture_header(path, head, kind, whole)),
             }
     except BaseException as error:  # damaged files raise many kinds, and a plugin in Rust panics past Exception
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        if of_the_machine(error) or (not isinstance(error, Exception) and type(error).__name__ != "PanicException"):
             raise
         return {}
 

@@ -1,13 +1,13 @@
 """Text that is burned into a site's pictures: which are flagged, and by what.
 
-A pass of its own after the scan, for it takes some ten times as long per image. What it finds is kept beside the facts
-of the scan, under the same keys, so that it can be stopped and a second one is quick.
+A pass of its own after the scan, for it takes some ten times as long per image. What it finds is kept as the facts of
+the scan are, so that it can be stopped and a second one is quick.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,12 +16,10 @@ import numpy as np
 
 from chestfed.core.errors import ImageError
 from chestfed.images.burned_in import burned_in, declared
-from chestfed.images.cache import image_keys
 from chestfed.images.decode import decode
-from chestfed.inspection.facts import Job, jobs_of
-from chestfed.inspection.resumed import resumed
+from chestfed.images.file_store import Kind, SiteStore
+from chestfed.images.levels import Stored
 from chestfed.inspection.scan import Scan
-from chestfed.inspection.store import KeptResults, scan_folder
 
 #: Raised when the same picture gives another result than before.
 LETTERS_VERSION: Final = 2
@@ -135,50 +133,44 @@ def scan_letters(
     ChestfedError
         If the results cannot be saved.
     """
-    table = scan.table
-    folder, salt = scan_folder(cache_root, table.name)
-    store = _kept_letters(folder)
-    keys = [key if good else None for key, good in zip(image_keys(table, salt), scan.readable, strict=True)]
-    known = resumed(
-        keys,
-        jobs_of(table),
-        look_for_letters,
-        find=store.find,
-        keep=store.keep,
-        lasting=lambda letters: letters.found != UNKNOWN,
-        crashed=_crashed,
-        what="looking for text in images",
-        workers=workers,
-        progress=progress,
-    )
-    return LetterScan(scan, tuple(None if key is None else known[key] for key in keys))
+    table, rows = scan.table, np.flatnonzero(scan.readable)
+    store = SiteStore(cache_root, table.with_frame(table.frame.iloc[rows]))
+    index = store.index(LETTERS)
+
+    def keep(found: Mapping[bytes, Letters]) -> None:
+        index.keep([(content, one.found, one.annotation, one.overlays) for content, one in found.items()])
+
+    files = store.complete(LETTERS, keep, workers=workers, progress=progress)
+    known, found = index.find(files.contents)
+    letters: list[Letters | None] = [None] * len(table.frame)
+    for place, row in enumerate(rows.tolist()):
+        letters[row] = Letters(UNKNOWN)
+        if known[place]:
+            kind, annotation, overlays = (found[name][place] for name in LETTERS.columns)
+            letters[row] = Letters(kind, None if annotation is None else bool(annotation), int(overlays))
+    return LetterScan(scan, tuple(letters))
 
 
-def look_for_letters(job: Job) -> Letters:
-    """The letters of one file; never raises on its content."""
-    path = Path(job[0])
+def look_for_letters(path: Path, stored: Stored) -> Letters:
+    """The letters of one file; never raises on its content.
+
+    Raises
+    ------
+    OSError, MemoryError
+        If it cannot be read.
+    """
     try:
-        found = burned_in(decode(path, job[1])).kind
+        found = burned_in(decode(path, stored)).kind
         header = declared(path)
-    except (ImageError, OSError):  # changed or removed since the scan
+    except ImageError:  # changed since the scan
         return Letters(UNKNOWN)
     return Letters(found) if header is None else Letters(found, header.annotation, header.overlays)
 
 
-def _crashed(_: Job) -> Letters:
-    return Letters(UNKNOWN)
-
-
-def _kept_letters(folder: Path) -> KeptResults[Letters]:
-    """The kept letters of one site, in the folder of the scan's facts."""
-    columns = {"found": "TEXT", "annotation": "INTEGER", "overlays": "INTEGER"}
-    return KeptResults(
-        folder / "letters.sqlite",
-        "letters",
-        columns,
-        LETTERS_VERSION,
-        pack=lambda one: (one.found, one.annotation, one.overlays),
-        unpack=lambda found, annotation, overlays: Letters(
-            found, None if annotation is None else bool(annotation), overlays
-        ),
-    )
+#: What is kept of each file.
+LETTERS: Final = Kind(
+    f"text-{LETTERS_VERSION}",
+    {"found": object, "annotation": object, "overlays": object},
+    look_for_letters,
+    "looking for text in images",
+)

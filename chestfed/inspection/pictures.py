@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -19,7 +20,6 @@ from chestfed.inspection.problems import (
     BLANK_PICTURE,
     COLOURED,
     GRAY_LEVELS,
-    MISSING_IMAGE,
     NEAR_REPEATED,
     NO_CHECKSUM,
     PATIENTS_SHARE_PICTURE,
@@ -31,7 +31,7 @@ from chestfed.inspection.problems import (
     WRONG_SUFFIX,
     Looked,
 )
-from chestfed.inspection.scan import MISSING, Scan
+from chestfed.inspection.scan import Scan
 
 #: The correlation with the mean film from which on a picture that does not decide is said to disagree; 98 of 100 films
 #: have it.
@@ -44,19 +44,18 @@ def damaged_files(site: Looked, scan: Scan) -> list[Problem]:
     """Missing and unreadable files, wrong extensions, colors, blank pictures."""
     frame, images = scan.frame, site.survey.table.frame["image"]
     errors = frame["error"].to_numpy(dtype=object)
-    missing = np.flatnonzero(errors == MISSING)
-    unreadable = np.flatnonzero((errors != "") & (errors != MISSING))
+    unreadable = [row for row in np.flatnonzero(errors != "").tolist() if row not in scan.failures]
+    lines, files = site.survey.table.frame["row"].to_numpy(), site.survey.files
 
     def named(row: int) -> str:
         return printable(str(images.iat[row]))
 
+    def failed(row: int) -> Problem:
+        problem = scan.failures[row].problem(files[row], int(lines[row]))
+        return replace(problem, message=f"{named(row)}: {problem.message}")
+
     return [
-        *site.problems(
-            MISSING_IMAGE,
-            missing,
-            lambda row: f"no file {named(row)}",
-            "add the file, fix the name or remove the row",
-        ),
+        *map(failed, sorted(scan.failures)),
         *site.problems(
             UNREADABLE,
             unreadable,

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
 
-from chestfed.images.cache import CRASHED, image_keys
-from chestfed.inspection.facts import BINS, Facts, Job, jobs_of, look_at
-from chestfed.inspection.resumed import resumed
-from chestfed.inspection.store import kept_facts, scan_folder
+from chestfed.images.file_store import Failure, Kind, SiteStore
+from chestfed.images.index import reading
+from chestfed.inspection.facts import BINS, FACTS_VERSION, Facts, look_at
 
 if TYPE_CHECKING:
     from chestfed.sites.table import SiteTable
 
-#: Why a row has no facts.
-MISSING: Final = "no such file"
 _COLUMNS: Final = (
     "error",
     "format",
@@ -56,6 +54,8 @@ class Scan:
         Which rows have one, bool `[n]`: not the unreadable and blank pictures.
     histograms
         Pixels per bin of the preprocessed pictures, int32 `[n, 64]`.
+    failures
+        Rows whose file is missing or could not be read this time, and why; their `error` says it too.
     """
 
     table: SiteTable
@@ -64,6 +64,7 @@ class Scan:
     hashes: np.ndarray
     hashed: np.ndarray
     histograms: np.ndarray
+    failures: Mapping[int, Failure]
 
     @property
     def readable(self) -> np.ndarray:
@@ -87,39 +88,50 @@ def scan_images(
     ChestfedError
         If the results cannot be saved.
     """
-    folder, salt = scan_folder(cache_root, table.name)
-    store = kept_facts(folder)
-    keys = image_keys(table, salt)
-    known = resumed(
-        keys,
-        jobs_of(table),
-        _look_at,
-        find=store.find,
-        keep=store.keep,
-        lasting=lambda facts: facts.error not in (CRASHED, MISSING),
-        crashed=_crashed,
-        what="looking at images",
-        workers=workers,
-        progress=progress,
-    )
-    missing = Facts(error=MISSING)
-    return _scan(table, [missing if key is None else known[key] for key in keys])
+    store = SiteStore(cache_root, table)
+    index = store.index(FACTS)
+
+    def keep(found: Mapping[bytes, Facts]) -> None:
+        index.keep([(content, *_columns(facts)) for content, facts in found.items()])
+
+    files = store.complete(FACTS, keep, workers=workers, progress=progress)
+    known, found = index.find(files.contents)
+    made = files.refused | {row: Facts(error=failure.reason) for row, failure in files.failures.items()}
+    with reading(index.file):
+        facts = [
+            _facts(*(found[name][row] for name in FACTS.columns)) if there else made[row]
+            for row, there in enumerate(known.tolist())
+        ]
+    return _scan(table, facts, files.failures)
 
 
-def _scan(table: SiteTable, facts: Sequence[Facts]) -> Scan:
+def _scan(table: SiteTable, facts: Sequence[Facts], failures: Mapping[int, Failure]) -> Scan:
     columns = {name: [getattr(one, name) for one in facts] for name in _COLUMNS}
     hashed = np.array([bool(one.hash) for one in facts], dtype=bool)
     hashes = np.frombuffer(b"".join(one.hash or bytes(32) for one in facts), np.uint8).reshape(-1, 32)
     histograms = np.stack([one.histogram for one in facts]) if facts else np.zeros((0, BINS), np.int32)
-    return Scan(table, pd.DataFrame(columns), tuple(one.digest for one in facts), hashes, hashed, histograms)
+    digests = tuple(one.digest for one in facts)
+    return Scan(table, pd.DataFrame(columns), digests, hashes, hashed, histograms, failures)
 
 
-def _look_at(job: Job) -> Facts:
-    try:
-        return look_at(job)
-    except FileNotFoundError:  # removed meanwhile
-        return Facts(error=MISSING)
+#: What is kept of each file: `_columns`.
+FACTS: Final = Kind(
+    f"facts-{FACTS_VERSION}",
+    dict.fromkeys(("plain", "digest", "hash", "histogram"), object),
+    look_at,
+    "looking at images",
+)
 
 
-def _crashed(_: Job) -> Facts:
-    return Facts(error=CRASHED)
+def _columns(facts: Facts) -> tuple[str, bytes, bytes, bytes]:
+    plain = asdict(facts)
+    for name in ("digest", "hash", "histogram"):
+        del plain[name]
+    return json.dumps(plain), facts.digest, facts.hash, facts.histogram.astype("<i4").tobytes()
+
+
+def _facts(plain: str, digest: bytes, picture_hash: bytes, histogram: bytes) -> Facts:
+    bins = np.frombuffer(histogram, "<i4").astype(np.int32)
+    if len(bins) != BINS:
+        raise ValueError("histogram of another length")
+    return Facts(**json.loads(plain), digest=digest, hash=picture_hash, histogram=bins)

@@ -24,6 +24,7 @@ from chestfed.evaluation.protocols import PROTOCOLS, Protocol, unit_of, units, v
 from chestfed.evaluation.summary import Summary, age_bands, summarize
 from chestfed.experiment.device import Machine
 from chestfed.images.cache import CachedImages, fill_cache
+from chestfed.images.index import blobs
 from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorer import Scorer
 from chestfed.sites.table import SiteTable
@@ -179,7 +180,7 @@ def _readable(
         raise ConfigError(f"site '{chosen.name}': no image of the split {split} can be read")
     if not readable.all():
         chosen = chosen.with_frame(chosen.frame[readable].reset_index(drop=True))
-        images = fill_cache(chosen, cache, scorer.preprocess, skip_unreadable=True)
+        images = images.take(np.flatnonzero(readable))
     return chosen, images
 
 
@@ -230,9 +231,9 @@ def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, lef
     return tuple(notes)
 
 
-def _study_names(digests: Sequence[bytes], of_row: np.ndarray, key: SiteKey) -> list[str]:
+def _study_names(digests: np.ndarray, of_row: np.ndarray, key: SiteKey) -> list[str]:
     """Keyed name per study, by its images in any order."""
     members: list[list[bytes]] = [[] for _ in range(int(of_row.max()) + 1)]
-    for digest, number in zip(digests, of_row, strict=True):
-        members[number].append(bytes(digest))
+    for digest, number in zip(blobs(digests), of_row, strict=True):
+        members[number].append(digest)
     return [key.name("study", *sorted(part)) for part in members]

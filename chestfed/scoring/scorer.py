@@ -15,7 +15,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
-from chestfed.images.network_input import IMAGENET, NetworkInput
+from chestfed.images.batches import IMAGENET, NetworkInput
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import MODELS, ModelOptions
 from chestfed.scoring.output_names import IGNORED, named_outputs

@@ -77,7 +77,8 @@ class SiteTable:
         """What the site says of each row's gray levels: who decides on its polarity is `inverted_by`."""
         column = self.frame["inverted"].to_numpy() & (self.inverted_by != "never")
         by_picture = self.frontal() & (self.inverted_by == "picture")
-        return [Stored(*row, self.bits) for row in zip(column.tolist(), by_picture.tolist(), strict=True)]
+        kinds = {(one, two): Stored(one, two, self.bits) for one in (False, True) for two in (False, True)}
+        return [kinds[row] for row in zip(column.tolist(), by_picture.tolist(), strict=True)]
 
     def label_digest(self) -> str:
         """Digest of splits, views, labels and repeats as a multiset: names and row order do not enter."""

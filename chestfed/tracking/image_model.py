@@ -21,6 +21,7 @@ import torch
 from chestfed.core.errors import ChestfedError, ImageError
 from chestfed.experiment.device import Machine
 from chestfed.images.decode import decode
+from chestfed.images.index import KEY
 from chestfed.images.levels import Stored
 from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorers import Declared, Scorer, open_scorer
@@ -110,7 +111,7 @@ class _Decoded:
     def __init__(self, pixels: Sequence[np.ndarray]) -> None:
         self._pixels = pixels
         self.records = np.arange(len(pixels))
-        self.digests = (b"",) * len(pixels)
+        self.digests = np.zeros(len(pixels), KEY)
 
     def read(self, row: int) -> np.ndarray:
         """Pixels uint8 `[size, size]`."""

@@ -8,6 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -20,9 +21,9 @@ from chestfed.evaluation.probabilities import probabilities
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.augment import Augment
-from chestfed.images.batches import EvalBatches, Images, TrainBatches, normalize
+from chestfed.images.batches import EvalBatches, Images, PooledImages, TrainBatches, normalize
 from chestfed.images.cache import CachedImages, fill_cache
-from chestfed.images.pooled import PooledImages
+from chestfed.images.index import blobs
 from chestfed.models import FlatModule
 from chestfed.sites.table import SiteTable
 from chestfed.training.study_tables import StudyTables
@@ -184,16 +185,17 @@ def load_images(
     """
     key = key_for(synthetic=all(table.synthetic for table in studies[0].whole))
 
-    quarantined: dict[str, list[Problem]] = {}
+    filled: dict[str, tuple[pd.Index, CachedImages]] = {}
     for table in _rows_in_use(studies):
         tell = None if progress is None else partial(progress, table.name)
-        filled = fill_cache(table, cache_root, pipeline.preprocess, skip_unreadable=skip_unreadable, progress=tell)
-        if filled.quarantined:
-            quarantined[table.name] = list(filled.quarantined)
+        images = fill_cache(table, cache_root, pipeline.preprocess, skip_unreadable=skip_unreadable, progress=tell)
+        filled[table.name] = pd.Index(table.frame["image"]), images
+    quarantined = {name: list(images.quarantined) for name, (_, images) in filled.items() if images.quarantined}
 
     @cache
     def cached(table: SiteTable) -> CachedImages:
-        return fill_cache(table, cache_root, pipeline.preprocess, skip_unreadable=skip_unreadable)
+        names, images = filled[table.name]
+        return images.take(names.get_indexer(pd.Index(table.frame["image"])))
 
     @cache
     def client_of(name: str, table: SiteTable) -> tuple[ClientData, str]:
@@ -231,7 +233,7 @@ def _test_set(table: SiteTable, cached: Callable[[SiteTable], CachedImages], key
     readable = images.records >= 0
     if not readable.all():  # quarantined and counted already; the test set is what can be scored
         table = table.with_frame(table.frame[readable].reset_index(drop=True))
-        images = cached(table)
+        images = images.take(np.flatnonzero(readable))
     patients = numbered(table.frame["patient"].to_numpy(dtype=str))
     names = image_names(images.sources, key), patient_names(table.name, table.frame["patient"], key)
     return TestSet(images, table.labels(), patients, table.diseases, *names, key.fingerprint, table.origin)
@@ -272,9 +274,9 @@ def _rows_in_use(studies: Sequence[StudyTables]) -> list[SiteTable]:
 NAMED_BY = "picture"
 
 
-def image_names(picture_digests: Sequence[bytes], key: SiteKey) -> tuple[str, ...]:
+def image_names(picture_digests: np.ndarray, key: SiteKey) -> tuple[str, ...]:
     """Keyed name of each image, by its gray levels before preprocessing: models of any input size name it alike."""
-    return tuple(key.name("image", digest) for digest in picture_digests)
+    return tuple(key.name("image", digest) for digest in blobs(picture_digests))
 
 
 def patient_names(site: str, patients: Iterable[object], key: SiteKey) -> tuple[str, ...]:
@@ -284,8 +286,7 @@ def patient_names(site: str, patients: Iterable[object], key: SiteKey) -> tuple[
 
 def _digest(key: SiteKey, images: Images, *columns: np.ndarray) -> str:
     digest = key.hasher("data set")
-    for pixels in images.digests:
-        digest.update(bytes(pixels))
+    digest.update(images.digests.tobytes())
     for column in columns:
         digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()

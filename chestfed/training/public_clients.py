@@ -10,6 +10,7 @@ import numpy as np
 from chestfed.core.errors import Problem
 from chestfed.core.pseudonyms import PUBLISHED
 from chestfed.experiment.pipeline import CollectionEntry, Pipeline
+from chestfed.images.index import packed
 from chestfed.images.preprocess import Preprocess
 from chestfed.public_datasets import binary
 from chestfed.public_datasets.collection import Part, Pixels
@@ -23,7 +24,7 @@ class CollectionImages:
     def __init__(self, pixels: Pixels, rows: np.ndarray, preprocess: Preprocess) -> None:
         self._pixels, self._rows, self._preprocess = pixels, rows, preprocess
         self.records = np.arange(len(rows))
-        self.digests = tuple(pixels.digest(int(row)) for row in rows)
+        self.digests = packed([pixels.digest(int(row)) for row in rows])
 
     def read(self, row: int) -> np.ndarray:
         """Pixels uint8 `[size, size]` or `[size, size, 3]`."""

@@ -16,6 +16,7 @@ from PIL import Image
 
 from chestfed.core.errors import ChestfedError, ImageError, SiteError
 from chestfed.images import cache as module
+from chestfed.images import file_store
 from chestfed.images.cache import fill_cache
 from chestfed.images.decode import decode
 from chestfed.images.levels import Stored
@@ -58,7 +59,7 @@ def test_it_gives_back_what_decoding_and_resizing_give(tmp_path: Path) -> None:
     assert told[-1] == (6, 6)
     for row in range(6):
         np.testing.assert_array_equal(images.read(row), expected(table, row))
-    assert len(set(images.digests)) == 6
+    assert len(set(images.digests.tolist())) == 6
 
 
 def test_nothing_is_decoded_twice_and_rows_may_come_in_any_order(
@@ -66,7 +67,7 @@ def test_nothing_is_decoded_twice_and_rows_may_come_in_any_order(
 ) -> None:
     table = make_site(tmp_path)
     first = fill_cache(table, tmp_path / "cache", SMALL)
-    monkeypatch.setattr(module, "_decode_one", lambda job: pytest.fail("decoded again"))
+    monkeypatch.setattr(module, "decode", lambda *_: pytest.fail("decoded again"))
     turned = Table("toy", table.root, True, table.frame.iloc[::-1].reset_index(drop=True))
     again = fill_cache(turned, tmp_path / "cache", SMALL)
     np.testing.assert_array_equal(again.records, first.records[::-1])
@@ -82,14 +83,14 @@ def test_a_changed_file_or_another_size_is_decoded_anew(tmp_path: Path) -> None:
 
 def test_the_digest_of_a_picture_is_the_same_at_every_size_and_when_it_is_saved_anew(tmp_path: Path) -> None:
     table = make_site(tmp_path)
-    sources = fill_cache(table, tmp_path / "cache", SMALL).sources
+    sources = fill_cache(table, tmp_path / "cache", SMALL).sources.tolist()
     assert len(set(sources)) == 6
     for preprocess in (Preprocess(size=48), Preprocess(size=32, fit="pad")):
-        assert fill_cache(table, tmp_path / "cache", preprocess).sources == sources
+        assert fill_cache(table, tmp_path / "cache", preprocess).sources.tolist() == sources
     for index, name in enumerate(table.frame["image"]):
         with Image.open(table.root / name) as picture:
             (picture.convert("RGB") if index < 3 else picture.copy()).save(table.root / name, compress_level=0)
-    assert fill_cache(table, tmp_path / "cache", SMALL).sources == sources
+    assert fill_cache(table, tmp_path / "cache", SMALL).sources.tolist() == sources
 
 
 def test_the_digest_of_a_picture_tells_its_inversion_shape_and_levels(tmp_path: Path) -> None:
@@ -104,15 +105,15 @@ def test_the_digest_of_a_picture_tells_its_inversion_shape_and_levels(tmp_path: 
     for number, gray in enumerate((255 - levels, levels.reshape(50, 40), other)):
         Image.fromarray(gray).save(path)
         found.append(fill_cache(table, tmp_path / str(number), SMALL).sources[0])
-    assert first not in found
+    assert first.tolist() not in [one.tolist() for one in found]
 
 
 def test_a_cache_of_an_earlier_version_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_site(tmp_path)
     with monkeypatch.context() as earlier:
         earlier.setattr("chestfed.images.preprocess.PREPROCESS_VERSION", 2)
-        old = fill_cache(table, tmp_path / "cache", SMALL).folder
-    (old / "index.sqlite").write_bytes(b"not read")
+        old = fill_cache(table, tmp_path / "cache", SMALL).file
+    old.with_suffix(".sqlite").write_bytes(b"not read")
     images = fill_cache(table, tmp_path / "cache", SMALL)
     np.testing.assert_array_equal(images.read(0), expected(table, 0))
 
@@ -121,8 +122,8 @@ def test_processes_give_the_same_pixels(tmp_path: Path) -> None:
     table = make_site(tmp_path, 70)
     alone = fill_cache(table, tmp_path / "a", SMALL, workers=1)
     together = fill_cache(table, tmp_path / "b", SMALL, workers=2)
-    assert alone.digests == together.digests
-    assert alone.sources == together.sources
+    assert alone.digests.tolist() == together.digests.tolist()
+    assert alone.sources.tolist() == together.sources.tolist()
 
 
 def test_all_missing_and_unreadable_images_are_in_one_report_or_left_out_and_counted(tmp_path: Path) -> None:
@@ -146,18 +147,18 @@ def test_all_missing_and_unreadable_images_are_in_one_report_or_left_out_and_cou
 def test_no_file_name_is_stored_and_the_salt_is_the_owners(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     images = fill_cache(table, tmp_path / "cache", SMALL)
-    for file in images.folder.iterdir():
+    for file in images.file.parent.iterdir():
         assert b"patient0" not in file.read_bytes()
     if os.name != "nt":
-        assert (images.folder / "salt").stat().st_mode & 0o077 == 0
+        assert (images.file.parent / "salt").stat().st_mode & 0o077 == 0
 
 
 def test_a_damaged_cache_is_noticed_when_it_is_read(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     images = fill_cache(table, tmp_path / "cache", SMALL)
-    with (images.folder / "pixels.u8").open("r+b") as file:
+    with images.file.open("r+b") as file:
         file.write(b"\x00" * 900)
-    with pytest.raises(ImageError, match="is damaged: delete this folder"):
+    with pytest.raises(ImageError, match=r"is damaged.*cache verify"):
         images.read(0)
 
 
@@ -165,7 +166,7 @@ def test_a_full_disk_is_a_clear_error_and_what_was_decoded_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make_site(tmp_path, 10)
-    monkeypatch.setattr(module, "_BATCH", 4)
+    monkeypatch.setattr(file_store, "_BATCH", 4)
     original, calls = os.fsync, [0]
 
     def fsync(descriptor: int) -> None:
@@ -175,7 +176,7 @@ def test_a_full_disk_is_a_clear_error_and_what_was_decoded_is_kept(
         original(descriptor)
 
     monkeypatch.setattr(module.os, "fsync", fsync)
-    with pytest.raises(ChestfedError, match=r"No space left on device.*What was decoded is kept"):
+    with pytest.raises(ChestfedError, match=r"No space left on device.*What was done is kept"):
         fill_cache(table, tmp_path / "cache", SMALL)
     told: list[int] = []
     images = fill_cache(table, tmp_path / "cache", SMALL, progress=lambda done, total: told.append(total))
@@ -187,10 +188,10 @@ def test_a_full_disk_is_a_clear_error_and_what_was_decoded_is_kept(
 KILLER = """
 import os, signal, sys
 from pathlib import Path
-from chestfed.images import cache
+from chestfed.images import cache, file_store
 from tests.images.test_cache import SMALL, Table
 import pandas as pd
-cache._BATCH, moment, root = 3, sys.argv[1], Path(sys.argv[2])
+file_store._BATCH, moment, root = 3, sys.argv[1], Path(sys.argv[2])
 original, calls = os.fsync, [0]
 def fsync(descriptor):
     calls[0] += 1
@@ -237,7 +238,7 @@ def test_two_processes_at_once_fill_one_cache(tmp_path: Path) -> None:
 def test_a_salt_that_is_not_whole_is_refused_and_not_worked_with(tmp_path: Path, salt: bytes) -> None:
     table = make_site(tmp_path)
     images = fill_cache(table, tmp_path / "cache", SMALL)
-    (images.folder / "salt").write_bytes(salt)
+    (images.file.parent / "salt").write_bytes(salt)
     with pytest.raises(ChestfedError, match="Delete the folder"):
         fill_cache(table, tmp_path / "cache", SMALL)
 
@@ -245,10 +246,13 @@ def test_a_salt_that_is_not_whole_is_refused_and_not_worked_with(tmp_path: Path,
 def test_a_damaged_index_says_what_to_delete(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     images = fill_cache(table, tmp_path / "cache", SMALL)
-    content = (images.folder / "index.sqlite").read_bytes()
-    (images.folder / "index.sqlite").write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
-    with pytest.raises(ChestfedError, match="delete this folder"):
-        fill_cache(table, tmp_path / "cache", SMALL)
+    for file in (images.file.with_suffix(".sqlite"), images.file.with_name("files.sqlite")):
+        content = file.read_bytes()
+        file.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+        with pytest.raises(ChestfedError, match=f"{file.name}.*delete this file"):
+            fill_cache(table, tmp_path / "cache", SMALL)
+        file.unlink()
+        np.testing.assert_array_equal(fill_cache(table, tmp_path / "cache", SMALL).read(0), expected(table, 0))
 
 
 def test_a_name_that_no_file_can_have_is_a_missing_image(tmp_path: Path) -> None:

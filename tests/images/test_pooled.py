@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from chestfed.images.augment import Augment
-from chestfed.images.batches import TrainBatches
-from chestfed.images.pooled import PooledImages
+from chestfed.images.batches import PooledImages, TrainBatches
+from chestfed.images.index import packed
 
 
 class Few:
@@ -15,7 +15,7 @@ class Few:
     def __init__(self, levels: list[int]) -> None:
         self.levels = levels
         self.records = np.array([-1 if level == 0 else 5 for level in levels])
-        self.digests = tuple(bytes([level]) * 16 for level in levels)
+        self.digests = packed([bytes([level]) * 16 for level in levels])
 
     def read(self, row: int) -> np.ndarray:
         return np.full((4, 4), self.levels[row], np.uint8)
@@ -25,7 +25,7 @@ def test_rows_are_those_of_the_parts_in_order() -> None:
     pool = PooledImages([Few([1, 0, 3]), Few([4]), Few([5, 6])])
     assert (pool.records >= 0).tolist() == [True, False, True, True, True, True]
     assert [int(pool.read(row)[0, 0]) for row in (0, 2, 3, 4, 5)] == [1, 3, 4, 5, 6]
-    assert [digest[0] for digest in pool.digests] == [1, 0, 3, 4, 5, 6]
+    assert [digest[0] for digest in pool.digests.tolist()] == [1, 0, 3, 4, 5, 6]
 
 
 def test_an_epoch_of_the_pool_sees_every_readable_image_once() -> None:

@@ -221,7 +221,7 @@ FILES: dict[str, tuple[Callable[[Path], None], str, bool, str]] = {
     "12 of 16 bits": (_twelve_of_sixteen_bits, "unreadable image", True, "pictures.bits"),
     "pipe": (_pipe, "unreadable image", True, "a pipe"),
     "folder": (_folder, "unreadable image", True, "a folder"),
-    "removed": (_removed, "missing image", True, "no file"),
+    "removed": (_removed, "missing image", True, "no such file"),
     "link out": (_link_out, "path outside the root", True, "link out of"),
     "wrong extension": (_wrong_suffix, "wrong extension", False, "file"),
     "colors": (_colored, "picture with colors", False, "colors"),

@@ -320,50 +320,51 @@ def test_what_is_kept_names_no_file_and_no_patient_and_is_not_made_twice(
     assert b"p10" not in kept
     assert b"Doe" not in kept
 
-    from chestfed.inspection import scan
+    from chestfed.inspection import facts
 
-    def again(job: tuple[str, bool]) -> None:
+    def again(*_: object) -> None:
         raise AssertionError("looked at again")
 
-    monkeypatch.setattr(scan, "_look_at", again)
+    monkeypatch.setattr(facts, "decode_stored", again)
     second = check(tmp_path)
     assert told(second) == told(first)
     assert as_json(second) == as_json(first)
 
 
 def test_a_check_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from chestfed.inspection import resumed, scan
+    from chestfed.images import file_store
+    from chestfed.inspection import facts
 
     Hospital(tmp_path).save()
-    monkeypatch.setattr(resumed, "_BATCH", 4)
-    looked: list[str] = []
-    original = scan._look_at
+    monkeypatch.setattr(file_store, "_BATCH", 4)
+    looked: list[Path] = []
+    original = facts.decode_stored
 
-    def stopped(job: tuple[str, bool]) -> object:
+    def stopped(path: Path, bits: int | None) -> object:
         if len(looked) == 10:
             raise KeyboardInterrupt
-        looked.append(job[0])
-        return original(job)
+        looked.append(path)
+        return original(path, bits)
 
-    monkeypatch.setattr(scan, "_look_at", stopped)
+    monkeypatch.setattr(facts, "decode_stored", stopped)
     with pytest.raises(KeyboardInterrupt):
         check(tmp_path)
     looked.clear()
-    monkeypatch.setattr(scan, "_look_at", lambda job: (looked.append(job[0]), original(job))[1])
+    monkeypatch.setattr(facts, "decode_stored", lambda *job: (looked.append(job[0]), original(*job))[1])
     assert told(check(tmp_path)) == []
     assert len(looked) == IMAGES - 8
 
 
 def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from chestfed.core.workers import spread
-    from chestfed.inspection import resumed
+    from chestfed.images import file_store
 
     hospital = Hospital(tmp_path)
     for name, number in (("truncated", 3), ("blank", 6), ("huge rows", 8)):
         FILES[name][0](hospital.image(number))
     hospital.save()
     one = check(tmp_path)
-    monkeypatch.setattr(resumed, "spread", lambda *args, **keys: spread(*args, **keys, small=1))
+    monkeypatch.setattr(file_store, "spread", lambda *args, **keys: spread(*args, **keys, small=1))
     site = config(tmp_path, ONEHOT)
     two = check_site(site, tmp_path, cache_root=tmp_path / "other cache", workers=2)
     assert as_json(two) == as_json(one)
@@ -405,12 +406,12 @@ def test_every_kind_of_warning_is_told_apart_from_the_errors() -> None:
 assert len(DISEASES) == 5
 
 
-@pytest.mark.parametrize("harm", ["plain = 'no JSON'", "histogram = x'00'"])
+@pytest.mark.parametrize("harm", ["plain = 'no JSON'", "histogram = x'00'", "plain = 7"])
 def test_kept_facts_that_are_damaged_say_what_to_delete(tmp_path: Path, harm: str) -> None:
     Hospital(tmp_path).save()
     check(tmp_path)
-    (file,) = (tmp_path / "cache").rglob("scan.sqlite")
+    (file,) = (tmp_path / "cache").rglob("facts-*.sqlite")
     with closing(sqlite3.connect(file)) as index, index:
-        index.execute(f"UPDATE file SET {harm}")
-    with pytest.raises(ChestfedError, match="delete this folder"):
+        index.execute(f"UPDATE result SET {harm}")
+    with pytest.raises(ChestfedError, match="delete this file"):
         check(tmp_path)

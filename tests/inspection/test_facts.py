@@ -18,7 +18,7 @@ def test_a_deflated_file_is_told_of_like_any_other(tmp_path: Path) -> None:
     packed.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
     save(plain, tmp_path / "plain")
     save(packed, tmp_path / "packed")
-    first, second = (look_at((str(tmp_path / name), Stored())) for name in ("plain", "packed"))
+    first, second = (look_at(tmp_path / name, Stored()) for name in ("plain", "packed"))
     assert second.bits > 0
     for name in ("bits", "mode", "width", "height", "digest"):
         assert getattr(first, name) == getattr(second, name)
@@ -29,6 +29,6 @@ def test_the_header_of_a_deflated_file_that_cannot_be_decoded_is_not_inflated(
 ) -> None:
     deflated_bomb(tmp_path / "bomb")
     monkeypatch.setattr(facts.dicom_tags, "read", lambda *_: pytest.fail("it was inflated"))
-    found = look_at((str(tmp_path / "bomb"), Stored()))
+    found = look_at(tmp_path / "bomb", Stored())
     assert "refused without" in found.error
     assert found.syntax == "Deflated Explicit VR Little Endian"

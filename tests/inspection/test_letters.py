@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from chestfed.core.errors import ChestfedError
-from chestfed.images.levels import Stored
-from chestfed.inspection import letters, resumed
-from chestfed.inspection.letters import UNKNOWN, Letters, look_for_letters, scan_letters
+from chestfed.images import file_store
+from chestfed.inspection import letters
+from chestfed.inspection.letters import UNKNOWN, Letters, scan_letters
 from chestfed.inspection.scan import Scan, scan_images
 from chestfed.sites import open_site
 from tests.images.test_burned_in import chest, written
@@ -27,14 +27,10 @@ def scanned(folder: Path) -> Scan:
 def test_a_pass_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Hospital(tmp_path).save()
     scan = scanned(tmp_path)
-    monkeypatch.setattr(resumed, "_BATCH", 8)
-    looked: list[str] = []
-
-    def look(job: tuple[str, bool]) -> Letters:
-        looked.append(job[0])
-        return look_for_letters(job)
-
-    monkeypatch.setattr(letters, "look_for_letters", look)
+    monkeypatch.setattr(file_store, "_BATCH", 8)
+    looked: list[Path] = []
+    original = letters.decode
+    monkeypatch.setattr(letters, "decode", lambda *job: (looked.append(job[0]), original(*job))[1])
 
     def stop(done: int, total: int) -> None:
         assert (done, total) == (8, IMAGES)
@@ -82,7 +78,6 @@ def test_a_picture_that_is_gone_since_the_scan_is_flagged_and_not_kept_as_such(t
     hospital = Hospital(tmp_path)
     hospital.save()
     scan = scanned(tmp_path)
-    assert look_for_letters((str(tmp_path / "nowhere.png"), Stored())) == Letters(UNKNOWN)
     content = hospital.image(4).read_bytes()
     stamp = hospital.image(4).stat()
     hospital.image(4).write_bytes(b"x" * len(content))
@@ -99,7 +94,7 @@ def test_kept_results_that_are_damaged_are_told_plainly(tmp_path: Path) -> None:
     Hospital(tmp_path).save()
     scan = scanned(tmp_path)
     scan_letters(scan, tmp_path / "cache", workers=1)
-    (file,) = (tmp_path / "cache").rglob("letters.sqlite")
+    (file,) = (tmp_path / "cache").rglob("text-*.sqlite")
     file.write_bytes(b"no database at all" * 100)
-    with pytest.raises(ChestfedError, match=r"its index cannot be read.*delete this folder"):
+    with pytest.raises(ChestfedError, match=r"this index cannot be read.*delete this file"):
         scan_letters(scan, tmp_path / "cache", workers=1)

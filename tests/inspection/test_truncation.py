@@ -42,10 +42,10 @@ def whole(kind: str, path: Path) -> Path:
 def test_a_cut_file_is_unreadable_or_gives_the_same_pixels(tmp_path: Path, kind: str, where: float) -> None:
     """Cut in a trailer (PNG's last checksum, JPEG's end marker, padding), a file loses no pixel and counts as fine."""
     data = whole(kind, tmp_path / "whole").read_bytes()
-    reference = look_at((str(tmp_path / "whole"), Stored()))
+    reference = look_at(tmp_path / "whole", Stored())
     assert reference.error == ""
     (tmp_path / "cut").write_bytes(data[: int(where * len(data))])
-    found = look_at((str(tmp_path / "cut"), Stored()))
+    found = look_at(tmp_path / "cut", Stored())
     assert found.error or found.digest == reference.digest
 
 
@@ -54,7 +54,7 @@ def test_every_cut_before_the_last_bytes_is_found(tmp_path: Path, kind: str) -> 
     data = whole(kind, tmp_path / "whole").read_bytes()
     for length in range(len(data) - 40, 0, -max(1, len(data) // 60)):
         (tmp_path / "cut").write_bytes(data[:length])
-        assert look_at((str(tmp_path / "cut"), Stored())).error, length
+        assert look_at(tmp_path / "cut", Stored()).error, length
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -63,4 +63,4 @@ def test_an_altered_byte_never_stops_the_check(tmp_path: Path, kind: str, where:
     data = bytearray(whole(kind, tmp_path / "whole").read_bytes())
     data[int(where * len(data))] = value
     (tmp_path / "bad").write_bytes(bytes(data))
-    assert isinstance(look_at((str(tmp_path / "bad"), Stored())), Facts)
+    assert isinstance(look_at(tmp_path / "bad", Stored()), Facts)

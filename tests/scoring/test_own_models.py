@@ -24,7 +24,7 @@ from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.protocols import Protocol
 from chestfed.evaluation.summary import summarize
 from chestfed.experiment.device import Machine
-from chestfed.images.network_input import IMAGENET, NetworkInput
+from chestfed.images.batches import IMAGENET, NetworkInput
 from chestfed.images.preprocess import Preprocess
 from chestfed.results.predictions import read_run
 from chestfed.results.significance import compare_with_first

@@ -134,7 +134,7 @@ def test_no_image_of_the_held_out_site_is_read_in_training(
     read = CachedImages.read
 
     def noted(images: CachedImages, row: int) -> np.ndarray:
-        read_from[stage].add(images.folder.name.rsplit("-", 1)[0])
+        read_from[stage].add(images.file.parent.name)
         return read(images, row)
 
     monkeypatch.setattr(CachedImages, "read", noted)

@@ -47,8 +47,8 @@ def test_the_digits_are_cut_into_clients_without_a_common_class() -> None:
         assert client.positive_ratios()[0] == pytest.approx(0.1, abs=0.01)
         assert client.images.read(0).shape == (32, 32)
     assert data.test.labels.mean() == pytest.approx(0.5, abs=0.02)
-    digests = [digest for client in data.clients for digest in client.images.digests]
-    assert not set(digests) & set(data.test.images.digests)
+    digests = [digest for client in data.clients for digest in client.images.digests.tolist()]
+    assert not set(digests) & set(data.test.images.digests.tolist())
     again = load_collection(pipeline, None)
     assert again.digests == data.digests
     assert load_collection(load_pipeline(DIGITS, ["seed=2"]), None).digests != data.digests

@@ -1,0 +1,71 @@
+"""`chestfed cache list`, `prune` and `verify`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chestfed.commands import options
+from chestfed.commands.console import open_console, say
+from chestfed.core.errors import ChestfedError
+
+Folder = Annotated[Path, typer.Argument(help="Folder of the caches: what `--cache` is for other commands.")]
+Unused = Annotated[
+    int | None, options.optional(min=0, metavar="DAYS", help="Also remove what was not used for this many days.")
+]
+
+
+def cache_list(folder: Folder = Path("cache")) -> None:
+    """List what a cache folder holds: images, bytes and last use, for each site and kind of result."""
+    from rich import box
+    from rich.table import Table
+
+    from chestfed.images.maintenance import parts
+
+    console, found = open_console(), parts(folder)
+    if not found:
+        say(console, f"{folder}: no cache there")
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("site", "what", "images", "unreadable", "MB", "last used"):
+        table.add_column(name, justify="left" if name in ("site", "what", "last used") else "right")
+    for part in found:
+        images = "-" if part.images is None else f"{part.images:,}"
+        used = datetime.fromtimestamp(part.used).strftime("%Y-%m-%d")  # noqa: DTZ006 (the user's own clock)
+        table.add_row(part.site, part.what, images, f"{part.unreadable:,}", f"{part.size / 1e6:,.1f}", used)
+    console.print(table)
+    say(console, f"{sum(part.size for part in found) / 1e6:,.1f} MB in {folder}")
+
+
+def cache_prune(folder: Folder = Path("cache"), unused: Unused = None) -> None:
+    """Remove what no file of a site has any more: replaced images, records of killed runs, earlier versions.
+
+    Do not prune while a study reads the cache.
+
+    Example:
+
+        chestfed cache prune cache --unused 90
+    """
+    from chestfed.images.maintenance import prune
+
+    say(open_console(), f"{prune(folder, unused) / 1e6:,.1f} MB freed")
+
+
+def cache_verify(folder: Folder = Path("cache")) -> None:
+    """Check every record against its digest. What is damaged is removed, and made again when it is needed.
+
+    The exit code is 1 if something was damaged.
+    """
+    from chestfed.commands.progress import StepBars
+    from chestfed.images.maintenance import verify
+
+    console = open_console()
+    with StepBars(console) as bars:
+        found = verify(folder, lambda site, done, total: bars.show(f"verifying {site}", done, total, unit="entry"))
+    for index, (checked, damaged) in found.items():
+        say(console, f"{index}: {checked:,} checked, {damaged:,} damaged", "red" if damaged else None)
+    if any(damaged for _, damaged in found.values()):
+        raise ChestfedError("damaged entries were removed: the next command that needs these images makes them again")

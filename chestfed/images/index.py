@@ -1,0 +1,210 @@
+"""One sqlite file of a store, and who may change it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from chestfed.core.errors import ChestfedError
+
+#: dtype of keys and digests; zeros mean that there is none.
+KEY: Final = "V16"
+_AT_ONCE: Final = 10_000  # keys in one question
+
+
+class Index:
+    """A sqlite file: key of 16 bytes -> values; it is made when something is first kept.
+
+    Raises
+    ------
+    ChestfedError
+        From every method, if the file is damaged.
+    """
+
+    def __init__(self, file: Path, columns: Mapping[str, Any]) -> None:
+        self.file, self._columns = file, columns
+        self._names = ", ".join(("key", *columns))
+
+    @property
+    def writable(self) -> bool:
+        """Whether this user can change it."""
+        there = self.file.exists()
+        return os.access(self.file.parent, os.W_OK) and (not there or os.access(self.file, os.W_OK))
+
+    def find(self, keys: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Which keys, `KEY [n]`, are known, bool `[n]`, and their values per column, `[n]`: zeros for the others."""
+        unique, of_key = np.unique(keys.view("S16"), return_inverse=True)
+        known = np.zeros(len(unique), bool)
+        values = {name: np.zeros(len(unique), dtype) for name, dtype in self._columns.items()}
+        with self._reading() as index:
+            for start in range(0, len(unique) if index is not None else 0, _AT_ONCE):
+                part = unique[start : start + _AT_ONCE]
+                marks = ",".join("?" * len(part))
+                query = f"SELECT {self._names} FROM result WHERE key IN ({marks}) ORDER BY key"
+                rows = index.execute(query, blobs(part)).fetchall()
+                if not rows:
+                    continue
+                found, *cells = zip(*rows, strict=True)
+                places = start + np.searchsorted(part, packed(found).view("S16"))
+                known[places] = True
+                for (name, dtype), column in zip(self._columns.items(), cells, strict=True):
+                    values[name][places] = packed(column, dtype) if "V" in str(dtype) else np.array(column, dtype)
+        return known[of_key], {name: column[of_key] for name, column in values.items()}
+
+    def all(self) -> Iterator[list[tuple[Any, ...]]]:
+        """Every key with its values, some thousand at a time, in the order of the keys."""
+        with self._reading() as index:
+            if index is not None:
+                rows = index.execute(f"SELECT {self._names} FROM result ORDER BY key")
+                while part := rows.fetchmany(_AT_ONCE):
+                    yield part
+
+    def count(self, condition: str = "1") -> int:
+        """Number of keys, or of those that meet an SQL condition."""
+        with self._reading() as index:
+            query = f"SELECT count(*) FROM result WHERE {condition}"
+            return 0 if index is None else int(index.execute(query).fetchone()[0])
+
+    def check(self) -> None:
+        """Have sqlite look for damage in all of the file."""
+        with self._reading() as index:
+            found = [("ok",)] if index is None else index.execute("PRAGMA integrity_check").fetchall()
+            if found != [("ok",)]:
+                raise sqlite3.DatabaseError("its structure is damaged")
+
+    def keep(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Write keys with their values, over those that are there.
+
+        Raises
+        ------
+        ChestfedError
+            If that is not possible; what was kept before stays.
+        """
+        marks = ", ".join("?" * (1 + len(self._columns)))
+        self._change(f"INSERT OR REPLACE INTO result VALUES ({marks})", rows)
+
+    def drop(self, column: str, values: Sequence[Any], sign: str = "=") -> None:
+        """Remove the keys whose column, or `key`, has one of these values (is at least this value, with `>=`).
+
+        Raises
+        ------
+        ChestfedError
+            As `keep`.
+        """
+        self._change(f"DELETE FROM result WHERE {column} {sign} ?", [(value,) for value in values])
+
+    def largest(self, column: str) -> int:
+        """The largest number of a column; -1 without any."""
+        with self._reading() as index:
+            (found,) = (None,) if index is None else index.execute(f"SELECT max({column}) FROM result").fetchone()
+            return -1 if found is None else int(found)
+
+    def _change(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if not rows:
+            return
+        try:
+            new = not self.file.exists()
+            with closing(sqlite3.connect(self.file, timeout=60)) as index, index:
+                index.execute(f"CREATE TABLE IF NOT EXISTS result ({self._names}, PRIMARY KEY (key)) WITHOUT ROWID")
+                index.executemany(statement, rows)
+            if new:
+                let_the_group_write(self.file)
+        except (OSError, sqlite3.DatabaseError) as error:
+            raise unwritable(self.file, error) from None
+
+    @contextmanager
+    def _reading(self) -> Iterator[Any]:
+        """A connection; None if there is no file. Only a writer can clean up after one that was killed."""
+        if not self.file.exists():
+            yield None
+            return
+        mode = "rw" if self.writable else "ro"
+        place = f"{self.file.absolute().as_uri()}?mode={mode}"
+        with reading(self.file), closing(sqlite3.connect(place, timeout=60, uri=True)) as index:
+            yield index
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Around what reads an index.
+
+    Raises
+    ------
+    ChestfedError
+        If it cannot be read, or holds something else than what was written.
+    """
+    try:
+        yield
+    except (sqlite3.Error, ValueError, TypeError) as error:
+        text = str(error) if isinstance(error, sqlite3.Error) else "damaged"
+        raise ChestfedError(
+            f"{file}: this index cannot be read ({text}). If no other process uses it, delete this file: it will be "
+            "made again"
+        ) from None
+
+
+def blobs(keys: np.ndarray) -> list[bytes]:
+    """The keys `[n]` as bytes, trailing zeros included."""
+    data, size = keys.tobytes(), keys.dtype.itemsize
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def packed(values: Sequence[bytes], dtype: str = KEY) -> np.ndarray:
+    """Bytes of one length as an array.
+
+    Raises
+    ------
+    ValueError
+        If one has another length.
+    """
+    if any(len(value) != np.dtype(dtype).itemsize for value in values):
+        raise ValueError("bytes of another length")
+    return np.frombuffer(b"".join(values), dtype)
+
+
+def unwritable(file: Path, error: Exception) -> ChestfedError:
+    """That a file of the store cannot be written."""
+    return ChestfedError(
+        f"{file}: the cache cannot be written ({error}): free some space, or choose another folder with --cache. "
+        "What was done is kept"
+    )
+
+
+def _shared(folder: Path) -> bool:
+    return os.name != "nt" and bool(folder.stat().st_mode & stat.S_ISGID)
+
+
+def lock_mode(folder: Path) -> int:
+    """Permissions of a lock in a folder."""
+    return 0o660 if _shared(folder) else 0o644
+
+
+def let_the_group_write(path: Path) -> None:
+    """In a folder that is a group's (its setgid bit is set), the group may read and change what is made there."""
+    if path.is_dir() and _shared(path):
+        path.chmod(path.stat().st_mode | 0o070)
+    elif path.is_file() and _shared(path.parent):
+        path.chmod(0o660)
+
+
+@contextmanager
+def writing(file: Path) -> Iterator[None]:
+    """While an index is written: another process waits, and says so."""
+    lock = FileLock(file.with_suffix(".lock"), mode=lock_mode(file.parent))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"another process is filling {file}; waiting for it", flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
