@@ -164,6 +164,22 @@ class StudyData:
         return Origin.together([*(client.origin for client in self.clients), self.test.origin])
 
 
+@dataclass(frozen=True, eq=False)
+class SiteImages:
+    """The rows of one site that studies read, and their images."""
+
+    table: SiteTable
+    images: CachedImages
+
+    def places(self, table: SiteTable) -> np.ndarray:
+        """Where the rows of a part of the site are among these, int `[n]`."""
+        return pd.Index(self.table.frame["image"]).get_indexer(pd.Index(table.frame["image"]))
+
+    def of(self, table: SiteTable) -> CachedImages:
+        """The images of a part of the site."""
+        return self.images.take(self.places(table))
+
+
 def load_images(
     studies: Sequence[StudyTables],
     pipeline: Pipeline,
@@ -184,28 +200,23 @@ def load_images(
         If there are real patients and their key file can't be used.
     """
     key = key_for(synthetic=all(table.synthetic for table in studies[0].whole))
-
-    filled: dict[str, tuple[pd.Index, CachedImages]] = {}
+    sites = []
     for table in _rows_in_use(studies):
         tell = None if progress is None else partial(progress, table.name)
         images = fill_cache(table, cache_root, pipeline.preprocess, skip_unreadable=skip_unreadable, progress=tell)
-        filled[table.name] = pd.Index(table.frame["image"]), images
-    quarantined = {name: list(images.quarantined) for name, (_, images) in filled.items() if images.quarantined}
-
-    @cache
-    def cached(table: SiteTable) -> CachedImages:
-        names, images = filled[table.name]
-        return images.take(names.get_indexer(pd.Index(table.frame["image"])))
+        sites.append(SiteImages(table, images))
+    by_name = {site.table.name: site for site in sites}
+    quarantined = {name: list(site.images.quarantined) for name, site in by_name.items() if site.images.quarantined}
 
     @cache
     def client_of(name: str, table: SiteTable) -> tuple[ClientData, str]:
         repeats = table.frame["repeats"].to_numpy()
-        client = ClientData(name, cached(table), table.labels(), repeats, table.origin)
+        client = ClientData(name, by_name[table.name].of(table), table.labels(), repeats, table.origin)
         return client, client.digest(key)
 
     @cache
     def test_of(table: SiteTable) -> TestSet:
-        return _test_set(table, cached, key)
+        return _test_set(table, by_name[table.name].of(table), key)
 
     @cache
     def study_of(study: StudyTables) -> StudyData:
@@ -227,9 +238,8 @@ def load_images(
     return [study_of(study) for study in studies]
 
 
-def _test_set(table: SiteTable, cached: Callable[[SiteTable], CachedImages], key: SiteKey) -> TestSet:
-    """The readable images of a table that are to be scored; `cached` gives a table's images."""
-    images = cached(table)
+def _test_set(table: SiteTable, images: CachedImages, key: SiteKey) -> TestSet:
+    """The readable images of a table that are to be scored."""
     readable = images.records >= 0
     if not readable.all():  # quarantined and counted already; the test set is what can be scored
         table = table.with_frame(table.frame[readable].reset_index(drop=True))
