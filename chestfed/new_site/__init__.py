@@ -7,8 +7,8 @@ decided by a person in the mapping table, NAME.terms.csv, which quotes them and 
 
 from __future__ import annotations
 
-from chestfed.new_site.choosing import Choices, Chooser
-from chestfed.new_site.describe import Draft, terms_file
+from chestfed.new_site.describe import Draft
 from chestfed.new_site.draft import draft_site
+from chestfed.new_site.work import Choices, terms_file
 
-__all__ = ["Choices", "Chooser", "Draft", "draft_site", "terms_file"]
+__all__ = ["Choices", "Draft", "draft_site", "terms_file"]

@@ -1,18 +1,12 @@
-"""The parts of a site's YAML, with the evidence as comments."""
+"""The text of a site's YAML, with the evidence as comments, and the guesses as they are shown."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import pandas as pd
-
-from chestfed.new_site.choosing import Choices
-from chestfed.new_site.columns.found import Found
-from chestfed.new_site.columns.pictures import Pictures
-from chestfed.new_site.labeling import Labels
-from chestfed.new_site.spreadsheet import Spreadsheet
+from chestfed.new_site.work import Work
 from chestfed.new_site.yaml_text import Page
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.opening import SYNTHETIC_MARKER
@@ -21,6 +15,13 @@ from chestfed.sites.spreadsheet.term_table import TermRow
 #: Columns that may be left out.
 OPTIONAL: Final = ("study", "view", "split", "sex", "age")
 _VIEWS: Final = ["pa", "ap", "frontal"]
+_LAYOUTS: Final = {
+    "onehot": "a column per finding",
+    "readers": "a row per image and annotator",
+    "long": "a row per image and finding",
+    "delimited": "one column of findings",
+    "list": "a list of findings in a cell",
+}
 
 
 @dataclass(frozen=True)
@@ -38,151 +39,147 @@ class Draft:
     examples: tuple[str, ...] = ()
 
 
-def terms_file(name: str) -> str:
-    """What the mapping table of a site is called, beside its YAML."""
-    return f"{name}.terms.csv"
+def draft(
+    work: Work,
+    line: str,
+    files: Mapping[str, list[str]],
+    sheet: Mapping[str, tuple[Any, str]],
+    images: tuple[Mapping[str, Any], str] = ({}, ""),
+    by_path: tuple[str, str] | None = None,
+    examples: tuple[str, ...] = (),
+) -> Draft:
+    """The whole YAML, and a summary of it.
 
-
-def head(
-    name: str, pictures: Pictures, data: Path | None, choices: Choices, files: dict[str, list[str]], line: str
-) -> Page:
-    """The lines above everything else."""
-    root = pictures.root
+    `line` says what there is; `files` are its label files; `sheet` has the keys that it takes to read them, and why;
+    `images` the keys that lead from rows to images, and how; `by_path` is the expression that tells the patient.
+    """
     page = Page()
-    page.comment(f"{name}, described by `chestfed site new`: {line}.")
-    page.comment('The comments say how each key was found. Look at those that say "a guess": they are your decisions.')
-    page.blank()
-    page.key("site", name)
-    page.key("title", choices.title or name.replace("-", " ").replace("_", " ").title())
-    page.key("reader", "table")
-    if _is_synthetic(pictures):
-        page.key("synthetic", True, f"{SYNTHETIC_MARKER} exists")
-    below = data is not None and root.is_relative_to(data.resolve())
-    where = root.relative_to(data.resolve()).as_posix() if below and data is not None else root.as_posix()
-    page.key("root", where, "below the data root" if below else "on this machine; change it if the folder moves")
-    page.key("label_files", files)
-    page.blank()
-    return page
-
-
-def _is_synthetic(pictures: Pictures) -> bool:
-    """Whether the images lie in or below a folder that is marked so."""
-    folder = pictures.root / pictures.folder
-    return any((place / SYNTHETIC_MARKER).is_file() for place in (folder, *folder.parents[:2]))
-
-
-def policy(page: Page, labels: Labels, found: Found) -> None:
-    """Views, diseases, labels, and how uncertain and blank labels are treated."""
-    if "view" in found.columns:
-        page.key("views", _VIEWS, "lateral, other and unknown views are left out")
-    else:
-        page.key("views", [*_VIEWS, "unknown"], "no column holds the view: all images are kept")
-    page.key("diseases", list(labels.names), "the others are missing here, not negative")
-    if labels.terms:
-        for disease in labels.names:
-            page.comment(f"{disease}: {labels.evidence[disease]}")
-    else:
-        page.section("labels", "disease -> your names for it")
-        for disease, names in labels.names.items():
-            page.key(disease, names, labels.evidence[disease])
-        page.end()
-    page.key("uncertain", labels.uncertain, labels.evidence["uncertain"])
-    page.key("blank", labels.blank, labels.evidence["blank"])
-    page.blank()
-
-
-def about_layout(labels: Labels, image: pd.Series) -> str:
-    """What the layout means, with counts."""
-    rows, images = int(image.notna().sum()), image.nunique()
-    kinds = {
-        "onehot": "a column per finding",
-        "readers": "a row per image and annotator",
-        "long": "a row per image and finding",
-        "delimited": "one column of findings",
-        "list": "a list of findings in a cell",
-    }
-    return f"{kinds[labels.layout]}: {rows:,} rows of {images:,} images"
-
-
-def columns_of(page: Page, found: Found, labels: Labels, by_path: tuple[str, str] | None) -> None:
-    """Which column holds what."""
+    _head(page, work, line, files)
+    _policy(page, work)
+    page.section("table", "how the table is laid out; every key: docs/new_site.md")
+    rows, different = int(work.image.notna().sum()), work.image.nunique()
+    about = f"{_LAYOUTS.get(work.layout, '')}: {rows:,} rows of {different:,} images"
+    page.key("layout", work.layout, "no table was given" if work.layout == "dicom" else about)
+    for key, (value, why) in sheet.items():
+        page.key(key, value, why)
     if by_path is not None:
         page.key("from_path", *by_path)
     page.section("columns")
-    for what in ("image", "patient", *OPTIONAL):
-        if what in found.columns:
-            page.key(what, found.columns[what], found.evidence[what])
-    for what, column in labels.columns.items():
-        page.key(what, column, labels.evidence[what])
+    for what in dict.fromkeys(("image", "patient", *OPTIONAL, *work.columns)):
+        if what in work.columns:
+            page.key(what, work.columns[what], work.evidence[what])
     page.end()
+    rule, how = images
+    if rule:
+        page.section("images", how)
+        for key, value in rule.items():
+            page.key(key, _with_roles(value, work) if key == "path" else value)
+        page.end()
+    _words(page, work)
+    for key, value in work.keys.items():
+        page.key(key, value, work.evidence.get(key, ""))
+    page.end()
+    page.blank()
+    split = work.columns.get("split")
+    page.section("splits")
+    page.key("official", True, f"by the column {split}" if split else "no column holds a split: every image trains")
+    page.key("valid_fraction", 0.0, "share of the training patients to set aside")
+    page.key("test_fraction", 0.0)
+    page.end()
+    guesses = _guesses(work, sheet, by_path)
+    _last_notes(work, has_table=bool(sheet) or work.layout != "dicom")
+    return Draft(page.text(), tuple(guesses), tuple(work.notes), work.terms, examples)
 
 
-def with_roles(path: str, found: Found) -> str:
-    """In a path, patient and study by their roles, so that the names of columns are written once."""
-    for role in ("patient", "study"):
-        column = found.columns.get(role)
-        if column is not None:
-            path = path.replace(f"{{{column}}}", f"{{{role}}}").replace(f"{{{column}[", f"{{{role}[")
-    return path
+def _head(page: Page, work: Work, line: str, files: Mapping[str, list[str]]) -> None:
+    """The lines above everything else."""
+    root, data = work.pictures.root, None if work.data is None else work.data.resolve()
+    page.comment(f"{work.name}, described by `chestfed site new`: {line}.")
+    page.comment('The comments say how each key was found. Look at those that say "a guess": they are your decisions.')
+    page.blank()
+    page.key("site", work.name)
+    page.key("title", work.choices.title or work.name.replace("-", " ").replace("_", " ").title())
+    page.key("reader", "table")
+    folder = root / work.pictures.folder
+    if any((place / SYNTHETIC_MARKER).is_file() for place in (folder, *folder.parents[:2])):
+        page.key("synthetic", True, f"{SYNTHETIC_MARKER} exists")
+    if data is not None and root.is_relative_to(data):
+        page.key("root", root.relative_to(data).as_posix(), "below the data root")
+    else:
+        page.key("root", root.as_posix(), "on this machine; change it if the folder moves")
+    page.key("label_files", files)
+    page.blank()
 
 
-def rest_of_table(page: Page, found: Found, labels: Labels) -> None:
-    """Words, and the keys that the labels need."""
+def _policy(page: Page, work: Work) -> None:
+    """Views, diseases, labels, and how uncertain and blank labels are treated."""
+    if "view" in work.columns:
+        page.key("views", _VIEWS, "lateral, other and unknown views are left out")
+    else:
+        page.key("views", [*_VIEWS, "unknown"], "no column holds the view: all images are kept")
+    page.key("diseases", list(work.names), "the others are missing here, not negative")
+    if work.terms:
+        for disease in work.names:
+            page.comment(f"{disease}: {work.evidence[disease]}")
+    else:
+        page.section("labels", "disease -> your names for it")
+        for disease, names in work.names.items():
+            page.key(disease, names, work.evidence[disease])
+        page.end()
+    page.key("uncertain", work.uncertain, work.evidence["uncertain"])
+    page.key("blank", work.blank, work.evidence["blank"])
+    page.blank()
+
+
+def _words(page: Page, work: Work) -> None:
+    """The words of the columns, and those that count as empty."""
     words = {
         what: {word: meaning for word, meaning in told.items() if word != str(meaning).lower()}
-        for what, told in found.words.items()
+        for what, told in work.words.items()
     }
     if any(words.values()):
         page.section("words", "your words for them, in lower case")
         for what in filter(words.get, words):
             page.key(what, words[what])
         page.end()
-    if found.missing:
-        page.key("missing", sorted(found.missing), "cells that count as empty")
-    if labels.raters is not None:
-        page.key("raters", labels.raters, labels.evidence["raters"])
-    for key, value in labels.keys.items():
-        page.key(key, value, labels.evidence.get(key, ""))
-    page.end()
+    if work.missing:
+        page.key("missing", sorted(work.missing), "cells that count as empty")
 
 
-def finished(
-    page: Page,
-    found: Found,
-    labels: Labels,
-    notes: list[str],
-    sheet: Spreadsheet | None,
-    by_path: tuple[str, str] | None = None,
-    examples: tuple[str, ...] = (),
-) -> Draft:
-    """The whole page, and a summary of it."""
-    page.blank()
-    split = found.columns.get("split")
-    page.section("splits")
-    page.key("official", True, f"by the column {split}" if split else "no column holds a split: every image trains")
-    page.key("valid_fraction", 0.0, "share of the training patients to set aside")
-    page.key("test_fraction", 0.0)
-    page.end()
-    guesses = [(what, column, found.evidence[what]) for what, column in found.columns.items()]
+def _with_roles(path: str, work: Work) -> str:
+    """In a path, patient and study by their roles, so that the names of columns are written once."""
+    for role in ("patient", "study"):
+        column = work.columns.get(role)
+        if column is not None:
+            path = path.replace(f"{{{column}}}", f"{{{role}}}").replace(f"{{{column}[", f"{{{role}[")
+    return path
+
+
+def _guesses(
+    work: Work, sheet: Mapping[str, tuple[Any, str]], by_path: tuple[str, str] | None
+) -> list[tuple[str, str, str]]:
+    guesses = [(what, column, work.evidence[what]) for what, column in work.columns.items()]
     if by_path is not None:
         guesses.insert(1, ("patient", "(from the path)", by_path[1]))
-    guesses += [("layout", labels.layout, "")]
-    guesses += [(what, column, labels.evidence[what]) for what, column in labels.columns.items()]
-    guesses += [(disease, ", ".join(names), labels.evidence[disease]) for disease, names in labels.names.items()]
-    decided = {"terms": labels.keys.get("terms"), "uncertain": labels.uncertain, "blank": labels.blank}
-    decided["raters"] = labels.raters
-    guesses += [(key, value, labels.evidence[key]) for key, value in decided.items() if value is not None]
-    if sheet is not None:
-        guesses += [(key, repr(value), sheet.evidence[key]) for key, value in sheet.keys.items()]
-    if "view" not in found.columns:
-        notes.append(
+    guesses.append(("layout", work.layout, ""))
+    guesses += [(disease, ", ".join(names), work.evidence[disease]) for disease, names in work.names.items()]
+    decided = {"terms": work.keys.get("terms"), "uncertain": work.uncertain, "blank": work.blank}
+    decided["raters"] = work.keys.get("raters")
+    guesses += [(key, value, work.evidence[key]) for key, value in decided.items() if value is not None]
+    return guesses + [(key, repr(value), why) for key, (value, why) in sheet.items()]
+
+
+def _last_notes(work: Work, *, has_table: bool) -> None:
+    """What was not found."""
+    if "view" not in work.columns:
+        work.notes.append(
             "the views are not known: laterals, if there are any, will train (--view-column NAME if a column holds "
             "them; if all are frontal, default_view: frontal below table says so)"
         )
-    lacking = [what for what in OPTIONAL if what not in found.columns]
-    if lacking and sheet is not None:
-        notes.append(f"no column found for {', '.join(lacking)}: left out (--{lacking[0]}-column NAME if there is one)")
-    absent = [disease for disease in SiteConfig.model_fields["diseases"].default if disease not in labels.names]
+    lacking = [what for what in OPTIONAL if what not in work.columns]
+    if lacking and has_table:
+        flag = f"--{lacking[0]}-column NAME if there is one"
+        work.notes.append(f"no column found for {', '.join(lacking)}: left out ({flag})")
+    absent = [disease for disease in SiteConfig.model_fields["diseases"].default if disease not in work.names]
     if absent:
-        notes.append(f"not labeled here, so missing: {', '.join(absent)} (--label {absent[0]}=NAME if it is)")
-    return Draft(page.text(), tuple(guesses), tuple(notes), labels.terms, examples)
+        work.notes.append(f"not labeled here, so missing: {', '.join(absent)} (--label {absent[0]}=NAME if it is)")

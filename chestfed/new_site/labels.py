@@ -1,95 +1,235 @@
-"""How a table says which image has which disease: its layout, and what belongs to it."""
+"""How a table says which image has which disease: its layout, the columns and values of the labels, the annotators."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import pandas as pd
 
+from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ConfigError
-from chestfed.new_site.choosing import NONE, Choices, Chooser
-from chestfed.new_site.columns.found import Found, called
+from chestfed.new_site import lexicon
 from chestfed.new_site.diseases import disease_of
-from chestfed.new_site.label_columns import by_columns, label_columns
-from chestfed.new_site.labeling import Labels, nothing_found
-from chestfed.new_site.term_column import TermColumn, by_terms, find_term_column
+from chestfed.new_site.work import NONE, SAID, Work, called, unknown_words
+from chestfed.sites.reader import canonical
+
+MEANINGS: Final = ("positive", "negative", "uncertain", "blank")
+#: More different cells than this are not values of a label.
+_MOST_VALUES: Final = 12
+#: More different annotators than this are something else, such as coordinates.
+_MOST_READERS: Final = 50
 
 
-def find_labels(
-    frame: pd.DataFrame,
-    image: pd.Series,
-    choices: Choices,
-    chooser: Chooser,
-    found: Found,
-    file: str,
-    *,
-    headers: bool = False,
-    formulas: Collection[str] = (),
-) -> Labels:
-    """The layout and what belongs to it; `headers` if the columns are elements of DICOM headers.
+@dataclass(frozen=True)
+class Values:
+    """Canonical cells by meaning with their counts; `strange` are those without one."""
 
-    `file` is the name of the mapping table; `formulas` are the columns with formulas, which are empty here.
+    known: Mapping[str, Counter[str]]
+    strange: Counter[str]
+
+    def number(self, meaning: str) -> int:
+        """How many cells mean this."""
+        return sum(self.known[meaning].values())
+
+    @property
+    def only(self) -> bool:
+        """Whether all are known, and some are positive."""
+        return not self.strange and self.number("positive") > 0
+
+
+def values_of(work: Work, column: str) -> Values:
+    """What the cells of a column mean, counted; words that the flags explain come first."""
+    counts: Counter[str] = Counter()
+    for word, number in work.frame[column].dropna().value_counts().head(_MOST_VALUES * 20).items():
+        counts[canonical(str(word))] += int(number)
+    said = {canonical(word): meaning for word, meaning in work.choices.values.items()}
+    table = {**lexicon.VALUES, **({"-": "negative"} if "+" in counts else {}), **said}
+    known: dict[str, Counter[str]] = {meaning: Counter() for meaning in MEANINGS}
+    strange: Counter[str] = Counter()
+    for word, number in counts.items():
+        (known[table[word]] if word in table else strange)[word] += number
+    return Values(known, strange)
+
+
+def label_columns(work: Work) -> dict[str, str]:
+    """Column -> the disease that it is about, of those that hold values; the flags' first."""
+    named = work.choices.labels
+    found = {name: disease for disease, names in named.items() for name in names if name in work.free}
+    for name in work.free:
+        match = disease_of(name)
+        if name in found or match is None or match.disease in named or not work.frame[name].notna().any():
+            continue
+        values = values_of(work, name)  # whether they are known is looked at later, so that unknown ones are reported
+        if sum(len(cells) for cells in values.known.values()) + len(values.strange) <= _MOST_VALUES:
+            found[name] = match.disease
+    return found
+
+
+def by_columns(work: Work, columns: Mapping[str, str]) -> None:
+    """The columns and values of each disease; with layout readers the annotator's column too."""
+    if not columns:
+        raise ConfigError(nothing_found(work))
+    if work.layout == "readers":
+        find_reader(work, columns)
+    values = {name: values_of(work, name) for name in columns}
+    for disease in (name for name in TITLES if name in columns.values()):
+        work.names[disease] = [name for name, of in columns.items() if of == disease]
+        work.evidence[disease] = "; ".join(_told(work, name, disease, values[name]) for name in work.names[disease])
+    total = {meaning: sum((found.known[meaning] for found in values.values()), Counter()) for meaning in MEANINGS}
+    number = {meaning: sum(cells.values()) for meaning, cells in total.items()}
+    work.keys["values"] = {m: sorted(total[m]) for m in MEANINGS if total[m] or m != "blank"}
+    work.evidence["values"] = "; ".join(f"{meaning} {cells:,} cells" for meaning, cells in number.items() if cells)
+    if number["negative"]:
+        policies(
+            work,
+            number["uncertain"],
+            "cells",
+            "missing",
+            f"{number['negative']:,} cells say no, so an empty one says nothing",
+        )
+    else:
+        why = "a guess: no cell says no, so an empty one must (--blank missing if not)"
+        policies(work, number["uncertain"], "cells", "negative", why)
+        if work.choices.blank is None:
+            work.notes.append("no cell says no: an empty one counts as negative (--blank missing if that is wrong)")
+    for disease, names in work.names.items():
+        if work.blank == "missing" and not sum(values[name].number("negative") for name in names):
+            work.notes.append(
+                f"{', '.join(names)} ({disease}) never says no, and empty cells count as missing: there is no "
+                f"negative. Say --blank negative, or --label {disease}={NONE}"
+            )
+    others = [name for name in work.free if name not in columns and values_of(work, name).only]
+    if others:
+        work.notes.append(f"label columns without a disease known here, not used: {', '.join(others)}")
+
+
+def _told(work: Work, name: str, disease: str, values: Values) -> str:
+    """What a column says of a disease; unknown values are noted among the stops."""
+    cells = work.frame[name]
+    if values.strange:
+        shown = unknown_words(cells.dropna().map(canonical), [word for word, _ in values.strange.most_common()])
+        work.stops.append(
+            f"column '{name}' ({disease}): unknown values: {shown}. Say what each means with --value WORD=MEANING "
+            f"({', '.join(MEANINGS)}), or leave it out with --label {disease}={NONE}"
+        )
+    match = disease_of(name)
+    how = SAID if disease in work.choices.labels or match is None else match.why
+    empty = int(cells.isna().sum()) + values.number("blank")
+    shown = ", ".join(f"{values.number(meaning):,} {meaning}" for meaning in MEANINGS[:3] if values.number(meaning))
+    return f"{how}: {shown or 'all empty'}" + (f", {empty:,} empty" if empty else "")
+
+
+def policies(work: Work, doubts: int, kind: str, blank: str, why: str) -> None:
+    """How uncertain and blank labels count: by the flags, else by guesses that are asked for.
 
     Raises
     ------
     ConfigError
-        If no disease is found, or the layout or its columns are uncertain and nobody can be asked.
+        With everything that must be settled first.
     """
-    free = [str(name) for name in frame if name not in found.columns.values()]
-    onehot = {} if headers else label_columns(frame, free, choices)
-    others = [name for name in free if name not in onehot]
-    terms = find_term_column(frame, others, choices, chooser, has_columns=bool(onehot))
-    rows_per_image = image.dropna().value_counts()
-    several = bool(rows_per_image.gt(1).any())
-    usual = bool(rows_per_image.gt(1).mean() > 0.5 or called("reader", free))
-    named = choices.columns.get("findings") not in (None, NONE)
-    guess = _layout({} if named else onehot, terms, several=several and usual)
-    layout = "dicom" if headers else choices.layout or guess
-    if layout in ("onehot", "readers"):
-        labels = by_columns(frame, image, onehot, layout, choices, chooser, found)
-        if layout == "onehot" and several:
-            labels.notes.append(
-                f"{rows_per_image.gt(1).sum():,} images have more than one row: remove duplicate rows, or, if several "
-                "annotators labeled them, say --layout readers"
-            )
-        if terms is not None:
-            _tell_unused(labels, [terms.column, *terms.others], "--findings-column NAME takes one of them")
-    elif layout is None or terms is None:
-        lost = "".join(f". {text}" for text in _lost_to_formulas((), formulas))
-        raise ConfigError(nothing_found(frame, free, choices) + lost)
-    else:
-        layout = "long" if layout == "delimited" and several and choices.layout is None else layout
-        labels = by_terms(frame, image, terms, layout, choices, chooser, found, file)
-        _tell_unused(labels, terms.others, "--findings-column NAME takes another one")
-        _tell_unused(labels, list(onehot), "--layout onehot takes them")
-    labels.notes += _lost_to_formulas(labels.names, formulas)
-    return labels
+    if work.stops:
+        raise ConfigError("\n".join(work.stops))
+    choices = work.choices
+    doubted = f"a guess: {doubts:,} {kind} are uncertain; positive or negative may suit you better (--uncertain)"
+    for key, said, guess, because, meanings in (
+        ("uncertain", choices.uncertain, "missing", doubted if doubts else f"no {kind} are uncertain", MEANINGS[:2]),
+        ("blank", choices.blank, blank, why, ("negative",)),
+    ):
+        work.evidence[key] = because if said is None else SAID
+        what = f"{key} labels" if key == "uncertain" else "blanks"
+        value = said or work.choose(f"{what} count as", f"--{key}", guess, [*meanings, "missing"], because)
+        setattr(work, key, value)
 
 
-def _tell_unused(labels: Labels, columns: Sequence[str], way: str) -> None:
-    """That columns with findings are not taken."""
-    if columns:
-        listed = ", ".join(f"'{name}'" for name in columns)
-        verb = "holds" if len(columns) == 1 else "hold"
-        labels.notes.append(f"{listed} {verb} findings too: not used ({way})")
+def nothing_found(work: Work) -> str:
+    """Why there is nothing to learn from, and what could help."""
+    free = [name for name in work.all_columns if name not in work.columns.values()]
+    scores = [name for name in free if disease_of(name) is not None and work.frame[name].nunique() > _MOST_VALUES]
+    if scores:
+        return (
+            f"labels: {', '.join(scores)}: called like diseases, but each holds more than {_MOST_VALUES} different "
+            "values, as scores or reports do. Turn them into words such as yes and no first"
+        )
+    like = [name for name in free if values_of(work, name).only]
+    listed = f" Columns that look like labels: {', '.join(like)}." if like else f" The columns are: {', '.join(free)}."
+    return (
+        f"labels: no column is called like a disease ({', '.join(TITLES)}), and none holds terms for one.{listed} Name "
+        "a column of labels with --label cardiomegaly=COLUMN, or a column of findings in words with --findings-column"
+    )
 
 
-def _lost_to_formulas(named: Collection[str], formulas: Collection[str]) -> list[str]:
+def find_reader(work: Work, labels: Collection[str]) -> None:
+    """The annotator of each row, if images have several rows; `labels` are the columns that hold labels.
+
+    In a long table images have several rows in any case, so that a column must be called like an annotator, or have as
+    many values for each image, to be taken or asked about.
+    """
+    frame, image, flag, long = work.frame, work.image, "--reader-column", work.layout == "long"
+    column, why = work.said("reader"), SAID
+    if column is None:
+        free = [name for name in work.free if name not in labels]
+        fitting = [name for name in free if (_varies if long else _one_row_each)(frame[name], image)]
+        likely = called("reader", fitting)
+        if long and not likely:
+            maybe = [name for name in fitting if not _depends_on(frame[name], frame[list(labels)])]
+            fitting = [name for name in maybe if _as_many(frame[name], image)]
+            work.notes += [
+                f"'{name}' has several values for one image: if they are annotators, say {flag} {name} to count their "
+                "votes; else what any of their rows says is taken"
+                for name in maybe
+                if name not in fitting
+            ]
+            if not fitting:
+                return
+        why = f"images have {int(image.notna().sum()) / max(1, image.nunique()):.1f} rows each"
+        why += ", and no column has the name of an annotator" if not likely else ""
+        guess = likely[0] if len(likely) == 1 else None
+        column = work.choose("annotator column", flag, guess, [*fitting, NONE] if long else fitting, why)
+    if column == NONE:
+        if not long:
+            raise ConfigError(f"{flag} {NONE}: layout 'readers' needs the annotator of each row")
+        return
+    per_image = float(frame[column].groupby(image).nunique().median())
+    work.take("reader", column, f"{why}; {frame[column].nunique():,} annotators, {per_image:g} per image")
+    work.keys["raters"] = work.choices.raters or ("majority" if per_image >= 3 else "any")
+    guessed = f"a guess, from {per_image:g} annotators per image"
+    work.evidence["raters"] = SAID if work.choices.raters else guessed
+
+
+def _one_row_each(cells: pd.Series, image: pd.Series) -> bool:
+    """Filled, few different ones, and no image with two rows of one annotator."""
+    if cells.isna().any() or cells.nunique() > max(2, len(cells) // 2):
+        return False
+    return not pd.DataFrame({"image": image, "reader": cells}).duplicated().any()
+
+
+def _varies(cells: pd.Series, image: pd.Series) -> bool:
+    """Filled, with a few different ones, and several of them for some images."""
+    few = cells.notna().all() and 2 <= cells.nunique() <= _MOST_READERS
+    return bool(few and cells.groupby(image).nunique().gt(1).any())
+
+
+def _as_many(cells: pd.Series, image: pd.Series) -> bool:
+    """Whether all images have as many values, which are those of other images too."""
+    return bool(cells.groupby(image).nunique().nunique() == 1 and 2 * cells.nunique() <= image.nunique())
+
+
+def _depends_on(cells: pd.Series, others: pd.DataFrame) -> bool:
+    """Whether the cell of some other column tells this one, as the name of a finding does its number."""
+    return any(cells.groupby(others[name]).nunique().max() <= 1 for name in others)
+
+
+def lost_to_formulas(work: Work, columns: Sequence[str]) -> list[str]:
     """The diseases that only a column of formulas is called like."""
     lost: dict[str, list[str]] = {}
-    for column in formulas:
+    for column in columns:
         match = disease_of(column)
-        if match is not None and match.disease not in named:
+        if match is not None and match.disease not in work.names:
             lost.setdefault(match.disease, []).append(f"'{column}'")
     return [
-        f"{disease} is lost, because {', '.join(columns)} holds formulas: paste that column as values, and export again"
-        for disease, columns in lost.items()
+        f"{disease} is lost, because {', '.join(names)} holds formulas: paste that column as values, and export again"
+        for disease, names in lost.items()
     ]
-
-
-def _layout(onehot: Mapping[str, str], terms: TermColumn | None, *, several: bool) -> str | None:
-    """The one that covers more diseases; columns if both cover as many."""
-    of_columns = len(set(onehot.values()))
-    if terms is None or (of_columns and of_columns >= len(terms.diseases)):
-        return None if not of_columns else "readers" if several else "onehot"
-    return "list" if terms.lists else "delimited"

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError, SiteError
-from chestfed.new_site.choosing import Choices
 from chestfed.new_site.header import LOOKED_AT, find_header
+from chestfed.new_site.work import Choices
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, leading_rows
 from chestfed.sites.label_files.encodings import is_utf16, likely
@@ -31,15 +31,14 @@ _SAID: Final = "given on the command line"
 
 @dataclass(frozen=True)
 class Spreadsheet:
-    """The columns as strings (empty is missing), the keys of `table` that it takes to read them, and why.
+    """The columns as strings (empty is missing), and the keys of `table` that it takes to read them, each with why.
 
     The index of `frame` is the number of the row in the file; `formulas` are the columns with cells that are formulas,
     which are missing. `doubt` says why the header may be another row; empty if nothing speaks for it.
     """
 
     frame: pd.DataFrame
-    keys: dict[str, str | int]
-    evidence: dict[str, str]
+    keys: dict[str, tuple[str | int, str]]
     notes: tuple[str, ...] = ()
     formulas: tuple[str, ...] = ()
     doubt: str = ""
@@ -57,27 +56,29 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
     """
     keys, evidence, notes, header = _format(path, choices)
     try:
-        source = Source(_anything(site, keys), path.parent, path)
+        table = {"layout": "onehot", "columns": {"image": "image", "patient": "image"}, **keys}
+        source = Source(any_site(site, ".", {"table": ["*"]}, table), path.parent, path)
     except ValidationError as error:
         wrong = error.errors()[0]
         flag = str(wrong["loc"][-1]).replace("_", "-")
         raise ConfigError(f"--{flag} {wrong['input']}: {wrong['msg']}") from None
-    table = source.config.table
-    assert table is not None
-    names = column_names(source, path, table)
+    form = source.config.table
+    assert form is not None
+    names = column_names(source, path, form)
     if names is None:
         raise SiteError(site, source.problems)
     kept, doubt = _kept_columns(path, names, header, keys, notes)
-    frame = read_cells(source, path, table, kept)
+    frame = read_cells(source, path, form, kept)
     if frame is None or {problem.kind for problem in source.problems} - {FORMULA}:
         raise SiteError(site, source.problems)
-    told = Counter(problem.message for problem in source.problems)
-    formulas = {name: told[a_formula(name)] for name in kept if told[a_formula(name)]}
+    problems = Counter(problem.message for problem in source.problems)
+    formulas = {name: problems[a_formula(name)] for name in kept if problems[a_formula(name)]}
     if formulas:  # in columns that perhaps are not needed
         listed = ", ".join(f"'{name}' ({number:,})" for name, number in formulas.items())
         notes.append(f"cells with formulas, which are not computed here, count as empty: {listed}")
     notes += source.remarks
-    return Spreadsheet(frame.set_index("row")[kept], keys, evidence, tuple(notes), tuple(formulas), doubt)
+    told = {key: (value, evidence[key]) for key, value in keys.items()}
+    return Spreadsheet(frame.set_index("row")[kept], told, tuple(notes), tuple(formulas), doubt)
 
 
 def _format(path: Path, choices: Choices) -> tuple[dict[str, str | int], dict[str, str], list[str], int]:
@@ -141,23 +142,19 @@ def _kept_columns(
     return kept, doubt if unnamed else ""
 
 
-def _anything(site: str, keys: dict[str, str | int]) -> SiteConfig:
-    """A site that reads the file like this; its columns and labels are not used."""
-    table: dict[str, Any] = {"layout": "onehot", "columns": {"image": "image", "patient": "image"}, **keys}
-    return SiteConfig.model_validate(
-        {
-            "site": site,
-            "title": site,
-            "reader": "table",
-            "root": ".",
-            "label_files": {"table": ["*"]},
-            "views": "all",
-            "labels": {disease: [disease] for disease in DISEASES},
-            "uncertain": "missing",
-            "blank": "missing",
-            "table": table,
-        }
-    )
+def any_site(name: str, root: str, files: dict[str, list[str]], table: dict[str, Any]) -> SiteConfig:
+    """A site that reads the files like this; what its labels mean is not used."""
+    labels = {} if "terms" in table else {"labels": {disease: [disease] for disease in DISEASES}}
+    site = {
+        "site": name,
+        "title": name,
+        "reader": "table",
+        "root": root,
+        "label_files": files,
+        "views": "all",
+        **labels,
+    }
+    return SiteConfig.model_validate({**site, "uncertain": "missing", "blank": "missing", "table": table})
 
 
 def _bytes(path: Path) -> bytes:

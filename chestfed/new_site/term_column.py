@@ -14,11 +14,17 @@ import pandas as pd
 from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.core.errors import ConfigError
 from chestfed.new_site import lexicon
-from chestfed.new_site.choosing import NONE, Choices, Chooser, named_column
-from chestfed.new_site.columns.found import Found, called, count
 from chestfed.new_site.diseases import Suggestion, diseases_in, suggest, suggest_value
-from chestfed.new_site.label_columns import find_reader
-from chestfed.new_site.labeling import Labels, are_values, doubts, values_of
+from chestfed.new_site.labels import (
+    by_columns,
+    find_reader,
+    label_columns,
+    lost_to_formulas,
+    nothing_found,
+    policies,
+    values_of,
+)
+from chestfed.new_site.work import NONE, SAID, Choices, Work, called, count, terms_file
 from chestfed.sites.reader import NEGATIVE, POSITIVE, UNCERTAIN, canonical
 from chestfed.sites.spreadsheet.term_labels import cut
 from chestfed.sites.spreadsheet.term_table import LEXICON, LOOSE_SEPARATORS, YES, TermRow
@@ -55,9 +61,60 @@ class TermColumn:
         return self.telling / self.cells if self.cells else 0.0
 
 
-def find_term_column(
-    frame: pd.DataFrame, free: Sequence[str], choices: Choices, chooser: Chooser, *, has_columns: bool
-) -> TermColumn | None:
+def find_labels(work: Work, *, headers: bool = False, formulas: Sequence[str] = ()) -> None:
+    """The layout and what belongs to it; `headers` if the columns are elements of DICOM headers.
+
+    `formulas` are the columns with formulas, which are empty here.
+
+    Raises
+    ------
+    ConfigError
+        If no disease is found, or the layout or its columns are uncertain and nobody can be asked.
+    """
+    onehot = {} if headers else label_columns(work)
+    terms = find_term_column(work, [name for name in work.free if name not in onehot], has_columns=bool(onehot))
+    rows_per_image = work.image.dropna().value_counts()
+    several = bool(rows_per_image.gt(1).any())
+    usual = several and bool(rows_per_image.gt(1).mean() > 0.5 or called("reader", work.free))
+    named = work.choices.columns.get("findings") not in (None, NONE)
+    layout = "dicom" if headers else work.choices.layout or _layout({} if named else onehot, terms, several=usual)
+    if layout in ("onehot", "readers"):
+        work.layout = layout
+        by_columns(work, onehot)
+        if layout == "onehot" and several:
+            work.notes.append(
+                f"{rows_per_image.gt(1).sum():,} images have more than one row: remove duplicate rows, or, if several "
+                "annotators labeled them, say --layout readers"
+            )
+        if terms is not None:
+            _tell_unused(work, [terms.column, *terms.others], f"{_FLAG} NAME takes one of them")
+    elif layout is None or terms is None:
+        lost = "".join(f". {text}" for text in lost_to_formulas(work, formulas))
+        raise ConfigError(nothing_found(work) + lost)
+    else:
+        work.layout = "long" if layout == "delimited" and several and work.choices.layout is None else layout
+        by_terms(work, terms)
+        _tell_unused(work, terms.others, f"{_FLAG} NAME takes another one")
+        _tell_unused(work, list(onehot), "--layout onehot takes them")
+    work.notes += lost_to_formulas(work, formulas)
+
+
+def _tell_unused(work: Work, columns: Sequence[str], way: str) -> None:
+    """That columns with findings are not taken."""
+    if columns:
+        listed, verb = ", ".join(f"'{name}'" for name in columns), "holds" if len(columns) == 1 else "hold"
+        work.notes.append(f"{listed} {verb} findings too: not used ({way})")
+
+
+def _layout(onehot: dict[str, str], terms: TermColumn | None, *, several: bool) -> str | None:
+    """The one that covers more diseases; columns if both cover as many."""
+    of_columns = len(set(onehot.values()))
+    if terms is None or (of_columns and of_columns >= len(terms.diseases)):
+        return None if not of_columns else "readers" if several else "onehot"
+    return "list" if terms.lists else "delimited"
+
+
+def find_term_column(work: Work, free: Sequence[str], *, has_columns: bool) -> TermColumn | None:
     """The column of findings, with the others that hold some; None if there is none.
 
     Raises
@@ -65,31 +122,28 @@ def find_term_column(
     ConfigError
         If it is uncertain which, or its cells cannot be cut as a flag says.
     """
-    named = choices.columns.get("findings")
-    if named == NONE:
+    column = work.said("findings")
+    if column == NONE:
         return None
-    likely = called("findings", free)
-    looked = [look_at(frame[name], choices, called_so=name in likely, sample=True) for name in free]
+    frame, likely = work.frame, called("findings", free)
+    looked = [look_at(frame[name], work.choices, called_so=name in likely, sample=True) for name in free]
     terms = [found for found in looked if found is not None and found.diseases]
-    least = {t.column: _TELLING if t.column in likely or t.lists else _TELLING_UNNAMED for t in terms}
-    good = [t for t in terms if t.share >= least[t.column]]
-    if named is not None:
-        column = named_column(named, list(map(str, frame)), _FLAG)
-    elif good:
+    good = [t for t in terms if t.share >= (_TELLING if t.column in likely or t.lists else _TELLING_UNNAMED)]
+    if column is None and good:
         best = max(good, key=lambda t: (len(t.diseases), t.share))
         rivals = [t.column for t in good if len(t.diseases) == len(best.diseases) and t.share > 0.8 * best.share]
         among = [name for name in rivals if name in likely] if len(rivals) > 1 else rivals
         column = among[0] if len(among) == 1 else best.column
         if len(among) != 1 and not has_columns:
             why = f"{', '.join(rivals)} all hold known findings"
-            column = chooser.choose("findings column", _FLAG, None, rivals, why)
-    elif (terms or likely) and not has_columns:
+            column = work.choose("findings column", _FLAG, None, rivals, why)
+    elif column is None and (terms or likely) and not has_columns:
         shown = "; ".join(f"{t.column}: {count(t.telling, t.cells)} have a known term" for t in terms)
-        weak = list(dict.fromkeys([t.column for t in terms] + likely))
-        column = chooser.choose("findings column", _FLAG, None, weak, f"too few known terms ({shown or 'none'})")
-    else:
+        weak = list(dict.fromkeys([*(t.column for t in terms), *likely]))
+        column = work.choose("findings column", _FLAG, None, weak, f"too few known terms ({shown or 'none'})")
+    if column is None:
         return None
-    found = look_at(frame[column], choices, called_so=True, sample=False)
+    found = look_at(frame[column], work.choices, called_so=True, sample=False)
     if found is None:
         raise ConfigError(f"{_FLAG} {column}: the column is empty")
     return replace(found, others=tuple(t.column for t in good if t.column != column))
@@ -161,47 +215,37 @@ def _cut(
     return TermColumn(column, lists, separator, total, telling, score, frozenset(diseases))
 
 
-def by_terms(
-    frame: pd.DataFrame,
-    image: pd.Series,
-    terms: TermColumn,
-    layout: str,
-    choices: Choices,
-    chooser: Chooser,
-    found: Found,
-    file: str,
-) -> Labels:
-    """The mapping table of the column's terms, called `file`, and the keys that go with it.
+def by_terms(work: Work, terms: TermColumn) -> None:
+    """The mapping table of the column's terms, and the keys that go with it.
 
     Raises
     ------
     ConfigError
         If a flag names a term that no cell holds.
     """
-    labels, role = Labels(layout), "finding" if layout == "long" else "findings"
-    value = _find_value(frame, terms.column, choices, chooser, found) if layout == "long" else None
-    separator = terms.separator
-    if layout in ("delimited", "dicom"):
-        separator = separator or _unused(frame[terms.column])
-        labels.keys["separator"] = separator
+    role = "finding" if work.layout == "long" else "findings"
+    work.take(role, terms.column, f"{count(terms.telling, terms.cells)} have a term of the lexicon")
+    value = _find_value(work) if work.layout == "long" else None
+    if value is not None:
+        work.take("value", value, "yes or no")
+    cells, separator = work.frame[terms.column], terms.separator
+    if work.layout in ("delimited", "dicom"):
+        separator = separator or _unused(cells)
+        work.keys["separator"] = separator
         why = "cuts the cells into most known terms" if terms.separator else "does not occur: each cell is one term"
-        labels.evidence["separator"] = "given on the command line" if choices.separator else why
-    values = None if value is None else frame[value]
-    codes, cells = cut(frame[terms.column], layout, separator or "|", values)
-    number_of = np.bincount(codes, minlength=len(cells))
+        work.evidence["separator"] = SAID if work.choices.separator else why
+    if work.layout == "long":
+        find_reader(work, [terms.column, *([] if value is None else [value])])
+    codes, parts = cut(cells, work.layout, separator or "|", None if value is None else work.frame[value])
+    number_of = np.bincount(codes, minlength=len(parts))
     counts: Counter[str] = Counter()
-    for cell, number in zip(cells, number_of.tolist(), strict=True):
+    for cell, number in zip(parts, number_of.tolist(), strict=True):
         counts.update(dict.fromkeys(cell or ([""] if cell is not None else []), number))
-    counts = +counts
-    labels.terms = tuple(_rows(counts, choices, with_values=value is not None))
-    labels.columns = {role: terms.column} | ({} if value is None else {"value": value})
-    labels.evidence |= {role: f"{count(terms.telling, terms.cells)} have a term of the lexicon", "value": "yes or no"}
-    if layout == "long":
-        find_reader(frame, image, labels.columns.values(), choices, chooser, found, labels)
-    labels.keys["terms"] = file
-    _diseases(labels, choices)
-    _describe(labels, choices, file, int(number_of.sum()), _waiting(labels.terms, cells, number_of))
-    return labels
+    work.terms = tuple(_rows(+counts, work.choices, with_values=value is not None))
+    _diseases(work)
+    names = {row.term for row in work.terms if row.meant is None and row.term}
+    held = sum(int(n) for cell, n in zip(parts, number_of, strict=True) if cell and not names.isdisjoint(cell))
+    _describe(work, len(names), count(held, int(number_of.sum()), "rows"))
 
 
 def _unused(cells: pd.Series) -> str:
@@ -221,7 +265,7 @@ def _rows(counts: Counter[str], choices: Choices, *, with_values: bool) -> list[
         row = TermRow(term, number, "" if meaning is None else str(meaning), found.why)
         old = earlier.get(term)
         if term in said:
-            row = replace(row, meaning=said[term], why="given on the command line", confirmed=YES)
+            row = replace(row, meaning=said[term], why=SAID, confirmed=YES)
         elif old is not None and old.meaning:
             row = replace(row, meaning=str(_without(parse_meaning(old.meaning), dropped)), confirmed=old.confirmed)
         elif found.exact:
@@ -243,72 +287,60 @@ def _without(meaning: Meaning, dropped: set[str]) -> Meaning:
     return meaning if len(kept) == len(meaning.findings) else Meaning(kept)
 
 
-def _diseases(labels: Labels, choices: Choices) -> None:
+def _diseases(work: Work) -> None:
     """The diseases that the terms mention; the five if there is none yet, for a person to find."""
-    unseen = {normal(term): disease for disease, terms in choices.labels.items() for term in terms}
-    for term in unseen.keys() - {row.term for row in labels.terms if row.rows}:
-        close = difflib.get_close_matches(term, [row.term for row in labels.terms], n=1, cutoff=0.7)
-        hint = " (one is spelled almost like it)" if close else ""
-        raise ConfigError(f"--label {unseen[term]}: the findings have no term '{term}'{hint}")
-    of_terms = [row.meaning or row.suggestion for row in labels.terms]
+    labels, terms = work.choices.labels, work.terms
+    held = {row.term for row in terms if row.rows}
+    for disease, term in ((disease, normal(name)) for disease, names in labels.items() for name in names):
+        if term not in held:
+            close = difflib.get_close_matches(term, held, n=1, cutoff=0.7)
+            hint = " (one is spelled almost like it)" if close else ""
+            raise ConfigError(f"--label {disease}: the findings have no term '{term}'{hint}")
+    of_terms = (row.meaning or row.suggestion for row in terms)
     mentioned = diseases_in(parse_meaning(text) for text in of_terms if text)
-    mentioned |= {disease for row in labels.terms for disease in suggest(row.term).about}
-    mentioned -= {disease for disease, terms in choices.labels.items() if not terms}
-    labels.names = {disease: [] for disease in TITLES if disease in (mentioned or DISEASES)}
-    for disease in labels.names:
+    mentioned |= {disease for row in terms for disease in suggest(row.term).about}
+    mentioned -= {disease for disease, names in labels.items() if not names}
+    work.names = {disease: [] for disease in TITLES if disease in (mentioned or DISEASES)}
+    for disease in work.names:
         about = [
-            (row, row.meant.findings[disease]) for row in labels.terms if row.meant and disease in row.meant.findings
+            (row.rows, row.meant.findings[disease]) for row in terms if row.meant and disease in row.meant.findings
         ]
         told = [
-            f"{sum(row.rows for row, said in about if said == code):,} {name}"
+            f"{sum(rows for rows, said in about if said == code):,} {name}"
             for name, code in (("positive", POSITIVE), ("negative", NEGATIVE), ("uncertain", UNCERTAIN))
             if any(said == code for _, said in about)
         ]
-        labels.evidence[disease] = f"{len(about):,} terms: {', '.join(told)}" if about else "no confirmed term yet"
+        work.evidence[disease] = f"{len(about):,} terms: {', '.join(told)}" if about else "no confirmed term yet"
 
 
-def _waiting(terms: Sequence[TermRow], cells: Sequence[Sequence[str] | None], number_of: np.ndarray) -> tuple[int, int]:
-    """How many terms are not confirmed, and how many rows have one of them."""
-    names = {row.term for row in terms if row.meant is None and row.term}
-    rows = sum(int(n) for cell, n in zip(cells, number_of, strict=True) if cell and not names.isdisjoint(cell))
-    return len(names), rows
-
-
-def _describe(labels: Labels, choices: Choices, file: str, total: int, waiting: tuple[int, int]) -> None:
-    """The policies, and what is left for a person to do."""
-    by = Counter(row.confirmed for row in labels.terms if row.meant is not None)
-    known = [f"{by[LEXICON]:,} known to the lexicon"] + ([f"{by[YES]:,} confirmed"] if by[YES] else [])
-    labels.evidence["terms"] = f"{len(labels.terms):,} terms: {', '.join(known)}, {waiting[0]:,} to be confirmed"
-    if waiting[0]:
-        labels.notes.append(
-            f"{count(waiting[0], len(labels.terms), 'terms')}, in {count(waiting[1], total, 'rows')}, wait for a "
-            f"person: write MEANING and yes into {file}. Until then a disease that is not mentioned beside them is "
-            "missing"
+def _describe(work: Work, waiting: int, rows: str) -> None:
+    """The policies, and what is left for a person to do: `waiting` terms in `rows`."""
+    work.keys["terms"] = terms_file(work.name)
+    by = Counter(row.confirmed for row in work.terms if row.meant is not None)
+    known = f"{by[LEXICON]:,} known to the lexicon" + (f", {by[YES]:,} confirmed" if by[YES] else "")
+    work.evidence["terms"] = f"{len(work.terms):,} terms: {known}, {waiting:,} to be confirmed"
+    if waiting:
+        work.notes.append(
+            f"{count(waiting, len(work.terms), 'terms')}, in {rows}, wait for a person: write MEANING and yes into "
+            f"{work.keys['terms']}. Until then a disease that is not mentioned beside them is missing"
         )
-    if len(labels.terms) > _MANY:
-        labels.notes.append(f"{len(labels.terms):,} different terms look like sentences: reports need a labeler first")
-    said = "given on the command line"
-    doubted = sum(row.rows for row in labels.terms if row.meant and UNCERTAIN in row.meant.findings.values())
-    labels.uncertain = choices.uncertain or "missing"
-    labels.evidence["uncertain"] = said if choices.uncertain else doubts(doubted, "terms")
-    labels.blank = choices.blank or "missing"
+    if len(work.terms) > _MANY:
+        work.notes.append(f"{len(work.terms):,} different terms look like sentences: reports need a labeler first")
+    doubted = sum(row.rows for row in work.terms if row.meant and UNCERTAIN in row.meant.findings.values())
     why = "a disease that no term mentions is not known (--blank negative if the cells name everything present)"
-    labels.evidence["blank"] = said if choices.blank else why
+    policies(work, doubted, "terms", "missing", why)
 
 
-def _find_value(frame: pd.DataFrame, finding: str, choices: Choices, chooser: Chooser, found: Found) -> str | None:
+def _find_value(work: Work) -> str | None:
     """The column that says whether the finding of a row is present; None if every finding with a row is."""
-    flag, said = "--value-column", choices.columns.get("value")
-    if said == NONE:
-        return None
+    said = work.said("value")
     if said is not None:
-        return named_column(said, list(map(str, frame)), flag)
-    free = [str(n) for n in frame if n != finding and n not in found.columns.values()]
-    looked = {name: values_of(frame[name], choices) for name in free if frame[name].notna().any()}
-    fitting = [name for name, values in looked.items() if are_values(values) and values.number("negative")]
+        return None if said == NONE else said
+    looked = {name: values_of(work, name) for name in work.free if work.frame[name].notna().any()}
+    fitting = [name for name, values in looked.items() if values.only and values.number("negative")]
     if not fitting:
         return None
-    likely = called("value", fitting)
+    likely, why = called("value", fitting), f"{', '.join(fitting)} holds yes and no"
     guess = likely[0] if len(likely) == 1 else None
-    column = chooser.choose("value column", flag, guess, [*fitting, NONE], f"{', '.join(fitting)} holds yes and no")
+    column = work.choose("value column", "--value-column", guess, [*fitting, NONE], why)
     return None if column == NONE else column

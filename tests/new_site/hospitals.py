@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from chestfed.cli import app
 from chestfed.new_site import Choices, Draft, draft_site
-from chestfed.new_site.choosing import TakesGuesses
 from chestfed.sites import SiteTable, load_site_config, open_site
 from chestfed.sites.spreadsheet.term_table import terms_text
 from tests.sites.own_tables import Row, save_rows
@@ -42,11 +41,11 @@ def bring(
 
 
 def draft(
-    folder: Path, file: str | None = "labels.csv", chooser: Any = None, images: str = "images", **choices: Any
+    folder: Path, file: str | None = "labels.csv", ask: Any = None, images: str = "images", **choices: Any
 ) -> Draft:
     """What is made of them without asking."""
     labels = None if file is None else folder / file
-    return draft_site("st-anne", folder / images, labels, Choices(**choices), chooser or TakesGuesses())
+    return draft_site("st-anne", folder / images, labels, Choices(**choices), ask)
 
 
 def keys(made: Draft) -> dict[str, Any]:

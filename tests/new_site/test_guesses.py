@@ -416,7 +416,7 @@ class Answers:
         self.what, self.answer = what, answer
         self.asked: list[str] = []
 
-    def choose(
+    def __call__(
         self,
         what: str,
         flag: str,
@@ -447,7 +447,7 @@ def test_what_is_answered_wins_over_the_guess(
     table = [{**row, "Case": row["Patient"]} for row in rows(Sex=["F", "M"], Gender=["M", "F"])]
     bring(tmp_path, [{**row, "MRN": n // 3} if key == "patient" else row for n, row in enumerate(table)])
     answers = Answers(what, answer)
-    made = draft(tmp_path, chooser=answers)
+    made = draft(tmp_path, ask=answers)
     assert what in answers.asked
     assert keys(made)["table"]["columns"].get(key) == expected
 
@@ -455,7 +455,7 @@ def test_what_is_answered_wins_over_the_guess(
 def test_policies_are_asked_for(tmp_path: Path) -> None:
     bring(tmp_path, rows())
     answers = Answers("blanks count as", "negative")
-    assert keys(draft(tmp_path, chooser=answers))["blank"] == "negative"
+    assert keys(draft(tmp_path, ask=answers))["blank"] == "negative"
     assert "uncertain labels count as" in answers.asked
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from chestfed.new_site import Choices, Draft
+    from chestfed.new_site.work import Ask
     from chestfed.sites import SiteTable
     from chestfed.sites.spreadsheet.term_table import TermRow
 
@@ -159,7 +160,7 @@ def site_new(
 
 def _labels(texts: Sequence[str]) -> dict[str, list[str]]:
     """Disease -> columns or terms, from DISEASE=NAME."""
-    from chestfed.new_site.choosing import NONE
+    from chestfed.new_site.work import NONE
     from chestfed.sites.config import check_diseases
 
     by_disease: dict[str, list[str]] = {}
@@ -190,7 +191,7 @@ def _values(texts: Sequence[str]) -> dict[str, str]:
 
 def _words(texts: Sequence[str]) -> dict[str, dict[str, str]]:
     """view, split, sex or age -> word in lower case -> what it means, from WHAT:WORD=MEANING."""
-    from chestfed.new_site.choosing import MISSING
+    from chestfed.new_site.work import MISSING
     from chestfed.sites.spreadsheet.config import Words
 
     by_column: dict[str, dict[str, str]] = {}
@@ -211,29 +212,21 @@ def _words(texts: Sequence[str]) -> dict[str, dict[str, str]]:
     return by_column
 
 
-class Asks:
-    """Asks on the terminal, with the guess as default."""
+def asking(console: Console) -> Ask:
+    """Asks on the terminal, with the guess as default, until the answer is one of the candidates."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def choose(
-        self,
-        what: str,
-        flag: str,
-        guess: str | None,
-        candidates: Sequence[str],
-        why: str,
-        examples: Sequence[str] = (),
+    def ask(
+        what: str, flag: str, guess: str | None, candidates: Sequence[str], why: str, examples: Sequence[str]
     ) -> str:
-        """The answer; asked again until it is one of the candidates."""
-        say(self._console, "\n  ".join([f"{what}: {why}", *examples, f"one of: {', '.join(candidates)}"]))
+        say(console, "\n  ".join([f"{what}: {why}", *examples, f"one of: {', '.join(candidates)}"]))
         by_letters = {candidate.casefold(): candidate for candidate in candidates}
         while True:
             answer = str(typer.prompt(f"{what} ({flag})", default=guess)).strip()
             if answer.casefold() in by_letters:
                 return by_letters[answer.casefold()]
-            say(self._console, f"  '{answer}' is not one of them")
+            say(console, f"  '{answer}' is not one of them")
+
+    return ask
 
 
 def _describe(
@@ -257,7 +250,7 @@ def _describe(
         raise ConfigError(f"{path} exists: use --force to replace it, or choose another name or --out folder")
     terms = path.parent / terms_file(name)
     choices = replace(choices, terms=_earlier_terms(name, terms))
-    draft = _draft(console, name, images, labels, choices, data, asking=on_a_terminal() and not yes)
+    draft = _draft(console, name, images, labels, choices, data, yes=yes)
     _show(console, draft)
     with TemporaryDirectory(prefix="chestfed-") as folder:  # a YAML that cannot be loaded is not left behind
         trial = Path(folder, path.name)
@@ -302,17 +295,16 @@ def _flat(value: object, above: str = "") -> dict[str, str]:
 
 
 def _draft(
-    console: Console, name: str, images: Path, labels: Path | None, choices: Choices, data: Path | None, *, asking: bool
+    console: Console, name: str, images: Path, labels: Path | None, choices: Choices, data: Path | None, *, yes: bool
 ) -> Draft:
     from chestfed.commands.progress import Bars
     from chestfed.new_site import draft_site
-    from chestfed.new_site.choosing import TakesGuesses
 
-    if asking:
-        return draft_site(name, images, labels, choices, Asks(console), data=data)
+    if on_a_terminal() and not yes:
+        return draft_site(name, images, labels, choices, asking(console), data=data)
     with Bars(console) as bars:
         tell = partial(bars.decoding, "headers")
-        return draft_site(name, images, labels, choices, TakesGuesses(), data=data, progress=tell)
+        return draft_site(name, images, labels, choices, data=data, progress=tell)
 
 
 def _earlier_terms(name: str, path: Path) -> Sequence[TermRow]:

@@ -13,12 +13,10 @@ import pandas as pd
 
 from chestfed.core.errors import SiteError
 from chestfed.dicom.tags import IMAGE_KEYS
-from chestfed.new_site.choosing import Choices, Chooser, named_column
-from chestfed.new_site.columns.found import ENOUGH, SMALL_NUMBER, Found, called, count, listed_rows
-from chestfed.new_site.columns.image import NoImageNamedError
-from chestfed.new_site.columns.matching import ImageMatch
-from chestfed.new_site.columns.pictures import Pictures
+from chestfed.new_site.images import NoImageNamedError
 from chestfed.new_site.lexicon import plain
+from chestfed.new_site.matching import ImageMatch
+from chestfed.new_site.work import ENOUGH, Work, called, count, is_small, listed_rows
 from chestfed.sites.spreadsheet.config import Images
 from chestfed.sites.spreadsheet.image_headers import of_other_patients, pairs_of
 
@@ -28,16 +26,6 @@ _RIVAL: Final = 0.5
 _ELSE: Final = ("running", "patient", "view", "split", "sex", "age", "reader", "findings", "value")
 #: What a column with the values of an element is called like.
 _CALLED: Final = {"SOPInstanceUID": "image", "StudyInstanceUID": "study", "AccessionNumber": "study"}
-
-
-@dataclass(frozen=True)
-class HeaderMatch:
-    """The table with a row per image, which elements of the headers it was given as columns, and how they match."""
-
-    frame: pd.DataFrame
-    elements: tuple[str, ...]
-    match: ImageMatch
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -53,7 +41,7 @@ class _Candidate:
     @cached_property
     def small(self) -> bool:
         """Whether its cells are small numbers, which are found by chance."""
-        return _small(self.frame[self.column])
+        return is_small(self.frame[self.column])
 
     @property
     def fits(self) -> bool:
@@ -114,88 +102,71 @@ def _agree(candidates: Sequence[_Candidate]) -> bool:
 
 
 def match_headers(
-    frame: pd.DataFrame,
-    pictures: Pictures,
-    headers: Callable[[], pd.DataFrame],
-    roles: Mapping[str, str],
-    choices: Choices,
-    chooser: Chooser,
-    found: Found,
-    refused: NoImageNamedError,
-) -> HeaderMatch:
-    """How a column's cells are found in the headers of the images.
+    work: Work, headers: Callable[[], pd.DataFrame], roles: Mapping[str, str], refused: NoImageNamedError
+) -> tuple[ImageMatch, list[str]]:
+    """How a column's cells are found in the headers of the images, which `headers` reads: `image` and the elements.
 
-    `headers` reads them: `image`, and the elements that may be read. A role that no column of the table is called like
-    is taken from the headers, where `roles` maps it to an element.
+    The table of `work` becomes one with a row per image. A role that no column of the table is called like is taken
+    from the headers, where `roles` maps it to an element; the elements that were added as columns are returned.
 
     Raises
     ------
     ConfigError
         `refused`, if there are no DICOM files or nothing matches; or if the element or the column is uncertain.
     """
-    if not pictures.dicoms:
+    if not work.pictures.dicoms:
         raise refused
-    names = list(map(str, frame))
-    said = choices.columns.get("image")
-    columns = names if said is None else [named_column(said, names, "--image-column")]
+    frame, names, asked = work.frame, work.all_columns, work.choices.columns
     try:
         told = headers()
     except SiteError:  # none can be read
         raise refused from None
-    column, element = _column_and_element(frame, columns, told, chooser, said is not None, refused)
+    column, element = _column_and_element(work, told, refused)
     rows, places = pairs_of(frame[column], told, element)
-    wanted = {what: tag for what, tag in roles.items() if what not in choices.columns and tag not in names}
+    wanted = {what: tag for what, tag in roles.items() if what not in asked and tag not in names}
     elements = [tag for what, tag in wanted.items() if tag in told and not called(what, names)]
     wide = frame.iloc[rows].reset_index(drop=True)
     for tag in elements:
         wide[tag] = told[tag].to_numpy(dtype=object)[places]
     paths = pd.Series(told["image"].to_numpy(dtype=object)[places], dtype=object)
     cells, named = int(frame[column].notna().sum()), len(np.unique(rows))
-    images = Images.model_validate({"header": element, "roots": [pictures.folder or "."]})
+    images = Images.model_validate({"header": element, "roots": [work.pictures.folder or "."]})
     how = f"the {element} in the headers of {paths.nunique():,} images"
-    found.take("image", column, f"{count(named, cells)} are {how}")
-    if element != "SOPInstanceUID" and "study" not in choices.columns:
-        found.take("study", column, f"the {element} is that of a study")
-    notes = _notes(frame, column, told, choices, rows, places)
+    work.take("image", column, f"{count(named, cells)} are {how}")
+    if element != "SOPInstanceUID" and "study" not in asked:
+        work.take("study", column, f"the {element} is that of a study")
+    work.notes += _notes(work, column, told, rows, places)
+    work.frame = wide
     match = ImageMatch(column, images, how, cells, cells, int(paths.nunique()), 0, paths, frame.index[rows])
-    return HeaderMatch(wide, tuple(elements), match, tuple(notes))
+    return match, elements
 
 
-def _column_and_element(
-    frame: pd.DataFrame,
-    columns: Sequence[str],
-    told: pd.DataFrame,
-    chooser: Chooser,
-    said: bool,
-    refused: NoImageNamedError,
-) -> tuple[str, str]:
+def _column_and_element(work: Work, told: pd.DataFrame, refused: NoImageNamedError) -> tuple[str, str]:
     """The column, and the element of the headers that its cells are found in."""
+    frame, said = work.frame, work.said("image")
     shares = {
         (name, element): float(frame[name].dropna().isin(set(told[element].dropna())).mean())
         for element in IMAGE_KEYS
         if element in told
-        for name in columns
+        for name in ([said] if said else work.all_columns)
         if frame[name].notna().any()
     }
     if not any(shares.values()):
-        raise type(refused)(f"{refused}. Nor are its cells the {', '.join(IMAGE_KEYS)} of a header")
+        raise NoImageNamedError(f"{refused}. Nor are its cells the {', '.join(IMAGE_KEYS)} of a header")
     best = {name: max(share for (other, _), share in shares.items() if other == name) for name, _ in shares}
     listed = sorted((name for name, share in best.items() if share), key=lambda name: -best[name])
-    guess = None
-    if said:
-        column = columns[0]
-    else:
+    guess, column = None, said
+    if column is None:
         guess, why = _best_of([_Candidate(*key, share, frame, told) for key, share in shares.items()])
-        column = chooser.choose("image column", "--image-column", guess.column if guess else None, listed, why)
+        column = work.choose("image column", "--image-column", guess.column if guess else None, listed, why)
     if guess is not None and guess.column == column:
         return column, guess.element
-    return column, max(IMAGE_KEYS, key=lambda key: shares.get((column, key), 0.0))
+    return column, max(IMAGE_KEYS, key=lambda key: shares.get((str(column), key), 0.0))
 
 
-def _notes(
-    frame: pd.DataFrame, column: str, told: pd.DataFrame, choices: Choices, rows: np.ndarray, places: np.ndarray
-) -> list[str]:
+def _notes(work: Work, column: str, told: pd.DataFrame, rows: np.ndarray, places: np.ndarray) -> list[str]:
     """Rows without an image, images that share a row, and rows whose image has another patient in its header."""
+    frame = work.frame
     lost = int(frame[column].notna().sum()) - len(np.unique(rows))
     notes = []
     if lost:
@@ -203,18 +174,13 @@ def _notes(
             f"{lost:,} rows are found in no header: the site does not open before they are removed, or left out with "
             "`unmatched: drop` beside `header` in the YAML"
         )
-    for name in (str(name) for name in frame if name != column):
-        if called("patient", [name]) or name == choices.columns.get("patient") or not _small(frame[name]):
+    for name in (name for name in work.all_columns if name != column):
+        if called("patient", [name]) or name == work.choices.columns.get("patient") or not is_small(frame[name]):
             notes += _other_patients(frame[name], column, told, rows, places)
     most = int(np.bincount(rows).max())
     if most > 1:
         notes.append(f"up to {most:,} images have one '{column}': they share what its row says")
     return notes
-
-
-def _small(cells: pd.Series) -> bool:
-    """Whether many of the cells are small whole numbers."""
-    return bool(cells.dropna().str.fullmatch(SMALL_NUMBER).mean() >= _RIVAL)
 
 
 def _other_patients(

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from chestfed.new_site.columns.pictures import Pictures
+from chestfed.new_site.pictures import Pictures
 from chestfed.sites.spreadsheet.config import Images
 from chestfed.sites.spreadsheet.image_paths import Folders, composed, image_names, in_roots
 

@@ -9,10 +9,9 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.dicom.file_kinds import image_ending
-from chestfed.new_site.choosing import Choices, Chooser, named_column
-from chestfed.new_site.columns.found import ENOUGH, SMALL_NUMBER, Found, called, count
-from chestfed.new_site.columns.matching import ImageMatch, match_column
-from chestfed.new_site.columns.pictures import Pictures
+from chestfed.new_site.matching import ImageMatch, match_column
+from chestfed.new_site.pictures import Pictures
+from chestfed.new_site.work import ENOUGH, NONE, SAID, Work, called, count, is_small
 
 #: Of two columns that name images, the worse counts as a rival from this share of the better one's files.
 _RIVAL: Final = 0.5
@@ -23,48 +22,49 @@ class NoImageNamedError(ConfigError):
     """No cell that was looked at is the name of a file; it may be what the files' headers say."""
 
 
-def find_image(frame: pd.DataFrame, pictures: Pictures, choices: Choices, chooser: Chooser, found: Found) -> ImageMatch:
-    """The column that names the images, and how.
+def find_image(work: Work) -> ImageMatch:
+    """Notes the column that names the images, and how.
 
     Raises
     ------
     ConfigError
         If no column does, or it is uncertain which and nobody can be asked.
     """
-    names = list(map(str, frame))
-    hints = [*called("patient", names), *called("study", names)]
-    said = choices.columns.get("image")
-    if said is not None:
-        column = named_column(said, names, _FLAG)
-        match = match_column(frame, column, pictures, hints)
-        if match is None or not match.named:
-            raise NoImageNamedError(f"{_FLAG} {column}: no cell names one of the {len(pictures.files):,} images")
-        refuse_ambiguous(match)
-        evidence = f"given on the command line: {count(match.named, match.cells)} name a file ({match.how})"
-        found.take("image", column, evidence)
-        return match
+    frame, pictures, said = work.frame, work.pictures, work.said("image")
+    if said == NONE:
+        raise ConfigError(f"{_FLAG} {NONE}: every row needs an image")
+    names = work.all_columns if said is None else [said]
+    hints = [*called("patient", work.all_columns), *called("study", work.all_columns)]
     tried = [match_column(frame, name, pictures, hints) for name in names]
     matches = sorted((m for m in tried if m is not None and m.named), key=lambda m: (-m.files, -m.share))
+    if not matches and said is not None:
+        raise NoImageNamedError(f"{_FLAG} {said}: no cell names one of the {len(pictures.files):,} images")
     if not matches:
         raise _nothing_names_images(frame, pictures)
     strong = [match for match in matches if match.share >= ENOUGH]
     strong = [match for match in strong if not match.ambiguous] or strong
-    best = _best(strong, pictures)
-    doubt = "" if best is None else _doubt(best, frame)
-    if best is None or doubt:
+    match = matches[0] if said is not None else _chosen(work, matches, strong)
+    refuse_ambiguous(match)
+    others = [m.column for m in strong if m is not match and m.files >= _RIVAL * match.files]
+    beside = f"; so do those of {', '.join(others)}" if others else ""
+    how = f"{SAID}: " if said is not None else ""
+    work.take("image", match.column, f"{how}{count(match.named, match.cells)} name a file ({match.how}){beside}")
+    return match
+
+
+def _chosen(work: Work, matches: Sequence[ImageMatch], strong: Sequence[ImageMatch]) -> ImageMatch:
+    """The match that is certain, or that is chosen."""
+    best = _best(strong, work.pictures)
+    doubt = "" if best is None else _doubt(best, work.frame)
+    if best is not None and not doubt:
+        guess, why = best.column, f"{count(best.named, best.cells)} name a file"
+    else:
         several = "several columns name images, and not the same ones" if strong else "too few cells name a file"
         listed = "; ".join(f"{m.column} ({count(m.named, m.cells)} name a file)" for m in matches[:8])
         guess, why = None, doubt or f"{several}: {listed}"
-    else:
-        guess, why = best.column, f"{count(best.named, best.cells)} name a file"
     examples = [f"{m.column}: {', '.join(m.examples)}" for m in matches[:3]]
-    column = chooser.choose("image column", _FLAG, guess, [m.column for m in matches], why, examples)
-    match = next(m for m in matches if m.column == column)
-    refuse_ambiguous(match)
-    others = [m.column for m in strong if m.column != column and m.files >= _RIVAL * match.files]
-    beside = f"; so do those of {', '.join(others)}" if others else ""
-    found.take("image", column, f"{count(match.named, match.cells)} name a file ({match.how}){beside}")
-    return match
+    column = work.choose("image column", _FLAG, guess, [m.column for m in matches], why, examples)
+    return next(m for m in matches if m.column == column)
 
 
 def _best(strong: Sequence[ImageMatch], pictures: Pictures) -> ImageMatch | None:
@@ -87,7 +87,7 @@ def _doubt(best: ImageMatch, frame: pd.DataFrame) -> str:
 
     Another column then looks like the names of files: by its endings, or by its name if this one is not called so.
     """
-    if frame[best.column].dropna().str.fullmatch(SMALL_NUMBER).mean() < _RIVAL:
+    if not is_small(frame[best.column]):
         return ""
     so = bool(called("image", [best.column]))
     for name in (str(name) for name in frame if name != best.column):
@@ -126,19 +126,21 @@ def _nothing_names_images(frame: pd.DataFrame, pictures: Pictures) -> NoImageNam
     names = {file.rpartition("/")[2].casefold() for file in pictures.files}
     alike = [str(name) for name in frame if frame[name].dropna().str.casefold().isin(names).any()]
     if cut:
-        return NoImageNamedError(
-            f"{text}Those of {', '.join(cut)} would if leading zeros did not count: a spreadsheet program may have "
-            "made numbers of them (007 became 7). Export the table again with that column as text"
+        text += (
+            f"Those of {', '.join(cut)} would if leading zeros did not count: a spreadsheet program may have made "
+            "numbers of them (007 became 7). Export the table again with that column as text"
         )
-    if alike:
-        return NoImageNamedError(
-            f"{text}Those of {', '.join(alike)} would if capitals did not count (.png and .PNG): write them in the "
-            "table as the files are named"
+    elif alike:
+        text += (
+            f"Those of {', '.join(alike)} would if capitals did not count (.png and .PNG): write them in the table as "
+            "the files are named"
         )
-    return NoImageNamedError(
-        f"{text}Compare the names in the folder with those in the table; the columns are "
-        f"{', '.join(map(str, frame))}. Is --images the folder that belongs to it?"
-    )
+    else:
+        text += (
+            f"Compare the names in the folder with those in the table; the columns are {', '.join(map(str, frame))}. "
+            "Is --images the folder that belongs to it?"
+        )
+    return NoImageNamedError(text)
 
 
 def _lost_zeros(cells: pd.Series, pictures: Pictures) -> bool:

@@ -1,0 +1,192 @@
+"""What the user says of a hospital, what has been found out about it with the evidence, and whom to ask."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from chestfed.core.errors import ConfigError
+from chestfed.new_site.lexicon import COLUMNS, plain
+from chestfed.new_site.pictures import Pictures
+from chestfed.sites.spreadsheet.term_table import TermRow
+
+#: What a flag is given for "there is no such column", and `--word` for a word that counts as an empty cell.
+NONE, MISSING = "none", "missing"
+SAID: Final = "given on the command line"
+#: Share of the cells that must name a file, or be known words.
+ENOUGH: Final = 0.9
+#: A word of a cell is shown, or written down, if so many rows have it: it is then not the name of a person.
+SHOWN_FROM: Final = 3
+#: Numbers that name a file, or are in a header, by chance, as running numbers do.
+SMALL_NUMBER: Final = r"\d{1,6}"
+_SHOWN_ROWS: Final = 5
+
+#: Asks (what, flag, guess, candidates, why, examples) and returns a candidate. The guess is None where the evidence is
+#: weak; the flag would have settled it; the examples may name files of patients, and belong into no error.
+Ask = Callable[[str, str, str | None, Sequence[str], str, Sequence[str]], str]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the flags say; None, or empty, is a guess.
+
+    `columns` maps image, patient, study, view, split, sex, age, reader, findings and value to a column or `none`;
+    `labels` maps a disease to columns or terms; `values` maps a cell to positive, negative, uncertain or blank; `words`
+    maps view, split, sex and age to words, in lower case, and their meanings. `terms` are the rows of the mapping table
+    that an earlier call wrote.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    values: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    terms: Sequence[TermRow] = ()
+    layout: str | None = None
+    uncertain: str | None = None
+    blank: str | None = None
+    raters: str | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
+    sheet: str | None = None
+    header_row: int | None = None
+    separator: str | None = None
+    title: str | None = None
+
+
+@dataclass
+class Work:
+    """A hospital that is being described.
+
+    Attributes
+    ----------
+    ask
+        Who decides where a guess is possible; None: the guess is taken, and without one it stops.
+    frame, image
+        The table, all cells as text, and the image of each row; the index is the number of the row in the file.
+    columns, evidence, words, missing
+        Column by what it is; why, by column, disease and key; words by column and their meanings; words that count as
+        empty, with the column they are needed for.
+    names, keys, terms
+        Disease -> its columns (none if terms tell it), further keys of `table`, and the mapping table.
+    notes, stops
+        What the user should know, and what must be settled before anything is written.
+    """
+
+    name: str
+    pictures: Pictures
+    choices: Choices
+    ask: Ask | None = None
+    data: Path | None = None
+    progress: Callable[[int, int], None] | None = None
+    frame: pd.DataFrame = field(default_factory=pd.DataFrame)
+    image: pd.Series = field(default_factory=lambda: pd.Series(dtype=object))
+    columns: dict[str, str] = field(default_factory=dict)
+    evidence: dict[str, str] = field(default_factory=dict)
+    words: dict[str, dict[str, str | float]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    layout: str = ""
+    names: dict[str, list[str]] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
+    terms: tuple[TermRow, ...] = ()
+    uncertain: str = "missing"
+    blank: str = "missing"
+    notes: list[str] = field(default_factory=list)
+    stops: list[str] = field(default_factory=list)
+
+    @property
+    def all_columns(self) -> list[str]:
+        """The names of the table's columns."""
+        return list(map(str, self.frame))
+
+    @property
+    def free(self) -> list[str]:
+        """Those that nothing has taken yet."""
+        return [name for name in self.all_columns if name not in self.columns.values()]
+
+    def take(self, what: str, column: str, evidence: str) -> None:
+        """Note a column and why it is that."""
+        self.columns[what], self.evidence[what] = column, evidence
+
+    def drop(self, what: str) -> bool:
+        """Forget a column; whether there was one."""
+        self.evidence.pop(what, None)
+        self.words.pop(what, None)
+        return self.columns.pop(what, None) is not None
+
+    def said(self, what: str) -> str | None:
+        """The column that a flag names, or `none`; None without the flag.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such column; capitals do not matter.
+        """
+        name = self.choices.columns.get(what)
+        if name in (None, NONE) or name in self.all_columns:
+            return name
+        alike = [other for other in self.all_columns if other.casefold() == str(name).strip().casefold()]
+        if len(alike) == 1:
+            return alike[0]
+        close = difflib.get_close_matches(str(name), self.all_columns, n=1, cutoff=0.6)
+        hint = f"; did you mean '{close[0]}'?" if close else f"; found: {', '.join(self.all_columns)}"
+        raise ConfigError(f"--{what}-column {name}: no such column{hint}")
+
+    def choose(
+        self, what: str, flag: str, guess: str | None, candidates: Sequence[str], why: str, examples: Sequence[str] = ()
+    ) -> str:
+        """One of the candidates, by whoever decides.
+
+        Raises
+        ------
+        ConfigError
+            Without a guess, if nobody can be asked: with the candidates and the flag.
+        """
+        if self.ask is not None:
+            return self.ask(what, flag, guess, candidates, why, examples)
+        if guess is not None:
+            return guess
+        listed = f" Candidates: {', '.join(candidates)}." if candidates else ""
+        raise ConfigError(f"{what}: {why}.{listed} Say which with {flag}")
+
+
+def terms_file(name: str) -> str:
+    """What the mapping table of a site is called, beside its YAML."""
+    return f"{name}.terms.csv"
+
+
+def called(what: str, names: Collection[str]) -> list[str]:
+    """The columns that are called like an image, a patient, a view, ..."""
+    return [name for name in names if plain(name) in COLUMNS[what]]
+
+
+def is_small(cells: pd.Series, share: float = 0.5) -> bool:
+    """Whether many of the cells are small whole numbers."""
+    return bool(cells.dropna().str.fullmatch(SMALL_NUMBER).mean() >= share)
+
+
+def count(number: int, total: int, noun: str = "cells") -> str:
+    """`9,812 of 9,900 cells`."""
+    return f"{number:,} of {total:,} {noun}"
+
+
+def listed_rows(rows: Sequence[int] | pd.Index) -> str:
+    """`row 7`, or the first of several."""
+    shown = ", ".join(str(row) for row in rows[:_SHOWN_ROWS])
+    more = len(rows) - _SHOWN_ROWS
+    return f"row{'s' if len(rows) != 1 else ''} {shown}" + (f" and {more:,} more" if more > 0 else "")
+
+
+def unknown_words(cells: pd.Series, words: Collection[str]) -> str:
+    """Words of cells with their counts; of those that few rows have, which may be names, the rows."""
+    counts = cells.value_counts()
+    shown = [f"'{word}' ({counts[word]:,})" for word in words if counts[word] >= SHOWN_FROM]
+    hidden = [word for word in words if counts[word] < SHOWN_FROM]
+    if hidden:
+        rows = listed_rows(cells.index[cells.isin(hidden)])
+        shown.append(f"{len(hidden)} that fewer than {SHOWN_FROM} rows have ({rows}; remove totals)")
+    return ", ".join(shown)
