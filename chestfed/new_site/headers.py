@@ -43,12 +43,12 @@ class _Candidate:
         """Whether its cells are small numbers, which are found by chance."""
         return is_small(self.frame[self.column])
 
-    @property
+    @cached_property
     def fits(self) -> bool:
         """Whether the column is called like what the element holds."""
         return bool(called(_CALLED[self.element], [self.column]))
 
-    @property
+    @cached_property
     def strange(self) -> bool:
         """Whether the column is called like something else, or like a running number."""
         return not self.fits and (not plain(self.column) or any(called(what, [self.column]) for what in _ELSE))
@@ -166,32 +166,23 @@ def _column_and_element(work: Work, told: pd.DataFrame, refused: NoImageNamedErr
 
 def _notes(work: Work, column: str, told: pd.DataFrame, rows: np.ndarray, places: np.ndarray) -> list[str]:
     """Rows without an image, images that share a row, and rows whose image has another patient in its header."""
-    frame = work.frame
-    lost = int(frame[column].notna().sum()) - len(np.unique(rows))
-    notes = []
-    if lost:
+    frame, notes = work.frame, []
+    if lost := int(frame[column].notna().sum()) - len(np.unique(rows)):
         notes.append(
             f"{lost:,} rows are found in no header: the site does not open before they are removed, or left out with "
             "`unmatched: drop` beside `header` in the YAML"
         )
     for name in (name for name in work.all_columns if name != column):
-        if called("patient", [name]) or name == work.choices.columns.get("patient") or not is_small(frame[name]):
-            notes += _other_patients(frame[name], column, told, rows, places)
+        if not (called("patient", [name]) or name == work.choices.columns.get("patient") or not is_small(frame[name])):
+            continue
+        other = of_other_patients(frame[name], told, rows, places)  # nobody is named
+        if other.any():
+            notes.append(
+                f"'{name}' is not the PatientID in the header of the image that '{column}' leads to in "
+                f"{count(int(other.sum()), len(frame), 'rows')} ({listed_rows(frame.index[other])}): rows have slipped, "
+                "or the wrong column was taken"
+            )
     most = int(np.bincount(rows).max())
     if most > 1:
         notes.append(f"up to {most:,} images have one '{column}': they share what its row says")
     return notes
-
-
-def _other_patients(
-    cells: pd.Series, column: str, told: pd.DataFrame, rows: np.ndarray, places: np.ndarray
-) -> list[str]:
-    """A note if the cells are PatientIDs of headers, but not of their own images; nobody is named."""
-    other = of_other_patients(cells, told, rows, places)
-    if not other.any():
-        return []
-    return [
-        f"'{cells.name}' is not the PatientID in the header of the image that '{column}' leads to in "
-        f"{count(int(other.sum()), len(cells), 'rows')} ({listed_rows(cells.index[other])}): rows have slipped, or the "
-        "wrong column was taken"
-    ]

@@ -78,44 +78,29 @@ def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Se
     return best
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """The parts of a cell, cut at slashes, and of its file, that without the ending where the cell has none."""
-
-    cell: list[str]
-    file: list[str]
-    ending: str
+#: The parts of a cell, cut at slashes, those of its file, without the ending where the cell has none, and that ending.
+_Pair = tuple[list[str], list[str], str]
 
 
 def _nearest(cell: str, known: Mapping[str, list[str]], row: pd.Series) -> _Pair:
     """The file of that name that shares most folders with the cell, then with the other cells of the row."""
     parts = [part for part in cell.split("/") if part != "."]
     files = known[parts[-1]]
-    said: set[str] = set()
-    if len(files) > 1:
-        said = {str(value) for value in row.dropna()}
+    said = {str(value) for value in row.dropna()} if len(files) > 1 else set()
 
     def closeness(file: str) -> tuple[int, float]:
+        """How many folders they share, and how much of the folders' names other cells tell: all, or their ends."""
         folders = composed(file).split("/")[:-1]
-        return _common_end(parts[:-1], folders), sum(_told(folder, said) for folder in folders)
+        told = [max((len(cell) / len(name) for cell in said if name.endswith(cell)), default=0.0) for name in folders]
+        return _common_end(parts[:-1], folders), sum(told)
 
-    file = max(files, key=closeness) if len(files) > 1 else files[0]
-    *folders, name = composed(file).split("/")
-    return _Pair(parts, [*folders, parts[-1]], name.removeprefix(parts[-1]))
-
-
-def _told(folder: str, said: set[str]) -> float:
-    """How much of a folder's name another cell tells: all of it, or what follows some letters."""
-    return max((len(cell) / len(folder) for cell in said if folder.endswith(cell)), default=0.0)
+    *folders, name = composed(max(files, key=closeness)).split("/")
+    return parts, [*folders, parts[-1]], name.removeprefix(parts[-1])
 
 
 def _common_end(first: Sequence[str], second: Sequence[str]) -> int:
-    count = 0
-    for one, other in zip(reversed(first), reversed(second), strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
+    same = [one == other for one, other in zip(reversed(first), reversed(second), strict=False)]
+    return same.index(False) if False in same else len(same)
 
 
 def _rules(
@@ -125,34 +110,29 @@ def _rules(
 
     Where no column tells the folders they are searched and not listed: they may be called like patients.
     """
-    shared = [_common_end(pair.cell, pair.file) for pair in pairs]
-    beginnings = Counter("/".join(p.cell[: len(p.cell) - n]) for p, n in zip(pairs, shared, strict=True))
+    beginnings = Counter("/".join(cell[: len(cell) - _common_end(cell, file)]) for cell, file, _ in pairs)
     removed, rows = beginnings.most_common(1)[0]
     if 2 * rows < len(pairs):  # it differs from row to row, and may be called like patients
         removed = ""
     keys: dict[str, object] = {}
-    if removed or any(pair.cell[0] == "" for pair in pairs):
+    if removed or any(cell[0] == "" for cell, _, _ in pairs):
         keys["remove_prefix"] = f"{removed}/"
     cut = len(removed.split("/")) if keys else 0
-    suffix = Counter(pair.ending for pair in pairs).most_common(1)[0][0]
+    suffix = Counter(ending for _, _, ending in pairs).most_common(1)[0][0]
     if suffix:
         keys["suffix"] = suffix
-    how = "a path" if any(len(pair.cell) - cut > 1 for pair in pairs) else "a file name"
+    how = "a path" if any(len(cell) - cut > 1 for cell, _, _ in pairs) else "a file name"
     how += "" if whole else ", without its extension"
-    roots = [p.file[: max(0, len(p.file) - (len(p.cell) - cut))] for p in pairs]
-    rules = []
+    roots = [file[: max(0, len(file) - (len(cell) - cut))] for cell, file, _ in pairs]
     counts = Counter("/".join(root) or "." for root in roots)
-    if len(counts) > 1:
-        template = _template(frame, column, roots, hints)
-        if template is not None:
-            top, path = template
-            rules.append(
-                (Images.model_validate({**keys, "path": path, "roots": [top]}), f"{how}, in folders that columns name")
-            )
-        several = f"{how}, in {len(counts)} folders that are searched"
-        rules.append((Images.model_validate({**keys, "roots": [folder], "recursive": True}), several))
-    else:
-        rules.append((Images.model_validate({**keys, "roots": list(counts)}), how))
+    if len(counts) == 1:
+        return [(Images.model_validate({**keys, "roots": list(counts)}), how)]
+    several = f"{how}, in {len(counts)} folders that are searched"
+    rules = [(Images.model_validate({**keys, "roots": [folder], "recursive": True}), several)]
+    template = _template(frame, column, roots, hints)
+    if template is not None:
+        images = Images.model_validate({**keys, "path": template[1], "roots": [template[0]]})
+        rules.insert(0, (images, f"{how}, in folders that columns name"))
     return rules
 
 
@@ -167,36 +147,31 @@ def _template(
     top = 0
     while top < len(levels) and len(set(levels[top])) == 1:
         top += 1
-    names = [
-        name for name in (*hints, *frame) if not set(str(name)) & set("{}[]") and name != column and name != "image"
-    ]
-    parts = [_field(level, frame, list(dict.fromkeys(map(str, names)))) for level in levels[top:]]
-    if any(part is None for part in parts):
+    names = dict.fromkeys(str(name) for name in (*hints, *frame) if not set(str(name)) & set("{}[]"))
+    names = {name: None for name in names if name not in (column, "image")}
+    parts = [_field(level, frame, list(names)) for level in levels[top:]]
+    if None in parts:
         return None
-    return "/".join(roots[0][:top]) or ".", "/".join([*(part or "" for part in parts), "{image}"])
+    return "/".join(roots[0][:top]) or ".", "/".join([*map(str, parts), "{image}"])
 
 
 def _field(level: np.ndarray, frame: pd.DataFrame, names: Sequence[str]) -> str | None:
     """What a folder is called, by a column: its cell, its first letters, perhaps behind a word that is always there."""
     if len(set(level)) == 1:
         return str(level[0])
-    lengths = {len(folder) for folder in level}
+    length = len(level[0]) if len({len(folder) for folder in level}) == 1 else 0
+    enough = _AGREES * len(level)
     for name in names:
         cells = frame[name].fillna("").to_numpy(dtype=object)
-        literals = Counter(
-            folder.removesuffix(cell)
-            for folder, cell in zip(level, cells, strict=True)
-            if cell and folder.endswith(cell)
-        )
-        if literals and literals.most_common(1)[0][1] >= _AGREES * len(level):
-            return f"{literals.most_common(1)[0][0]}{{{name}}}"
-        if len(lengths) == 1:
-            for start in range(next(iter(lengths))):
-                letters = next(iter(lengths)) - start
-                same = {folder[:start] for folder in level}
-                agree = [cell[:letters] == folder[start:] for folder, cell in zip(level, cells, strict=True)]
-                if len(same) == 1 and sum(agree) >= _AGREES * len(level):
-                    return f"{same.pop()}{{{name}[:{letters}]}}"
+        ends = [(folder, cell) for folder, cell in zip(level, cells, strict=True) if cell and folder.endswith(cell)]
+        literals = Counter(folder.removesuffix(cell) for folder, cell in ends).most_common(1)
+        if literals and literals[0][1] >= enough:
+            return f"{literals[0][0]}{{{name}}}"
+        for start in range(length):
+            same = {folder[:start] for folder in level}
+            agree = [cell[: length - start] == folder[start:] for folder, cell in zip(level, cells, strict=True)]
+            if len(same) == 1 and sum(agree) >= enough:
+                return f"{same.pop()}{{{name}[:{length - start}]}}"
     return None
 
 

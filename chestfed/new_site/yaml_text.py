@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import Final
 
 _WIDTH: Final = 118
 _COMMENT_AT: Final = 42
+_PLAIN: Final = re.compile(r"[^\W\d_][\w .()-]*|/[\w./-]+")
 _RESERVED: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 
 
@@ -21,7 +23,9 @@ class Page:
 
     def comment(self, text: str) -> None:
         """Lines of their own."""
-        self._lines += [f"{self._indent}# {line}" for line in _wrapped(text, _WIDTH - 2 - len(self._indent))]
+        width = _WIDTH - 2 - len(self._indent)
+        lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+        self._lines += [f"{self._indent}# {line}" for line in lines]
 
     def blank(self) -> None:
         """An empty line."""
@@ -38,11 +42,11 @@ class Page:
 
     def key(self, key: str, value: object, comment: str = "") -> None:
         """A key with its value on one line, or as a block if that is too long."""
-        line = f"{_plain(key)}: {flow(value)}"
+        line = f"{flow(key)}: {flow(value)}"
         if len(self._indent) + len(line) <= _WIDTH or not isinstance(value, list | Mapping):
             self._put(line, comment)
             return
-        self._put(f"{_plain(key)}:", comment)
+        self._put(f"{flow(key)}:", comment)
         if isinstance(value, Mapping):
             self._lines += [f"{self._indent}  {flow(name)}: {flow(cell)}" for name, cell in value.items()]
         else:
@@ -72,24 +76,7 @@ def flow(value: object) -> str:
         return "{" + ", ".join(f"{flow(key)}: {flow(cell)}" for key, cell in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(flow, value)) + "]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return str(value)
-    return _plain(str(value))
-
-
-def _plain(text: str) -> str:
-    safe = (
-        re.fullmatch(r"[^\W\d_][\w .()-]*|/[\w./-]+", text) and text == text.strip() and text.lower() not in _RESERVED
-    )
-    if safe:
-        return text
-    escaped = (
-        text.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
-    )
-    return f'"{escaped}"'
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    if not isinstance(value, str):
+        return json.dumps(value)
+    safe = _PLAIN.fullmatch(value) and value == value.strip() and value.lower() not in _RESERVED
+    return value if safe else json.dumps(value, ensure_ascii=False)
