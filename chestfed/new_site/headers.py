@@ -179,8 +179,8 @@ def _notes(work: Work, column: str, told: pd.DataFrame, rows: np.ndarray, places
         if other.any():
             notes.append(
                 f"'{name}' is not the PatientID in the header of the image that '{column}' leads to in "
-                f"{count(int(other.sum()), len(frame), 'rows')} ({listed_rows(frame.index[other])}): rows have slipped, "
-                "or the wrong column was taken"
+                f"{count(int(other.sum()), len(frame), 'rows')} ({listed_rows(frame.index[other])}): rows have "
+                "slipped, or the wrong column was taken"
             )
     most = int(np.bincount(rows).max())
     if most > 1:
