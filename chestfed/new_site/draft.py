@@ -18,9 +18,8 @@ from chestfed.new_site.describe import OPTIONAL, Draft, draft
 from chestfed.new_site.flags import refuse_idle
 from chestfed.new_site.headers import match_headers
 from chestfed.new_site.images import NoImageNamedError, find_image
-from chestfed.new_site.matching import ImageMatch
+from chestfed.new_site.matching import ImageMatch, list_pictures
 from chestfed.new_site.people import find_optional, find_patient
-from chestfed.new_site.pictures import list_pictures
 from chestfed.new_site.spreadsheet import Spreadsheet, any_site, read_spreadsheet
 from chestfed.new_site.term_column import find_labels
 from chestfed.new_site.work import NONE, SAID, Ask, Choices, Work, count

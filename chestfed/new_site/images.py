@@ -9,8 +9,7 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.dicom.file_kinds import image_ending
-from chestfed.new_site.matching import ImageMatch, match_column
-from chestfed.new_site.pictures import Pictures
+from chestfed.new_site.matching import ImageMatch, Pictures, match_column
 from chestfed.new_site.work import ENOUGH, NONE, SAID, Work, called, count, is_small
 
 #: Of two columns that name images, the worse counts as a rival from this share of the better one's files.

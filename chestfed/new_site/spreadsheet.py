@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,8 +17,9 @@ from pydantic import ValidationError
 
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError, SiteError
-from chestfed.new_site.header import LOOKED_AT, find_header
-from chestfed.new_site.work import Choices
+from chestfed.new_site.diseases import disease_of
+from chestfed.new_site.lexicon import COLUMNS, plain
+from chestfed.new_site.work import SAID, Choices
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, leading_rows
 from chestfed.sites.label_files.encodings import is_utf16, likely
@@ -26,7 +29,9 @@ from chestfed.sites.spreadsheet.cells import column_names, read_cells
 
 _SHOWN: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 _ROWS: Final = 200
-_SAID: Final = "given on the command line"
+#: Rows that are looked at.
+_LOOKED_AT: Final = 60
+_NUMBER: Final = re.compile(r"[-+]?[\d\s.,:/-]+%?")
 
 
 @dataclass(frozen=True)
@@ -102,10 +107,10 @@ def _format(path: Path, choices: Choices) -> tuple[dict[str, str | int], dict[st
             notes.append("the file's first line is Excel's 'sep=', which is not counted as a row")
     elif kind == "xlsx":
         if choices.sheet is not None:
-            keys["sheet"], evidence["sheet"] = choices.sheet, _SAID
+            keys["sheet"], evidence["sheet"] = choices.sheet, SAID
         header = _header_of_sheet(path, choices.sheet)
     if choices.header_row is not None:
-        header, evidence["header_row"] = choices.header_row, _SAID
+        header, evidence["header_row"] = choices.header_row, SAID
     elif header > 1:
         evidence["header_row"] = "the rows above it are empty, or hold a cell or two"
         notes.append(
@@ -167,7 +172,7 @@ def _bytes(path: Path) -> bytes:
 
 def _encoding(path: Path, data: bytes, said: str | None) -> tuple[str, str]:
     if said is not None:
-        return said, _SAID
+        return said, SAID
     if is_utf16(data):
         return "utf-16", "by its byte order mark"
     if data.isascii() or b"\x00" in data:  # what is not text is the reader's to refuse
@@ -188,14 +193,14 @@ def _delimiter(text: str, said: str | None, separator: str | None) -> tuple[str,
     scores, headers = {}, {}
     for delimiter in DELIMITERS:
         rows = list(leading_rows(text, delimiter, _ROWS))
-        headers[delimiter] = find_header(rows[:LOOKED_AT])
+        headers[delimiter] = find_header(rows[:_LOOKED_AT])
         widths = [len(row) for row in rows[headers[delimiter] :] if row]
         if widths and widths[0] > 1:
             scores[delimiter] = (sum(width == widths[0] for width in widths), widths[0], len(widths))
     if said is not None or separator is not None:
         told = {"tab": "\t", "\\t": "\t"}.get(said, said) if said is not None else str(separator)
-        rows = list(leading_rows(text, told, LOOKED_AT))
-        return told, _SAID if said is not None else "its first line says so (sep=)", find_header(rows) + 1
+        rows = list(leading_rows(text, told, _LOOKED_AT))
+        return told, SAID if said is not None else "its first line says so (sep=)", find_header(rows) + 1
     if not scores:
         return ",", "no other found", 1
     best = max(scores, key=lambda delimiter: (scores[delimiter][0] / scores[delimiter][2], scores[delimiter][1]))
@@ -213,7 +218,32 @@ def _header_of_sheet(path: Path, sheet: str | None) -> int:
         rows = cells_of(sheets[name]).rows if name in sheets else {}
     except XlsxError:
         return 1
-    first = dict(islice(rows.items(), LOOKED_AT))
+    first = dict(islice(rows.items(), _LOOKED_AT))
     width = max((max(cells) for cells in first.values()), default=-1) + 1
     place = find_header([[cells.get(column, "") for column in range(width)] for cells in first.values()])
     return list(first)[place] if first else 1
+
+
+def find_header(rows: Sequence[Sequence[str]]) -> int:
+    """The index of the header among the first rows: 0, unless those before another are nearly empty.
+
+    A header fills more than half of what the fullest rows do (one may have cells too many), with texts that differ from
+    each other and from what is below. If a row above it has more than one filled cell, one of its names must be known.
+    """
+    filled = [sum(bool(cell.strip()) for cell in row) for row in rows]
+    full = sorted(filled)[-2:][0] if filled else 0
+    place = next((at for at, number in enumerate(filled) if 2 * number > full), 0)
+    names = [cell.strip() for cell in rows[place] if cell.strip()] if rows else []
+    titles_only = all(number <= 1 for number in filled[:place])
+    found = _are_names(names, rows[place:]) and (titles_only or any(map(_is_known, names)))
+    return place if found else 0
+
+
+def _are_names(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    below = {cell.strip() for row in rows[1:] for cell in row}
+    unlike = len(set(names)) == len(names) and not below.intersection(names)
+    return len(names) > 1 and unlike and not any(map(_NUMBER.fullmatch, names))
+
+
+def _is_known(name: str) -> bool:
+    return any(plain(name) in known for known in COLUMNS.values()) or disease_of(name) is not None

@@ -12,7 +12,7 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.new_site.lexicon import COLUMNS, plain
-from chestfed.new_site.pictures import Pictures
+from chestfed.new_site.matching import Pictures
 from chestfed.sites.spreadsheet.term_table import TermRow
 
 #: What a flag is given for "there is no such column", and `--word` for a word that counts as an empty cell.

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.core.errors import ConfigError, SiteError
-from chestfed.new_site.header import find_header
+from chestfed.new_site.spreadsheet import find_header
 from tests.new_site.hospitals import bring, draft, everything_said, keys, opened, rows
 from tests.sites.own_tables import Row
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from chestfed.core.config import Document
 from chestfed.core.diseases import TITLES
 from chestfed.new_site import lexicon
+from chestfed.new_site.describe import Page, flow
 from chestfed.new_site.diseases import disease_of, suggest, suggest_value
 from chestfed.new_site.lexicon import VIEWS, plain, view_of
-from chestfed.new_site.yaml_text import Page, flow
 from chestfed.sites.reader import NEGATIVE
 
 #: Columns, and the disease that each is about.
