@@ -98,6 +98,8 @@ def run(
         data = _load(studies, cache, bars, skip_unreadable=skip_unreadable)
         for site, problems in data[0].quarantined.items():
             say(console, f"{site}: skipped {len(problems)} unreadable images", "yellow")
+        for site, notes in data[0].notes.items():
+            say(console, "\n".join(f"{site}: {note}" for note in notes), "yellow")
         out.mkdir(parents=True, exist_ok=True)
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
         reporters = Reporters([bars, record] if tracking else [bars], lambda text: say(console, text, "yellow"))

@@ -113,6 +113,8 @@ def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:
     }
     if left_out := sum(run.about["quarantined"].values()):
         facts["left out"] = f"{left_out:,} unreadable images"
+    if notes := [f"{site}: {note}" for site, told in run.about.get("notes", {}).items() for note in told]:
+        facts["labels"] = "; ".join(notes)
     return facts
 
 

@@ -157,6 +157,7 @@ class StudyData:
     held_out: str | None = None
     seen: dict[str, TestSet] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)  #: site -> what its labels do not show by themselves
 
     @property
     def origin(self) -> Origin:
@@ -233,6 +234,7 @@ def load_images(
             study.held_out,
             {name: test_of(table) for name, table in study.seen.items()},
             study.reasons,
+            {table.name: list(table.notes) for table in study.whole if table.notes},
         )
 
     return [study_of(study) for study in studies]

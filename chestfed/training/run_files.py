@@ -38,6 +38,7 @@ def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: Study
         "configuration": pipeline.model_dump(mode="json"),
         "inputs": this.inputs,
         "quarantined": {site: len(problems) for site, problems in data.quarantined.items()},
+        "notes": data.notes,
         "results_version": this.results_version,
         "machine": this.machine,
         "versions": software_versions(),

@@ -264,6 +264,13 @@ def test_without_what_earlier_versions_did_not_write_the_page_says_so(copy: Path
     assert "unknown" in html
 
 
+def test_what_the_labels_do_not_show_is_said(copy: Path) -> None:
+    study = json.loads((copy / "study.json").read_text())
+    assert study["notes"] == {}
+    (copy / "study.json").write_text(json.dumps(study | {"notes": {"padchest": ["7 of 24 rows have no term"]}}))
+    assert "padchest: 7 of 24 rows have no term" in make_report(RunFolder.open(copy)).html
+
+
 def test_a_study_that_adds_parts_of_one_hospital_speaks_of_clients(copy: Path) -> None:
     study = json.loads((copy / "study.json").read_text())
     study["configuration"]["sites"] = [{**study["configuration"]["sites"][0], "clients": 5, "test_fraction": 0.3}]

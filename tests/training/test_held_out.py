@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -159,7 +160,10 @@ def test_patients_that_are_scored_at_the_other_sites_train_nothing(home: Path) -
 def test_studies_of_the_same_sites_share_the_images_of_their_clients(home: Path, tmp_path: Path) -> None:
     pipeline, variants = studies("held_out.sites=[padchest,vindr]")
     sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
-    first, second = load_images([study_tables(own, sites) for own in variants], pipeline, tmp_path / "cache")
+    noted = replace(sites[0], whole=replace(sites[0].whole, notes=("7 rows have no term",)))
+    tables = [study_tables(own, [noted, *sites[1:]]) for own in variants]
+    first, second = load_images(tables, pipeline, tmp_path / "cache")
+    assert first.notes == {"chexpert": ["7 rows have no term"]}
     assert [client.name for client in first.clients] == ["chexpert", "chestxray8", "mimic_cxr", "vindr"]
     assert first.clients[0] is second.clients[0]
     assert first.digests["chexpert"] == second.digests["chexpert"]
