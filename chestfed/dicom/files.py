@@ -18,8 +18,8 @@ _SOP_CLASS: Final = 0x0002
 _SYNTAX: Final = 0x0010
 
 
-def transfer_syntax(path: Path) -> str | None:
-    """The UID in the file's meta information; None if it has none.
+def meta_uids(path: Path) -> tuple[str | None, str | None]:
+    """Transfer syntax and SOP class in the file's meta information; None for what it does not say.
 
     Raises
     ------
@@ -27,19 +27,8 @@ def transfer_syntax(path: Path) -> str | None:
         If the file cannot be read.
     """
     with path.open("rb") as file:
-        return _meta(file).get(_SYNTAX)
-
-
-def sop_class(path: Path) -> str | None:
-    """What kind of object the file's meta information says it is, a UID; None if it says nothing.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    """
-    with path.open("rb") as file:
-        return _meta(file).get(_SOP_CLASS)
+        found = _meta(file)
+    return found.get(_SYNTAX), found.get(_SOP_CLASS)
 
 
 def refuse_bomb(path: Path, limit: int) -> None:

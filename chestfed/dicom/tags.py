@@ -1,9 +1,9 @@
 """The DICOM elements that chestfed reads, and the only place that opens DICOM files.
 
-An allow-list, in three parts: what decoding needs (`PIXELS`), what tells of burned-in text (`BURNED_IN`), and what a
+An allow-list (`allow_list.yaml`): what decoding needs (`PIXELS`), what tells of burned-in text (`BURNED_IN`), what a
 site's YAML may name (`ROLES`). Everything else is skipped by the parser or dropped before anybody sees it: names,
-addresses, dates, physicians, private elements, comments in the file meta information. Elements that name a patient or
-a study are keys: they may group images, and stay in the site table.
+addresses, dates, physicians, private elements, comments in the file meta information. Elements that name a patient or a
+study are keys: they may group images, and stay in the site table.
 
 What identifies a person is taken from the basic profile of DICOM PS3.15, Annex E.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import re
 import struct
 import warnings
 import zlib
@@ -21,74 +20,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import yaml
+
 from chestfed.core.errors import ImageError
 
 if TYPE_CHECKING:
     from pydicom.dataset import Dataset
 
-#: What turns stored values into gray levels.
-PIXELS: Final = (
-    "BitsAllocated",
-    "BitsStored",
-    "Columns",
-    "DoubleFloatPixelData",
-    "ExtendedOffsetTable",
-    "ExtendedOffsetTableLengths",
-    "FloatPixelData",
-    "HighBit",
-    "ModalityLUTSequence",
-    "NumberOfFrames",
-    "PhotometricInterpretation",
-    "PixelData",
-    "PixelPaddingRangeLimit",
-    "PixelPaddingValue",
-    "PixelRepresentation",
-    "PlanarConfiguration",
-    "RescaleIntercept",
-    "RescaleSlope",
-    "Rows",
-    "SamplesPerPixel",
-    "VOILUTFunction",
-    "VOILUTSequence",
-    "WindowCenter",
-    "WindowWidth",
-)
-#: Of an item of a sequence in `PIXELS`; its explanation, a free text, is not among them.
-LUT: Final = ("LUTData", "LUTDescriptor")
-
+_LIST: Final[Mapping[str, tuple[str, ...]]] = {
+    part: tuple(tags.split())
+    for part, tags in yaml.safe_load(Path(__file__).with_name("allow_list.yaml").read_text(encoding="utf-8")).items()
+}
+PIXELS, KEYS, IMAGE_KEYS = _LIST["pixels"], _LIST["keys"], _LIST["image_keys"]
+DESCRIPTIONS: Final = _LIST["descriptions"]
 #: Whether the sender says that text is in the pixels; heights of overlays, which tell that there are any, not of what.
 BURNED_IN: Final[tuple[str | int, ...]] = (
     "BurnedInAnnotation",
     *(0x60000010 + (plane << 17) for plane in range(16)),
-)
-
-#: Names of patients, studies and series: they group images and mean nothing else.
-KEYS: Final = (
-    "AccessionNumber",
-    "ClinicalTrialSubjectID",
-    "PatientID",
-    "SeriesInstanceUID",
-    "StudyID",
-    "StudyInstanceUID",
-)
-#: What a table may name its images by, the narrowest first: an image, or all images of a study.
-IMAGE_KEYS: Final = ("SOPInstanceUID", "StudyInstanceUID", "AccessionNumber")
-#: What a hospital writes findings, views or splits into. Only words that the site's YAML knows leave the reader.
-DESCRIPTIONS: Final = (
-    "AdmittingDiagnosesDescription",
-    "BodyPartExamined",
-    "ClinicalTrialTimePointID",
-    "DerivationDescription",
-    "ImageComments",
-    "Modality",
-    "PerformedProcedureStepDescription",
-    "ProtocolName",
-    "ReasonForStudy",
-    "ReasonForTheRequestedProcedure",
-    "RequestedProcedureDescription",
-    "SeriesDescription",
-    "StudyDescription",
-    "ViewPosition",
 )
 #: Column of a site's YAML -> the elements that it may name.
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -100,13 +48,6 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "sex": ("PatientSex",),
     "age": ("PatientAge",),
 }
-
-_PERSON: Final = re.compile(
-    "Name|Address|Birth|Telephone|Physician|Operator|Person|Insurance|Military|Occupation|Religious|Ethnic|Mother|"
-    "Residence|OtherPatient|IssuerOfPatient|ResponsibleOrg|Institution|Station|DeviceSerial|PatientComments|"
-    "AdditionalPatientHistory|Pregnancy|MedicalAlerts|Allergies|SmokingStatus|PatientState|Date|Time|Verifying"
-)
-
 
 #: Errors of pydicom and its decoders -> what they come from; the first that fits.
 _MEANS: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...]] = (
@@ -166,7 +107,7 @@ def read(path: Path | str, tags: Sequence[str | int], *, pixels: bool = False) -
     _keep(dataset.file_meta, {tag_for_keyword("TransferSyntaxUID")})
     for name in ("ModalityLUTSequence", "VOILUTSequence") if pixels else ():
         for item in dataset.get(name) or ():
-            _keep(item, {tag_for_keyword(tag) for tag in LUT})
+            _keep(item, {tag_for_keyword(tag) for tag in _LIST["lut"]})
     dataset.preamble = bytes(128)
     return dataset
 
@@ -203,4 +144,4 @@ def _identifies(tag: str) -> bool:
     number = tag_for_keyword(tag)
     if number is None:
         return False
-    return dictionary_VR(number) in ("PN", "DA", "DT", "TM", "UI") or _PERSON.search(tag) is not None
+    return dictionary_VR(number) in ("PN", "DA", "DT", "TM", "UI") or any(word in tag for word in _LIST["person"])

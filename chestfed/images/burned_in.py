@@ -11,9 +11,8 @@ of the picture's height. See `benchmarks/results/burned_in.json` for how often.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import cv2
 import numpy as np
@@ -37,8 +36,7 @@ _MARKER_CONTRAST: Final = 45.0  # lead and printed discs stand out more than the
 _MARGIN: Final = 0.3  # share of the picture's sides that counts as near the border
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """Where it is, in pixels of the picture."""
 
     top: int
@@ -51,18 +49,11 @@ class Box:
         return Box(self.left, self.top, self.width, self.height)
 
 
-@dataclass(frozen=True)
-class BurnedIn:
-    """What was found.
+class BurnedIn(NamedTuple):
+    """What was found: `text` (several letters in a row), `marker` (one or two large letters near the border) or `none`.
 
-    Attributes
-    ----------
-    kind
-        `text`: several letters in a row; `marker`: one or two large letters near the border; `none`.
-    score
-        Number of letters in the longest row, weighted by how alike they are; from `_LETTERS` on it is text.
-    boxes
-        Of the rows, or of the marker.
+    `score` is the number of letters in the longest row, weighted by how alike they are; from `_LETTERS` on it is text.
+    `boxes` are those of the rows, or of the marker.
     """
 
     kind: Kind
@@ -70,25 +61,8 @@ class BurnedIn:
     boxes: tuple[Box, ...]
 
 
-@dataclass(frozen=True)
-class Declared:
-    """What a DICOM header says about it: often nothing, sometimes something wrong.
-
-    Attributes
-    ----------
-    annotation
-        BurnedInAnnotation (0028,0301); None if it is not there.
-    overlays
-        Number of overlays (60xx): pictures drawn over the pixels by a viewer. chestfed draws none.
-    """
-
-    annotation: bool | None
-    overlays: int
-
-
-@dataclass(frozen=True)
-class _Pieces:
-    """Connected pieces: int `[n]` boxes, and float `[n]` mean gray levels above the surroundings."""
+class _Pieces(NamedTuple):
+    """Connected pieces: int `[n]` boxes, float `[n]` filled shares and mean gray levels above the surroundings."""
 
     left: np.ndarray
     top: np.ndarray
@@ -96,10 +70,6 @@ class _Pieces:
     height: np.ndarray
     fill: np.ndarray
     level: np.ndarray
-
-    def turned(self) -> _Pieces:
-        """Rows and columns swapped."""
-        return _Pieces(self.top, self.left, self.height, self.width, self.fill, self.level)
 
 
 def burned_in(picture: np.ndarray) -> BurnedIn:
@@ -120,7 +90,8 @@ def burned_in(picture: np.ndarray) -> BurnedIn:
         for kernel in _KERNELS:
             pieces = _pieces(plane, kernel)
             for turned in (False, True):  # text may run upwards
-                for score, box in _rows(pieces.turned() if turned else pieces):
+                left, top, width, height, *others = pieces
+                for score, box in _rows(_Pieces(top, left, height, width, *others) if turned else pieces):
                     best = max(best, score)
                     if score >= _LETTERS:
                         rows.append(_in_picture(box.turned() if turned else box, factor))
@@ -131,8 +102,9 @@ def burned_in(picture: np.ndarray) -> BurnedIn:
     return BurnedIn("marker" if markers else "none", best, tuple(dict.fromkeys(markers)))
 
 
-def declared(path: Path) -> Declared | None:
-    """What a file's header says of burned-in text; None if it is not a DICOM file.
+def declared(path: Path) -> tuple[bool | None, int] | None:
+    """BurnedInAnnotation of a file's header, often not there (None) and sometimes wrong, and the number of its overlays
+    (60xx): pictures that a viewer draws over the pixels, and chestfed does not. None if it is not a DICOM file.
 
     Raises
     ------
@@ -147,9 +119,7 @@ def declared(path: Path) -> Declared | None:
             refuse_bomb(path, MAX_BYTES)
             header = read(path, BURNED_IN)
             word = str(header.get("BurnedInAnnotation", "")).strip().upper()
-            return Declared(
-                {"YES": True, "NO": False}.get(word), sum(element.tag.group >= 0x6000 for element in header)
-            )
+            return {"YES": True, "NO": False}.get(word), sum(element.tag.group >= 0x6000 for element in header)
     except ImageError:
         raise
     except Exception as error:  # pydicom raises many kinds on damaged files
@@ -177,9 +147,7 @@ def _rows(pieces: _Pieces) -> list[tuple[float, Box]]:
     like &= (pieces.width >= 2) & (pieces.fill > 0.2) & (pieces.fill < 0.95)
     chosen = np.flatnonzero(like)
     chosen = chosen[np.argsort(pieces.left[chosen], kind="stable")]
-    left, top = pieces.left[chosen].astype(float), pieces.top[chosen].astype(float)
-    width, height = pieces.width[chosen].astype(float), pieces.height[chosen].astype(float)
-    level = pieces.level[chosen]
+    left, top, width, height, _, level = (values[chosen].astype(float) for values in pieces)
     follower = np.full(len(chosen), -1)
     taken = np.zeros(len(chosen), bool)
     for i in range(len(chosen)):
@@ -214,12 +182,10 @@ def _markers(pieces: _Pieces, shape: tuple[int, ...]) -> list[Box]:
     like &= pieces.level >= _MARKER_CONTRAST
     across, down = (pieces.left + pieces.width / 2) / shape[1], (pieces.top + pieces.height / 2) / shape[0]
     like &= (np.minimum(across, 1 - across) < _MARGIN) | (np.minimum(down, 1 - down) < _MARGIN / 2)
-    return [
-        Box(int(pieces.top[i]), int(pieces.left[i]), int(pieces.height[i]), int(pieces.width[i]))
-        for i in np.flatnonzero(like)
-    ]
+    corners = (pieces.top, pieces.left, pieces.height, pieces.width)
+    return [Box(*(int(values[i]) for values in corners)) for i in np.flatnonzero(like)]
 
 
 def _in_picture(box: Box, factor: float) -> Box:
     """A box of the resized picture in the pixels of the picture."""
-    return Box(*(round(edge / factor) for edge in (box.top, box.left, box.height, box.width)))
+    return Box(*(round(edge / factor) for edge in box))

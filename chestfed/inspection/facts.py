@@ -14,7 +14,7 @@ import numpy as np
 
 from chestfed.core.errors import ImageError, of_the_machine
 from chestfed.dicom import tags as dicom_tags
-from chestfed.dicom.files import DEFLATED, transfer_syntax
+from chestfed.dicom.files import DEFLATED, meta_uids
 from chestfed.images.decode import decode_stored, picture_digest, upright
 from chestfed.images.levels import Stored
 from chestfed.images.polarity import polarity
@@ -191,7 +191,7 @@ def _picture_header(path: Path, head: bytes, kind: str, whole: bool) -> dict[str
 def _dicom_header(path: Path, whole: bool) -> dict[str, Any]:
     from pydicom.uid import UID
 
-    syntax = transfer_syntax(path)
+    syntax, _ = meta_uids(path)
     if syntax is None:
         return {"syntax": "none"}
     uid = UID(syntax)

@@ -164,7 +164,7 @@ def look_for_letters(path: Path, stored: Stored) -> Letters:
         header = declared(path)
     except ImageError:  # changed since the scan
         return Letters(UNKNOWN)
-    return Letters(found) if header is None else Letters(found, header.annotation, header.overlays)
+    return Letters(found) if header is None else Letters(found, *header)
 
 
 #: What is kept of each file.

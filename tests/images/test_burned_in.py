@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from chestfed.core.errors import ImageError
-from chestfed.images.burned_in import Box, Declared, burned_in, declared
+from chestfed.images.burned_in import Box, burned_in, declared
 from tests.cases import each
 from tests.images.test_decode import RAMP, dicom, save
 from tests.inspection.planted import deflated_bomb
@@ -97,7 +97,7 @@ def test_the_senders_word_and_overlays_are_told(tmp_path: Path, word: str | None
     for group in (0x6000, 0x6004):
         source.add_new((group, 0x0010), "US", 64)
         source.add_new((group, 0x0022), "LO", "Doe^Jane")
-    assert declared(save(source, tmp_path / "a.dcm")) == Declared(meaning, 2)
+    assert declared(save(source, tmp_path / "a.dcm")) == (meaning, 2)
 
 
 def test_other_files_declare_nothing_and_damaged_ones_are_refused_without_their_words(tmp_path: Path) -> None:
