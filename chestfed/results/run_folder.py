@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,7 +28,6 @@ import pandas as pd
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Column, Scored
-from chestfed.results.settings import Settings
 from chestfed.results.table import PublishedRow, Row, StudyTable, frame
 from chestfed.results.timing import SECONDS, read_round_times
 
@@ -44,6 +43,53 @@ PREDICTIONS: Final = "predictions.parquet"
 ROUNDS: Final = "rounds.jsonl"
 TIME: Final = "time.json"
 MODEL_FILE: Final = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A study as it was to be run: all that results read of a resolved pipeline.
+
+    Attributes
+    ----------
+    ks
+        The K that were to be run.
+    window
+        Local steps per round.
+    resamples
+        Of the intervals and comparisons; 0: none were wanted.
+    protocol
+        Which images are scored.
+    adds_hospitals
+        Whether each K adds a hospital; else clients are parts of a hospital, or of a public collection.
+    tests_first_hospital
+        Whether all test images are of the first hospital.
+    """
+
+    ks: tuple[int, ...]
+    seed: int
+    algorithm: str
+    window: int
+    resamples: int
+    protocol: str
+    adds_hospitals: bool
+    tests_first_hospital: bool
+
+    @classmethod
+    def of(cls, configuration: Mapping[str, Any]) -> Settings:
+        """From the `configuration` of a `study.json`."""
+        federated, evaluation = configuration["federated"], configuration["evaluation"]
+        sites, name = configuration.get("sites") or [], federated["algorithm"]
+        adds = len(sites) > 1 and all(site["clients"] == 1 for site in sites)
+        return cls(
+            ks=tuple(configuration["k"]),
+            seed=int(configuration["seed"]),
+            algorithm=str(name["name"] if isinstance(name, Mapping) else name),
+            window=int(federated["window"]),
+            resamples=int(evaluation["resamples"]),
+            protocol=evaluation["protocol"] if sites else "test images",
+            adds_hospitals=adds,
+            tests_first_hospital=adds and sum(site["test_fraction"] is not None for site in sites) < 2,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,11 +135,6 @@ class RunFolder:
     def origin(self) -> Origin:
         """Of all sites together."""
         return Origin.read(self.about) or Origin.REAL
-
-    @property
-    def key(self) -> str | None:
-        """Fingerprint of the key that names the images; None in folders of earlier versions."""
-        return self.about.get("key")
 
     @property
     def configuration(self) -> dict[str, Any]:

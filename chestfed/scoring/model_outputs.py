@@ -14,8 +14,7 @@ from chestfed.evaluation.probabilities import probabilities
 from chestfed.experiment.device import Machine
 from chestfed.images.batches import EvalBatches, Images
 from chestfed.scoring.output_names import IGNORED
-from chestfed.scoring.programs import last_line
-from chestfed.scoring.scorer import Scorer
+from chestfed.scoring.scorer import Scorer, last_line
 
 #: What an error of a program may be about, and what helps.
 _HINTS = (

@@ -134,3 +134,9 @@ class ModelFile:
             raise ConfigError(f"the program takes images of {size} pixels, not {preprocess.size}")
         output = self.declared.output or self.description.output
         return Scorer(self.name, kind, self.digest, outputs, preprocess, output, call, self.input, batch, notes=notes)
+
+
+def last_line(error: Exception) -> str:
+    """The last line of an error's text, which says what went wrong at the end of a program's trace."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:300]

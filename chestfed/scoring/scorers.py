@@ -14,9 +14,14 @@ from __future__ import annotations
 import hashlib
 import re
 import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.config import load_config
@@ -28,9 +33,8 @@ from chestfed.models import MODELS, network_options, read_weights, title_of
 from chestfed.results.run_folder import MODEL_FILE, RunFolder
 from chestfed.scoring.exported import load_exported
 from chestfed.scoring.networks import load_network, network_in
-from chestfed.scoring.output_names import own_outputs
-from chestfed.scoring.programs import open_exported, open_onnx
-from chestfed.scoring.scorer import Declared, ModelDescription, ModelFile, Output, Scorer
+from chestfed.scoring.output_names import carried_names, own_outputs
+from chestfed.scoring.scorer import Declared, ModelDescription, ModelFile, Output, Scorer, last_line
 
 __all__ = ["Declared", "ModelDescription", "Output", "Scorer", "open_scorer"]
 
@@ -77,12 +81,12 @@ def _open(path: Path, name: str, declared: Declared, machine: Machine) -> Scorer
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     file = ModelFile(path, name, digest, declared, description, machine)
     if path.suffix == ".onnx":
-        return open_onnx(file)
+        return _onnx(file)
     if path.suffix == ".safetensors" and _has_chestfed_header(path):
         return _chestfed_model(file)
     inside = _names_inside(path)
     if "models/model.json" in inside:
-        return open_exported(file)
+        return _exported(file)
     if path.suffix == ".pt2":
         load_exported(path)  # says what is wrong with it
         raise ConfigError(f"{path}: not a program of torch.export")
@@ -144,6 +148,59 @@ def _weights(file: ModelFile) -> Scorer:
         raise ConfigError(f"{declared.config}: input: the built-in networks take 3 channels")
     call, left_out = load_network(model, tensors, len(outputs), path, file.machine)
     return file.scorer(f"weights, {title_of(model)}", outputs, call, (*notes, *left_out))
+
+
+def _exported(file: ModelFile) -> Scorer:
+    """A program of torch.export."""
+    program, extra = load_exported(file.path)
+    outputs, notes = file.outputs(carried_names(file.path, extra.get("diseases.json")))
+    inputs = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
+    if len(inputs) != 1:
+        raise ConfigError(f"{file.path}: takes {len(inputs)} inputs; one is needed, the images")
+    fixed = _fixed(file, list(inputs[0].meta["val"].shape))
+    call = program.module(check_guards=False).to(file.machine.device)
+    return file.scorer("torch.export program", outputs, call, notes, fixed)
+
+
+def _onnx(file: ModelFile) -> Scorer:
+    """An ONNX program, on the CPU."""
+    path = file.path
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ConfigError(f"{path}: ONNX programs need onnxruntime: pip install 'chestfed[onnx]'") from None
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = file.machine.threads
+    try:
+        session = onnxruntime.InferenceSession(path.read_bytes(), settings, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ConfigError(f"{path}: not an ONNX program that onnxruntime can run: {last_line(error)}") from None
+    outputs, notes = file.outputs(carried_names(path, session.get_modelmeta().custom_metadata_map.get("diseases")))
+    inputs, results = session.get_inputs(), session.get_outputs()
+    if len(inputs) != 1 or len(results) != 1:
+        raise ConfigError(f"{path}: has {len(inputs)} inputs and {len(results)} outputs; one each is needed")
+
+    def call(images: Tensor) -> Tensor:
+        (values,) = session.run([results[0].name], {inputs[0].name: images.cpu().contiguous().numpy()})
+        return torch.from_numpy(np.asarray(values))
+
+    return file.scorer("ONNX program", outputs, call, notes, _fixed(file, inputs[0].shape))
+
+
+def _fixed(file: ModelFile, shape: Sequence[Any]) -> tuple[int | None, int | None]:
+    """Batch size and side of an input `[n, channels, side, side]`, where they are fixed."""
+    path, channels = file.path, file.input.channels
+    if len(shape) == 4 and isinstance(shape[1], int) and shape[1] != channels:
+        advice = ": say so, and how gray levels become its numbers, with --model-config and its `input:`"
+        raise ConfigError(
+            f"{path}: takes images of {shape[1]} channels, not {channels}" + (advice if shape[1] in (1, 3) else "")
+        )
+    if len(shape) != 4:
+        raise ConfigError(f"{path}: takes an input of the shape {list(shape)}; [n, channels, side, side] is needed")
+    batch, _, height, width = (part if type(part) is int else None for part in shape)
+    if height != width:
+        raise ConfigError(f"{path}: takes images of {height} x {width}; a square is needed")
+    return batch, height
 
 
 def _has_chestfed_header(path: Path) -> bool:
