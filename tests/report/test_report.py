@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from chestfed.report import figures, run_figures
 from chestfed.report.drift import drift, histogram_distance
 from chestfed.report.page import make_report, write_report
 from chestfed.results.run_folder import RunFolder
+from tests.command_line import call
 from tests.report.pages import (
     Page,
     assert_needs_nothing_else,
@@ -48,11 +48,8 @@ def run_folder(home: Path) -> Path:
 @pytest.fixture(scope="module")
 def html(home: Path, run_folder: Path) -> str:
     """The page that the command writes."""
-    options = ["report", str(run_folder), "--out", "page.html", "--figures"]
-    result = subprocess.run(
-        [sys.executable, "-m", "chestfed", *options], cwd=home, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
+    called = call("report", run_folder, "--out", "page.html", "--figures", folder=home)
+    assert called.code == 0, called.err
     return (home / "page.html").read_text(encoding="utf-8")
 
 

@@ -28,7 +28,6 @@ from chestfed.evaluation.protocols import PROTOCOLS, Protocol
 from chestfed.evaluation.summary import summarize
 from chestfed.experiment.device import Machine
 from chestfed.models import build_model, network_options
-from chestfed.samples import write_hospitals
 from chestfed.scoring.evaluate import Evaluation, evaluate_model
 from chestfed.scoring.evaluation_output import FRAMES, render, write
 from chestfed.scoring.scorers import Declared, Scorer, open_scorer
@@ -41,10 +40,10 @@ ORDER = Declared(diseases=DISEASES, size=SIZE)
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the hospitals."""
     folder = tmp_path_factory.mktemp("evaluating")
-    write_hospitals(folder / "data", size="tiny", workers=1)
+    (folder / "data").symlink_to(tiny_hospitals)
     return folder
 
 

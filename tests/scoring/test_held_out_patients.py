@@ -12,7 +12,7 @@ from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
 from chestfed.sites import SiteTable, load_site_config, open_site
-from tests.command_line import Called, call
+from tests.command_line import call
 
 SITE = bundled("site_configs") / "synthetic" / "mimic_cxr.yaml"
 
@@ -32,18 +32,14 @@ seed: 3
 """
 
 
-def chestfed(home: Path, *arguments: str) -> Called:
-    return call(*arguments, folder=home)
-
-
 @pytest.fixture(scope="module")
 def home(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the hospitals, and a study that held patients of one of them out."""
     folder = tmp_path_factory.mktemp("holding_out")
     (folder / "data").symlink_to(tiny_hospitals)
     (folder / "cut.yaml").write_text(PIPELINE)
-    result = chestfed(folder, "study", "cut.yaml", "--data", "data", "--no-tracking")
-    assert result.code == 0, result.err
+    called = call("study", "cut.yaml", "--data", "data", "--no-tracking", folder=folder)
+    assert called.code == 0, called.err
     return folder
 
 
@@ -60,8 +56,8 @@ def site(home: Path) -> SiteTable:
 
 def test_the_command_scores_the_very_images_of_the_study_and_finds_its_aucs(home: Path, run: Path) -> None:
     options = ["--site", str(SITE), "--data", "data", "--split", "held-out", "--out", "found", "--resamples", "20"]
-    result = chestfed(home, "evaluate", str(run), *options)
-    assert result.code == 0, result.err
+    called = call("evaluate", run, *options, folder=home)
+    assert called.code == 0, called.err
     found = pd.read_parquet(home / "found" / "predictions.parquet")
     expected = pd.read_parquet(run / "k2" / "predictions.parquet")
     assert sorted(found["image"]) == sorted(expected["image"])

@@ -28,7 +28,6 @@ from chestfed.images.batches import IMAGENET, NetworkInput
 from chestfed.images.preprocess import Preprocess
 from chestfed.results.predictions import read_run
 from chestfed.results.significance import compare_with_first
-from chestfed.samples import write_hospitals
 from chestfed.scoring.evaluate import Evaluation, evaluate_model
 from chestfed.scoring.evaluation_output import render, write
 from chestfed.scoring.scorer import ModelDescription, Output, Scorer
@@ -39,10 +38,10 @@ MACHINE = Machine(torch.device("cpu"), 1, False, False, 0)
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the hospitals."""
     folder = tmp_path_factory.mktemp("own_models")
-    write_hospitals(folder / "data", size="tiny", workers=1)
+    (folder / "data").symlink_to(tiny_hospitals)
     return folder
 
 
