@@ -92,10 +92,8 @@ class Picture:
 
     def save_png(self, folder: Path) -> None:
         """Write `<name>.png`."""
-        write_atomically(folder / f"{self.name}.png", self._draw_png)
-
-    def _draw_png(self, path: Path) -> None:
-        self.figure.savefig(path, format="png", dpi=200, metadata={"Software": None})
+        about: dict[str, Any] = {"format": "png", "dpi": 200, "metadata": {"Software": None}}
+        write_atomically(folder / f"{self.name}.png", lambda path: self.figure.savefig(path, **about))
 
 
 class Drawing:

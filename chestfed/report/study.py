@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.evaluation.estimates import Estimate
 from chestfed.report import figures
 from chestfed.report.figures import Curve
 from chestfed.report.run_figures import auc_lines, curves
@@ -93,13 +93,11 @@ class Study:
         ConfigError
             If that K is not finished, or there is no such disease.
         """
-        value = float(self._row(k, disease)["auc"])
-        return None if np.isnan(value) else value
+        return self._estimate(k, disease).value
 
     def interval(self, k: int, disease: str = "mean") -> tuple[float, float] | None:
         """The ends of the 95% interval of `auc`, about the choice of test patients; None if there is none."""
-        row = self._row(k, disease)
-        return None if np.isnan(row["low"]) else (float(row["low"]), float(row["high"]))
+        return self._estimate(k, disease).interval
 
     def predictions(self, k: int | None = None) -> pd.DataFrame:
         """One row per test image: keyed names of image and patient, and score and label of each disease.
@@ -207,8 +205,8 @@ class Study:
         self._known(disease)
         found = curves(self._run, disease, None if k is None else [k])
         if not found:
-            reason = self._row(self.ks[-1] if k is None else k, disease)
-            raise ConfigError(f"{disease}: {_counts(reason)} images: there is no curve")
+            one = self._estimate(self.ks[-1] if k is None else k, disease)
+            raise ConfigError(f"{disease}: {one.positives}+ / {one.negatives}- images: there is no curve")
         ax = ax or figures.new_axes()
         draw(ax, found)
         column = found[0].column
@@ -218,13 +216,12 @@ class Study:
         if disease not in self.diseases:
             raise ConfigError(f"no disease '{disease}' in this study; there are {', '.join(self.diseases)}")
 
-    def _row(self, k: int, disease: str) -> pd.Series:
-        table = self.table()
-        found = table[(table["k"] == k) & (table["disease"] == disease)]
-        if len(found) != 1:
-            names = ", ".join(table["disease"].unique())
+    def _estimate(self, k: int, disease: str) -> Estimate:
+        found = [one for one in (self._run.row(k).aucs if k in self.ks else ()) if one.disease == disease]
+        if not found:
+            names = f"{', '.join(self.diseases)}, mean"
             raise ConfigError(f"{self.folder}: no AUC of K={k}, {disease}; there are K={list(self.ks)} and {names}")
-        return found.iloc[0]
+        return found[0]
 
     def _titled(self, ax: Axes, title: str) -> Axes:
         mark = f"{self.origin.tag} hospitals\n" if self.origin.any_synthetic else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -24,10 +23,10 @@ def held_out_patients(model: str, table: SiteTable) -> SiteTable:
     ConfigError
         If there is no study, or it held none of this site's patients out.
     """
-    study = _study_of(_run_folder(model))
-    for entry in study.sites:
+    entries, seed, _ = _study_of(_run_folder(model))
+    for entry in entries:
         if entry.test_fraction is not None and Path(entry.config).stem == table.name:
-            return hold_out(table.select(split="train"), entry.test_fraction, study.seed)[1]
+            return hold_out(table.select(split="train"), entry.test_fraction, seed)[1]
     raise ConfigError(
         f"{model}: its study held out no patients of site '{table.name}': its pipeline has no test_fraction there. "
         "Choose another --split"
@@ -65,7 +64,8 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
             f"{model}: its study is of an earlier version, which named images differently, so they cannot be "
             "compared. Run the study again"
         )
-    looked_at = views_of(_study_of(run).protocol)
+    *_, protocol = _study_of(run)
+    looked_at = views_of(protocol)
     rows = [name for name, view in zip(names, views, strict=True) if looked_at is None or view in looked_at]
     others = sum(row not in known for row in rows)
     if others:
@@ -86,18 +86,11 @@ def _run_folder(model: str) -> RunFolder:
     )
 
 
-@dataclass(frozen=True)
-class _Study:
-    sites: tuple[SiteEntry, ...]
-    seed: int
-    protocol: ImageProtocol
-
-
-def _study_of(run: RunFolder) -> _Study:
-    """The parts of a study's configuration that decide who is held out; no plug-in that it names is loaded."""
+def _study_of(run: RunFolder) -> tuple[list[SiteEntry], int, ImageProtocol]:
+    """Sites, seed and protocol, which decide who is held out; no plug-in that the study names is loaded."""
     try:
         about = run.configuration
-        entries = tuple(SiteEntry.model_validate(entry) for entry in about["sites"])
-        return _Study(entries, int(about["seed"]), Evaluation.model_validate(about["evaluation"]).protocol)
+        entries = [SiteEntry.model_validate(entry) for entry in about["sites"]]
+        return entries, int(about["seed"]), Evaluation.model_validate(about["evaluation"]).protocol
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{run.path / STUDY}: cannot be read: {error}") from None
