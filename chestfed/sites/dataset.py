@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
@@ -15,14 +15,14 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.sites.config import SiteConfig, load_site_config
 from chestfed.sites.opening import open_site
-from chestfed.sites.reader import SPLITS, VIEWS, View
+from chestfed.sites.reader import SPLITS, VIEWS
 from chestfed.sites.table import SiteTable
 
 if TYPE_CHECKING:
     from chestfed.images.dataset import ImageDataset
 
 #: A word for several views.
-_FRONTAL: Final[tuple[View, ...]] = ("pa", "ap", "frontal")
+_FRONTAL: Final = ("pa", "ap", "frontal")
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,18 +124,14 @@ class Site:
         if split not in (*SPLITS, "all"):
             raise ConfigError(f"unknown split '{split}'; choose one of {', '.join(SPLITS)}, all")
         wanted = _FRONTAL if views == "frontal" else (views,) if isinstance(views, str) else tuple(views or VIEWS)
-        unknown = [view for view in wanted if view not in get_args(View)]
-        if unknown:
+        if unknown := [view for view in wanted if view not in VIEWS]:
             raise ConfigError(f"unknown view '{unknown[0]}'; choose among {', '.join(VIEWS)}")
-        kept = self.table["view"].isin(wanted)
-        if split != "all":
-            kept &= self.table["split"] == split
+        kept = self.table["view"].isin(wanted) & ((self.table["split"] == split) | (split == "all"))
         if not kept.any():
             found = Counter(zip(self.table["split"], self.table["view"], strict=True))
             counts = ", ".join(f"{count:,} {name} {view}" for (name, view), count in found.items())
-            raise ConfigError(
-                f"site '{self.name}' has no image of split '{split}' and views {', '.join(wanted)}; it has {counts}"
-            )
+            asked = f"no image of split '{split}' and views {', '.join(wanted)}"
+            raise ConfigError(f"site '{self.name}' has {asked}; it has {counts}")
         return np.flatnonzero(kept.to_numpy(dtype=bool))
 
 

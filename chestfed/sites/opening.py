@@ -13,6 +13,7 @@ import pandas as pd
 from chestfed.core.config import expand_path
 from chestfed.core.errors import ChestfedError, Problem, SiteError
 from chestfed.sites.config import SiteConfig
+from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import FORMULA, Source
 from chestfed.sites.partition import split_patients, with_splits
 from chestfed.sites.reader import (
@@ -29,7 +30,6 @@ from chestfed.sites.reader import (
     leaves_root,
 )
 from chestfed.sites.spreadsheet.dicom_headers import SET_ASIDE
-from chestfed.sites.spreadsheet.image_paths import Folders
 from chestfed.sites.table import SiteTable
 
 #: A folder with this file is synthetic, whatever its configuration says.

@@ -30,7 +30,7 @@ import yaml
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ChestfedError, Problem
 from chestfed.core.plugins import Catalogue, Options
-from chestfed.dicom.file_kinds import image_ending
+from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import Source
 
 __all__ = [
@@ -116,8 +116,8 @@ class SiteReader:
     roles: tuple[str, ...] | None = None
 
 
-#: Folders that are looked into for the ending of a release's images.
-_LOOKED_INTO: Final = 1000
+#: Of more images than this, only some are looked for to know the ending of a release's images.
+_LOOKED_FOR: Final = 2_000
 
 #: The modules of these packages declare the built-in readers.
 _PACKAGES: Final = ("chestfed.sites.releases", "chestfed.sites.spreadsheet")
@@ -170,35 +170,18 @@ def views(source: Source, path: Path, cells: pd.Series, rows: np.ndarray, words:
 def image_files(source: Source, names: pd.Series, usual: str) -> pd.Series:
     """The files of images that are named without an ending: with that of the file there is, or else the usual one.
 
-    `names` are paths relative to the root. Where they are in very many folders, some of these are looked into, and all
-    only if that does not settle it.
+    `names` are paths relative to the root. Of very many, some are looked for, and all only if their endings differ.
     """
-    if not source.has_images or names.empty:
-        return names + usual
-    wanted = set(names)
-    folders = names.str.rpartition("/")[0].unique()
+    folders, step = Folders(source.root), len(names) // _LOOKED_FOR + 1
 
-    def endings_in(some: Iterable[str]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for folder in some:
-            try:
-                files = sorted(file.name for file in (source.root / folder).iterdir())
-            except OSError:  # told where the images are read
-                continue
-            for file in files:
-                ending = image_ending(file)
-                name = f"{folder}/{file.removesuffix(ending)}".removeprefix("/")
-                if name in wanted and (name not in found or ending == usual):
-                    found[name] = ending
-        return found
+    def ending(name: str) -> str:
+        found = folders.twins(name + usual) if source.has_images else []
+        return found[0].removeprefix(name) if found else ""
 
-    some = folders[:: len(folders) // _LOOKED_INTO + 1]
-    found = endings_in(some)
-    if len(some) < len(folders):
-        if len(different := set(found.values())) == 1:
-            return names + different.pop()
-        found = endings_in(folders)
-    return names + names.map(lambda name: found.get(name, usual))
+    some = {ending(name) for name in names.dropna().iloc[::step]} - {""}
+    if len(some) == 1 and step > 1:
+        return names + some.pop()
+    return names + names.map(lambda name: ending(name) or usual, na_action="ignore")
 
 
 def column_findings(
@@ -227,6 +210,12 @@ def label_names(source: Source, vocabulary: Collection[str]) -> list[str]:
             text = f"'{name}' is not a label of this format; {suggestion(name, vocabulary)}"
             source.problem("unknown label name", "labels", text, advice="fix 'labels' in the site's YAML")
     return [name for name in names if name in vocabulary]
+
+
+def beside(source: Source, path: Path) -> str:
+    """A label file's folder relative to the root, ending in a slash; empty at the root or without images."""
+    inside = source.has_images and path.parent != source.root
+    return f"{path.parent.relative_to(source.root).as_posix()}/" if inside else ""
 
 
 def entries_of(source: Source, folders: Iterable[Path]) -> dict[str, str]:
@@ -285,6 +274,36 @@ def strongest(findings: list[np.ndarray], rows: int) -> np.ndarray:
         return np.full(rows, BLANK, dtype=np.int8)
     ranks = np.vectorize(STRENGTH.__getitem__, otypes=[np.int8])(np.stack(findings)) if len(findings) > 1 else None
     return findings[0] if ranks is None else _BY_STRENGTH[ranks.max(axis=0)]
+
+
+#: Rules other than the name of one reader.
+RULES: Final = ("any", "majority", "all")
+
+
+def agreed(votes: np.ndarray, image: np.ndarray, images: int, rule: str, *, silent: bool = False) -> np.ndarray:
+    """One finding int8 `[images]` from votes int8 `[v]` on the images at places int `[v]`.
+
+    `majority` is more than half of the annotators, `all` every one; any other rule is `any`. If positive votes suffice
+    only together with uncertain ones, the finding is uncertain. An image without votes is unlabeled.
+
+    A blank vote means that the disease was not assessed, and does not count. With `silent` it means that it was not
+    mentioned, and counts: where only blank (or unlabeled) votes could make the image positive it is blank (unlabeled).
+    """
+
+    def count(*codes: np.int8) -> np.ndarray:
+        return np.bincount(image[np.isin(votes, codes)], minlength=images)
+
+    total = count(POSITIVE, NEGATIVE, UNCERTAIN, *((BLANK, UNLABELLED) if silent else ()))
+    said = np.full(images, NEGATIVE)
+    ways = [(BLANK, (UNCERTAIN, BLANK, UNLABELLED)), (UNLABELLED, (UNCERTAIN, UNLABELLED))] if silent else []
+    for code, others in (*ways, (UNCERTAIN, (UNCERTAIN,)), (POSITIVE, ())):
+        said = np.where(_enough(count(POSITIVE, *others), total, rule), code, said)
+    asked = np.bincount(image, minlength=images) > 0
+    return np.where(total > 0, said, np.where(asked, BLANK, UNLABELLED)).astype(np.int8)
+
+
+def _enough(count: np.ndarray, total: np.ndarray, rule: str) -> np.ndarray:
+    return {"majority": 2 * count > total, "all": count == total}.get(rule, count > 0)
 
 
 def sexes(cells: pd.Series) -> pd.Series:

@@ -25,7 +25,7 @@ def section(title: str) -> str:
 def kinds_of_readers() -> set[str]:
     """The kinds of problem in the source of the readers."""
     source = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "chestfed" / "sites").rglob("*.py"))
-    calls = r"(?:problem|bad|bad_rows|Problem|_problems)\(\s*(?:path, |raw, [a-z_, ]*)?"
+    calls = r"(?:problem|bad|bad_rows|Problem|note)\(\s*(?:path, |[~a-z_()!=& ]+, )?"
     found = set(re.findall(calls + r"\"([a-z][a-zA-Z ]+)\"", source))
     return found | {"path outside the root", "unknown sex", "formula cell"}
 

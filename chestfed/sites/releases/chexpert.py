@@ -18,6 +18,7 @@ from chestfed.sites.label_files.source import Source
 from chestfed.sites.reader import (
     SiteReader,
     ages,
+    beside,
     column_findings,
     entries_of,
     find_any,
@@ -96,12 +97,10 @@ def _placed(source: Source, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     folder each, `CheXpert-v1.0 batch 2 (train 1)` and so on, which have patients without a folder `train` in between.
     Patients in no folder are counted in a remark; their images are missing.
     """
-    inside = source.has_images and path.parent != source.root
-    beside = f"{path.parent.relative_to(source.root).as_posix()}/" if inside else ""
-    frame["place"] = beside + frame["folder"] + "/"
+    frame["place"] = beside(source, path) + frame["folder"] + "/"
     if not source.has_images or frame.empty:
         return frame
-    above = path.parent.parent if inside else path.parent
+    above = path.parent if path.parent == source.root else path.parent.parent
     batches = sorted({*path.parent.glob("*batch *"), *above.glob("*batch *")})
     names = [name for folder in frame["folder"].unique() for name in _SAME.get(folder, (folder,))]
     folders = [

@@ -20,6 +20,7 @@ from chestfed.sites.label_files.source import Source
 from chestfed.sites.reader import (
     UNLABELLED,
     SiteReader,
+    beside,
     column_findings,
     image_files,
     join_rows,
@@ -59,7 +60,7 @@ def read(source: Source, _: Options) -> pd.DataFrame:
     files = "files/p" + subject.str[:2] + "/p" + subject + "/s" + study + "/" + images["dicom_id"]
     view = translate(images["ViewPosition"], _VIEWS)
     raw = {
-        "image": image_files(source, _folder(source, metadata_path) + files, ".jpg"),
+        "image": image_files(source, beside(source, metadata_path) + files, ".jpg"),
         "patient": images["subject_id"],
         "study": images["study_id"],
         "view": view.where(view.notna(), np.where(images["ViewPosition"].isna(), "unknown", "other")),
@@ -130,13 +131,6 @@ def _joined_findings(
 def _is_in(names: pd.Series, others: pd.Series) -> np.ndarray:
     """Whether each name is among the others; `Series.isin` is slow on strings."""
     return pd.Index(others.unique()).get_indexer(names) >= 0
-
-
-def _folder(source: Source, path: Path) -> str:
-    """The metadata's folder relative to the root, ending in a slash; empty at the root."""
-    if not source.has_images or path.parent == source.root:
-        return ""
-    return path.parent.relative_to(source.root).as_posix() + "/"
 
 
 READER: Final = SiteReader("mimic_cxr", read, roles=("labels", _BY_HAND, "metadata", "split"))

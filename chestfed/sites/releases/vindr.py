@@ -17,13 +17,14 @@ from pydantic import Field
 
 from chestfed.core.plugins import Options
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.raters import RULES, agreed
 from chestfed.sites.reader import (
     BLANK,
     NEGATIVE,
     POSITIVE,
+    RULES,
     SiteReader,
     ages,
+    agreed,
     column_findings,
     find_any,
     image_files,

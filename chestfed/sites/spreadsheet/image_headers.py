@@ -11,10 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.spreadsheet.config import Images
 from chestfed.sites.spreadsheet.dicom_headers import read_elements
-from chestfed.sites.spreadsheet.image_paths import Folders, Placed, prefix_of
+from chestfed.sites.spreadsheet.image_paths import Placed, prefix_of
 from chestfed.sites.spreadsheet.rows import TableRows
 
 _PATIENT = "PatientID"

@@ -1,123 +1,16 @@
-"""Where the image of a row is: path templates, several roots, and links that lead out of the site's folder.
-
-Letters with accents may be stored as one character or as two (Unicode's NFC and NFD; file names that come from a Mac
-are often the latter): both are the same name here.
-"""
+"""Where the image of a row is: path templates and several roots."""
 
 from __future__ import annotations
 
-import os
-import unicodedata
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from chestfed.dicom.file_kinds import image_ending
+from chestfed.sites.folders import Folders
 from chestfed.sites.reader import leaves_root
 from chestfed.sites.spreadsheet.config import FIELD, Images
-
-
-class Folders:
-    """The folders below a root, each listed once, by paths relative to it."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = str(root)
-        self._real = os.path.realpath(root)
-        self._listed: dict[str, dict[str, bool]] = {}
-        self._accents: dict[str, dict[str, str]] = {}
-        self._stems: dict[str, dict[str, list[str]]] = {}
-        self._below: dict[str, dict[str, list[str]]] = {}
-        self._strays: dict[str, bool] = {"": False}
-
-    def holds(self, path: str) -> bool:
-        """Whether there is such a file."""
-        folder, _, name = path.rpartition("/")
-        return name in self._entries(folder)
-
-    def find(self, path: str) -> str | None:
-        """The path as it is on the disk, which may encode accents differently; None if it does not exist."""
-        if self.holds(path):
-            return path
-        if path.isascii():
-            return None
-        found = ""
-        for part in path.split("/"):
-            name = part if part in self._entries(found) else self._composed(found).get(composed(part))
-            if name is None:
-                return None
-            found = f"{found}/{name}" if found else name
-        return found
-
-    def twins(self, path: str) -> list[str]:
-        """The images that are called like this one, whatever their endings; only itself if it exists."""
-        if self.holds(path):
-            return [path]
-        folder, _, name = path.rpartition("/")
-        if folder not in self._stems:
-            self._stems[folder] = defaultdict(list)
-            for file in sorted(self._entries(folder)):
-                if ending := image_ending(file):
-                    self._stems[folder][file.removesuffix(ending)].append(file)
-        found = self._stems[folder].get(name.removesuffix(image_ending(name)), [])
-        return [f"{folder}/{file}" if folder else file for file in found]
-
-    def files(self, prefix: str) -> list[str]:
-        """All files in or below a folder (`prefix` ends with a slash, or is empty).
-
-        Hidden folders and links to folders are left out.
-        """
-        found = []
-        for folder, folders, names in os.walk(Path(self._root, prefix)):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            inside = Path(folder).relative_to(self._root).as_posix()
-            found += [name if inside == "." else f"{inside}/{name}" for name in sorted(names)]
-        return found
-
-    def below(self, prefix: str, path: str) -> list[str]:
-        """Those of `files` whose paths end with `path`."""
-        if prefix not in self._below:
-            named = defaultdict(list)
-            for file in self.files(prefix):
-                named[composed(file.rpartition("/")[2])].append(file)
-            self._below[prefix] = dict(named)
-        wanted = composed(path)
-        files = self._below[prefix].get(wanted.rpartition("/")[2], [])
-        return [file for file in files if f"/{composed(file.removeprefix(prefix))}".endswith(f"/{wanted}")]
-
-    def strays(self, path: str) -> bool:
-        """Whether the path, or a link on the way to it, leads out of the root."""
-        folder, _, name = path.rpartition("/")
-        return self._folder_strays(folder) or (self._entries(folder).get(name, False) and self._is_outside(path))
-
-    def _folder_strays(self, folder: str) -> bool:
-        if folder not in self._strays:
-            self._strays[folder] = self.strays(folder)
-        return self._strays[folder]
-
-    def _is_outside(self, path: str) -> bool:
-        real = os.path.realpath(os.path.join(self._root, path))  # noqa: PTH118 - many paths, and Path is slow
-        return real != self._real and not real.startswith(self._real.rstrip(os.sep) + os.sep)
-
-    def _composed(self, folder: str) -> dict[str, str]:
-        """Name in NFC -> the entry of the folder, for those with accents."""
-        if folder not in self._accents:
-            names = self._entries(folder)
-            self._accents[folder] = {composed(name): name for name in names if not name.isascii()}
-        return self._accents[folder]
-
-    def _entries(self, folder: str) -> dict[str, bool]:
-        """Name -> whether it is a link; empty if there is no such folder."""
-        if folder not in self._listed:
-            try:
-                with os.scandir(Path(self._root, folder)) as entries:
-                    self._listed[folder] = {entry.name: entry.is_symlink() for entry in entries}
-            except (OSError, ValueError):
-                self._listed[folder] = {}
-        return self._listed[folder]
 
 
 def template_columns(images: Images, roles: Mapping[str, str | None]) -> list[str]:
@@ -196,11 +89,6 @@ def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> Place
         strays[place] = folders.strays(chosen[place])
     index = paths.index
     return Placed(pd.Series(chosen, index, dtype=object), pd.Series(below, index, dtype=object), strays, ambiguous)
-
-
-def composed(text: str) -> str:
-    """The text with each accented letter as one character (NFC)."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def _plain(paths: pd.Series) -> pd.Series:

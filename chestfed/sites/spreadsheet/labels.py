@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.raters import RULES, agreed
-from chestfed.sites.reader import INVALID, from_words, strongest
+from chestfed.sites.reader import INVALID, RULES, agreed, from_words, strongest
 from chestfed.sites.spreadsheet.rows import TableRows
 
 

@@ -13,12 +13,13 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.plugins import Options
+from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.reader import SEXES, SPLITS, VIEWS, SiteReader, ages, join_rows, raw_rows, translate
 from chestfed.sites.spreadsheet.config import TableFormat
 from chestfed.sites.spreadsheet.dicom_headers import FILES, read_headers
 from chestfed.sites.spreadsheet.image_headers import join_headers
-from chestfed.sites.spreadsheet.image_paths import Folders, image_names, in_roots, template_columns
+from chestfed.sites.spreadsheet.image_paths import image_names, in_roots, template_columns
 from chestfed.sites.spreadsheet.join import read_joined, told_by_path
 from chestfed.sites.spreadsheet.labels import label_columns, onehot, votes
 from chestfed.sites.spreadsheet.rows import TableRows

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.raters import agreed
-from chestfed.sites.reader import NEGATIVE, canonical
+from chestfed.sites.reader import NEGATIVE, agreed, canonical
 from chestfed.sites.spreadsheet.config import TableFormat
 from chestfed.sites.spreadsheet.labels import annotators
 from chestfed.sites.spreadsheet.rows import TableRows

@@ -153,7 +153,7 @@ def test_a_copy_of_the_tree_is_found_by_the_ending_that_it_has(tmp_path: Path, e
 def test_of_many_folders_some_tell_the_ending_and_all_are_read_if_they_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "_LOOKED_INTO", 2)
+    monkeypatch.setattr(reader, "_LOOKED_FOR", 2)
     folders = [f"files/s{number}" for number in range(9)]
     source = Source(config_of("mimic_cxr"), tmp_path)
     for folder in folders:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chestfed.sites.folders import Folders
 from chestfed.sites.spreadsheet.config import Images
-from chestfed.sites.spreadsheet.image_paths import Folders, in_roots
+from chestfed.sites.spreadsheet.image_paths import in_roots
 from tests.cases import each
 from tests.sites.own_tables import onehot, open_table, problems
 from tests.sites.small_sites import column
