@@ -26,8 +26,10 @@ def _for_every_disease(value: object, info: ValidationInfo) -> object:
     given = {OTHERS: value} if isinstance(value, str) else value
     if not isinstance(given, dict) or OTHERS not in given:
         return given
-    named = {disease: word for disease, word in given.items() if disease != OTHERS}
-    return dict.fromkeys(info.data.get("diseases", DISEASES), given[OTHERS]) | named
+    diseases = info.data.get("diseases", DISEASES)
+    if len(given) > 1 and given.keys() >= set(diseases):
+        raise ValueError("'others' has no effect, for every disease is named: change those, or write one word for all")
+    return dict.fromkeys(diseases, given[OTHERS]) | {name: word for name, word in given.items() if name != OTHERS}
 
 
 def check_diseases(names: Iterable[str]) -> None:

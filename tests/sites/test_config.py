@@ -49,6 +49,17 @@ def test_one_word_stands_for_all_diseases() -> None:
     assert config_of("chexpert", "uncertain=missing").uncertain == dict.fromkeys(DISEASES, "missing")
 
 
+def test_one_disease_may_differ_while_the_others_keep_the_files_word(tmp_path: Path) -> None:
+    for key in ("uncertain", "blank"):
+        site = config_of("chestxray8", f"{key}.edema=missing")
+        assert getattr(site, key) == {**dict.fromkeys(DISEASES, "negative"), "edema": "missing"}
+    text = "blank: {edema: missing}\nuncertain: {others: missing, edema: positive}\n"
+    (tmp_path / "mine.yaml").write_text(f"extends: {CONFIGS / 'chestxray8.yaml'}\n{text}", encoding="utf-8")
+    mine = load_site_config(tmp_path / "mine.yaml")
+    assert mine.blank == {**dict.fromkeys(DISEASES, "negative"), "edema": "missing"}
+    assert mine.uncertain == {**dict.fromkeys(DISEASES, "missing"), "edema": "positive"}
+
+
 MISTAKES = [
     ("labels.odema=[Edema]", "unknown disease 'odema'; did you mean 'edema'?"),
     ("upsample.Pleural Effusion=1", "unknown disease 'Pleural Effusion'; did you mean 'pleural_effusion'?"),
@@ -61,6 +72,10 @@ MISTAKES = [
     ("uncertain={edema: positive}", "says nothing about cardiomegaly, consolidation"),
     ("uncertain=perhaps", "'positive', 'negative' or 'missing', found 'perhaps'"),
     ("blank=positive", "'negative' or 'missing', found 'positive'"),
+    ("blank.edema=positive", "'negative' or 'missing', found 'positive'"),
+    ("uncertain.others=missing", "'others' has no effect"),
+    ("blank.others=perhaps", "'negative' or 'missing', found 'perhaps'"),
+    ("blank.odema=missing", "unknown disease 'odema'; did you mean 'edema'?"),
     ("upsample.edema=-1", "greater than or equal to 0"),
     ("views=[front]", "'pa', 'ap', 'frontal', 'lateral', 'other' or 'unknown'"),
     ("views=[]", "keeps nothing"),

@@ -80,3 +80,8 @@ def test_of_the_files_below_a_root_exactly_those_fit_whose_path_ends_so(
     placed = in_roots(pd.Series([asked], dtype=object), Images(recursive=True), Folders(root))
     assert bool(placed.ambiguous[0]) == (len(fitting) > 1)
     assert placed.images[0] == (fitting[0] if len(fitting) == 1 else asked)
+
+
+def test_any_ending_is_not_searched_for_in_all_folders() -> None:
+    with pytest.raises(ValueError, match="exclude each other"):
+        Images(suffix="any", recursive=True)
