@@ -212,18 +212,18 @@ def _wrong_cells(raw: pd.DataFrame, diseases: Sequence[str]) -> list[str]:
         wrong = ~raw[column].isin(words) & (raw[column].notna() | (column != "sex"))
         if wrong.any():
             mistakes.append(f"{column}: {int(wrong.sum())} cells are not one of {', '.join(words)}")
-    if not pd.api.types.is_integer_dtype(raw["row"]) or (raw["row"] < 1).any():
-        mistakes.append("row: not integers from 1")
-    if not pd.api.types.is_bool_dtype(raw["inverted"]):
-        mistakes.append("inverted: not bool")
-    if not pd.api.types.is_numeric_dtype(raw["age"]) and raw["age"].notna().any():
-        mistakes.append("age: not numbers")
+    kinds = pd.api.types
+    form = {
+        "row: not integers from 1": kinds.is_integer_dtype(raw["row"]) and (raw["row"] >= 1).all(),
+        "inverted: not bool": kinds.is_bool_dtype(raw["inverted"]),
+        "age: not numbers": kinds.is_numeric_dtype(raw["age"]) or raw["age"].isna().all(),
+    }
     for column in ("image", "patient", "study", "file"):
-        if not raw[column].map(lambda cell: isinstance(cell, str) or pd.isna(cell)).all():
-            mistakes.append(f"{column}: not text")
+        form[f"{column}: not text"] = all(isinstance(cell, str) or pd.isna(cell) for cell in raw[column])
     codes = [int(code) for code in (POSITIVE, NEGATIVE, UNCERTAIN, BLANK, UNLABELLED)]
-    unknown = [disease for disease in diseases if not np.isin(raw[disease].to_numpy(), codes).all()]
-    return mistakes + [f"{disease}: not findings, which are {', '.join(map(str, codes))}" for disease in unknown]
+    for disease in diseases:
+        form[f"{disease}: not findings, which are {', '.join(map(str, codes))}"] = raw[disease].isin(codes).all()
+    return mistakes + [mistake for mistake, right in form.items() if not right]
 
 
 def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[Problem], np.ndarray]:

@@ -103,11 +103,7 @@ def _placed(source: Source, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     above = path.parent if path.parent == source.root else path.parent.parent
     batches = sorted({*path.parent.glob("*batch *"), *above.glob("*batch *")})
     names = [name for folder in frame["folder"].unique() for name in _SAME.get(folder, (folder,))]
-    folders = [
-        *(path.parent / name for name in names),
-        *batches,
-        *(batch / name for batch in batches for name in names),
-    ]
+    folders = [path.parent / name for name in names] + batches + [batch / name for batch in batches for name in names]
     found = entries_of(source, folders)
     frame["place"] = [found.get(name, place) for name, place in zip(frame["patient"], frame["place"], strict=True)]
     patients = frame["patient"].unique()

@@ -72,8 +72,12 @@ def _read_file(source: Source, split: str, path: Path, names: list[str], rule: s
     votes = votes[~unnamed]
     first = votes.drop_duplicates("image_id")
     images = first["image_id"].reset_index(drop=True)
+    folder = split
+    if source.has_images:
+        release = path.parent.parent if path.parent.name == "annotations" else path.parent
+        folder = (release / split).relative_to(source.root).as_posix()
     columns = {
-        "image": _images(source, path, split, images),
+        "image": image_files(source, folder + "/" + images, ".dicom"),
         "patient": images,
         "study": images,
         "view": "frontal",
@@ -135,15 +139,6 @@ def _agreed(source: Source, path: Path, votes: pd.DataFrame, images: pd.Series, 
         votes = votes[votes["rad_id"] == rule]
     place = pd.Index(images).get_indexer(votes["image_id"])
     return {disease: agreed(votes[disease].to_numpy(), place, len(images), rule) for disease in source.config.diseases}
-
-
-def _images(source: Source, path: Path, split: str, images: pd.Series) -> pd.Series:
-    """Paths `train/<image_id>.dicom` relative to the root, with the ending that the file has."""
-    folder = split
-    if source.has_images:
-        release = path.parent.parent if path.parent.name == "annotations" else path.parent
-        folder = (release / split).relative_to(source.root).as_posix()
-    return image_files(source, folder + "/" + images, ".dicom")
 
 
 def _with_headers(source: Source, rows: pd.DataFrame) -> pd.DataFrame:
