@@ -41,96 +41,87 @@ _ADVICE: Final = "use the label, metadata and split files of the same release"
 
 def read(source: Source, _: Options) -> pd.DataFrame:
     """Raw rows of the metadata, with labels and splits joined on."""
-    names = label_names(source, (*OBSERVATIONS, _AIRSPACE))
     by_hand = _BY_HAND in source.config.label_files
-    labels_path = source.labels_file or source.find(_BY_HAND if by_hand else "labels")
     key = ["study_id"] if by_hand else ["subject_id", "study_id"]
+    names = label_names(source, (*OBSERVATIONS, _AIRSPACE))
+    labels_path = source.labels_file or source.find(_BY_HAND if by_hand else "labels")
     labels = None if labels_path is None else source.read(labels_path, [*key, *names])
-    metadata_path = source.find("metadata")
+    path = source.find("metadata")
     columns = ["dicom_id", "subject_id", "study_id", "ViewPosition"]
-    images = None if metadata_path is None else source.read(metadata_path, columns)
-    splits = _read_splits(source)
-    if metadata_path is None or images is None or labels_path is None or labels is None:
+    images = None if path is None else source.read(path, columns)
+    splits = _splits(source)
+    if path is None or images is None or labels_path is None or labels is None:
         return join_rows([], source)
-    split = _split_column(source, metadata_path, images, splits)
+    images["split"] = _split_of(source, path, images, splits)
     if by_hand:
-        kept = _is_in(images["study_id"], labels["study_id"])
-        images, split = images[kept].reset_index(drop=True), _all_test(source, labels_path, split[kept], splits)
+        images = _only_by_hand(source, labels_path, images, labels)
     subject, study = images["subject_id"].astype("str"), images["study_id"].astype("str")
     files = "files/p" + subject.str[:2] + "/p" + subject + "/s" + study + "/" + images["dicom_id"]
     view = translate(images["ViewPosition"], _VIEWS)
     raw = {
-        "image": image_files(source, beside(source, metadata_path) + files, ".jpg"),
+        "image": image_files(source, beside(source, path) + files, ".jpg"),
         "patient": images["subject_id"],
         "study": images["study_id"],
         "view": view.where(view.notna(), np.where(images["ViewPosition"].isna(), "unknown", "other")),
-        "split": split,
+        "split": images["split"],
         "row": images["row"].to_numpy(),
-        "file": source.name(metadata_path),
+        "file": source.name(path),
     }
-    return raw_rows(raw, _joined_findings(source, labels_path, labels, images, key), len(images))
+    return raw_rows(raw, _findings(source, labels_path, labels, images, key), len(images))
 
 
-def _read_splits(source: Source) -> pd.DataFrame | None:
-    """`dicom_id` and `split` in our words; None if the release's splits are not used or cannot be read."""
+def _splits(source: Source) -> pd.Series | None:
+    """`dicom_id` -> split in our words; None if the release's splits are not used or cannot be read."""
     path = source.find("split") if source.config.splits.official else None
     frame = None if path is None else source.read(path, ["dicom_id", "split"])
     if path is None or frame is None:
         return None
-    rows = frame["row"].to_numpy()
-    words = translate(frame["split"], _SPLITS)
-    cells, bad = frame["split"], words.isna().to_numpy()
+    rows, cells, words = frame["row"].to_numpy(), frame["split"], translate(frame["split"], _SPLITS)
     advice = "splits are train, validate and test"
+    bad = words.isna().to_numpy()
     source.bad_rows(path, "bad split", bad, rows, lambda place: f"split is '{cells.iat[place]}'", advice)
     twice = frame["dicom_id"].duplicated().to_numpy()
     source.bad_rows(path, "duplicate image", twice, rows, "duplicate dicom_id", _ADVICE)
-    return frame.assign(split=words)[~twice]
+    return words.fillna("train").set_axis(frame["dicom_id"])[~twice]
 
 
-def _split_column(source: Source, path: Path, images: pd.DataFrame, splits: pd.DataFrame | None) -> np.ndarray:
+def _split_of(source: Source, path: Path, images: pd.DataFrame, splits: pd.Series | None) -> pd.Series | str:
     if splits is None:
-        return np.full(len(images), "train", dtype=object)
-    rows = images["row"].to_numpy()
-    places = pd.Index(splits["dicom_id"]).get_indexer(images["dicom_id"])
-    source.bad_rows(path, "image without a split", places < 0, rows, "not in the split file", _ADVICE)
-    return np.array([*splits["split"], "train"], dtype=object)[places]
+        return "train"
+    found = images["dicom_id"].map(splits)
+    lacking, rows = found.isna().to_numpy(), images["row"].to_numpy()
+    source.bad_rows(path, "image without a split", lacking, rows, "not in the split file", _ADVICE)
+    return found.fillna("train")
 
 
-def _all_test(source: Source, path: Path, split: np.ndarray, splits: pd.DataFrame | None) -> np.ndarray:
-    """All `test`; how many of the images are elsewhere by the release's own splits is noted."""
-    strayed = 0 if splits is None else int((split != "test").sum())
+def _only_by_hand(source: Source, path: Path, images: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
+    """The images of the labeled studies, all in test; what the release itself says otherwise is noted."""
+    kept = images[images["study_id"].isin(labels["study_id"])].reset_index(drop=True)
+    strayed = int((kept["split"] != "test").sum()) if source.config.splits.official else 0
     if strayed:
-        text = f"{strayed:,} of {len(split):,} images of these studies are not in the test split of the release"
+        text = f"{strayed:,} of {len(kept):,} images of these studies are not in the test split of the release"
         source.remarks.append(f"{source.name(path)}: {text}: not for a model that was trained on them")
-    return np.full(len(split), "test", dtype=object)
+    lacking = int((~labels["study_id"].isin(kept["study_id"])).sum())
+    if lacking:
+        source.remarks.append(f"{source.name(path)}: {lacking:,} of {len(labels):,} studies are not in the metadata")
+    return kept.assign(split="test")
 
 
-def _joined_findings(
-    source: Source, path: Path, labels: pd.DataFrame, images: pd.DataFrame, by: list[str]
+def _findings(
+    source: Source, path: Path, labels: pd.DataFrame, images: pd.DataFrame, key: list[str]
 ) -> dict[str, np.ndarray]:
-    """Findings of each image's study; `UNLABELLED` for a study that is not in the label file."""
-    rows = labels["row"].to_numpy()
-    per_study = column_findings(source, path, labels)
-    key = pd.MultiIndex.from_frame(labels[by])
-    twice = key.duplicated()
+    """Findings int8 per disease of each image's study; unlabeled if that is not in the label file."""
+    rows, twice = labels["row"].to_numpy(), labels.duplicated(key).to_numpy()
     source.bad_rows(path, "duplicate study", twice, rows, "the study has an earlier row", "keep one row per study")
-    places = np.flatnonzero(~twice)
-    wanted = pd.MultiIndex.from_frame(images[by])
-    found = key[~twice].get_indexer(wanted)
-    strayed = _is_in(labels["study_id"], images["study_id"]) & (wanted.drop_duplicates().get_indexer(key) < 0)
-    source.bad_rows(path, "wrong subject", strayed, rows, "the study has another subject in the metadata", _ADVICE)
-    if (found < 0).all():
+    if "subject_id" in key:
+        subject = labels["study_id"].map(images.drop_duplicates("study_id").set_index("study_id")["subject_id"])
+        strayed = (subject.notna() & (subject != labels["subject_id"])).to_numpy(dtype=bool)
+        source.bad_rows(path, "wrong subject", strayed, rows, "the study has another subject in the metadata", _ADVICE)
+    per_study = pd.DataFrame(column_findings(source, path, labels), index=pd.MultiIndex.from_frame(labels[key]))
+    found = per_study[~twice].reindex(pd.MultiIndex.from_frame(images[key]), fill_value=UNLABELLED)
+    if (found == UNLABELLED).all(axis=None):
         source.problem("nothing left", source.name(path), "no image's study is in the label file", advice=_ADVICE)
-        return {disease: np.full(len(images), UNLABELLED, dtype=np.int8) for disease in per_study}
-    return {
-        disease: np.where(found >= 0, findings[places[found]], UNLABELLED).astype(np.int8)
-        for disease, findings in per_study.items()
-    }
-
-
-def _is_in(names: pd.Series, others: pd.Series) -> np.ndarray:
-    """Whether each name is among the others; `Series.isin` is slow on strings."""
-    return pd.Index(others.unique()).get_indexer(names) >= 0
+    return {disease: found[disease].to_numpy(dtype=np.int8) for disease in source.config.diseases}
 
 
 READER: Final = SiteReader("mimic_cxr", read, roles=("labels", _BY_HAND, "metadata", "split"))

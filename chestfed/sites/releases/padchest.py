@@ -32,6 +32,7 @@ from chestfed.sites.reader import (
     UNLABELLED,
     SiteReader,
     ages,
+    beside,
     join_rows,
     label_names,
     nearest,
@@ -220,22 +221,14 @@ def _ages(frame: pd.DataFrame) -> np.ndarray:
     """Year of the study minus year of birth, float32 [n]; the other fields have no more detail."""
     study = pd.to_numeric(frame["StudyDate_DICOM"].astype("str").str[:4], errors="coerce")
     birth = pd.to_numeric(frame["PatientBirth"], errors="coerce")
-    years = (study - birth).to_numpy(dtype=float)
-    return ages(pd.Series(np.where(np.isnan(years), "", years.astype(str)), index=frame.index))
+    return ages((study - birth).astype("str"))
 
 
 def _images(source: Source, path: Path, frame: pd.DataFrame) -> pd.Series:
     """Paths relative to the root: in the folder that `ImageDir` names, or beside the label file if there is none."""
-    release = path.parent
-    prefix = release.relative_to(source.root).as_posix() if source.has_images else "."
-    codes, found = pd.factorize(frame["ImageDir"])
-    places = []
-    for cell in found:
-        name = str(cell).strip().removesuffix(".0")
-        there = not source.has_images or (release / name).is_dir()
-        places.append(f"{prefix}/{name}/" if there else f"{prefix}/")
-    folders = pd.Series(np.array([*places, f"{prefix}/"], dtype=object)[codes], index=frame.index)
-    return (folders + frame["ImageID"]).str.removeprefix("./")
+    names = frame["ImageDir"].fillna("").astype("str").str.strip().str.removesuffix(".0")
+    there = {name: f"{name}/" for name in names.unique() if not source.has_images or (path.parent / name).is_dir()}
+    return beside(source, path) + names.map(lambda name: there.get(name, "") if name else "") + frame["ImageID"]
 
 
 READER: Final = SiteReader("padchest", read, PadChestOptions, roles=("labels",))
