@@ -118,6 +118,9 @@ def _chestfed_model(file: ModelFile) -> Scorer:
     options, changed = network_in(values, path, declared.network)
     call, notes = load_network(options, tensors, len(outputs), path, file.machine)
     kind = f"chestfed model, {title_of(options)}"
+    if "levels" not in values.get("preprocess", {}):
+        text = "trained by an earlier version, whose gray levels of DICOM and 16-bit PNG files were others"
+        notes = (*notes, f"{path}: {text}; for other files nothing has changed")
     scorer = file.scorer(kind, outputs, call, (*changed, *notes))
     return replace(scorer, preprocess=preprocess, origin=Origin.read(values))
 

@@ -79,7 +79,7 @@ def write_chestfed_model(path: Path) -> nn.Module:
     values = {
         "model": SMALL.model_dump(mode="json"),
         "diseases": list(DISEASES),
-        "preprocess": {"size": SIZE, "fit": "stretch"},
+        "preprocess": {"size": SIZE, "fit": "stretch", "levels": "window"},
         "output": "logits [n, diseases]",
         "synthetic": True,
     }

@@ -42,7 +42,7 @@ def written(path: Path, options: ModelOptions, **header: Any) -> torch.nn.Module
         "model": options.model_dump(mode="json"),
         "model_source": MODELS.digest(options.name),
         "diseases": list(DISEASES),
-        "preprocess": {"size": SIZE, "fit": "stretch"},
+        "preprocess": {"size": SIZE, "fit": "stretch", "levels": "window"},
         "synthetic": True,
     }
     save_checkpoint(path, module.state_dict(), values | header)
@@ -170,7 +170,9 @@ def test_models_of_earlier_versions_are_opened(tmp_path: Path) -> None:
     old = {"name": "densenet121", "initial_weights": "x.pth", "init_features": 16, "growth_rate": 8, "norm": None}
     values = {"model": old, "diseases": list(DISEASES), "preprocess": {"size": SIZE, "fit": "stretch"}}
     save_checkpoint(tmp_path / "model.safetensors", module.state_dict(), values)
-    assert same(opened(tmp_path / "model.safetensors"), module)
+    scorer = opened(tmp_path / "model.safetensors")
+    assert same(scorer, module)
+    assert any("gray levels" in note for note in scorer.notes)
 
 
 def test_weights_of_a_foreign_architecture_are_scored_with_a_description(own_network: str) -> None:
@@ -180,7 +182,7 @@ def test_weights_of_a_foreign_architecture_are_scored_with_a_description(own_net
     description = {
         "model": {"name": f"{own_network}:TINY", "width": 8},
         "diseases": ["Edema", "Effusion", "Lung Opacity"],
-        "preprocess": {"size": SIZE},
+        "preprocess": {"size": SIZE, "levels": "window"},
     }
     Path("m.yaml").write_text(json.dumps(description))
     for name in ("m.pth", "m.ckpt"):
