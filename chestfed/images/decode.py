@@ -3,10 +3,8 @@
 What a file is, is read from its first bytes, not from its name. How stored values become gray levels is one policy for
 all files (`Levels`):
 
-* `window`: what a viewer shows. DICOM goes through the modality LUT (rescale), then the VOI LUT or the first window,
-  whose range becomes 0..255; the 0.5 to 99.5 percentile range takes its place where there is none, or an implausible
-  one (width below 1, or none of the image's values in it). PNG and JPEG are kept: 8 bits, or the range of 16 (or of
-  the bits that the site says they use);
+* `window`: what a viewer shows. The range of DICOM's VOI LUT or first window becomes 0..255, or the picture's 0.5 to
+  99.5 percentiles where there is no plausible one. PNG and JPEG are kept: 8 bits, or the range of 16-bit files' bits;
 * `stored`: the same without the window: the whole range of the bits that the file states;
 * `percentiles`: the 0.5 and 99.5 percentiles of each picture become 0 and 255, whatever the file.
 
@@ -37,16 +35,6 @@ _OTHERS: Final = {b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"BM": "BM
 _ROWS: Final = 256  # converted at once
 #: A picture takes a second or two; whatever takes so long is damaged, or made to take long.
 _SECONDS: Final = 120
-#: EXIF's orientations -> (transposed, rows turned, columns turned), in this order.
-_TURNS: Final = {
-    2: (False, False, True),
-    3: (False, True, True),
-    4: (False, True, False),
-    5: (True, False, False),
-    6: (True, False, True),
-    7: (True, True, True),
-    8: (True, True, False),
-}
 
 
 class Decoded(NamedTuple):
@@ -114,7 +102,7 @@ def picture_digest(gray: np.ndarray) -> bytes:
 
 def _picture(path: Path) -> np.ndarray:
     """Values uint8 or uint16 `[h, w]` of a PNG or JPEG."""
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     try:
         with warnings.catch_warnings():
@@ -122,19 +110,18 @@ def _picture(path: Path) -> np.ndarray:
             with Image.open(path, formats=("JPEG", "PNG")) as image:
                 check_size(image.width, image.height)
                 if (frames := getattr(image, "n_frames", 1)) != 1:
-                    raise ImageError(
-                        f"multi-frame file ({frames} pictures: animated PNG or MPO); one radiograph expected"
-                    )
+                    raise ImageError(f"animated PNG or MPO of {frames} pictures: one radiograph expected")
                 if image.format != "PNG":
                     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as stream:
                         refuse_scan_bomb(stream)
                     image.draft("L", image.size)  # of colors only the luminance is decoded
-                image.load()
-                pixels = np.empty((image.height, image.width), np.uint16 if image.mode.startswith("I") else np.uint8)
+                ImageOps.exif_transpose(image, in_place=True)
+                wide = image.mode.startswith("I")
+                pixels = np.empty((image.height, image.width), np.uint16 if wide else np.uint8)
                 for top in range(0, image.height, _ROWS):  # Pillow copies twice what it converts
                     rows = image.crop((0, top, image.width, min(top + _ROWS, image.height)))
-                    pixels[top : top + _ROWS] = np.asarray(rows if image.mode.startswith("I") else rows.convert("L"))
-                return _turned(pixels, image.getexif().get(0x0112, 1))
+                    pixels[top : top + _ROWS] = np.asarray(rows if wide else rows.convert("L"))
+                return pixels
     except ImageError:
         raise
     except Image.DecompressionBombError:
@@ -145,19 +132,8 @@ def _picture(path: Path) -> np.ndarray:
         raise ImageError(f"damaged or truncated image ({_pillow_reason(error)})") from None
 
 
-def _turned(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """As EXIF's orientation says; without one, or an unknown one, as stored."""
-    transposed, rows, columns = _TURNS.get(orientation, (False, False, False))
-    pixels = pixels.T if transposed else pixels
-    return np.ascontiguousarray(pixels[:: -1 if rows else 1, :: -1 if columns else 1])
-
-
 def _pillow_reason(error: Exception) -> str:
-    """Kind of Pillow's error and its first words, without what may be quoted from the file.
-
-    `dicom_tags.reason` passes on none of an error's words. Of a PNG or JPEG the words help ("image file is truncated")
-    and name no patient; of a DICOM file they may.
-    """
+    """Kind of an error and its first words, which help ("image file is truncated"), unless they quote the file."""
     text = str(error).strip().splitlines()
     safe = text[0][:80] if text and isinstance(error, OSError | SyntaxError) and "'" not in text[0] else ""
     return f"{type(error).__name__}: {safe}" if safe else type(error).__name__

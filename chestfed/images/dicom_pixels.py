@@ -52,14 +52,6 @@ def decode_dicom(path: Path, levels: Levels) -> tuple[np.ndarray, bool]:
         raise ImageError(f"damaged or unsupported DICOM file: {dicom_tags.reason(error)}") from None
 
 
-def has_window(dataset: Any) -> bool:
-    """Whether the first window is plausible: a width of at least 1, or above 0 where the function allows it."""
-    width, center = (_first(dataset.get(name)) for name in ("WindowWidth", "WindowCenter"))
-    if width is None or center is None or not np.isfinite([width, center]).all():
-        return False
-    return width >= 1 or (width > 0 and dataset.get("VOILUTFunction", "LINEAR") != "LINEAR")
-
-
 def _gray(stored: np.ndarray, dataset: Any, levels: Levels) -> tuple[np.ndarray, bool]:
     from pydicom.pixels import apply_modality_lut
 
@@ -98,11 +90,12 @@ def _windowed(values: np.ndarray, dataset: Any) -> np.ndarray | None:
     if dataset.get("VOILUTSequence"):
         bits = int(dataset.VOILUTSequence[0].LUTDescriptor[2])
         return np.asarray(apply_voi(values, dataset, index=0), np.float64) / ((1 << bits) - 1)
-    if not has_window(dataset):
-        return None
-    center, width = _first(dataset.WindowCenter), _first(dataset.WindowWidth)
-    assert center is not None and width is not None  # noqa: PT018 (has_window)
+    center, width = (_first(dataset.get(name)) for name in ("WindowCenter", "WindowWidth"))
     function = dataset.get("VOILUTFunction", "LINEAR")
+    if center is None or width is None or not np.isfinite([center, width]).all():
+        return None
+    if width <= 0 or (width < 1 and function == "LINEAR"):
+        return None
     if function == "SIGMOID":
         return np.asarray(1 / (1 + np.exp(-4 * (values - center) / width)))
     if function == "LINEAR":  # which goes from center - width/2 to center + width/2 - 1

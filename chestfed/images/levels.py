@@ -63,13 +63,7 @@ def percentile_range(values: np.ndarray, counts: np.ndarray) -> tuple[float, flo
 
 
 def scaled(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """`low`..`high` to uint8 0..255, clipped; a constant image becomes black.
-
-    Raises
-    ------
-    ImageError
-        If the range is not finite.
-    """
+    """`low`..`high` to uint8 0..255, clipped; a constant image becomes black. Raises ImageError if not finite."""
     if not np.isfinite([low, high]).all():
         raise ImageError("pixel values that are not finite")
     if high <= low:
@@ -87,10 +81,9 @@ def picture_levels(pixels: np.ndarray, levels: Levels, bits: int | None) -> np.n
     ImageError
         If it is not known how many bits a 16-bit file uses, or its values exceed them.
     """
-    wide = pixels.dtype == np.uint16
-    if not wide and levels != "percentiles":
+    if pixels.dtype == np.uint8 and levels != "percentiles":
         return pixels
-    counts = counted(pixels, 0, 1 << (16 if wide else 8))
+    counts = counted(pixels, 0, 1 << 8 * pixels.itemsize)
     values = np.arange(len(counts))
     low, high = percentile_range(values, counts) if levels == "percentiles" else (0, _full_range(counts, bits))
     return looked_up(pixels, 0, scaled(values, low, high))
