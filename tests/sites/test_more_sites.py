@@ -267,6 +267,7 @@ def test_chexpert_plus_has_studies_in_the_path_and_sexes_that_are_unknown(tmp_pa
     assert column(table, "study")[1:3] == ["patient00002/study3"] * 2
     assert column(table, "sex") == ["M", None, None, "M"]
     assert "patient00003" not in column(table, "patient")
+    assert "1 of 5 rows are not in the joined file 'labels': left out" in table.notes[0]
 
 
 def test_an_image_of_two_endings_is_not_chosen_between(tmp_path: Path) -> None:

@@ -66,6 +66,10 @@ def _joined(file: TableRows, join: Join, other: pd.DataFrame) -> pd.DataFrame:
         empty = keys.isna().to_numpy(dtype=bool)
         file.bad("unmatched row", ~found & ~empty, text, advice)
         file.bad("unmatched row", empty, f"'{join.key[0]}' is empty, but is the key of a joined file", advice)
+    elif lacking := int((~found).sum()):
+        done = "left out" if join.unmatched == "drop" else "blank there"
+        text = f"{lacking:,} of {len(found):,} rows are not in the joined file '{join.file}': {done}"
+        file.source.remarks.append(f"{file.name}: {text}")
     frame = file.frame.copy()
     for name in join.columns:
         cells = np.array([*other[name], None], dtype=object)
