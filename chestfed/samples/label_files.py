@@ -6,10 +6,12 @@ import csv
 import gzip
 import io
 from collections.abc import Callable, Iterable, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import yaml
 
 from chestfed.core.randomness import numpy_stream
 from chestfed.samples import layouts
@@ -18,23 +20,11 @@ from chestfed.samples.patients import Film
 
 Rows = Iterable[Sequence[object]]
 
-#: CheXpert's 14 observations, in the order of its columns; MIMIC-CXR's labels are the same, in order of the alphabet.
-OBSERVATIONS: Final = (
-    "No Finding",
-    "Enlarged Cardiomediastinum",
-    "Cardiomegaly",
-    "Lung Opacity",
-    "Lung Lesion",
-    "Edema",
-    "Consolidation",
-    "Pneumonia",
-    "Atelectasis",
-    "Pneumothorax",
-    "Pleural Effusion",
-    "Pleural Other",
-    "Fracture",
-    "Support Devices",
+_COLUMNS: Final[dict[str, list[str]]] = yaml.safe_load(
+    resources.files("chestfed.samples").joinpath("columns.yaml").read_text(encoding="utf-8")
 )
+#: CheXpert's 14 observations, in the order of its columns; MIMIC-CXR's labels are the same, in order of the alphabet.
+OBSERVATIONS: Final = tuple(_COLUMNS["chexpert"])
 _OBSERVED: Final = {
     "Cardiomegaly": "cardiomegaly",
     "Edema": "edema",
@@ -42,15 +32,6 @@ _OBSERVED: Final = {
     "Atelectasis": "atelectasis",
     "Pleural Effusion": "pleural_effusion",
 }
-_PADCHEST_COLUMNS: Final = (
-    *("", "ImageID", "ImageDir", "StudyDate_DICOM", "StudyID", "PatientID", "PatientBirth", "PatientSex_DICOM"),
-    *("ViewPosition_DICOM", "Projection", "MethodProjection", "Pediatric", "Modality_DICOM", "Manufacturer_DICOM"),
-    *("PhotometricInterpretation_DICOM", "PixelRepresentation_DICOM", "PixelAspectRatio_DICOM"),
-    *("SpatialResolution_DICOM", "BitsStored_DICOM", "WindowCenter_DICOM", "WindowWidth_DICOM", "Rows_DICOM"),
-    *("Columns_DICOM", "XRayTubeCurrent_DICOM", "Exposure_DICOM", "ExposureInuAs_DICOM", "ExposureTime"),
-    *("RelativeXRayExposure_DICOM", "ReportID", "Report", "MethodLabel", "Labels", "Localizations"),
-    *("LabelsLocalizationsBySentence", "labelCUIS", "LocalizationsCUIS"),
-)
 #: Name of the release that CheXpert's paths begin with; the folder here has another, as many users' have.
 RELEASE: Final = "CheXpert-v1.0-small"
 
@@ -74,16 +55,6 @@ def write_chexpert(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
 
 def write_chestxray8(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
     """`Data_Entry_2017_v2020.csv` and the two split lists."""
-    header = [
-        "Image Index",
-        "Finding Labels",
-        "Follow-up #",
-        "Patient ID",
-        "Patient Age",
-        "Patient Gender",
-        "View Position",
-    ]
-    header += ["OriginalImage[Width", "Height]", "OriginalImagePixelSpacing[x", "y]"]
     words = ["Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Effusion"]
     rows = []
     for film in films:
@@ -96,7 +67,7 @@ def write_chestxray8(root: Path, films: Sequence[Film], hospital: Hospital, seed
         person = [film.study - 1, film.patient.number, age, sex, film.view.upper()]
         text = "|".join(sorted(findings)) or "No Finding"
         rows.append([layouts.chestxray8_name(film), text, *person, *hospital.look.shape[::-1], 0.143, 0.143])
-    _write_csv(root / "Data_Entry_2017_v2020.csv", header, rows)
+    _write_csv(root / "Data_Entry_2017_v2020.csv", _COLUMNS["chestxray8"], rows)
     for name, split in (("train_val_list.txt", "train"), ("test_list.txt", "test")):
         names = [layouts.chestxray8_name(film) for film in films if film.split == split]
         (root / name).write_bytes(("\n".join(names) + "\n").encode())
@@ -138,8 +109,8 @@ def write_padchest(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
             "labelCUIS": "[]",
             "LocalizationsCUIS": "[]",
         }
-        rows.append([cells.get(name, "") for name in _PADCHEST_COLUMNS])
-    _write_csv(root / "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv", _PADCHEST_COLUMNS, rows)
+        rows.append([cells.get(name, "") for name in _COLUMNS["padchest"]])
+    _write_csv(root / "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv", _COLUMNS["padchest"], rows)
 
 
 def _padchest_terms(film: Film, rng: np.random.Generator) -> list[str]:
@@ -182,44 +153,14 @@ def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed:
         size = [*hospital.look.shape, "21500101", "120000.0"]
         metadata.append([dicom, subject, study, made, shown, *size, made, meaning, "Erect"])
         split.append([dicom, study, subject, names[film.split]])
-    header = [
-        "dicom_id",
-        "subject_id",
-        "study_id",
-        "PerformedProcedureStepDescription",
-        "ViewPosition",
-        "Rows",
-        "Columns",
-    ]
-    header += ["StudyDate", "StudyTime", "ProcedureCodeSequence_CodeMeaning", "ViewCodeSequence_CodeMeaning"]
-    header += ["PatientOrientationCodeSequence_CodeMeaning"]
     _write_csv(root / "mimic-cxr-2.0.0-chexpert.csv.gz", ["subject_id", "study_id", *columns], studies.values())
-    _write_csv(root / "mimic-cxr-2.0.0-metadata.csv.gz", header, metadata)
+    _write_csv(root / "mimic-cxr-2.0.0-metadata.csv.gz", _COLUMNS["mimic_metadata"], metadata)
     _write_csv(root / "mimic-cxr-2.0.0-split.csv.gz", ["dicom_id", "study_id", "subject_id", "split"], split)
 
 
 def write_vindr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
     """PhysioNet's layout: three radiologists' rows per training image, the consensus for test images."""
-    findings = [
-        "Aortic enlargement",
-        "Atelectasis",
-        "Calcification",
-        "Cardiomegaly",
-        "Clavicle fracture",
-        "Consolidation",
-    ]
-    findings += ["Edema", "Emphysema", "Enlarged PA", "ILD", "Infiltration", "Lung Opacity", "Lung cavity", "Lung cyst"]
-    findings += ["Mediastinal shift", "Nodule/Mass", "Pleural effusion", "Pleural thickening", "Pneumothorax"]
-    findings += [
-        "Pulmonary fibrosis",
-        "Rib fracture",
-        "Other lesion",
-        "COPD",
-        "Lung tumor",
-        "Pneumonia",
-        "Tuberculosis",
-    ]
-    findings += ["Other disease", "No finding"]
+    findings = _COLUMNS["vindr"]
     names = {name: disease for name, disease in _OBSERVED.items() if name != "Pleural Effusion"}
     names["Pleural effusion"] = "pleural_effusion"
     (root / "annotations").mkdir(exist_ok=True)
