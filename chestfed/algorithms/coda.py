@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -31,8 +32,13 @@ class Coda(CodaPlus):
 
         The losses have the same curvature along alpha at all clients (one common p), so the mean of their maximizers
         is the maximizer of the mean loss; where all clients have the ratio p it is the papers' mean(h-) - mean(h+).
+        A client whose images do not tell an alpha sends NaN, and is left out of that alpha's mean: its loss does not
+        depend on it. Where nobody tells, alpha stays.
         """
-        return Point(point.primal, weighted_mean(duals, weights))
+        told = [(~dual.isnan()).to(dual.dtype) for dual in duals]
+        weight = weighted_mean(told, weights)
+        known = weighted_mean([dual.nan_to_num() for dual in duals], weights)
+        return Point(point.primal, torch.where(weight > 0, known / weight, point.dual))
 
 
 class Options(coda_plus.Options):

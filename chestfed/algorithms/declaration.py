@@ -46,7 +46,7 @@ class Setting:
     clients
         K.
     positive_ratio
-        p, float `[J]`: the common share of positives per disease.
+        p, float `[J]`: the common share of positives per disease; `[K, J]` where each site has dual variables.
     degree
         Largest number of neighbors of a node; 0 with a server.
     returns_average
@@ -163,7 +163,7 @@ class MinMaxOptions(Options):
             return dual_lr
         assert setting.positive_ratio is not None
         p = setting.positive_ratio
-        curvature = p * (1 - p) / p.numel()
+        curvature = (p * (1 - p) / p.shape[-1]).flatten()
         return dual_lr / torch.where(curvature > 0, curvature, 1.0)
 
 

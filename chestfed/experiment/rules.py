@@ -25,10 +25,15 @@ from chestfed.objectives import Objective
 from chestfed.objectives.declaration import Population
 
 
-def objective_of(settings: Federated, common: Tensor, own: Tensor | None = None) -> Objective:
-    """The objective of a client; `common` and `own` are positive ratios per disease `[J]`, the latter the client's."""
-    population = Population(common, common if own is None else own)
+def objective_of(settings: Federated, population: Population) -> Objective:
+    """The objective of the client that `population.site` numbers."""
     return settings.objective_spec.build(settings.objective, population)
+
+
+def ratio_of_duals(objective: Objective, population: Population) -> Tensor:
+    """The share of positives that a dual variable is about: per disease `[J]`, or per site and disease `[K, J]`."""
+    common = population.positive_ratio
+    return common if objective.dual_size <= common.numel() else population.site_ratios
 
 
 def graph_of(settings: Federated, nodes: int) -> Graph | None:
@@ -48,6 +53,8 @@ def graph_of(settings: Federated, nodes: int) -> Graph | None:
 
 def rule_of_stage(settings: Federated, number: int, p: Tensor, clients: int, graph: Graph | None = None) -> Any:
     """The rule with the hyper-parameters of a stage, counted from 0: an `Algorithm`, or a `PeerAlgorithm`.
+
+    `p` is that of `ratio_of_duals`.
 
     Raises
     ------
@@ -99,8 +106,13 @@ def check_runs(runs: Sequence[Pipeline]) -> None:
 
 def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
     settings = run.federated
-    ratios = torch.full((len(run.tasks),), 0.5)
-    objective = objective_of(settings, ratios)
+    ratios = torch.full((k, len(run.tasks)), 0.5)
+    population = Population(ratios[0], ratios)
+    objective = objective_of(settings, population)
+    if settings.spec.pooled and getattr(settings.objective, "pairs", "pooled") != "pooled":
+        yield (
+            f"federated.objective.pairs: {settings.spec.name} holds all images in one place, as one site; leave it out"
+        )
     if settings.spec.decentralized:
         try:
             refuse_running_statistics(buffers)
@@ -110,7 +122,7 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
             yield f"federated.objective: nodes have no step for the dual variables of {settings.objective_spec.name}"
     for number in range(len(settings.schedule)):
         try:
-            rule_of_stage(settings, number, ratios, k, graph_of(settings, k))
+            rule_of_stage(settings, number, ratio_of_duals(objective, population), k, graph_of(settings, k))
         except ConfigError as error:
             yield f"federated.algorithm.{error}"
 

@@ -46,18 +46,25 @@ class DualEstimate(Protocol):
     """An objective whose best dual variables have a closed form."""
 
     def best_dual(self, scores: Tensor, labels: Tensor, dual: Tensor) -> Tensor:
-        """The dual variables that maximize the loss of these scores `[n, J]`; `dual` where nothing is known."""
+        """The dual variables that maximize the loss of these scores `[n, J]`; NaN where they do not tell."""
 
 
 @dataclass(frozen=True)
 class Population:
     """What an objective may know of the labels.
 
-    `positive_ratio` is the common share of positives per disease, `own_ratio` this client's, both float `[J]`.
+    `positive_ratio` is the common share of positives per disease, float `[J]`; `site_ratios` that of each client,
+    `[K, J]`, 0 without labels; `site` is the number of this one.
     """
 
     positive_ratio: Tensor
-    own_ratio: Tensor
+    site_ratios: Tensor
+    site: int = 0
+
+    @property
+    def own_ratio(self) -> Tensor:
+        """The share of positives per disease at this client, `[J]`."""
+        return self.site_ratios[self.site]
 
     @property
     def diseases(self) -> int:

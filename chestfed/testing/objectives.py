@@ -42,7 +42,7 @@ class _Batch(Contract):
         draw = torch.Generator().manual_seed(0)
         ratio = torch.tensor([0.2, 0.5, 0.05], dtype=torch.float64)
         self.spec, self.what = spec, f"objective '{spec.name}'"
-        self.loss_of = spec.build(options, Population(ratio, ratio))
+        self.loss_of = spec.build(options, Population(ratio, torch.stack([ratio, ratio.flip(0)])))
         self.logits = torch.randn(IMAGES, DISEASES, generator=draw, dtype=torch.float64)
         self.labels = (torch.rand(IMAGES, DISEASES, generator=draw, dtype=torch.float64) < 0.4).double()
         self.labels[0], self.labels[1] = 0.0, 1.0  # both classes of every disease

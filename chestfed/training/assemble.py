@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,11 @@ from chestfed.engines.peers import PeerEngine
 from chestfed.engines.topology import Graph
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.rules import graph_of, objective_of, rule_of_stage
+from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals, rule_of_stage
 from chestfed.experiment.stage_2 import Federated
 from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, build_model, reset_classifier
+from chestfed.objectives.declaration import Population
 from chestfed.training.clients import ClientData, StudyData, pooled
 from chestfed.training.pretrain import Pretrained
 
@@ -64,7 +65,6 @@ def assemble(pipeline: Pipeline, data: StudyData, machine: Machine, k: int, pret
     participants: Sequence[ClientData] = data.clients[:k]
     weights = client_weights(participants, settings.weights)
     p = common_positive_ratio(participants, weights).to(network.grad)
-    objective = objective_of(settings, p)
     monitor = None
     if settings.objective_spec.kind == "server-weighted":
         count = getattr(settings.objective, "monitor_images", 16)
@@ -73,6 +73,8 @@ def assemble(pipeline: Pipeline, data: StudyData, machine: Machine, k: int, pret
     images_per_step = settings.images_per_step
     if settings.spec.pooled:
         participants, weights, images_per_step = [pooled(participants)], [1.0], images_per_step * k
+    population = Population(p, torch.stack([own_ratio(client) for client in participants]).to(p))
+    objective = objective_of(settings, population)
     composed = settings.objective_spec.kind == "compositional"
 
     def batches_of(client: ClientData, stream: str) -> TrainBatches:
@@ -83,18 +85,19 @@ def assemble(pipeline: Pipeline, data: StudyData, machine: Machine, k: int, pret
             client.name,
             batches_of(client, client.name),
             network,
-            objective_of(settings, p, own_ratio(client).to(p)),
+            objective_of(settings, replace(population, site=number)),
             device=machine.device,
             autocast=machine.autocast,
             inner_batches=batches_of(client, f"{client.name} inner") if composed else None,
             seed=pipeline.seed,
         )
-        for client in participants
+        for number, client in enumerate(participants)
     )
     extra, dual = torch.zeros(objective.extra_size).to(p), torch.zeros(objective.dual_size).to(p)
     start = Point(torch.cat([network.parameters(), extra]), dual)
     graph = graph_of(settings, k)
-    return Team(settings, network, clients, tuple(weights), p, start, graph, monitor, pipeline.seed)
+    ratio = ratio_of_duals(objective, population)
+    return Team(settings, network, clients, tuple(weights), ratio, start, graph, monitor, pipeline.seed)
 
 
 def client_weights(clients: Sequence[ClientData], mode: str) -> list[float]:

@@ -20,10 +20,11 @@ from chestfed.core.errors import ImageError
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.rules import graph_of, objective_of, rule_of_stage
+from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals, rule_of_stage
 from chestfed.experiment.variants import whole_rounds
 from chestfed.images.decode import decode
 from chestfed.models import FlatModule, build_model, seeded, title_of
+from chestfed.objectives.declaration import Population
 from chestfed.training.clients import StudyData
 from chestfed.training.study_tables import StudyTables
 
@@ -151,16 +152,17 @@ def _seconds(action: Callable[[], None]) -> float:
     return time.perf_counter() - started
 
 
-def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) -> tuple[int, int]:
-    """Bytes (up, down) of one client in one round: the algorithm's own messages, built from tensors without content.
+def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k: int) -> tuple[int, int]:
+    """Bytes (up, down) of one of `k` clients in one round: the algorithm's own messages, of tensors without content.
 
     Without a server: what a node sends to its neighbors and receives from them, on average.
     """
     settings, count = pipeline.federated, len(pipeline.tasks)
-    ratios = torch.empty(count, device="meta")
-    objective = objective_of(settings, ratios)
+    population = Population(torch.empty(count, device="meta"), torch.empty(k, count, device="meta"))
+    objective = objective_of(settings, population)
+    ratios = ratio_of_duals(objective, population)
     primal = torch.empty(parameters + objective.extra_size, device="meta")
-    graph = graph_of(settings, max(pipeline.k))
+    graph = graph_of(settings, k)
     if graph is not None:
         peer, one = rule_of_stage(settings, 0, ratios, graph.nodes, graph), torch.empty(1, device="meta")
         node = peer.start_node(Point(primal, primal[:0]), one, one)
@@ -170,7 +172,7 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int) ->
         return mean, mean
     if settings.spec.pooled:
         return 0, 0
-    algorithm = rule_of_stage(settings, 0, ratios, 1)
+    algorithm = rule_of_stage(settings, 0, ratios, k)
     point = Point(primal, torch.empty(objective.dual_size, device="meta"))
     message = algorithm.message(algorithm.start_stage(point))
     composed = SimpleNamespace(inner=lambda x: x, outer=lambda h, y: (h, y), pull_back=lambda q: q)
@@ -262,12 +264,12 @@ def _table(
 def _parts(plan: StudyPlan) -> Iterable[Sequence[str]]:
     """Steps, images, bytes and time of decoding, stage 1, and stage 2 of each K."""
     pipeline, settings, steps = plan.pipeline, plan.pipeline.federated, plan.pretrain_steps
-    up, down = bytes_per_client_round(pipeline, plan.timings.parameters, plan.timings.buffers)
     images = sum(client.images for client in plan.clients) + plan.test.images
     yield ["decode what is not cached", "", "", f"{images:,}", "", "", "", duration(plan.decode_seconds)]
     trained = f"{steps * pipeline.pretrain.batch_size:,}"
     yield ["stage 1", "1", f"{steps:,}", trained, "", "", "", duration(plan.stage_1_seconds)]
     for k in pipeline.k:
+        up, down = bytes_per_client_round(pipeline, plan.timings.parameters, plan.timings.buffers, k)
         yield [
             f"stage 2, K={k}",
             str(k),

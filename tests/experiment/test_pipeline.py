@@ -331,20 +331,20 @@ def test_bytes_of_a_round_follow_the_formula() -> None:
     """CODASCA sends v, alpha and both control variates: 2(d + 3J) numbers each way; CODA+ half of it."""
     path = bundled("pipelines") / "source_addition_samples.yaml"
     d, j = 1234, 5
-    assert bytes_per_client_round(load_pipeline(path), d, 0) == (8 * (d + 3 * j),) * 2
+    assert bytes_per_client_round(load_pipeline(path), d, 0, 5) == (8 * (d + 3 * j),) * 2
     half = load_pipeline(path, ["federated.algorithm=codasca_minimal"])
-    assert bytes_per_client_round(half, d, 0) == (4 * (d + 3 * j),) * 2
+    assert bytes_per_client_round(half, d, 0, 5) == (4 * (d + 3 * j),) * 2
     plus = load_pipeline(path, ["federated.algorithm=coda_plus"])
-    assert bytes_per_client_round(plus, d, 10) == (4 * (d + 3 * j) + 40,) * 2
+    assert bytes_per_client_round(plus, d, 10, 5) == (4 * (d + 3 * j) + 40,) * 2
     for algorithm, numbers in (("fedavg", d), ("fedprox", d), ("scaffold", 2 * d), ("local_sgdm", 2 * d)):
         other = load_pipeline(path, [f"federated.algorithm={algorithm}"])
-        assert bytes_per_client_round(other, d, 0) == (4 * numbers,) * 2
+        assert bytes_per_client_round(other, d, 0, 5) == (4 * numbers,) * 2
     for algorithm, primal, dual in (("local_sgdam", 2, 2), ("local_scgdam", 3, 2)):
         other = load_pipeline(path, [f"federated.algorithm={algorithm}"])
-        assert bytes_per_client_round(other, d, 0) == (4 * (primal * (d + 2 * j) + dual * j),) * 2
+        assert bytes_per_client_round(other, d, 0, 5) == (4 * (primal * (d + 2 * j) + dual * j),) * 2
     ratio = load_pipeline(path, ["federated.algorithm=fedavg", "federated.objective=ratio_loss"])
-    assert bytes_per_client_round(ratio, d, 0) == (4 * d, 4 * (d + 2 * j))
-    assert bytes_per_client_round(load_pipeline(path, ["federated.algorithm=centralized"]), d, 0) == (0, 0)
+    assert bytes_per_client_round(ratio, d, 0, 5) == (4 * d, 4 * (d + 2 * j))
+    assert bytes_per_client_round(load_pipeline(path, ["federated.algorithm=centralized"]), d, 0, 5) == (0, 0)
     for algorithm, rho, numbers in (("pdmm", 0.0, 2 * d), ("admm", 0.1, 4 * d), ("gossip", None, 2 * d)):
         ring = [f"federated.algorithm={algorithm}"] + ([f"federated.algorithm.rho={rho}"] if rho is not None else [])
-        assert bytes_per_client_round(load_pipeline(path, ring), d, 0) == (4 * numbers,) * 2
+        assert bytes_per_client_round(load_pipeline(path, ring), d, 0, 5) == (4 * numbers,) * 2

@@ -48,6 +48,16 @@ def check_coda_plus_equals_the_numpy_reference(module: ModuleType) -> None:
         np.testing.assert_allclose(point.dual.numpy(), expected[1], rtol=0, atol=1e-12)
 
 
+def check_coda_leaves_out_who_cannot_tell_an_alpha(module: ModuleType) -> None:
+    """The third client does not label the second disease, and nobody the third one."""
+    nan = torch.nan
+    duals = [torch.tensor(row).double() for row in ([1.0, 2.0, nan], [2.0, -1.0, nan], [4.0, nan, nan])]
+    before = Point(torch.zeros(2).double(), torch.tensor([7.0, 5.0, 3.0]).double())
+    found = module.Coda(WINDOW, LR, DUAL_LR).restart(before, duals, (0.2, 0.3, 0.5)).dual
+    expected = [0.2 * 1 + 0.3 * 2 + 0.5 * 4, (0.2 * 2 - 0.3 * 1) / 0.5, 3.0]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-12)
+
+
 def check_coda_starts_a_stage_at_the_mean_of_the_best_alphas(module: ModuleType) -> None:
     """With one curvature along alpha at all clients it is the best alpha for the mean problem."""
     clients = [saddle.Saddle(client.a, client.b, client.m, client.d, np.eye(2)) for client in saddle.heterogeneous(4)]
@@ -75,7 +85,7 @@ def check_the_minimal_messages_give_the_published_iterates(module: ModuleType) -
 #: module name -> its checks, and its mutants: name -> (text in the source, its replacement).
 CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
     "coda_plus": [check_coda_plus_equals_the_numpy_reference],
-    "coda": [check_coda_starts_a_stage_at_the_mean_of_the_best_alphas],
+    "coda": [check_coda_starts_a_stage_at_the_mean_of_the_best_alphas, check_coda_leaves_out_who_cannot_tell_an_alpha],
     "codasca_minimal": [check_the_minimal_messages_give_the_published_iterates],
 }
 MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
@@ -99,10 +109,18 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "one local step too many": ("range(self.window)", "range(self.window + 1)"),
     },
     "coda": {
-        "the first client decides": ("weighted_mean(duals, weights)", "duals[0]"),
-        "weights are ignored": ("weighted_mean(duals, weights)", "weighted_mean(duals, [1 / len(duals)] * len(duals))"),
-        "alpha is kept": ("weighted_mean(duals, weights)", "point.dual"),
-        "alpha has the wrong sign": ("weighted_mean(duals, weights)", "-weighted_mean(duals, weights)"),
+        "the first client decides": (
+            "weighted_mean([dual.nan_to_num() for dual in duals], weights)",
+            "duals[0] * weight",
+        ),
+        "weights are ignored": (
+            "[dual.nan_to_num() for dual in duals], weights)",
+            "[dual.nan_to_num() for dual in duals], [1 / len(duals)] * len(duals))",
+        ),
+        "alpha is kept": ("known / weight", "point.dual"),
+        "alpha has the wrong sign": ("known / weight", "-known / weight"),
+        "who cannot tell counts": ("known / weight", "known"),
+        "an alpha that nobody tells is forgotten": (", point.dual)", ", 0 * point.dual)"),
     },
     "codasca_minimal": {
         "c is derived with the wrong sign": (

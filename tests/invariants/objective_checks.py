@@ -78,16 +78,16 @@ def check_the_best_alpha_is_where_the_gradient_is_zero(module: ModuleType) -> No
     np.testing.assert_allclose(best.grad.numpy(), 0, atol=1e-12)
 
 
-def check_the_best_alpha_of_a_disease_without_pairs_is_left_as_it_is(module: ModuleType) -> None:
+def check_the_best_alpha_of_a_disease_without_pairs_is_unknown(module: ModuleType) -> None:
     logits, labels = (torch.from_numpy(part) for part in draw())
     dual, scores = torch.tensor([0.4, -0.3]).double(), torch.sigmoid(logits)
     usual = module.AucMargin(torch.from_numpy(P)).best_dual(scores, labels, dual)
     for p in (0.0, 1.0):
         found = module.AucMargin(torch.tensor([P[0], p]).double()).best_dual(scores, labels, dual)
-        assert found[1] == dual[1]
+        assert found[1].isnan()
         assert found[0] == usual[0]
     labels[:, 1] = torch.nan
-    assert module.AucMargin(torch.from_numpy(P)).best_dual(scores, labels, dual)[1] == dual[1]
+    assert module.AucMargin(torch.from_numpy(P)).best_dual(scores, labels, dual)[1].isnan()
 
 
 def check_ratio_loss_weighs_each_class(module: ModuleType) -> None:
@@ -137,7 +137,7 @@ CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
         check_a_batch_of_one_class_or_without_labels_is_finite,
         check_the_best_alpha_is_where_the_gradient_is_zero,
         check_a_disease_without_labels_counts_in_the_mean_over_diseases,
-        check_the_best_alpha_of_a_disease_without_pairs_is_left_as_it_is,
+        check_the_best_alpha_of_a_disease_without_pairs_is_unknown,
     ],
     "ratio_loss": [check_ratio_loss_weighs_each_class, check_ratios_are_those_of_the_gradients],
     "cross_entropy": [check_cross_entropy_masks_what_is_missing],
@@ -145,7 +145,7 @@ CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
 MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "auc_margin": {
         "p and 1-p are swapped at the positives": ("on_positives = (1 - p) *", "on_positives = p *"),
-        "a and b are swapped": ("extra[: p.numel()], extra[p.numel() :]", "extra[p.numel() :], extra[: p.numel()]"),
+        "a and b are swapped": ("a, b = self", "b, a = self"),
         "alpha has the wrong sign": ("(scores - a) ** 2 - 2 * (1 + dual)", "(scores - a) ** 2 - 2 * (1 - dual)"),
         "the margin is forgotten": ("(scores - b) ** 2 + 2 * (1 + dual)", "(scores - b) ** 2 + 2 * dual"),
         "alpha's curvature is forgotten": ("- p * (1 - p) * dual**2", "+ 0 * dual"),

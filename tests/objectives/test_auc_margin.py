@@ -166,7 +166,7 @@ def test_cross_entropy_is_the_mean_over_diseases_of_the_mean_over_labeled_images
     assert torch.isfinite(logits.grad).all()  # type: ignore[arg-type]
 
 
-def test_the_best_dual_makes_the_derivative_zero_and_keeps_alpha_where_nothing_is_known() -> None:
+def test_the_best_dual_makes_the_derivative_zero_and_is_nan_where_nothing_is_known() -> None:
     rng = np.random.default_rng(5)
     labels = rng.integers(0, 2, size=(40, 4)).astype(float)
     labels[rng.random(labels.shape) < 0.2] = np.nan
@@ -174,14 +174,61 @@ def test_the_best_dual_makes_the_derivative_zero_and_keeps_alpha_where_nothing_i
     scores = torch.from_numpy(rng.random((40, 4)))
     objective = AucMargin(torch.tensor([0.3, 0.02, 0.4, 0.0], dtype=torch.float64))
     before = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
-    best = objective.best_dual(scores, torch.from_numpy(labels), before).requires_grad_()
+    found = objective.best_dual(scores, torch.from_numpy(labels), before)
+    assert found.isnan().tolist() == [False, False, True, True]
+    best = found.nan_to_num().requires_grad_()
     extra = torch.zeros(8, dtype=torch.float64)
     objective.loss_of_scores(scores, torch.from_numpy(labels), extra, best).backward()
     assert best.grad is not None
     assert best.grad[:2].abs().max() < 1e-15
-    assert best[2:].tolist() == [0.3, 0.4]
     # A share of positives equal to p: the papers' difference of the class means.
     even = torch.tensor([1.0] * 3 + [0.0] * 7, dtype=torch.float64)[:, None]
     values = torch.from_numpy(rng.random((10, 1)))
     (alpha,) = AucMargin(torch.tensor([0.3])).best_dual(values, even, torch.zeros(1))
     assert float(alpha) == pytest.approx(float(values[3:].mean() - values[:3].mean()), abs=1e-6)
+
+
+def two_sites(seed: int = 2) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor]:
+    """Scores and labels of two sites of unlike prevalence, and their ratios `[2, J]`, exactly those of the labels."""
+    rng = np.random.default_rng(seed)
+    scores = [torch.from_numpy(rng.random((n, 3))) for n in (50, 80)]
+    labels = [
+        torch.from_numpy((rng.random((n, 3)) < p).astype(float)) for n, p in ((50, [0.5, 0.2, 0.4]), (80, [0.1] * 3))
+    ]
+    return scores, labels, torch.stack([part.mean(0) for part in labels])
+
+
+def test_within_sites_the_saddle_value_is_that_of_the_pairs_of_each_site() -> None:
+    scores, labels, ratios = two_sites()
+    a, b, weights = torch.empty(2, 3).double(), torch.empty(2, 3).double(), (0.3, 0.7)
+    expected = 0.0
+    for k, (h, y) in enumerate(zip(scores, labels, strict=True)):
+        for j in range(3):
+            up, down = h[y[:, j] == 1, j], h[y[:, j] == 0, j]
+            a[k, j], b[k, j] = up.mean(), down.mean()
+            pairs = ((1 - up[:, None] + down[None]) ** 2).mean() - 1
+            expected += weights[k] * float(ratios[k, j] * (1 - ratios[k, j]) * pairs) / 3
+    extra = torch.cat([a.flatten(), b.flatten()]).requires_grad_()
+    dual = (b - a).flatten().requires_grad_()
+    total = sum(weights[k] * AucMargin(ratios, k).loss_of_scores(scores[k], labels[k], extra, dual) for k in range(2))
+    assert isinstance(total, torch.Tensor)
+    total.backward()
+    assert total.item() == pytest.approx(expected, abs=1e-14)
+    assert extra.grad is not None
+    assert dual.grad is not None
+    assert max(extra.grad.abs().max(), dual.grad.abs().max()) < 1e-15  # a saddle point
+
+
+def test_a_sites_loss_is_that_of_its_own_variables() -> None:
+    scores, labels, ratios = two_sites()
+    rng = torch.Generator().manual_seed(4)
+    extra, dual = torch.randn(12, generator=rng).double(), torch.randn(6, generator=rng).double()
+    own = torch.cat([extra[3:6], extra[9:12]])
+    found = AucMargin(ratios, 1)
+    assert (found.extra_size, found.dual_size) == (12, 6)
+    alone = AucMargin(ratios[1])
+    both = scores[1], labels[1]
+    assert found.loss_of_scores(*both, extra, dual) == alone.loss_of_scores(*both, own, dual[3:])
+    best = found.best_dual(*both, dual)
+    assert torch.equal(best[3:], alone.best_dual(*both, dual[3:]))
+    assert best[:3].isnan().all()

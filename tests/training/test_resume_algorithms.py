@@ -14,11 +14,12 @@ from chestfed.algorithms.declaration import numbers_sent
 from chestfed.algorithms.variables import Point
 from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import load_checkpoint
+from chestfed.core.errors import ConfigError
 from chestfed.engines.in_process import Federation, InProcessEngine
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.rules import returned_round
+from chestfed.experiment.rules import check_runs, returned_round
 from chestfed.objectives import OBJECTIVES
 from chestfed.training import loop, state
 from chestfed.training.loop import Trained, train_federated
@@ -64,12 +65,15 @@ def train(pipeline: Pipeline, folder: Path, stop_after: int | None = None) -> Tr
     return train_federated(pipeline, data, machine, 3, start, folder / "stage2", report)
 
 
-@pytest.mark.parametrize("algorithm", NAMES)
+WITHIN = "federated.objective={name: auc, pairs: within_site}"
+
+
+@pytest.mark.parametrize(("algorithm", "more"), [*((name, ()) for name in NAMES), ("coda", (WITHIN,))])
 def test_interrupted_after_any_round_it_ends_in_the_same_bits(
-    algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    algorithm: str, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_SAVES", 0.0)
-    pipeline = pipeline_of(algorithm)
+    pipeline = pipeline_of(algorithm, *more)
     whole = train(pipeline, tmp_path / "whole")
     rounds = pipeline.federated.rounds
     for stop_after in {1, rounds // 2, rounds // 2 + 1}:
@@ -156,7 +160,7 @@ def test_the_bytes_recorded_are_those_of_the_declared_formula(
     trained = train(pipeline, tmp_path / "run")
     buffers = trained.buffers.numel()
     assert (buffers > 0) == (norm == "batch")
-    up, down = bytes_per_client_round(pipeline, trained.network.size, buffers)
+    up, down = bytes_per_client_round(pipeline, trained.network.size, buffers, 3)
     sent = numbers_sent(spec.formula(pipeline.federated.algorithm), trained.network.size, 1)
     if spec.decentralized:
         sent *= 2  # on the ring every node has two edges
@@ -169,6 +173,22 @@ def test_the_bytes_recorded_are_those_of_the_declared_formula(
             continue  # between two stages it sends alpha once more, and v goes down for it
         assert entry["bytes_up"] == 3 * up
         assert entry["bytes_down"] == 3 * down
+
+
+def test_pairs_within_sites_add_the_variables_of_the_other_sites_to_a_message(tmp_path: Path) -> None:
+    pooled, within = pipeline_of("codasca"), pipeline_of("codasca", WITHIN)
+    up, _ = bytes_per_client_round(within, 1000, 0, 3)
+    assert up - bytes_per_client_round(pooled, 1000, 0, 3)[0] == 4 * 2 * 3 * 2  # J is 1, two further sites
+    trained = train(within, tmp_path / "run")
+    assert trained.point.dual.numel() == 3
+    assert (trained.point.dual != 0).all()
+    up, down = bytes_per_client_round(within, trained.network.size, trained.buffers.numel(), 3)
+    assert {(entry["bytes_up"], entry["bytes_down"]) for entry in trained.history} == {(3 * up, 3 * down)}
+
+
+def test_pairs_within_sites_are_refused_where_all_images_are_in_one_place() -> None:
+    with pytest.raises(ConfigError, match="pairs"):
+        check_runs([pipeline_of("centralized_auc", WITHIN)])
 
 
 def test_centralized_training_sees_as_many_images_and_sends_nothing(tmp_path: Path) -> None:
