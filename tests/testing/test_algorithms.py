@@ -90,7 +90,7 @@ def test_what_an_algorithm_breaks_is_named() -> None:
         (NumberAsState, "states and messages are dataclasses of tensors"),
         (Forgetful, "a saved state resumes bit by bit"),
     ):
-        assert name in broken(rule), rule
+        assert name in broken(rule, exact="no"), rule  # where it ends takes thousands of rounds
     assert broken(FedProx, exact="any window") == ["window 8: it ends at the optimum"]
     assert broken(FedProx, sends="2d") == ["the bytes sent are those of the formula"]
 
