@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import chestfed
-from chestfed.algorithms.declaration import AlgorithmSpec
+from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.algorithms.fedprox import FedProx
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
@@ -61,6 +61,7 @@ def test_a_declaration_a_mapping_or_a_name_chooses_the_algorithm_and_a_second_ca
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ALGORITHMS, "_registered", {})  # what is registered here is unknown to other tests
     for part, name in ((MINE, "mine"), ({"name": "fedprox", "prox": 0.5}, "fedprox"), ("scaffold", "scaffold")):
         study = chestfed.run("digits_ih", algorithm=part, overrides=DIGITS, seed=3)
         assert study.configuration["federated"]["algorithm"]["name"] == name
