@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-import yaml
 from pydantic import ValidationError
 
 from chestfed.commands.console import open_console, say
@@ -266,6 +265,8 @@ def _describe(
 
 def _keep_earlier(console: Console, path: Path, text: str) -> None:
     """Where a YAML is replaced: which keys change, whoever wrote them, and a copy of what it was."""
+    import yaml
+
     from chestfed.core.checkpoint import write_text
 
     earlier = path.read_text(encoding="utf-8") if path.exists() else text
