@@ -42,15 +42,9 @@ from chestfed.sites.reader import (
 )
 from chestfed.sites.terms import listed, normal
 
-_VIEWS: Final = {
-    "PA": "pa",
-    "AP": "ap",
-    "AP_horizontal": "ap",
-    "L": "lateral",
-    "COSTAL": "other",
-    "EXCLUDE": "other",
-    "UNK": "unknown",
-}
+_VIEWS: Final = {"PA": "pa", "AP": "ap", "AP_horizontal": "ap", "L": "lateral", "UNK": "unknown"} | dict.fromkeys(
+    ("COSTAL", "EXCLUDE"), "other"
+)
 _REQUIRED: Final = ["ImageID", "StudyID", "PatientID", "Projection", "Labels"]
 _OPTIONAL: Final = [
     "ImageDir",
@@ -150,31 +144,30 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChest
         return np.array(of_cell)[codes]
 
     strange = those([not cell <= known.keys() for cell in cells])
-    empty = those([not cell for cell in cells])
     silent = those([bool(terms & set(options.no_label) - {_UNCHANGED}) for terms in named])
-    unchanged = those([_UNCHANGED in terms and _UNCHANGED in options.no_label for terms in named])
-    sentences = frame["LabelsLocalizationsBySentence"].astype("str")
-    unsaid = unchanged & ~sentences.str.contains(_NORMAL_SENTENCE).to_numpy(dtype=bool)
+    unchanged = those([_UNCHANGED in terms & set(options.no_label) for terms in named])
+    sentences = frame["LabelsLocalizationsBySentence"]
+    unsaid = unchanged & ~sentences.astype("str").str.contains(_NORMAL_SENTENCE).to_numpy(dtype=bool)
     others = _other_methods(source, path, frame, options)
 
+    with_one = f"({int((unchanged & ~unsaid).sum()):,} have one)"
+    if sentences.isna().all():
+        with_one = "in 'LabelsLocalizationsBySentence', which the file lacks"
+    normal_too = those([{"normal"} < terms for terms in named])
     unknown = Counter(word for code in codes.tolist() for word in cells[code] - known.keys())
     _note(source, path, strange, f"have one of {_listed(unknown)} not in PadChest's tree: {_UNNAMED} missing")
     _note(source, path, silent, f"are marked as excluded or suboptimal: {_UNNAMED} blank")
-    with_one = "in 'LabelsLocalizationsBySentence', which the file lacks"
-    if frame["LabelsLocalizationsBySentence"].notna().any():
-        with_one = f"({int((unchanged & ~unsaid).sum()):,} have one)"
     _note(source, path, unsaid, f"are 'unchanged' without a normal sentence {with_one}: {_UNNAMED} blank")
-    _note(
-        source, path, those([{"normal"} < terms for terms in named]), "say 'normal' beside another term, which counts"
-    )
+    _note(source, path, normal_too, "say 'normal' beside another term, which counts")
     _note(source, path, others, "are labeled by another method than reader.methods: their labels are missing")
 
-    rest = np.select([strange | empty, silent | unsaid], [UNLABELLED, BLANK], NEGATIVE)
+    unread = strange | those([not cell for cell in cells])
+    rest = np.select([unread, silent | unsaid], [UNLABELLED, BLANK], NEGATIVE)
     findings = {}
     for disease in source.config.diseases:
         names = set(source.config.labels[disease])
         positive = those([any(tree()[term] & names for term in terms) for terms in named])
-        findings[disease] = np.where(others, UNLABELLED, np.where(positive, POSITIVE, rest)).astype(np.int8)
+        findings[disease] = np.select([others, positive], [UNLABELLED, POSITIVE], rest).astype(np.int8)
     return findings
 
 
