@@ -100,6 +100,9 @@ def run(
             say(console, f"{site}: skipped {len(problems)} unreadable images", "yellow")
         for site, notes in data[0].notes.items():
             say(console, "\n".join(f"{site}: {note}" for note in notes), "yellow")
+        for pair in {pair: None for its in data for pair in its.shared}:
+            text = f"{pair.pictures:,} pictures, {pair.patients:,} patients; {pair.rows_left_out:,} rows left out"
+            say(console, f"{' and '.join(pair.sites)} share {text}", "yellow")
         out.mkdir(parents=True, exist_ok=True)
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
         reporters = Reporters([bars, record] if tracking else [bars], lambda text: say(console, text, "yellow"))

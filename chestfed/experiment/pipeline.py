@@ -96,6 +96,19 @@ class HeldOut(StrictModel):
         return value
 
 
+class Overlap(StrictModel):
+    """The same picture, or patient, at two sites of the study."""
+
+    found: Literal["refuse", "drop"] = Field(
+        "refuse",
+        description="refuse: stop before training and list what is shared; drop: all images of such a patient are left "
+        "out at one of the sites (those that are scored stay, else those of the site that comes first)",
+    )
+    same_patient_ids: list[list[str]] = Field(
+        [], description="groups of sites (their `site` names) that name patients alike: one name is one patient there"
+    )
+
+
 class Published(StrictModel):
     """What the paper printed, to stand beside our number."""
 
@@ -214,6 +227,7 @@ class Pipeline(StrictModel):
     held_out: HeldOut | None = Field(
         None, description="hold each site out in turn; `k` then is the number of clients of all the others"
     )
+    overlap: Overlap = Overlap()
     comparison: Comparison | None = Field(None, description="compare these algorithms, unless told otherwise")
     published: Published | None = Field(None, description="the paper's figures, to stand beside ours")
     evaluation: Evaluation = Evaluation()
@@ -378,6 +392,7 @@ _NOT_IDENTITY = (
     ("per_algorithm",),
     ("comparison",),
     ("published",),
+    ("overlap",),  # what it leaves out is missing in the digests of the sites' content
     ("runtime", "loader_workers"),
 )
 

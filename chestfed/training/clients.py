@@ -26,6 +26,7 @@ from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.images.index import blobs
 from chestfed.models import FlatModule
 from chestfed.sites.table import SiteTable
+from chestfed.training.overlap import Shared, apart
 from chestfed.training.study_tables import StudyTables
 
 
@@ -158,6 +159,7 @@ class StudyData:
     seen: dict[str, TestSet] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)  #: site -> what its labels do not show by themselves
+    shared: tuple[Shared, ...] = ()
 
     @property
     def origin(self) -> Origin:
@@ -197,6 +199,8 @@ def load_images(
     ------
     SiteError
         All missing or unreadable images of a site, unless `skip_unreadable`; then they are counted and left out.
+    ConfigError
+        If two sites share images or patients, unless these are to be left out.
     ChestfedError
         If there are real patients and their key file can't be used.
     """
@@ -220,9 +224,15 @@ def load_images(
         return _test_set(table, by_name[table.name].of(table), key)
 
     @cache
+    def apart_of(*parts: tuple[SiteTable, bool]) -> tuple[dict[SiteTable, SiteTable], tuple[Shared, ...]]:
+        return apart(parts, by_name, pipeline.overlap, key)
+
+    @cache
     def study_of(study: StudyTables) -> StudyData:
-        clients = [client_of(name, table) for name, table in study.clients]
-        test = _all_of([test_of(table) for table in study.tests])
+        scored = (*study.tests, *study.seen.values())
+        kept, shared = apart_of(*((table, False) for _, table in study.clients), *((table, True) for table in scored))
+        clients = [client_of(name, kept[table]) for name, table in study.clients]
+        test = _all_of([test_of(kept[table]) for table in study.tests])
         digests = {client.name: digest for client, digest in clients}
         digests["test set"] = test.digest(key)
         return StudyData(
@@ -232,9 +242,10 @@ def load_images(
             quarantined,
             digests,
             study.held_out,
-            {name: test_of(table) for name, table in study.seen.items()},
+            {name: test_of(kept[table]) for name, table in study.seen.items()},
             study.reasons,
             {table.name: list(table.notes) for table in study.whole if table.notes},
+            shared,
         )
 
     return [study_of(study) for study in studies]

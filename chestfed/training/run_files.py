@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: Study
         "inputs": this.inputs,
         "quarantined": {site: len(problems) for site, problems in data.quarantined.items()},
         "notes": data.notes,
+        "shared": [asdict(pair) for pair in data.shared],
         "results_version": this.results_version,
         "machine": this.machine,
         "versions": software_versions(),

@@ -1,0 +1,118 @@
+"""What two sites of a study share is found before training."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Overlap, identity
+from chestfed.images.preprocess import Preprocess
+from chestfed.sites.table import SiteTable
+from chestfed.training.clients import load_images
+from chestfed.training.study_tables import StudyTables
+from tests.training.test_held_out import PIPELINE
+
+
+def site(folder: Path, name: str, count: int = 6, patients: str = "") -> SiteTable:
+    """Two images per patient: the first two patients train, the last one is scored."""
+    root = folder / name
+    root.mkdir()
+    levels = np.random.default_rng(list(name.encode())).integers(0, 256, (count, 40, 40), dtype=np.uint8)
+    for number, gray in enumerate(levels):
+        Image.fromarray(gray).save(root / f"{number}.png")
+    owners = [f"{patients or name}{number // 2}" for number in range(count)]
+    frame = pd.DataFrame({"image": [f"{number}.png" for number in range(count)], "row": range(2, count + 2)})
+    frame = frame.assign(patient=owners, study=owners, view="pa", inverted=False, repeats=1, edema=np.float32(0))
+    return SiteTable(name, name, root, True, ("edema",), frame)
+
+
+def part(table: SiteTable, *rows: int) -> SiteTable:
+    return table.with_frame(table.frame.iloc[list(rows)].reset_index(drop=True))
+
+
+def load(folder: Path, *sites: SiteTable, **overlap: object) -> tuple[list[list[int]], list[object]]:
+    """Label rows that each client keeps, by records; then the pairs that share something."""
+    clients = tuple((table.name, part(table, 0, 1, 2, 3)) for table in sites)
+    study = StudyTables(sites, clients, (part(sites[0], 4, 5),))
+    pipeline = load_pipeline(PIPELINE).model_copy(
+        update={"overlap": Overlap.model_validate(overlap), "preprocess": Preprocess(size=32)}
+    )
+    (data,) = load_images([study], pipeline, folder / "cache")
+    return [client.images.records.tolist() for client in data.clients], [
+        (pair.sites, pair.pictures, pair.patients, pair.rows_left_out) for pair in data.shared
+    ]
+
+
+def copy(source: SiteTable, row: int, target: SiteTable, other: int) -> None:
+    with Image.open(source.root / f"{row}.png") as picture:
+        picture.convert("RGB").save(target.root / f"{other}.png", compress_level=0)
+
+
+def test_sites_that_share_nothing_are_left_alone_even_if_names_agree(tmp_path: Path) -> None:
+    one, two = site(tmp_path, "one", patients="p"), site(tmp_path, "two", patients="p")
+    for table in (one, two):
+        Image.new("L", (40, 40), 9).save(table.root / "0.png")
+    assert load(tmp_path, one, two) == ([[0, 1, 2, 3], [0, 1, 2, 3]], [])
+
+
+def test_a_shared_picture_is_refused_and_told_without_names(tmp_path: Path) -> None:
+    one, two = site(tmp_path, "one"), site(tmp_path, "two")
+    copy(one, 0, two, 3)
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, one, two)
+    text = str(caught.value)
+    assert "one and two: 1 pictures, 1 patients" in text
+    assert re.search(r"picture [0-9a-f]{32}: row 2 and row 5", text)
+    assert "overlap.found: drop" in text
+    assert not re.search(r"\.png|one0|two1", text)
+
+
+def test_all_images_of_a_shared_patient_are_dropped_at_the_later_site(tmp_path: Path) -> None:
+    one, two = site(tmp_path, "one"), site(tmp_path, "two")
+    copy(one, 0, two, 3)
+    assert load(tmp_path, one, two, found="drop") == ([[0, 1, 2, 3], [0, 1]], [(("one", "two"), 1, 1, 2)])
+
+
+def test_what_is_scored_stays_and_trains_nowhere(tmp_path: Path) -> None:
+    one, two = site(tmp_path, "one"), site(tmp_path, "two")
+    copy(one, 5, two, 0)
+    (first, second), (pair,) = load(tmp_path, one, two, found="drop")
+    assert (len(first), len(second)) == (4, 2)
+    assert pair == (("one", "two"), 1, 1, 2)
+
+
+def test_patients_are_compared_by_name_where_sites_are_declared_to_share_them(tmp_path: Path) -> None:
+    one, two = site(tmp_path, "one", patients="p"), site(tmp_path, "two", patients="p")
+    declared = {"same_patient_ids": [["one", "two"]]}
+    with pytest.raises(ConfigError, match="0 pictures, 2 patients"):
+        load(tmp_path, one, two, **declared)
+    three = site(tmp_path, "three", patients="q")
+    assert load(tmp_path, one, three, same_patient_ids=[["one", "three"]])[1] == []
+    with pytest.raises(ConfigError, match="no site 'four'"):
+        load(tmp_path, one, two, same_patient_ids=[["one", "four"]])
+
+
+def test_the_same_films_as_three_hospitals_are_noticed(tmp_path: Path) -> None:
+    one = site(tmp_path, "one")
+    for name in ("two", "three"):
+        shutil.copytree(one.root, tmp_path / name)
+    others = [SiteTable(name, name, tmp_path / name, True, one.diseases, one.frame) for name in ("two", "three")]
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, one, *others)
+    assert str(caught.value).count("4 pictures, 2 patients") == 3
+    with pytest.raises(ConfigError, match="all 4 images of two"):
+        load(tmp_path, one, *others, found="drop")
+
+
+def test_the_option_names_no_run() -> None:
+    plain = load_pipeline(PIPELINE, ["held_out.sites=[vindr]"])
+    dropping = load_pipeline(PIPELINE, ["held_out.sites=[vindr]", "overlap.found=drop"])
+    assert identity(plain) == identity(dropping)
