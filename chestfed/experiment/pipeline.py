@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -418,6 +418,19 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
     if pipeline.model.initial_weights is not None:  # what is in the file, not where it lies
         data["model"]["initial_weights"] = _content(Path(pipeline.model.initial_weights))
     return data | {"plugins": plugin_digests(pipeline)}
+
+
+def shareable(pipeline: Pipeline) -> dict[str, Any]:
+    """The resolved configuration without places on this machine: a file keeps its name, a folder nothing."""
+    data = pipeline.model_dump(mode="json")
+    data["data_root"] = None
+    for entry in data["sites"]:
+        entry |= {"config": PurePath(entry["config"]).name, "root": None}
+    if data["collection"] is not None:
+        data["collection"]["root"] = None
+    if data["model"].get("initial_weights"):
+        data["model"]["initial_weights"] = PurePath(data["model"]["initial_weights"]).name
+    return data
 
 
 def _content(path: Path) -> str:

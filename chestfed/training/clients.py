@@ -205,12 +205,12 @@ def load_images(
         If there are real patients and their key file can't be used.
     """
     key = key_for(synthetic=all(table.synthetic for table in studies[0].whole))
-    sites = []
-    for table in _rows_in_use(studies):
-        tell = None if progress is None else partial(progress, table.name)
-        images = fill_cache(table, cache_root, pipeline.preprocess, skip_unreadable=skip_unreadable, progress=tell)
-        sites.append(SiteImages(table, images))
-    by_name = {site.table.name: site for site in sites}
+    by_name = {}
+    for rows in _rows_in_use(studies):
+        tell = None if progress is None else partial(progress, rows.name)
+        images = fill_cache(rows, cache_root, pipeline.preprocess, skip_unreadable=skip_unreadable, progress=tell)
+        by_name[rows.name] = SiteImages(rows, images)
+    apart_of = cache(partial(apart, sites=by_name, wanted=pipeline.overlap, key=key))
     quarantined = {name: list(site.images.quarantined) for name, site in by_name.items() if site.images.quarantined}
 
     @cache
@@ -219,18 +219,11 @@ def load_images(
         client = ClientData(name, by_name[table.name].of(table), table.labels(), repeats, table.origin)
         return client, client.digest(key)
 
-    @cache
-    def test_of(table: SiteTable) -> TestSet:
-        return _test_set(table, by_name[table.name].of(table), key)
-
-    @cache
-    def apart_of(*parts: tuple[SiteTable, bool]) -> tuple[dict[SiteTable, SiteTable], tuple[Shared, ...]]:
-        return apart(parts, by_name, pipeline.overlap, key)
+    test_of = cache(lambda table: _test_set(table, by_name[table.name].of(table), key))
 
     @cache
     def study_of(study: StudyTables) -> StudyData:
-        scored = (*study.tests, *study.seen.values())
-        kept, shared = apart_of(*((table, False) for _, table in study.clients), *((table, True) for table in scored))
+        kept, shared = apart_of(study.parts)
         clients = [client_of(name, kept[table]) for name, table in study.clients]
         test = _all_of([test_of(kept[table]) for table in study.tests])
         digests = {client.name: digest for client, digest in clients}
@@ -281,11 +274,7 @@ def _all_of(tests: Sequence[TestSet]) -> TestSet:
 
 def _rows_in_use(studies: Sequence[StudyTables]) -> list[SiteTable]:
     """Per site the rows that the studies read: those of their clients and test sets."""
-    parts = {
-        table: None
-        for study in studies
-        for table in (*(part for _, part in study.clients), *study.tests, *study.seen.values())
-    }
+    parts = {table: None for study in studies for table, _ in study.parts}
     used = []
     for table in studies[0].whole:
         images = {image for part in parts if part.name == table.name for image in part.frame["image"]}

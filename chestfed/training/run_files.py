@@ -17,7 +17,7 @@ from chestfed.core.checkpoint import (
     write_text,
 )
 from chestfed.experiment.device import Machine
-from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.pipeline import Pipeline, shareable
 from chestfed.models import MODELS, FlatModule, build_model
 from chestfed.results.run_folder import MODEL_FILE, PREDICTIONS, RESULT, ROUNDS, STUDY
 from chestfed.results.table import Row
@@ -36,7 +36,7 @@ def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: Study
         "title": pipeline.title,
         **data.origin.keys(),
         "key": data.test.key,
-        "configuration": pipeline.model_dump(mode="json"),
+        "configuration": shareable(pipeline),
         "inputs": this.inputs,
         "quarantined": {site: len(problems) for site, problems in data.quarantined.items()},
         "notes": data.notes,

@@ -52,6 +52,12 @@ class StudyTables:
     reasons: dict[str, str] = field(default_factory=dict)  #: disease -> why the sites' labels give it no AUC
 
     @property
+    def parts(self) -> tuple[tuple[SiteTable, bool], ...]:
+        """Every table whose images are read, and whether it is scored."""
+        scored = (*self.tests, *self.seen.values())
+        return *((table, False) for _, table in self.clients), *((table, True) for table in scored)
+
+    @property
     def origin(self) -> Origin:
         """Of all sites together."""
         return Origin.together(table.origin for table in self.whole)

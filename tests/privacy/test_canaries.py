@@ -48,10 +48,13 @@ SITE = {
         "terms": {"Edema": "edema", "Normal": "normal"},
     },
 }
+#: Where the hospital's files are: a place that no result names.
+DATA = "data/ward-of-QZPLACE"
+YAML = f"{DATA}/site.yaml"
 STUDY = {
     "title": "Canaries",
-    "data_root": "data",
-    "sites": [{"config": "site.yaml", "clients": 2}],
+    "data_root": DATA,
+    "sites": [{"config": YAML, "clients": 2}],
     "diseases": ["edema"],
     "k": [1, 2],
     "model": {"name": "small", "blocks": [1]},
@@ -69,8 +72,8 @@ def write_site(folder: Path) -> Path:
     for number in range(IMAGES):
         pixels = rng.integers(0, 4095, (64, 64))
         comments = "Edema" if number % 2 else "Normal"
-        save(planted(pixels, number // 2 + (number % 2) * 100, comments), folder / f"data/site/{number:03d}.dcm")
-    (folder / "site.yaml").write_text(yaml.safe_dump(SITE), encoding="utf-8")
+        save(planted(pixels, number // 2 + (number % 2) * 100, comments), folder / DATA / f"site/{number:03d}.dcm")
+    (folder / YAML).write_text(yaml.safe_dump(SITE), encoding="utf-8")
     (folder / "study.yaml").write_text(yaml.safe_dump(STUDY), encoding="utf-8")
     return folder
 
@@ -119,41 +122,41 @@ def test_nothing_of_a_header_is_in_results_tracking_report_cache_or_messages(ses
         assert "written to" in session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
         (run,) = (session.home / "runs").glob("study-*")
         assert "written to" in session.run(
-            *("evaluate", str(run / "k1" / "model.safetensors"), "--site", "site.yaml", "--data", "data"),
+            *("evaluate", str(run / "k1" / "model.safetensors"), "--site", YAML, "--data", str(session.home / DATA)),
             *("--out", "runs/one", "--resamples", "20"),
         )
         assert "written to" in session.run("report", str(run), "--figures", "--pictures")
         assert "differences" in session.run("compare", str(run), str(run / "k1"), "--out", "paired")
         assert "written to" in session.run(
-            "site", "card", "site.yaml", "--data", "data", "--out", "card/card.html", "--pictures"
+            "site", "card", YAML, "--data", str(session.home / DATA), "--out", "card/card.html", "--pictures"
         )
     files = [path for folder in session.written for path in folder.rglob("*") if path.is_file()]
     assert {
         "mlflow.db",
-        "index.sqlite",
+        "files.sqlite",
         "predictions.parquet",
         "report.html",
         "sites.json",
         "card.md",
-        "letters.sqlite",
     } <= {f.name for f in files}
     assert found_in(session.written, session.texts) == []
+    assert found_in(session.written, [], ["QZPLACE"]) == []
     check_names(session.home, run)
 
 
 def check_names(home: Path, run: Path) -> None:
     """The stored names are those of the key, and no plain digest of a picture or a patient has left."""
     key = read_key(home / "own.key")
-    table = open_site(load_site_config(home / "site.yaml"), home / "data").select(split="valid")
+    table = open_site(load_site_config(home / YAML), home / DATA).select(split="valid")
     frame = pd.read_parquet(run / "k2" / "predictions.parquet")
     assert frame["patient"].tolist() == [key.name("patient", "st-canary", name) for name in table.frame["patient"]]
     assert frame.attrs["key"] == key.fingerprint
     alone = pd.read_parquet(home / "runs" / "one" / "predictions.parquet")
     assert alone[["image", "patient"]].equals(frame[["image", "patient"]])
 
-    (index,) = (home / "cache").glob("*/index.sqlite")
+    (index,) = (home / "cache").glob("*/pixels-*.sqlite")
     with closing(sqlite3.connect(index)) as cache:
-        rows = list(cache.execute("SELECT digest, source FROM image"))
+        rows = list(cache.execute("SELECT digest, source FROM result"))
     assert {key.name("image", source) for _, source in rows} >= set(frame["image"])
     pixels = [digest.hex() for row in rows for digest in row]
     patients = [hashlib.blake2b(name.encode(), digest_size=16).hexdigest() for name in table.frame["patient"]]
@@ -189,23 +192,25 @@ def break_files(folder: Path) -> int:
 
 
 def test_no_broken_file_makes_a_message_or_a_log_quote_a_header(session: Session) -> None:
-    count = break_files(session.home / "data" / "site")
+    count = break_files(session.home / DATA / "site")
     told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
     assert "problems" in told
     # What headers can't tell, a spreadsheet may: now the pictures are opened, and fail.
-    names = sorted(path.name for path in (session.home / "data/site").glob("*.dcm"))
+    names = sorted(path.name for path in (session.home / DATA / "site").glob("*.dcm"))
     rows = "".join(f"{name},{number},{number % 2}\n" for number, name in enumerate(names))
-    (session.home / "data/site/labels.csv").write_text("File,Patient,Edema\n" + rows)
+    (session.home / DATA / "site/labels.csv").write_text("File,Patient,Edema\n" + rows)
     columns = {"image": "File", "patient": "Patient"}
     table = {"layout": "onehot", "columns": columns, "default_view": "frontal"}
     labels = {"edema": ["Edema"]}
     site = {**SITE, "label_files": {"table": ["labels.csv"]}, "labels": labels, "table": table}
-    (session.home / "site.yaml").write_text(yaml.safe_dump(site), encoding="utf-8")
+    (session.home / YAML).write_text(yaml.safe_dump(site), encoding="utf-8")
     told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
     assert "unreadable image" in told
     told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache", "--skip-unreadable")
     assert "unreadable images" in told
-    told = session.run("site", "card", "site.yaml", "--data", "data", "--out", "card/card.html", "--pictures")
+    told = session.run(
+        "site", "card", YAML, "--data", str(session.home / DATA), "--out", "card/card.html", "--pictures"
+    )
     assert "FAILED" in told
     assert len(names) == IMAGES + count
     assert found_in(session.written, session.texts) == []
