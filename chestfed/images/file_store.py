@@ -52,7 +52,7 @@ _OPENCV_NO_MEMORY: Final = -4
 _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 _LACKS_MEMORY: Final = "Fewer --workers need less memory. "
 _ADVICE: Final = {
-    "missing": "add the file, correct its name or remove the row, or leave such rows out with --skip-unreadable",
+    "missing": "add the file or correct its name, or set rows.missing_image: drop in the YAML to count such rows only",
     "denied": "the file may be good: let this user read it (`ls -l` shows who may)",
     "disk": "the file may be good: check the disk or the file server, and run the same command again",
     "memory": f"the file may be good: {_LACKS_MEMORY}Run the same command again",

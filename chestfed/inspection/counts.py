@@ -72,7 +72,10 @@ class FileCounts:
 
 @dataclass(frozen=True)
 class Counts:
-    """All counts; those of views are over all rows, the others over the rows of the views that are kept."""
+    """All counts; those of views are over all rows, the others over the rows of the views that are kept.
+
+    `dropped` are the rows that are left out before, by the key of the YAML's `rows`.
+    """
 
     rows: int
     images: int
@@ -85,6 +88,7 @@ class Counts:
     sexes: Mapping[str, int]
     ages: AgeCounts
     files: FileCounts | None
+    dropped: Mapping[str, int]
 
 
 def count(survey: Survey, scan: Scan | None) -> Counts:
@@ -109,6 +113,7 @@ def count(survey: Survey, scan: Scan | None) -> Counts:
         sexes=_counted(frame["sex"].astype(object).where(frame["sex"].notna(), "missing")),
         ages=_ages(frame["age"].to_numpy()),
         files=None if scan is None else _files(scan),
+        dropped=dict(table.left_out),
     )
 
 

@@ -143,6 +143,8 @@ def _facts(report: CheckReport) -> list[tuple[str, str]]:
         ("ages", f"{years}; missing {ages.missing:,}"),
         ("images without any label", f"{counts.unlabeled:,}"),
     ]
+    if counts.dropped:
+        facts.insert(1, ("dirty rows left out", _most(counts.dropped)))
     if files is None:
         facts.append(("image files", "not inspected"))
     else:

@@ -12,6 +12,7 @@ from chestfed.core.config import OTHERS, StrictModel, expand_path, load_config
 from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.core.plugins import Choice, Options
 from chestfed.images.levels import InvertedBy
+from chestfed.sites.left_out import Rows
 from chestfed.sites.reader import READERS, SPLITS, VIEWS, View, suggestion
 from chestfed.sites.spreadsheet.config import TableFormat
 
@@ -136,6 +137,7 @@ class SiteConfig(StrictModel):
     upsample: dict[str, Annotated[int, Field(ge=0)]] = Field(
         {}, description="disease -> number of extra copies of its positives in the training list"
     )
+    rows: Rows = Field(Rows(), description="dirty rows that are left out and counted")
     splits: Splits = Field(Splits(), description="which images train, validate and test")
     license: str = Field("", description="terms of use")
     source: str = Field("", description="where the files come from")

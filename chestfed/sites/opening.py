@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from chestfed.core.errors import ChestfedError, Problem, SiteError
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import FORMULA, Source
+from chestfed.sites.left_out import Rows, to_leave_out, told
 from chestfed.sites.partition import split_patients, with_splits
 from chestfed.sites.reader import (
     BLANK,
@@ -119,6 +120,7 @@ def survey_site(
         _check_form(raw, config, cells=not source.problems)
     if config.splits.file is not None:
         raw = with_splits(raw, Path(config.splits.file), source)
+    raw, dropped = _without_dirty(raw, config, source)
     found, sound = _check(raw, config, source)
     formulas = {(problem.file, problem.row) for problem in source.problems if problem.kind == FORMULA}
     problems = [*source.problems, *found]  # a cell that is a formula is told once, not as a blank name too
@@ -131,8 +133,28 @@ def survey_site(
             Problem("nothing left", str(raw["file"].iat[0]), text, None, "change 'views' in the site's YAML")
         )
     kept = raw[sound & shown & (keep_going or not problems)].reset_index(drop=True)
-    table = _table(kept, source, config)
+    table = replace(_table(kept, source, config), left_out=dropped)
     return Survey(raw, table, tuple(kept["file"].astype("str")), source.has_images, tuple(problems))
+
+
+def _without_dirty(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[pd.DataFrame, dict[str, int]]:
+    """The rows without those that the configuration's `rows` leaves out, and how many these are, by key of `rows`."""
+    if config.rows == Rows():
+        return raw, {}
+    absent = np.zeros(len(raw), dtype=bool)
+    if config.rows.missing_image == "drop" and source.has_images:
+        folders = Folders(source.root)
+        absent = np.array([isinstance(name, str) and not folders.holds(name) for name in raw["image"]], dtype=bool)
+    told_by_rows, _ = _check(raw, config, source)
+    found_later = set(map(id, told_by_rows))
+    out, kept, counts = to_leave_out(config.rows, raw, [*source.problems, *told_by_rows], config.diseases, absent)
+    source.problems[:] = [problem for problem in kept if id(problem) not in found_later]
+    total = int((~out).sum()) + sum(counts.values())
+    source.remarks += told(counts, total)
+    if len(raw) and out.all():
+        advice = "check the site's root and table.images: 'rows' in its YAML should leave out a part of the rows"
+        source.problem("nothing left", str(raw["file"].iat[0]), "'rows' leaves out every row", advice=advice)
+    return raw[~out].reset_index(drop=True), counts
 
 
 def _table(raw: pd.DataFrame, source: Source, config: SiteConfig) -> SiteTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,8 +21,8 @@ class SiteTable:
     """One site's images and labels. `frame` has the columns that `docs/design.md` lists.
 
     `notes` say what the labels do not show by themselves, such as terms that nobody has confirmed yet. `inverted_by`
-    and `bits` are the configuration's `pictures`. Patient and study names stay in here: they enter no digest, cache or
-    message.
+    and `bits` are the configuration's `pictures`; `left_out` counts the rows that its `rows` drops, by key. Patient and
+    study names stay in here: they enter no digest, cache or message.
     """
 
     name: str
@@ -34,6 +34,7 @@ class SiteTable:
     notes: tuple[str, ...] = ()
     inverted_by: InvertedBy = "column"
     bits: int | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def origin(self) -> Origin:

@@ -104,7 +104,7 @@ def save_dicom(path: Path, **elements: object) -> Path:
 
 
 def open_table(
-    folder: Path, table: Mapping[str, Any], rows: Sequence[Row] | None, file: str = "labels.csv", **keys: Any
+    folder: Path, table: Mapping[str, Any], rows: Sequence[Row] | None, file: str = "labels.csv", /, **keys: Any
 ) -> SiteTable:
     """Write the rows to `folder/site/file`, unless there are none to write, and open the site."""
     (folder / "site").mkdir(exist_ok=True)
@@ -114,7 +114,7 @@ def open_table(
 
 
 def problems(
-    folder: Path, table: Mapping[str, Any], rows: Sequence[Row] | None, file: str = "labels.csv", **keys: Any
+    folder: Path, table: Mapping[str, Any], rows: Sequence[Row] | None, file: str = "labels.csv", /, **keys: Any
 ) -> list[Problem]:
     """The problems that opening these rows reports; empty if it works."""
     try:

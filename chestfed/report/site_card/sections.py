@@ -72,6 +72,7 @@ def _labels(card: SiteCard) -> Section:
         f"The label files have {counts.rows:,} rows{left_out}. Counted here: {counts.images:,} images, "
         f"{counts.studies:,} studies, {plural(counts.patients, 'patient')}."
     ]
+    words += [f"Left out: {plural(count, 'row')} ({key.replace('_', ' ')})." for key, count in counts.dropped.items()]
     if counts.unlabeled:
         words.append(f"{plural(counts.unlabeled, 'image')} without any label.")
     remark = (

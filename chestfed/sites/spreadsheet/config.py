@@ -85,6 +85,9 @@ class Images(StrictModel):
         description="the file lies in any folder below a root, such as one per patient; a name that several files "
         "have is a problem",
     )
+    folder: bool = Field(
+        False, description="the path is that of a folder, such as one per study: each image below it belongs to the row"
+    )
     header: Literal["SOPInstanceUID", "StudyInstanceUID", "AccessionNumber"] | None = Field(
         None,
         description="DICOM element that the column of the image has instead of a file name; all images below the "
@@ -107,11 +110,13 @@ class Images(StrictModel):
 
     @model_validator(mode="after")
     def _a_header_needs_no_path(self) -> Images:
-        named = ("path", "recursive", "suffix", "remove_prefix")
+        named = ("path", "recursive", "folder", "suffix", "remove_prefix")
         idle = [key for key in named if self.header is not None and key in self.model_fields_set]
         mistakes = [f"'{key}' has no effect together with 'header'" for key in idle]
         alone = [key for key in ("elements", "unmatched") if self.header is None and key in self.model_fields_set]
         mistakes += [f"'{key}' needs 'header'" for key in alone]
+        if self.folder and (self.recursive or self.suffix):
+            mistakes.append("'folder' excludes 'recursive' and 'suffix'")
         if self.recursive and self.any_ending:
             mistakes.append("'suffix: any' and 'recursive' exclude each other")
         if mistakes:

@@ -75,12 +75,15 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
     number = np.bincount(rows, minlength=len(cells))
     empty = cells.isna().to_numpy(dtype=bool)
     file.bad("blank name", empty, "no image name", "fill the cell or remove the row")
+    stripped = cells.str.lstrip("0").isin(headers[images.header].dropna().str.lstrip("0")).to_numpy(dtype=bool)
+    zeros = int((stripped & (number == 0)).sum())
+    hint = f"; without leading zeros {zeros:,} rows would fit: a spreadsheet program dropped them" if zeros else ""
     if len(cells) and not len(rows):
-        text = f"no '{column}' is the {images.header} of an image below {', '.join(images.roots)}"
-        advice = "cells are compared as text: 7 is not 007; name another column or element in the YAML"
+        text = f"no '{column}' is the {images.header} of an image below {', '.join(images.roots)}{hint}"
+        advice = "cells are compared as text: 7 is not 007; export it as text, or name another column or element"
         file.source.problem("nothing left", file.name, text, advice=advice)
     elif images.unmatched == "report":
-        text = f"no image has this row's '{column}' as {images.header}"
+        text = f"no image has this row's '{column}' as {images.header}{hint}"
         advice = "add the images or remove the row, or set images.unmatched to drop in the site's YAML"
         file.bad("unmatched row", (number == 0) & ~empty, text, advice)
     _refuse_mixtures(file, headers, rows, places, number)

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from chestfed.dicom.file_kinds import image_ending
 from chestfed.sites.folders import Folders
+from chestfed.sites.left_out import MISSING_IMAGE
 from chestfed.sites.reader import leaves_root
 from chestfed.sites.spreadsheet.config import FIELD, Images
+from chestfed.sites.spreadsheet.rows import TableRows
 
 
 def template_columns(images: Images, roles: Mapping[str, str | None]) -> list[str]:
@@ -89,6 +92,33 @@ def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> Place
         strays[place] = folders.strays(chosen[place])
     index = paths.index
     return Placed(pd.Series(chosen, index, dtype=object), pd.Series(below, index, dtype=object), strays, ambiguous)
+
+
+def in_folders(file: TableRows, roles: Mapping[str, str | None], folders: Folders) -> tuple[pd.DataFrame, Placed]:
+    """A row per image in the folders that the rows name, and their places; a folder without any is a problem."""
+    names = image_names(file.frame, file.table.images, roles)
+    outside, empty = leaves_root(names).to_numpy(dtype=bool), names.isna().to_numpy(dtype=bool)
+    rows: list[int] = []
+    paths: list[str] = []
+    below: list[str] = []
+    for row in np.flatnonzero(~outside & ~empty).tolist():
+        for prefix in map(prefix_of, file.table.images.roots):
+            folder = folders.find(prefix + str(names.iat[row]).rstrip("/"))
+            found = [] if folder is None else [path for path in folders.files(f"{folder}/") if image_ending(path)]
+            if found:
+                rows += [row] * len(found)
+                paths += found
+                below += [path.removeprefix(prefix) for path in found]
+                break
+    file.bad("blank name", empty, "no image name", "fill the cell or remove the row")
+    advice = "image paths are relative to the site's root and stay inside it; fix the row"
+    file.bad("path outside the root", outside, "the image's path leaves the site's root", advice)
+    without = ~np.isin(np.arange(len(names)), rows) & ~outside & ~empty
+    advice = "add the images, or set rows.missing_image: drop in the site's YAML"
+    file.bad(MISSING_IMAGE, without, "no image is in the folder of this row", advice)
+    strays = np.array([folders.strays(path) for path in paths], dtype=bool)
+    placed = Placed(pd.Series(paths, dtype=object), pd.Series(below, dtype=object), strays, np.zeros(len(paths), bool))
+    return file.frame.iloc[rows].reset_index(drop=True), placed
 
 
 def _plain(paths: pd.Series) -> pd.Series:

@@ -5,6 +5,7 @@ Nothing of a cell is shown in a message, for a cell may hold a name: only row, c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path, PurePath
 from typing import Final
@@ -15,11 +16,12 @@ import pandas as pd
 from chestfed.core.plugins import Options
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import Source
+from chestfed.sites.left_out import TOTAL_ROW
 from chestfed.sites.reader import SEXES, SPLITS, VIEWS, SiteReader, ages, join_rows, raw_rows, translate
 from chestfed.sites.spreadsheet.config import TableFormat
 from chestfed.sites.spreadsheet.dicom_headers import FILES, read_headers
 from chestfed.sites.spreadsheet.image_headers import join_headers
-from chestfed.sites.spreadsheet.image_paths import image_names, in_roots, template_columns
+from chestfed.sites.spreadsheet.image_paths import image_names, in_folders, in_roots, template_columns
 from chestfed.sites.spreadsheet.join import read_joined, told_by_path
 from chestfed.sites.spreadsheet.labels import label_columns, onehot, votes
 from chestfed.sites.spreadsheet.rows import TableRows
@@ -36,6 +38,11 @@ _SPLITS: Final = {
 }
 _UNKNOWN_SEX: Final = "unknown"
 _SEXES: Final = {**SEXES, "u": _UNKNOWN_SEX, "unknown": _UNKNOWN_SEX, "o": _UNKNOWN_SEX, "other": _UNKNOWN_SEX}
+#: A cell that names a sum of the rows above it.
+_SUM: Final = (
+    "(?:(?:grand |sub)?totale?s?|total general|sum|summe|gesamt(?:summe|zahl)?|somme|suma|soma|razem|celkem|итого|"
+    r"合計|合计|總計|总计|합계)\s*[:=]?\s*[\d.,]*"
+)
 _SEVERAL_ROWS: Final = ("long", "readers")
 
 
@@ -80,11 +87,15 @@ def _read_table(
     frame = read_joined(source, path, table, [name for name in wanted if name not in table.images.elements])
     if frame is None:
         return None
-    if table.images.header is None:
+    frame = _without_totals(TableRows(source, source.name(path), table, frame))
+    if table.images.folder and folders is not None:
+        frame, placed = in_folders(TableRows(source, source.name(path), table, frame), roles, folders)
+    elif table.images.header is None and not table.images.folder:
         placed = in_roots(image_names(frame, table.images, roles), table.images, folders)
     elif folders is None:
-        advice = "leave out --labels: the headers of the images tell which rows they belong to"
-        source.problem("missing file", "labels", "images.header needs the images", advice=advice)
+        key = "header" if table.images.header else "folder"
+        advice = "leave out --labels: the images themselves tell which rows they belong to"
+        source.problem("missing file", "labels", f"images.{key} needs the images", advice=advice)
         return None
     else:
         frame, placed = join_headers(TableRows(source, source.name(path), table, frame), folders)
@@ -99,6 +110,17 @@ def _read_table(
         findings = onehot(file) if table.layout == "onehot" else terms(file)
         return raw_rows(raw, findings, len(frame))
     return _joined(file, pd.DataFrame(raw))
+
+
+def _without_totals(file: TableRows) -> pd.DataFrame:
+    """The rows without sums, such as an export ends with; each is a problem."""
+    names = [name for name in (file.table.columns.image, file.table.columns.patient) if name in file.frame]
+    sums = np.zeros(len(file.frame), dtype=bool)
+    for name in names:
+        sums |= file.frame[name].str.fullmatch(_SUM, flags=re.IGNORECASE).fillna(False).to_numpy(dtype=bool)
+    advice = "remove the row from the table, or set rows.total: drop in the site's YAML"
+    file.bad(TOTAL_ROW, sums, "this row is a total", advice)
+    return file.frame[~sums].reset_index(drop=True)
 
 
 def _read_images(source: Source, table: TableFormat) -> pd.DataFrame:
@@ -183,16 +205,15 @@ def _ages(file: TableRows) -> np.ndarray:
 
 def _joined(file: TableRows, raw: pd.DataFrame) -> pd.DataFrame:
     """One row per image from several, whose metadata must agree."""
-    blank = raw["image"].isna().to_numpy(dtype=bool)
-    file.bad("blank name", blank, "no image name", "fill the cell or remove the row")
+    no_image, no_patient = (raw[name].isna().to_numpy(dtype=bool) for name in ("image", "patient"))
+    file.bad("blank name", no_image, "no image name", "fill the cell or remove the row")
+    file.bad("blank name", no_patient & ~no_image, "no patient", "fill the cell or remove the row")
+    blank = no_image | no_patient
     file = TableRows(file.source, file.name, file.table, file.frame[~blank].reset_index(drop=True))
     raw = raw[~blank].reset_index(drop=True)
     of_image, names = pd.factorize(raw["image"])
     _, first = np.unique(of_image, return_index=True)
     _refuse_contradictions(file, raw, of_image, first)
-    no_patient = raw["patient"].isna().to_numpy(dtype=bool, copy=True)
-    no_patient[first] = False  # those are reported with the other formats'
-    file.bad("blank name", no_patient, "no patient", "fill the cell or remove the row")
     findings = (votes if file.table.layout == "readers" else long)(file, of_image, len(names))
     filled = raw.groupby(of_image, sort=True).first().reset_index(drop=True)
     filled["patient"], filled["row"] = raw["patient"].to_numpy()[first], raw["row"].to_numpy()[first]
@@ -210,6 +231,8 @@ def _refuse_contradictions(file: TableRows, raw: pd.DataFrame, of_image: np.ndar
         known = pd.Series(cells[given].to_numpy(), index=of_image[given])
         known = known[~known.index.duplicated()].reindex(range(len(first)))
         bad = given & (cells.to_numpy() != known.to_numpy()[of_image])
+        if file.source.config.rows.contradictory == "drop":  # the image, which has the number of its first row
+            bad = np.isin(np.arange(len(bad)), first[of_image[bad]])
         advice = "all rows of an image must agree; fix the row"
         file.bad("contradictory rows", bad, f"'{column}' differs from an earlier row of this image", advice)
 

@@ -1,0 +1,91 @@
+"""Dirty rows of a site's label files that its YAML leaves out and counts, instead of refusing the site."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from chestfed.core.config import StrictModel
+from chestfed.core.errors import Problem
+
+Policy = Literal["refuse", "drop"]
+
+MISSING_IMAGE: Final = "missing image"
+TOTAL_ROW: Final = "total row"
+#: Kind of problem -> the key of `rows` that decides about the rows that have it.
+_KEYS: Final[Mapping[str, str]] = {
+    "contradictory labels": "contradictory",
+    "contradictory rows": "contradictory",
+    "duplicate image": "duplicate",
+    "blank name": "unnamed",
+    TOTAL_ROW: "total",
+    MISSING_IMAGE: "missing_image",
+}
+#: Rows with these are in no reader's frame: they have no image.
+_ALREADY_OUT: Final = ("blank name", TOTAL_ROW, MISSING_IMAGE)
+
+
+class Rows(StrictModel):
+    """What happens to dirty rows: the site is refused, or they are left out, and counted wherever the site is shown."""
+
+    contradictory: Policy = Field(
+        "refuse", description="rows that say that a disease is present and that it is not, or two things of one image"
+    )
+    duplicate: Policy = Field(
+        "refuse", description="later rows of an image that say the same as its first; if they differ, it is refused"
+    )
+    missing_image: Policy = Field(
+        "refuse", description="rows whose image is not there, as where a label file is larger than the folder"
+    )
+    total: Policy = Field(
+        "refuse", description="rows that name a sum (Total, Summe, 合計) instead of a patient or image"
+    )
+    unnamed: Policy = Field("refuse", description="rows without an image or a patient")
+
+
+def to_leave_out(
+    rows: Rows, raw: pd.DataFrame, problems: Sequence[Problem], diseases: Sequence[str], absent: np.ndarray
+) -> tuple[np.ndarray, list[Problem], dict[str, int]]:
+    """Which of a reader's rows are left out, bool `[n]`; the problems that remain; and how many rows, by key of `rows`.
+
+    `absent` are the rows whose images are not there, bool `[n]`. A problem of a row that has another one is left out
+    with it.
+    """
+    dropped = {key for key, policy in rows.model_dump().items() if policy == "drop"}
+    pairs = list(zip(raw["file"], raw["row"].tolist(), strict=True))
+    agreeing = {pair for pair, same in zip(pairs, _agrees(raw, diseases), strict=True) if same}
+    gone = {pair: "missing_image" for pair, no_image in zip(pairs, absent, strict=True) if no_image}
+    known = set(pairs)
+    for problem in problems:
+        key, pair = _KEYS.get(problem.kind), (problem.file, problem.row)
+        if key not in dropped or problem.row is None or (pair not in known and problem.kind not in _ALREADY_OUT):
+            continue
+        if problem.kind != "duplicate image" or pair in agreeing:
+            gone.setdefault((problem.file, problem.row), key)
+    kept = [problem for problem in problems if (problem.file, problem.row) not in gone]
+    return np.array([pair in gone for pair in pairs], dtype=bool), kept, dict(Counter(gone.values()))
+
+
+def _agrees(raw: pd.DataFrame, diseases: Sequence[str]) -> np.ndarray:
+    """Whether the rows of this row's image say the same, bool `[n]`."""
+    said = raw.groupby("image", dropna=False)[["patient", "view", "split", *diseases]]
+    return (said.transform("nunique", dropna=False) == 1).all(axis=1).to_numpy(dtype=bool)
+
+
+def told(counts: Mapping[str, int], total: int) -> list[str]:
+    """One sentence per key of `rows`, for whoever reads the site's figures."""
+    why = {
+        "contradictory": "contradict themselves",
+        "duplicate": "repeat an earlier row",
+        "missing_image": "name an image that is not there",
+        "total": "are totals",
+        "unnamed": "name no image or patient",
+    }
+    return [
+        f"left out: {count:,} of {total:,} rows that {why[key]} (rows.{key}: drop)" for key, count in counts.items()
+    ]

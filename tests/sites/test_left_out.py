@@ -1,0 +1,142 @@
+"""Dirty rows that a site's YAML leaves out: which, and that they are counted everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chestfed.core.errors import SiteError
+from chestfed.inspection import check_site
+from chestfed.sites import SiteTable, open_site
+from chestfed.sites.opening import survey_site
+from tests.cases import each
+from tests.sites.own_tables import (
+    COLUMNS,
+    config,
+    meanings,
+    onehot,
+    open_table,
+    person,
+    problems,
+    save_dicom,
+    save_rows,
+)
+from tests.sites.small_sites import config_of, write_files
+
+ONEHOT = {"layout": "onehot"}
+LONG = {"layout": "long", "columns": {**COLUMNS, "finding": "Finding"}, "terms": meanings()}
+TERMS = {"layout": "delimited", "columns": {**COLUMNS, "findings": "Findings"}, "terms": meanings()}
+READERS = {"layout": "readers", "columns": {**COLUMNS, "reader": "Reader"}, "raters": "any"}
+
+
+def images(table: SiteTable) -> list[str]:
+    return table.frame["image"].tolist()
+
+
+@each(
+    ("table", "dirty", "key", "left"),
+    [
+        (TERMS, [person(2, Findings="Edema|no Edema")], "contradictory", ["1.png", "9.png"]),
+        (LONG, [person(2, Finding="Edema"), person(2, Finding="Normal")], "contradictory", ["1.png", "9.png"]),
+        (LONG, [person(9, Finding="Edema", MRN="other")], "contradictory", ["1.png"]),
+        (READERS, [onehot(9, Reader="B", Age="64")], "contradictory", ["1.png"]),
+        (ONEHOT, [onehot(1)], "duplicate", ["1.png", "9.png"]),
+        (ONEHOT, [onehot(2, File=""), onehot(3, MRN="")], "unnamed", ["1.png", "9.png"]),
+        (LONG, [person(2, File="", Finding="Edema"), person(9, MRN="", Finding="Mass")], "unnamed", ["1.png", "9.png"]),
+        (ONEHOT, [onehot(2, *"75319", File="Summe:", MRN="2"), onehot(3, MRN="TOTAL")], "total", ["1.png", "9.png"]),
+    ],
+)
+def test_dirty_rows_are_refused_or_left_out_and_counted(
+    tmp_path: Path, table: dict[str, Any], dirty: list[dict[str, object]], key: str, left: list[str]
+) -> None:
+    said = {"Findings": "Edema", "Finding": "Edema", "Reader": "A"}
+    clean = [person(n, **said) if table is not ONEHOT and table is not READERS else onehot(n, **said) for n in (1, 9)]
+    terms = {"terms": {**meanings(), "Mass": "ignore"}} if "terms" in table else {}
+    rows = [*clean, *dirty]
+    assert problems(tmp_path, {**table, **terms}, rows)
+    assert problems(tmp_path, {**table, **terms}, rows, rows={"missing_image": "drop"})
+    (tmp_path / "site/x").mkdir()
+    found = open_table(tmp_path, {**table, **terms}, rows, rows={key: "drop"})
+    assert images(found) == left
+    number = sum(found.left_out.values())
+    assert found.left_out == {key: number}
+    assert number >= 1
+    assert any(f"rows.{key}: drop" in note and f"{number:,} of" in note for note in found.notes)
+
+
+def test_duplicates_that_differ_are_refused_all_the_same(tmp_path: Path) -> None:
+    rows = [onehot(1, *"10000"), onehot(1, *"01000"), onehot(2), onehot(2)]
+    (problem,) = problems(tmp_path, ONEHOT, rows, rows={"duplicate": "drop"})
+    assert (problem.kind, problem.row) == ("duplicate image", 3)
+
+
+def test_a_label_that_is_not_known_is_never_left_out(tmp_path: Path) -> None:
+    every = dict.fromkeys(("contradictory", "duplicate", "total", "unnamed"), "drop")
+    (problem,) = problems(tmp_path, ONEHOT, [onehot(1), onehot(2, *"70000")], rows=every)
+    assert (problem.kind, problem.row) == ("bad label value", 3)
+
+
+def test_a_label_file_may_be_larger_than_the_folder_and_damaged_films_are_still_told(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/2.png").write_bytes(b"damaged")
+    rows = [onehot(number) for number in range(5)]
+    table = open_table(tmp_path, ONEHOT, rows, rows={"missing_image": "drop"})
+    assert (images(table), table.left_out) == (["2.png"], {"missing_image": 4})
+    site = config(tmp_path, ONEHOT, rows={"missing_image": "drop"})
+    report = check_site(site, tmp_path, cache_root=tmp_path / "cache")
+    assert [problem.kind for problem in report.errors] == ["unreadable image"]
+    assert report.counts.dropped == {"missing_image": 4}
+    assert any("4 of 5 rows that name an image that is not there" in one.message for one in report.warnings)
+
+
+def test_a_rule_that_leaves_nothing_is_an_error(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, ONEHOT, [onehot(1)], rows={"missing_image": "drop"})
+    assert problem.kind == "nothing left"
+
+
+def test_a_release_can_leave_rows_out_too(tmp_path: Path) -> None:
+    row = ",".join(
+        ["CheXpert-v1.0/train/patient{0}/study1/view1_frontal.jpg", "Female", "60", "Frontal", "AP", *["0"] * 14]
+    )
+    named = "No Finding,Enlarged Cardiomediastinum,Cardiomegaly,Lung Opacity,Lung Lesion,Edema,Consolidation,Pneumonia"
+    named += ",Atelectasis,Pneumothorax,Pleural Effusion,Pleural Other,Fracture,Support Devices"
+    header = f"Path,Sex,Age,Frontal/Lateral,AP/PA,{named}"
+    lines = [header, *(row.format(f"0000{number}") for number in (1, 2, 3, 3))]
+    write_files(tmp_path, {"CheXpert-v1.0/train.csv": ("\n".join(lines) + "\n").encode()})
+    image = tmp_path / "site/CheXpert-v1.0/train/patient00002/study1/view1_frontal.jpg"
+    image.parent.mkdir(parents=True)
+    image.touch()
+    site = config_of("chexpert").model_copy(update={"root": str(tmp_path / "site")})
+    survey = survey_site(site, tmp_path)
+    assert [problem.kind for problem in survey.problems] == ["duplicate image"]
+    rules = site.rows.model_copy(update={"missing_image": "drop", "duplicate": "drop"})
+    table = open_site(site.model_copy(update={"rows": rules}), tmp_path)
+    assert len(table.frame) == 1
+    assert sum(table.left_out.values()) == 3
+
+
+def test_a_row_per_study_takes_all_images_of_its_folder(tmp_path: Path) -> None:
+    for name in ("a/1.png", "a/2.jpg", "a/notes.txt", "b/deep/3.jpeg", "c/notes.txt"):
+        write_files(tmp_path, {name: b""})
+    rows = [onehot(n, *"10000", Study=study) for n, study in enumerate("abcd", 1)]
+    table = {**ONEHOT, "columns": {**COLUMNS, "image": "Study"}, "images": {"folder": True}}
+    told = problems(tmp_path, table, rows)
+    assert [(problem.kind, problem.row) for problem in told] == [("missing image", 4), ("missing image", 5)]
+    found = open_table(tmp_path, table, rows, rows={"missing_image": "drop"})
+    assert images(found) == ["a/1.png", "a/2.jpg", "b/deep/3.jpeg"]
+    assert found.frame["row"].tolist() == [2, 2, 3]
+    assert found.left_out == {"missing_image": 2}
+    outside = problems(tmp_path, table, [onehot(1, Study="../x")])
+    assert [problem.kind for problem in outside] == ["path outside the root"]
+    with pytest.raises(SiteError, match=r"images\.folder needs the images"):
+        open_site(config(tmp_path, table), tmp_path, tmp_path / "site/labels.csv")
+
+
+def test_accession_numbers_without_their_zeros_are_hinted_at(tmp_path: Path) -> None:
+    save_dicom(tmp_path / "site/1.dcm", AccessionNumber="00012", PatientID="p1")
+    save_rows(tmp_path / "site/labels.csv", [onehot(1, File="12")])
+    (problem,) = problems(tmp_path, {**ONEHOT, "images": {"header": "AccessionNumber"}}, None)
+    assert problem.kind == "nothing left"
+    assert "without leading zeros 1 rows would fit" in problem.message
