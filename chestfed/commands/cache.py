@@ -19,7 +19,12 @@ Unused = Annotated[
 
 
 def cache_list(folder: Folder = Path("cache")) -> None:
-    """List what a cache folder holds: images, bytes and last use, for each site and kind of result."""
+    """List what a cache folder holds: images, bytes and last use, for each site and kind of result.
+
+    Example:
+
+        chestfed cache list
+    """
     from rich import box
     from rich.table import Table
 
@@ -58,6 +63,10 @@ def cache_verify(folder: Folder = Path("cache")) -> None:
     """Check every record against its digest. What is damaged is removed, and made again when it is needed.
 
     The exit code is 1 if something was damaged.
+
+    Example:
+
+        chestfed cache verify
     """
     from chestfed.commands.progress import StepBars
     from chestfed.images.maintenance import verify
