@@ -1,11 +1,13 @@
 """Training augmentation: the source papers' random affine map, by albumentations.
 
-albumentations is used in this class alone: 2.0 is its last release under an open license.
+albumentations is used in this module alone: 2.0 is its last release under an open license.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -23,33 +25,29 @@ class Augment(StrictModel):
     scale: float = Field(0.05, ge=0, lt=1, description="share of the size, larger or smaller")
     flip: bool = Field(False, description="mirror every other image left to right, at random; never for chests")
 
-
-class Affine:
-    """Applies `Augment` with a given seed. An instance belongs to one thread."""
-
-    def __init__(self, config: Augment) -> None:
-        self._transform: Any = None
-        if not config.enabled:
-            return
-        os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # no check for newer versions online
-        import albumentations
-        import cv2
-
-        affine = albumentations.Affine(
-            rotate=(-config.rotation, config.rotation),
-            translate_percent=(-config.shift, config.shift),
-            scale=(1 - config.scale, 1 + config.scale),
-            interpolation=cv2.INTER_LINEAR,
-            border_mode=cv2.BORDER_CONSTANT,
-            fill=0,
-            p=1.0,
-        )
-        mirror = [albumentations.HorizontalFlip(p=0.5)] if config.flip else []
-        self._transform = albumentations.Compose([affine, *mirror]) if mirror else affine
-
-    def __call__(self, image: np.ndarray, seed: int) -> np.ndarray:
+    def apply(self, image: np.ndarray, seed: int) -> np.ndarray:
         """The image uint8 `[h, w]` or `[h, w, 3]` under the map that `seed` draws; the same seed gives the same map."""
-        if self._transform is None:
+        if not self.enabled:
             return image
-        self._transform.set_random_seed(seed % 2**32)
-        return self._transform(image=image)["image"]
+        transform = _transform(self, threading.get_ident())
+        transform.set_random_seed(seed % 2**32)
+        return transform(image=image)["image"]
+
+
+@functools.lru_cache(maxsize=64)
+def _transform(config: Augment, thread: int) -> Any:
+    """One for each thread: it holds the state of its random numbers."""
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # no check for newer versions online
+    import albumentations
+    import cv2
+
+    affine = albumentations.Affine(
+        rotate=(-config.rotation, config.rotation),
+        translate_percent=(-config.shift, config.shift),
+        scale=(1 - config.scale, 1 + config.scale),
+        interpolation=cv2.INTER_LINEAR,
+        border_mode=cv2.BORDER_CONSTANT,
+        fill=0,
+        p=1.0,
+    )
+    return albumentations.Compose([affine, albumentations.HorizontalFlip(p=0.5)]) if config.flip else affine

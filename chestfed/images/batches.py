@@ -20,7 +20,7 @@ from torch import Tensor
 
 from chestfed.core.config import StrictModel
 from chestfed.core.randomness import numpy_stream, stream_seed
-from chestfed.images.augment import Affine, Augment
+from chestfed.images.augment import Augment
 
 _AHEAD = 2  # batches prepared per worker
 
@@ -164,7 +164,6 @@ class TrainBatches:
         self._images, self._labels = images, torch.from_numpy(np.asarray(labels, np.float32))
         self._batch_size, self._seed, self._name = batch_size, seed, name
         self._augment, self._channels_last = augment, channels_last
-        self._threads = threading.local()
         self._workers = workers
         self._pool: ThreadPoolExecutor | None = None
         self._pending: deque[Future[Batch]] = deque()
@@ -218,18 +217,13 @@ class TrainBatches:
             return self._order[1]
 
     def _make(self, position: int) -> Batch:
-        if not hasattr(self._threads, "affine"):
-            self._threads.affine = Affine(self._augment)
         rows = self.rows_of(position)
         first = position * self._batch_size
-        gray = np.stack(
-            [
-                self._threads.affine(
-                    self._images.read(int(row)), stream_seed(self._seed, "augment", self._name, first + index)
-                )
-                for index, row in enumerate(rows)
-            ]
-        )
+        seeds = [stream_seed(self._seed, "augment", self._name, first + index) for index in range(len(rows))]
+        pictures = [
+            self._augment.apply(self._images.read(row), seed) for row, seed in zip(rows.tolist(), seeds, strict=True)
+        ]
+        gray = np.stack(pictures)
         slot = position % len(self._buffers)
         images = normalize(gray, channels_last=self._channels_last, out=self._buffers[slot])
         self._buffers[slot] = images

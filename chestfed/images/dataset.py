@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from chestfed.images.augment import Affine, Augment
+from chestfed.images.augment import Augment
 from chestfed.images.batches import Images, normalize
 
 
@@ -44,7 +41,6 @@ class ImageDataset(Dataset[tuple[Tensor, Tensor]]):
     ) -> None:
         self._places = np.flatnonzero(images.records >= 0)  # the others have no readable image
         self._images, self._augment = images, augment
-        self._threads = threading.local()
         self.diseases = diseases
         self.labels = np.array(labels[self._places], np.float32)
         self.patients = np.array(patients[self._places], np.int64)
@@ -56,14 +52,5 @@ class ImageDataset(Dataset[tuple[Tensor, Tensor]]):
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         gray = self._images.read(int(self._places[index]))
         if self._augment is not None:
-            if not hasattr(self._threads, "affine"):
-                self._threads.affine = Affine(self._augment)
-            gray = self._threads.affine(gray, int(torch.randint(2**32, ())))
+            gray = self._augment.apply(gray, int(torch.randint(2**32, ())))
         return normalize(np.ascontiguousarray(gray)[None])[0], torch.from_numpy(self.labels[index].copy())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_threads"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._threads = threading.local()
