@@ -155,7 +155,7 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChest
         with_one = "in 'LabelsLocalizationsBySentence', which the file lacks"
     normal_too = those([{"normal"} < terms for terms in named])
     unknown = Counter(word for code in codes.tolist() for word in cells[code] - known.keys())
-    _note(source, path, strange, f"have one of {_listed(unknown)} not in PadChest's tree: {_UNNAMED} missing")
+    _note(source, path, strange, f"have a term not in PadChest's tree ({_examples(unknown)}): {_UNNAMED} missing")
     _note(source, path, silent, f"are marked as excluded or suboptimal: {_UNNAMED} blank")
     _note(source, path, unsaid, f"are 'unchanged' without a normal sentence {with_one}: {_UNNAMED} blank")
     _note(source, path, normal_too, "say 'normal' beside another term, which counts")
@@ -186,10 +186,10 @@ def _terms(source: Source, path: Path, frame: pd.DataFrame) -> tuple[np.ndarray,
     return codes, words
 
 
-def _listed(unknown: Counter[str]) -> str:
-    """`12 terms, such as 'cardiomegally' (3),`."""
+def _examples(unknown: Counter[str]) -> str:
+    """`12 different, such as 'cardiomegally' (3)`."""
     shown = [f"'{word}' ({rows:,})" for word, rows in unknown.most_common(_SHOWN) if len(word) <= _LONGEST_SHOWN]
-    return f"{len(unknown):,} terms" + (f", such as {', '.join(shown)}," if shown else "")
+    return f"{len(unknown):,} different" + (f", such as {', '.join(shown)}" if shown else "")
 
 
 def _note(source: Source, path: Path, rows: np.ndarray, text: str) -> None:
