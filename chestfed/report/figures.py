@@ -72,12 +72,8 @@ class Picture:
     @cached_property
     def svg(self) -> bytes:
         """Drawn when it is asked for: not everybody wants it."""
-        from matplotlib import rc_context
-
         out = io.BytesIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        with rc_context(_STYLE):
-            self.figure.savefig(out, format="svg", metadata=nothing)
+        self._draw(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
         return _compact(out.getvalue())
 
     @property
@@ -92,8 +88,17 @@ class Picture:
 
     def save_png(self, folder: Path) -> None:
         """Write `<name>.png`."""
-        about: dict[str, Any] = {"format": "png", "dpi": 200, "metadata": {"Software": None}}
-        write_atomically(folder / f"{self.name}.png", lambda path: self.figure.savefig(path, **about))
+        about = {"format": "png", "dpi": 200, "metadata": {"Software": None}}
+        write_atomically(folder / f"{self.name}.png", lambda path: self._draw(path, **about))
+
+    def _draw(self, out: Any, **about: Any) -> None:
+        from matplotlib import rc_context
+
+        with rc_context(_STYLE):
+            if (layout := self.figure.get_layout_engine()) is not None:
+                layout.execute(self.figure)
+                self.figure.set_layout_engine(None)  # with one, matplotlib draws every file twice
+            self.figure.savefig(out, **about)
 
 
 class Drawing:

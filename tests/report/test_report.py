@@ -229,7 +229,8 @@ def are_real(run: Path, which: Callable[[str], bool]) -> None:
 def test_pictures_of_a_real_hospital_among_phantoms_are_left_out(copy: Path) -> None:
     are_real(copy, lambda name: name in ("padchest", "test images"))
     run = RunFolder.open(copy)
-    page, shown = Page(make_report(run).html), make_report(run, pictures=True).html
+    text, shown = make_report(run).html, make_report(run, pictures=True).html
+    page = Page(text)
     pictures = [attributes["alt"] or "" for _, attributes, _ in page.all("img") if "Small" in (attributes["alt"] or "")]
     assert len(pictures) == 16
     assert not any("padchest" in alt or "test images" in alt for alt in pictures)
@@ -237,7 +238,6 @@ def test_pictures_of_a_real_hospital_among_phantoms_are_left_out(copy: Path) -> 
     assert "Small synthetic phantom of padchest" not in shown
     ((_, _, title),) = page.all("title")
     assert title.startswith("PARTLY SYNTHETIC: ")
-    text = make_report(run).html
     assert "others have real patients" in text
     assert "No patients" not in text
     assert "Published, for orientation only" not in text
@@ -331,7 +331,8 @@ def test_a_disease_of_one_class_is_left_out_with_its_reason(tmp_path: Path) -> N
         assert any(seen in text and "nothing to draw, no positive image" in text for text in texts), seen
 
 
-def test_a_title_is_text_and_never_markup(copy: Path, tmp_path: Path) -> None:
+def test_a_title_is_text_and_never_markup(tmp_path: Path) -> None:
+    copy = write_run(tmp_path / "run")
     table = json.loads((copy / "table.json").read_text())
     (copy / "table.json").write_text(json.dumps(table | {"title": "<img src=x> & more"}))
     write_report(copy, tmp_path / "page.html")
