@@ -52,7 +52,7 @@ def portuguese_findings(place: Place) -> Case:
 
 @shape("French findings between bars, cp1252")
 def french_findings(place: Place) -> Case:
-    return _column(place, "fr", "|", delimiter=";", encoding="cp1252")
+    return _column(place, "fr", "|", "--encoding=cp1252", delimiter=";", encoding="cp1252")
 
 
 @shape("Russian findings: the lexicon knows no word")

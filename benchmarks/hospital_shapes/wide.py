@@ -45,7 +45,7 @@ def _language(place: Place, language: str, encoding: str, delimiter: str) -> Cas
     place.pictures(made)
     place.save(wide(made, words), delimiter=delimiter, encoding=encoding)
     flags = [] if language in WORDS["known"] else flags_for(words)
-    return Case(flags=[*flags, f"--encoding={encoding}"] if flags else [], truth=truth(made))
+    return Case(flags=[*flags, f"--encoding={encoding}"], truth=truth(made))
 
 
 for _name, (_encoding, _delimiter) in _LANGUAGES.items():

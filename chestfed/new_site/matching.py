@@ -195,15 +195,17 @@ def _rules(
     if removed or any(cell[0] == "" for cell, _, _ in pairs):
         keys["remove_prefix"] = f"{removed}/"
     cut = len(removed.split("/")) if keys else 0
-    suffix = Counter(ending for _, _, ending in pairs).most_common(1)[0][0]
-    if suffix:
+    endings = Counter(ending for _, _, ending in pairs)
+    if suffix := endings.most_common(1)[0][0]:
         keys["suffix"] = suffix
     how = "a path" if any(len(cell) - cut > 1 for cell, _, _ in pairs) else "a file name"
     how += "" if whole else ", without its extension"
     roots = [file[: max(0, len(file) - (len(cell) - cut))] for cell, file, _ in pairs]
     counts = Counter("/".join(root) or "." for root in roots)
     if len(counts) == 1:
-        return [(Images.model_validate({**keys, "roots": list(counts)}), how)]
+        keys["roots"] = list(counts)
+        any_of = [(Images.model_validate({**keys, "suffix": "any"}), f"{how}, of several kinds")]
+        return [(Images.model_validate(keys), how), *(any_of if len(endings) > 1 else [])]
     several = f"{how}, in {len(counts)} folders that are searched"
     rules = [(Images.model_validate({**keys, "roots": [folder], "recursive": True}), several)]
     template = _template(frame, column, roots, hints)
