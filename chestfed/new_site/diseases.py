@@ -89,6 +89,14 @@ class Suggestion:
     about: frozenset[str] = frozenset()
 
 
+#: What the lexicon knows as a whole, in `plain` form.
+_WHOLE: Final = {
+    **dict.fromkeys(lexicon.NORMAL, Suggestion(NORMAL, "means no finding", exact=True)),
+    **dict.fromkeys(UNRELATED, Suggestion(IGNORED, "an unrelated finding", exact=True)),
+    **{word: Suggestion(Meaning({name.disease: POSITIVE}), name.why, exact=True) for word, name in NAMES.items()},
+}
+
+
 @lru_cache(maxsize=50_000)
 def suggest(term: str) -> Suggestion:
     """What a term in `normal` form seems to mean.
@@ -98,7 +106,7 @@ def suggest(term: str) -> Suggestion:
     """
     if not term:
         return Suggestion(None, "empty cell")
-    found = _exact(term)
+    found = _WHOLE.get(plain(term)) if is_clear(term) else None
     if found is None and is_clear(term):
         bare = _without_accents(term)
         for prefix, start, code in _PREFIXES:
@@ -123,17 +131,6 @@ def suggest_value(term: str, says: str | None) -> Suggestion:
     whole = found.exact and (says == "uncertain" or (name is not None and not name.kind))
     code = NEGATIVE if says == "negative" else UNCERTAIN
     return Suggestion(Meaning(dict.fromkeys(found.meaning.findings, code)), f"{says}: {found.why}", exact=whole)
-
-
-def _exact(term: str) -> Suggestion | None:
-    if not is_clear(term):
-        return None
-    word = plain(term)
-    if word in NAMES:
-        return Suggestion(Meaning({NAMES[word].disease: POSITIVE}), NAMES[word].why, exact=True)
-    if word in UNRELATED:
-        return Suggestion(IGNORED, "an unrelated finding", exact=True)
-    return Suggestion(NORMAL, "means no finding", exact=True) if word in lexicon.NORMAL else None
 
 
 def _turned(rest: str, code: object, why: str) -> Suggestion | None:

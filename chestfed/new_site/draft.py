@@ -144,10 +144,7 @@ def _read_headers(work: Work) -> pd.DataFrame:
 
     Files that cannot be read are noted, and left to the check of the site, which names them.
 
-    Raises
-    ------
-    SiteError
-        If no header can be read.
+    Raises `SiteError` if no header can be read.
     """
     table = {"layout": "dicom", "terms": {}, "columns": {"patient": "PatientID", "findings": "ImageComments"}}
     site = any_site(work.name, str(work.pictures.root), {"images": ["**/*"]}, table)

@@ -10,10 +10,7 @@ from chestfed.sites.reader import canonical
 def refuse_idle(work: Work) -> None:
     """Stop at flags that the site that was found has no use for.
 
-    Raises
-    ------
-    ConfigError
-        With every such flag and what to do instead.
+    Raises `ConfigError` with every such flag and what to do instead.
     """
     choices, layout, headers = work.choices, work.layout, work.layout == "dicom"
     columns = {what for what, name in choices.columns.items() if name != NONE}

@@ -109,10 +109,7 @@ def match_headers(
     The table of `work` becomes one with a row per image. A role that no column of the table is called like is taken
     from the headers, where `roles` maps it to an element; the elements that were added as columns are returned.
 
-    Raises
-    ------
-    ConfigError
-        `refused`, if there are no DICOM files or nothing matches; or if the element or the column is uncertain.
+    Raises `refused` if there are no DICOM files or nothing matches, `ConfigError` if the column is uncertain.
     """
     if not work.pictures.dicoms:
         raise refused

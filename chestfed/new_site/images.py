@@ -24,10 +24,7 @@ class NoImageNamedError(ConfigError):
 def find_image(work: Work) -> ImageMatch:
     """Notes the column that names the images, and how.
 
-    Raises
-    ------
-    ConfigError
-        If no column does, or it is uncertain which and nobody can be asked.
+    Raises `ConfigError` if no column does, or it is uncertain which and nobody can be asked.
     """
     frame, pictures, said = work.frame, work.pictures, work.said("image")
     if said == NONE:
@@ -104,10 +101,7 @@ def _doubt(best: ImageMatch, frame: pd.DataFrame) -> str:
 def refuse_ambiguous(match: ImageMatch) -> None:
     """Stop where a name fits files in several folders: taking one of them would be a guess about the image.
 
-    Raises
-    ------
-    ConfigError
-        With the number of cells; no folder is named, because it may be a patient.
+    Raises `ConfigError` with the number of cells; no folder is named, because it may be a patient.
     """
     if match.ambiguous:
         raise ConfigError(

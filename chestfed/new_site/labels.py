@@ -125,10 +125,7 @@ def _told(work: Work, name: str, disease: str, values: Values) -> str:
 def policies(work: Work, doubts: int, kind: str, blank: str, why: str) -> None:
     """How uncertain and blank labels count: by the flags, else by guesses that are asked for.
 
-    Raises
-    ------
-    ConfigError
-        With everything that must be settled first.
+    Raises `ConfigError` with everything that must be settled first.
     """
     if work.stops:
         raise ConfigError("\n".join(work.stops))

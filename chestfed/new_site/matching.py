@@ -71,10 +71,7 @@ class Pictures:
 def list_pictures(images: Path, root: Path) -> Pictures:
     """All image files below `images`, which is below `root`. Links to folders are not followed.
 
-    Raises
-    ------
-    ConfigError
-        If there is no image in the folder.
+    Raises `ConfigError` if there is no image in the folder.
     """
     names = []
     for folder, folders, inside in os.walk(images):

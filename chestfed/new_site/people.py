@@ -43,10 +43,7 @@ _KNOWN: Final = {"view": lexicon.VIEWS, "split": lexicon.SPLITS, "sex": lexicon.
 def find_patient(work: Work, match: ImageMatch) -> tuple[str, str] | None:
     """Notes the column of the patient; or a regular expression for the images' paths that tells him, and why.
 
-    Raises
-    ------
-    ConfigError
-        If no column is certain, or the folders are asked for and cannot be used.
+    Raises `ConfigError` if no column is certain, or the folders are asked for and cannot be used.
     """
     in_folders = _folder(match)
     by_flag = work.choices.columns.get("patient")

@@ -52,16 +52,12 @@ class Spreadsheet:
 def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
     """Find out how the file is to be read, and read it.
 
-    Raises
-    ------
-    ConfigError
-        If it has no columns, or a flag does not apply to such a file.
-    SiteError
-        If it cannot be read; nothing of a cell is shown.
+    Raises `ConfigError` if it has no columns or a flag does not apply, `SiteError` if it cannot be read; no cell is shown.
     """
-    keys, evidence, notes, header = _format(path, choices)
+    keys, notes, header = _format(path, choices)
+    told = {key: value for key, (value, _) in keys.items()}
     try:
-        table = {"layout": "onehot", "columns": {"image": "image", "patient": "image"}, **keys}
+        table = {"layout": "onehot", "columns": {"image": "image", "patient": "image"}, **told}
         source = Source(any_site(site, ".", {"table": ["*"]}, table), path.parent, path)
     except ValidationError as error:
         wrong = error.errors()[0]
@@ -82,84 +78,67 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
         listed = ", ".join(f"'{name}' ({number:,})" for name, number in formulas.items())
         notes.append(f"cells with formulas, which are not computed here, count as empty: {listed}")
     notes += source.remarks
-    told = {key: (value, evidence[key]) for key, value in keys.items()}
-    return Spreadsheet(frame.set_index("row")[kept], told, tuple(notes), tuple(formulas), doubt)
+    return Spreadsheet(frame.set_index("row")[kept], keys, tuple(notes), tuple(formulas), doubt)
 
 
-def _format(path: Path, choices: Choices) -> tuple[dict[str, str | int], dict[str, str], list[str], int]:
-    """The keys of `table` that the file needs, the evidence for them, notes, and the header's row."""
-    keys: dict[str, str | int] = {}
-    evidence: dict[str, str] = {}
-    header, notes = 1, []
-    kind = {".parquet": "parquet", ".pq": "parquet", ".xlsx": "xlsx", ".xlsm": "xlsx"}.get(path.suffix.lower(), "csv")
-    idle = {"csv": ("sheet",), "xlsx": ("delimiter", "encoding"), "parquet": ("delimiter", "encoding", "sheet")}[kind]
-    for flag in (*idle, *(("header_row",) if kind == "parquet" else ())):
+#: Ending -> format, and the flags that apply to none of its files.
+_KINDS: Final = {".parquet": "parquet", ".pq": "parquet", ".xlsx": "xlsx", ".xlsm": "xlsx", ".json": "json"}
+_IDLE: Final = {"csv": ("sheet",), "xlsx": ("delimiter", "encoding")}
+_Keys = dict[str, tuple[str | int, str]]
+
+
+def _format(path: Path, choices: Choices) -> tuple[_Keys, list[str], int]:
+    """The keys of `table` that the file needs with the evidence for them, notes, and the header's row."""
+    keys, header, notes = _Keys(), 1, list[str]()
+    kind = _KINDS.get(Path(path.name.lower().removesuffix(".gz")).suffix, "csv")
+    for flag in _IDLE.get(kind, ("delimiter", "encoding", "sheet", "header_row")):
         if getattr(choices, flag) is not None:
             raise ConfigError(f"--{flag.replace('_', '-')} does not apply to {path.name}: leave it out")
     if kind == "csv":
         data = _bytes(path)
-        encoding, evidence["encoding"] = _encoding(path, data, choices.encoding)
-        text = data.decode("utf-8-sig" if encoding == "utf-8" else encoding, errors="replace")
-        separator, plain = excel_separator(text.replace("\r\n", "\n").replace("\r", "\n").encode())
-        delimiter, evidence["delimiter"], header = _delimiter(plain.decode(), choices.delimiter, separator)
-        keys |= {"encoding": encoding, "delimiter": delimiter}
+        keys["encoding"] = encoding, _ = _encoding(path, data, choices.encoding)
+        content = data.decode("utf-8-sig" if encoding == "utf-8" else encoding, errors="replace")
+        separator, plain_text = excel_separator(content.replace("\r\n", "\n").replace("\r", "\n").encode())
+        delimiter, why, header = _delimiter(plain_text.decode(), choices.delimiter, separator)
+        keys["delimiter"] = delimiter, why
         if separator is not None:
             notes.append("the file's first line is Excel's 'sep=', which is not counted as a row")
     elif kind == "xlsx":
-        if choices.sheet is not None:
-            keys["sheet"], evidence["sheet"] = choices.sheet, SAID
+        keys |= {} if choices.sheet is None else {"sheet": (choices.sheet, SAID)}
         header = _header_of_sheet(path, choices.sheet)
     if choices.header_row is not None:
-        header, evidence["header_row"] = choices.header_row, SAID
+        keys["header_row"] = header, _ = choices.header_row, SAID
     elif header > 1:
-        evidence["header_row"] = "the rows above it are empty, or hold a cell or two"
+        keys["header_row"] = header, "the rows above it are empty, or hold a cell or two"
         notes.append(
             f"row {header} is taken as the header, and {header - 1} above it are ignored (--header-row if not)"
         )
-    if "header_row" in evidence:
-        keys["header_row"] = header
-    return keys, evidence, notes, header
+    return keys, notes, header
 
 
-def _kept_columns(
-    path: Path, names: list[str], header: int, keys: dict[str, str | int], notes: list[str]
-) -> tuple[list[str], str]:
+def _kept_columns(path: Path, names: list[str], header: int, keys: _Keys, notes: list[str]) -> tuple[list[str], str]:
     """The columns with a name of their own, and why the header may be another row."""
     counts = Counter(names)
     kept = [name for name in names if name and counts[name] == 1]
     notes += [f"{n} columns are called '{name}': not looked at" for name, n in counts.items() if name and n > 1]
-    unnamed = sum(not name for name in names)
-    doubt = (
-        f"{unnamed} of {len(names)} columns have no name in row {header}, which is taken as the header. If it is "
-        "another row, say --header-row NUMBER"
-    )
-    if unnamed * 2 > len(names):
-        raise ConfigError(f"{path.name}: {doubt}; remove empty columns")
-    if unnamed:
-        notes.append(f"{unnamed} of {len(names)} columns have no name in row {header}: not looked at")
+    lacking = f"{counts['']} of {len(names)} columns have no name in row {header}"
+    another = ", which is taken as the header. If it is another row, say --header-row NUMBER"
+    if counts[""] * 2 > len(names):
+        raise ConfigError(f"{path.name}: {lacking}{another}; remove empty columns")
     if len(kept) < 2:
         found = f"the only column is '{kept[0]}'" if kept else "no column has a name"
         other = "or --delimiter, what separates" if "delimiter" in keys else "or --sheet, another sheet"
-        raise ConfigError(
-            f"{path.name}: {found} in row {header}, which is taken as the header. If it is another row, say "
-            f"--header-row NUMBER; {other}"
-        )
-    return kept, doubt if unnamed else ""
+        raise ConfigError(f"{path.name}: {found} in row {header}{another}; {other}")
+    notes += [f"{lacking}: not looked at"] if counts[""] else []
+    return kept, f"{lacking}{another}" if counts[""] else ""
 
 
 def any_site(name: str, root: str, files: dict[str, list[str]], table: dict[str, Any]) -> SiteConfig:
     """A site that reads the files like this; what its labels mean is not used."""
     labels = {} if "terms" in table else {"labels": {disease: [disease] for disease in DISEASES}}
-    site = {
-        "site": name,
-        "title": name,
-        "reader": "table",
-        "root": root,
-        "label_files": files,
-        "views": "all",
-        **labels,
-    }
-    return SiteConfig.model_validate({**site, "uncertain": "missing", "blank": "missing", "table": table})
+    site = {"site": name, "title": name, "reader": "table", "root": root, "label_files": files, "table": table}
+    policy = {"views": "all", "uncertain": "missing", "blank": "missing"}
+    return SiteConfig.model_validate({**site, **policy, **labels})
 
 
 def _bytes(path: Path) -> bytes:
@@ -190,24 +169,21 @@ def _encoding(path: Path, data: bytes, said: str | None) -> tuple[str, str]:
 
 def _delimiter(text: str, said: str | None, separator: str | None) -> tuple[str, str, int]:
     """The delimiter that cuts most rows into as many cells as the header has; why; the header's row."""
-    scores, headers = {}, {}
-    for delimiter in DELIMITERS:
-        rows = list(leading_rows(text, delimiter, _ROWS))
-        headers[delimiter] = find_header(rows[:_LOOKED_AT])
-        widths = [len(row) for row in rows[headers[delimiter] :] if row]
-        if widths and widths[0] > 1:
-            scores[delimiter] = (sum(width == widths[0] for width in widths), widths[0], len(widths))
     if said is not None or separator is not None:
         told = {"tab": "\t", "\\t": "\t"}.get(said, said) if said is not None else str(separator)
-        rows = list(leading_rows(text, told, _LOOKED_AT))
-        return told, SAID if said is not None else "its first line says so (sep=)", find_header(rows) + 1
-    if not scores:
-        return ",", "no other found", 1
-    best = max(scores, key=lambda delimiter: (scores[delimiter][0] / scores[delimiter][2], scores[delimiter][1]))
-    even, width, number = scores[best]
-    from_header = f"the first {number}" if not headers[best] else f"{number}"
-    why = f"{_SHOWN[best]} cuts {even} of {from_header} rows into {width} cells"
-    return best, why, headers[best] + 1
+        why = SAID if said is not None else "its first line says so (sep=)"
+        return told, why, find_header(list(leading_rows(text, told, _LOOKED_AT))) + 1
+    best = ((0.0, 1), ",", "no other found", 1)
+    for delimiter in DELIMITERS:
+        rows = list(leading_rows(text, delimiter, _ROWS))
+        header = find_header(rows[:_LOOKED_AT])
+        widths = [len(row) for row in rows[header:] if row]
+        even = sum(width == widths[0] for width in widths)
+        number = f"{len(widths)}" if header else f"the first {len(widths)}"
+        if widths and widths[0] > 1 and (score := (even / len(widths), widths[0])) > best[0]:
+            why = f"{_SHOWN[delimiter]} cuts {even} of {number} rows into {widths[0]} cells"
+            best = (score, delimiter, why, header + 1)
+    return best[1:]
 
 
 def _header_of_sheet(path: Path, sheet: str | None) -> int:
@@ -235,15 +211,9 @@ def find_header(rows: Sequence[Sequence[str]]) -> int:
     place = next((at for at, number in enumerate(filled) if 2 * number > full), 0)
     names = [cell.strip() for cell in rows[place] if cell.strip()] if rows else []
     titles_only = all(number <= 1 for number in filled[:place])
-    found = _are_names(names, rows[place:]) and (titles_only or any(map(_is_known, names)))
-    return place if found else 0
-
-
-def _are_names(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    below = {cell.strip() for row in rows[1:] for cell in row}
-    unlike = len(set(names)) == len(names) and not below.intersection(names)
-    return len(names) > 1 and unlike and not any(map(_NUMBER.fullmatch, names))
-
-
-def _is_known(name: str) -> bool:
-    return any(plain(name) in known for known in COLUMNS.values()) or disease_of(name) is not None
+    below = {cell.strip() for row in rows[place + 1 :] for cell in row}
+    unlike = len(set(names)) == len(names) > 1 and not below.intersection(names)
+    known = any(
+        any(plain(name) in known for known in COLUMNS.values()) or disease_of(name) is not None for name in names
+    )
+    return place if unlike and not any(map(_NUMBER.fullmatch, names)) and (titles_only or known) else 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -66,10 +67,7 @@ def find_labels(work: Work, *, headers: bool = False, formulas: Sequence[str] = 
 
     `formulas` are the columns with formulas, which are empty here.
 
-    Raises
-    ------
-    ConfigError
-        If no disease is found, or the layout or its columns are uncertain and nobody can be asked.
+    Raises `ConfigError` if no disease is found, or the layout or its columns are uncertain and nobody can be asked.
     """
     onehot = {} if headers else label_columns(work)
     terms = find_term_column(work, [name for name in work.free if name not in onehot], has_columns=bool(onehot))
@@ -117,10 +115,7 @@ def _layout(onehot: dict[str, str], terms: TermColumn | None, *, several: bool) 
 def find_term_column(work: Work, free: Sequence[str], *, has_columns: bool) -> TermColumn | None:
     """The column of findings, with the others that hold some; None if there is none.
 
-    Raises
-    ------
-    ConfigError
-        If it is uncertain which, or its cells cannot be cut as a flag says.
+    Raises `ConfigError` if it is uncertain which, or its cells cannot be cut as a flag says.
     """
     column = work.said("findings")
     if column == NONE:
@@ -159,27 +154,42 @@ def look_at(cells: pd.Series, choices: Choices, *, called_so: bool, sample: bool
     counted = counted.head(_SAMPLE) if sample else counted
     if counted.empty:
         return None
-    name, pairs = str(cells.name), [(str(cell), int(number)) for cell, number in counted.items()]
+    pairs, total = [(str(cell), int(number)) for cell, number in counted.items()], int(counted.sum())
     said = {normal(term) for names in choices.labels.values() for term in names}
-    lists = [(listed(cell), number) for cell, number in pairs]
-    held = sum(number for items, number in lists if items is not None)
-    if held >= _LISTS * sum(number for _, number in pairs) and any(cell.startswith("[") for cell, _ in pairs):
-        return _cut(name, [(items or [], number) for items, number in lists], None, said, called_so, lists=True)
-    ways = [_cut(name, [([cell], number) for cell, number in pairs], None, said, called_so)]
+
+    def way(separator: str | None, parts: Callable[[str], list[str]], *, lists: bool = False) -> TermColumn:
+        """Cut like this. A term that merely contains a name counts in columns that are called like findings."""
+        telling, score, diseases = 0, 0.0, set[str]()
+        for cell, number in pairs:
+            known = False
+            for term in (normal(text) for text in parts(cell) if text.strip()):
+                found = suggest(term)
+                counts = term in said or found.exact or (called_so and found.meaning is not None)
+                known = known or (counts and found.meaning is not IGNORED)
+                score += number * (1 if term in said or found.exact else 0.5 if counts else -0.25)
+                diseases |= diseases_in([found.meaning]) if counts else set()
+            telling += number if known else 0
+        return TermColumn(str(cells.name), lists, separator, total, telling, score, frozenset(diseases))
+
+    held = sum(number for cell, number in pairs if listed(cell) is not None)
+    if held >= _LISTS * total and any(cell.startswith("[") for cell, _ in pairs):
+        return way(None, lambda cell: listed(cell) or [], lists=True)
+    ways = [way(None, lambda cell: [cell])]
     for separator in (*_FIRM_SEPARATORS, *LOOSE_SEPARATORS) if choices.separator is None else (choices.separator,):
-        having = sum(number for cell, number in pairs if separator in cell)
+        having = [(cell, number) for cell, number in pairs if separator in cell]
         if not having and choices.separator is None:
             continue
-        turning = sum(number for cell, number in pairs if separator in cell and _turns(cell.split(separator)))
+        turning = sum(number for cell, number in having if _turns(cell.split(separator)))
         if separator in LOOSE_SEPARATORS and turning:
             if choices.separator is None or sample:
                 continue
+            shown = count(turning, sum(number for _, number in having), "cells with it")
             raise ConfigError(
-                f"--separator {separator}: {count(turning, having, 'cells with it')} deny or doubt something, and the "
-                "denial may go on behind it ('no edema, effusion'). Leave --separator out: each cell is then one term "
-                "of the mapping table; or export the findings with | or ; between them"
+                f"--separator {separator}: {shown} deny or doubt something, and the denial may go on behind it ('no "
+                "edema, effusion'). Leave --separator out: each cell is then one term of the mapping table; or export "
+                "the findings with | or ; between them"
             )
-        ways.append(_cut(name, [(cell.split(separator), number) for cell, number in pairs], separator, said, called_so))
+        ways.append(way(separator, partial(str.split, sep=separator)))
     if choices.separator is not None and not sample:
         return ways[-1]
     return max(ways, key=lambda way: (way.score, way.separator is None))
@@ -191,37 +201,10 @@ def _turns(terms: Sequence[str]) -> bool:
     return any(not lexicon.is_clear(part) or lexicon.TURNING & set(lexicon.plain(part).split()) for part in parts)
 
 
-def _cut(
-    column: str,
-    cells: Sequence[tuple[list[str], int]],
-    separator: str | None,
-    said: set[str],
-    called_so: bool,
-    *,
-    lists: bool = False,
-) -> TermColumn:
-    """The column cut like this. A term that merely contains a name counts in columns that are called like findings."""
-    telling, score, diseases = 0, 0.0, set[str]()
-    for cell, number in cells:
-        known = False
-        for term in (normal(text) for text in cell if text.strip()):
-            found = suggest(term)
-            counts = term in said or found.exact or (called_so and found.meaning is not None)
-            known = known or (counts and found.meaning is not IGNORED)
-            score += number * (1 if term in said or found.exact else 0.5 if counts else -0.25)
-            diseases |= diseases_in([found.meaning]) if counts else set()
-        telling += number if known else 0
-    total = sum(number for _, number in cells)
-    return TermColumn(column, lists, separator, total, telling, score, frozenset(diseases))
-
-
 def by_terms(work: Work, terms: TermColumn) -> None:
     """The mapping table of the column's terms, and the keys that go with it.
 
-    Raises
-    ------
-    ConfigError
-        If a flag names a term that no cell holds.
+    Raises `ConfigError` if a flag names a term that no cell holds.
     """
     role = "finding" if work.layout == "long" else "findings"
     work.take(role, terms.column, f"{count(terms.telling, terms.cells)} have a term of the lexicon")

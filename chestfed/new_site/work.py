@@ -121,10 +121,7 @@ class Work:
     def said(self, what: str) -> str | None:
         """The column that a flag names, or `none`; None without the flag.
 
-        Raises
-        ------
-        ConfigError
-            If there is no such column; capitals do not matter.
+        Raises `ConfigError` if there is no such column; capitals do not matter.
         """
         name = self.choices.columns.get(what)
         if name in (None, NONE) or name in self.all_columns:
@@ -141,10 +138,7 @@ class Work:
     ) -> str:
         """One of the candidates, by whoever decides.
 
-        Raises
-        ------
-        ConfigError
-            Without a guess, if nobody can be asked: with the candidates and the flag.
+        Raises `ConfigError` without a guess, if nobody can be asked: with the candidates and the flag.
         """
         if self.ask is not None:
             return self.ask(what, flag, guess, candidates, why, examples)
