@@ -52,7 +52,7 @@ class Spreadsheet:
 def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
     """Find out how the file is to be read, and read it.
 
-    Raises `ConfigError` if it has no columns or a flag does not apply, `SiteError` if it cannot be read; no cell is shown.
+    Raises `ConfigError` if it has no columns or a flag does not apply, `SiteError` if it cannot be read.
     """
     keys, notes, header = _format(path, choices)
     told = {key: value for key, (value, _) in keys.items()}
