@@ -28,9 +28,13 @@ _ELSE: Final = ("running", "patient", "view", "split", "sex", "age", "reader", "
 _CALLED: Final = {"SOPInstanceUID": "image", "StudyInstanceUID": "study", "AccessionNumber": "study"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Candidate:
-    """A column, an element that its cells are found in, and the share that is found."""
+    """A column, an element that its cells are found in, and the share that is found.
+
+    `small`: its cells are small numbers, which are found by chance; `fits`: it is called like what the element holds;
+    `strange`: like something else, or like a running number.
+    """
 
     column: str
     element: str
@@ -38,20 +42,11 @@ class _Candidate:
     frame: pd.DataFrame
     told: pd.DataFrame
 
-    @cached_property
-    def small(self) -> bool:
-        """Whether its cells are small numbers, which are found by chance."""
-        return is_small(self.frame[self.column])
-
-    @cached_property
-    def fits(self) -> bool:
-        """Whether the column is called like what the element holds."""
-        return bool(called(_CALLED[self.element], [self.column]))
-
-    @cached_property
-    def strange(self) -> bool:
-        """Whether the column is called like something else, or like a running number."""
-        return not self.fits and (not plain(self.column) or any(called(what, [self.column]) for what in _ELSE))
+    def __post_init__(self) -> None:
+        self.small = is_small(self.frame[self.column])
+        self.fits = bool(called(_CALLED[self.element], [self.column]))
+        odd = not plain(self.column) or any(called(what, [self.column]) for what in _ELSE)
+        self.strange = odd and not self.fits
 
     @cached_property
     def pairs(self) -> np.ndarray:
@@ -149,16 +144,24 @@ def _column_and_element(work: Work, told: pd.DataFrame, refused: NoImageNamedErr
         if frame[name].notna().any()
     }
     if not any(shares.values()):
-        raise NoImageNamedError(f"{refused}. Nor are its cells the {', '.join(IMAGE_KEYS)} of a header")
-    best = {name: max(share for (other, _), share in shares.items() if other == name) for name, _ in shares}
-    listed = sorted((name for name, share in best.items() if share), key=lambda name: -best[name])
+        bare = {element: set(told[element].dropna().str.lstrip("0")) for element in IMAGE_KEYS if element in told}
+        cut = [
+            f"'{name}' would be the {element} if leading zeros did not count: export the table with that column as text"
+            for element, numbers in bare.items()
+            for name in work.all_columns
+            if frame[name].dropna().str.lstrip("0").isin(numbers).mean() >= ENOUGH
+        ]
+        hint = f". {cut[0]}" if cut else ""
+        raise NoImageNamedError(f"{refused}. Nor are its cells the {', '.join(IMAGE_KEYS)} of a header{hint}")
+    best = sorted(shares, key=lambda key: -shares[key])
+    listed = list(dict.fromkeys(name for name, element in best if shares[name, element]))
     guess, column = None, said
     if column is None:
         guess, why = _best_of([_Candidate(*key, share, frame, told) for key, share in shares.items()])
         column = work.choose("image column", "--image-column", guess.column if guess else None, listed, why)
     if guess is not None and guess.column == column:
         return column, guess.element
-    return column, max(IMAGE_KEYS, key=lambda key: shares.get((str(column), key), 0.0))
+    return next(key for key in best if key[0] == column)
 
 
 def _notes(work: Work, column: str, told: pd.DataFrame, rows: np.ndarray, places: np.ndarray) -> list[str]:

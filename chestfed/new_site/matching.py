@@ -53,14 +53,10 @@ class Pictures:
     by_stem: Mapping[str, list[str]] = field(repr=False)
 
     @property
-    def endings(self) -> Counter[str]:
-        """Extension as it is written, perhaps empty -> number of files."""
-        return Counter(image_ending(file.rpartition("/")[2]) for file in self.files)
-
-    @property
     def listed_endings(self) -> str:
-        """`40 .png, 2 without extension`."""
-        return ", ".join(f"{number:,} {ending or 'without extension'}" for ending, number in self.endings.most_common())
+        """`70 .png, 2 .PNG, 5 without extension`."""
+        endings = Counter(image_ending(file.rpartition("/")[2]) for file in self.files)
+        return ", ".join(f"{number:,} {ending or 'without extension'}" for ending, number in endings.most_common())
 
     @property
     def dicoms(self) -> tuple[str, ...]:

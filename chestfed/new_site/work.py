@@ -22,8 +22,6 @@ SAID: Final = "given on the command line"
 ENOUGH: Final = 0.9
 #: A word of a cell is shown, or written down, if so many rows have it: it is then not the name of a person.
 SHOWN_FROM: Final = 3
-#: Numbers that name a file, or are in a header, by chance, as running numbers do.
-SMALL_NUMBER: Final = r"\d{1,6}"
 _SHOWN_ROWS: Final = 5
 
 #: Asks (what, flag, guess, candidates, why, examples) and returns a candidate. The guess is None where the evidence is
@@ -158,9 +156,9 @@ def called(what: str, names: Collection[str]) -> list[str]:
     return [name for name in names if plain(name) in COLUMNS[what]]
 
 
-def is_small(cells: pd.Series, share: float = 0.5) -> bool:
-    """Whether many of the cells are small whole numbers."""
-    return bool(cells.dropna().str.fullmatch(SMALL_NUMBER).mean() >= share)
+def is_small(cells: pd.Series) -> bool:
+    """Whether many of the cells are small whole numbers: they name a file, or are in a header, by chance."""
+    return bool(cells.dropna().str.fullmatch(r"\d{1,6}").mean() >= 0.5)
 
 
 def count(number: int, total: int, noun: str = "cells") -> str:
