@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from chestfed.new_site.work import Work
 from chestfed.sites.config import SiteConfig
@@ -28,6 +28,13 @@ _LAYOUTS: Final = {
     "delimited": "one column of findings",
     "list": "a list of findings in a cell",
 }
+
+
+class Said(NamedTuple):
+    """The value of a key, perhaps further keys, and why it is that."""
+
+    value: Any
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,97 +66,75 @@ def draft(
     `line` says what there is; `files` are its label files; `sheet` has the keys that it takes to read them, and why;
     `images` the keys that lead from rows to images, and how; `by_path` is the expression that tells the patient.
     """
-    page = Page()
-    _head(page, work, line, files)
-    _policy(page, work)
-    page.section("table", "how the table is laid out; every key: docs/new_site.md")
+    why, rule = work.evidence, images[0]
     rows, different = int(work.image.notna().sum()), work.image.nunique()
-    about = f"{_LAYOUTS.get(work.layout, '')}: {rows:,} rows of {different:,} images"
-    page.key("layout", work.layout, "no table was given" if work.layout == "dicom" else about)
-    for key, (value, why) in sheet.items():
-        page.key(key, value, why)
-    if by_path is not None:
-        page.key("from_path", *by_path)
-    page.section("columns")
-    for what in dict.fromkeys(("image", "patient", *OPTIONAL, *work.columns)):
-        if what in work.columns:
-            page.key(what, work.columns[what], work.evidence[what])
-    page.end()
-    rule, how = images
-    if rule:
-        page.section("images", how)
-        for key, value in rule.items():
-            page.key(key, _with_roles(value, work) if key == "path" else value)
-        page.end()
-    _words(page, work)
-    for key, value in work.keys.items():
-        page.key(key, value, work.evidence.get(key, ""))
-    page.end()
-    page.blank()
-    split = work.columns.get("split")
-    page.section("splits")
-    page.key("official", True, f"by the column {split}" if split else "no column holds a split: every image trains")
-    page.key("valid_fraction", 0.0, "share of the training patients to set aside")
-    page.key("test_fraction", 0.0)
-    page.end()
-    guesses = _guesses(work, sheet, by_path)
-    _last_notes(work, has_table=bool(sheet) or work.layout != "dicom")
-    return Draft(page.text(), tuple(guesses), tuple(work.notes), work.terms, examples)
-
-
-def _head(page: Page, work: Work, line: str, files: Mapping[str, list[str]]) -> None:
-    """The lines above everything else."""
-    root, data = work.pictures.root, None if work.data is None else work.data.resolve()
-    page.comment(f"{work.name}, described by `chestfed site new`: {line}.")
-    page.comment('The comments say how each key was found. Look at those that say "a guess": they are your decisions.')
-    page.blank()
-    page.key("site", work.name)
-    page.key("title", work.choices.title or work.name.replace("-", " ").replace("_", " ").title())
-    page.key("reader", "table")
-    folder = root / work.pictures.folder
-    if any((place / SYNTHETIC_MARKER).is_file() for place in (folder, *folder.parents[:2])):
-        page.key("synthetic", True, f"{SYNTHETIC_MARKER} exists")
-    if data is not None and root.is_relative_to(data):
-        page.key("root", root.relative_to(data).as_posix(), "below the data root")
-    else:
-        page.key("root", root.as_posix(), "on this machine; change it if the folder moves")
-    page.key("label_files", files)
-    page.blank()
-
-
-def _policy(page: Page, work: Work) -> None:
-    """Views, diseases, labels, and how uncertain and blank labels are treated."""
-    if "view" in work.columns:
-        page.key("views", _VIEWS, "lateral, other and unknown views are left out")
-    else:
-        page.key("views", [*_VIEWS, "unknown"], "no column holds the view: all images are kept")
-    page.key("diseases", list(work.names), "the others are missing here, not negative")
-    if work.terms:
-        for disease in work.names:
-            page.comment(f"{disease}: {work.evidence[disease]}")
-    else:
-        page.section("labels", "disease -> your names for it")
-        for disease, names in work.names.items():
-            page.key(disease, names, work.evidence[disease])
-        page.end()
-    page.key("uncertain", work.uncertain, work.evidence["uncertain"])
-    page.key("blank", work.blank, work.evidence["blank"])
-    page.blank()
-
-
-def _words(page: Page, work: Work) -> None:
-    """The words of the columns, and those that count as empty."""
+    about = f"{_LAYOUTS.get(work.layout)}: {rows:,} rows of {different:,} images"
     words = {
-        what: {word: meaning for word, meaning in told.items() if word != str(meaning).lower()}
+        what: Said({word: meaning for word, meaning in told.items() if word != str(meaning).lower()})
         for what, told in work.words.items()
     }
-    if any(words.values()):
-        page.section("words", "your words for them, in lower case")
-        for what in filter(words.get, words):
-            page.key(what, words[what])
-        page.end()
-    if work.missing:
-        page.key("missing", sorted(work.missing), "cells that count as empty")
+    words = {what: said for what, said in words.items() if said.value}
+    columns = [what for what in dict.fromkeys(("image", "patient", *OPTIONAL, *work.columns)) if what in work.columns]
+    split = work.columns.get("split")
+    table = {
+        "layout": Said(work.layout, "no table was given" if work.layout == "dicom" else about),
+        **{key: Said(*said) for key, said in sheet.items()},
+        **({} if by_path is None else {"from_path": Said(*by_path)}),
+        "columns": Said({what: Said(work.columns[what], why[what]) for what in columns}),
+        "images": Said({key: Said(_with_roles(v, work) if key == "path" else v) for key, v in rule.items()}, images[1]),
+        "words": Said(words, "your words for them, in lower case"),
+        "missing": Said(sorted(work.missing), "cells that count as empty"),
+        **{key: Said(value, why.get(key, "")) for key, value in work.keys.items()},
+    }
+    splits = {
+        "official": Said(True, f"by the column {split}" if split else "no column holds a split: every image trains"),
+        "valid_fraction": Said(0.0, "share of the training patients to set aside"),
+        "test_fraction": Said(0.0),
+    }
+    body = {key: said for key, said in table.items() if said.value or key not in ("images", "words", "missing")}
+    last = {"table": Said(body, "how the table is laid out; every key: docs/new_site.md")}
+    blocks = (*_head(work, line, files), _policy(work), last, {"splits": Said(splits)})
+    guesses = _guesses(work, sheet, by_path)
+    _last_notes(work, has_table=bool(sheet) or work.layout != "dicom")
+    return Draft(yaml_text(blocks), tuple(guesses), tuple(work.notes), work.terms, examples)
+
+
+def _head(work: Work, line: str, files: Mapping[str, list[str]]) -> list[dict[str, Said]]:
+    """What is above everything else."""
+    root, data = work.pictures.root, None if work.data is None else work.data.resolve()
+    folder, below = root / work.pictures.folder, data is not None and root.is_relative_to(data)
+    marked = any((place / SYNTHETIC_MARKER).is_file() for place in (folder, *folder.parents[:2]))
+    where = root.relative_to(data) if below and data is not None else root
+    why = 'The comments say how each key was found. Look at those that say "a guess": they are your decisions.'
+    keys = {
+        "site": Said(work.name),
+        "title": Said(work.choices.title or work.name.replace("-", " ").replace("_", " ").title()),
+        "reader": Said("table"),
+        **({"synthetic": Said(True, f"{SYNTHETIC_MARKER} exists")} if marked else {}),
+        "root": Said(
+            where.as_posix(), "below the data root" if below else "on this machine; change it if the folder moves"
+        ),
+        "label_files": Said(files),
+    }
+    return [{"#1": Said(f"{work.name}, described by `chestfed site new`: {line}."), "#2": Said(why)}, keys]
+
+
+def _policy(work: Work) -> dict[str, Said]:
+    """Views, diseases, labels, and how uncertain and blank labels are treated."""
+    views, kept = _VIEWS, "lateral, other and unknown views are left out"
+    if "view" not in work.columns:
+        views, kept = [*_VIEWS, "unknown"], "no column holds the view: all images are kept"
+    told = {disease: Said(names, work.evidence[disease]) for disease, names in work.names.items()}
+    labels = {"labels": Said(told, "disease -> your names for it")}
+    if work.terms:
+        labels = {f"#{disease}": Said(f"{disease}: {said.why}") for disease, said in told.items()}
+    return {
+        "views": Said(views, kept),
+        "diseases": Said(list(work.names), "the others are missing here, not negative"),
+        **labels,
+        "uncertain": Said(work.uncertain, work.evidence["uncertain"]),
+        "blank": Said(work.blank, work.evidence["blank"]),
+    }
 
 
 def _with_roles(path: str, work: Work) -> str:
@@ -191,60 +176,35 @@ def _last_notes(work: Work, *, has_table: bool) -> None:
         work.notes.append(f"not labeled here, so missing: {', '.join(absent)} (--label {absent[0]}=NAME if it is)")
 
 
-class Page:
-    """Lines of YAML, written from top to bottom."""
+def yaml_text(blocks: Iterable[Mapping[str, Said]]) -> str:
+    """Blocks of keys with an empty line between them."""
+    return "\n\n".join("\n".join(line.rstrip() for line in _lines(block)) for block in blocks) + "\n"
 
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-        self._depth = 0
 
-    def comment(self, text: str) -> None:
-        """Lines of their own."""
-        width = _WIDTH - 2 - len(self._indent)
-        lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-        self._lines += [f"{self._indent}# {line}" for line in lines]
+def _lines(entries: Mapping[str, Said], depth: int = 0) -> list[str]:
+    """Each key with its value, on one line or as a block if that is too long, and its comment behind or above it.
 
-    def blank(self) -> None:
-        """An empty line."""
-        self._lines.append("")
-
-    def section(self, key: str, comment: str = "") -> None:
-        """The keys that follow, until `end`, are below this one."""
-        self._put(f"{key}:", comment)
-        self._depth += 1
-
-    def end(self) -> None:
-        """The section is complete."""
-        self._depth -= 1
-
-    def key(self, key: str, value: object, comment: str = "") -> None:
-        """A key with its value on one line, or as a block if that is too long."""
-        line = f"{flow(key)}: {flow(value)}"
-        if len(self._indent) + len(line) <= _WIDTH or not isinstance(value, list | Mapping):
-            self._put(line, comment)
-            return
-        self._put(f"{flow(key)}:", comment)
-        if isinstance(value, Mapping):
-            self._lines += [f"{self._indent}  {flow(name)}: {flow(cell)}" for name, cell in value.items()]
-        else:
-            self._lines += [f"{self._indent}  - {flow(cell)}" for cell in value]
-
-    def text(self) -> str:
-        """All of it."""
-        return "\n".join(line.rstrip() for line in self._lines).rstrip() + "\n"
-
-    @property
-    def _indent(self) -> str:
-        return "  " * self._depth
-
-    def _put(self, line: str, comment: str) -> None:
-        text = self._indent + line
-        shown = " ".join(comment.split())
-        if shown and max(len(text) + 2, _COMMENT_AT) + len(shown) + 2 <= _WIDTH:
-            text = f"{text:<{_COMMENT_AT - 2}}  # {shown}"
-        elif shown:
-            self.comment(shown)
-        self._lines.append(text)
+    A key that begins with # is a comment of its own.
+    """
+    indent, lines = "  " * depth, list[str]()
+    for key, (value, why) in entries.items():
+        shown = " ".join((str(value) if key.startswith("#") else why).split())
+        line, block = f"{indent}{flow(key)}: {flow(value)}", list[str]()
+        if isinstance(value, Mapping) and any(isinstance(cell, Said) for cell in value.values()):
+            line, block = f"{indent}{flow(key)}:", _lines(value, depth + 1)
+        elif len(line) > _WIDTH and isinstance(value, list | Mapping):
+            line = f"{indent}{flow(key)}:"
+            cells = value.items() if isinstance(value, Mapping) else ()
+            block = [f"{indent}  {flow(name)}: {flow(cell)}" for name, cell in cells]
+            block += [f"{indent}  - {flow(cell)}" for cell in value] if isinstance(value, list) else []
+        if not key.startswith("#") and shown and max(len(line) + 2, _COMMENT_AT) + len(shown) + 2 <= _WIDTH:
+            line, shown = f"{line:<{_COMMENT_AT - 2}}  # {shown}", ""
+        width = _WIDTH - 2 - len(indent)
+        lines += [
+            f"{indent}# {text}" for text in textwrap.wrap(shown, width, break_long_words=False, break_on_hyphens=False)
+        ]
+        lines += [] if key.startswith("#") else [line, *block]
+    return lines
 
 
 def flow(value: object) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from chestfed.core.config import Document
 from chestfed.core.diseases import TITLES
 from chestfed.new_site import lexicon
-from chestfed.new_site.describe import Page, flow
+from chestfed.new_site.describe import Said, flow, yaml_text
 from chestfed.new_site.diseases import disease_of, suggest, suggest_value
 from chestfed.new_site.lexicon import VIEWS, plain, view_of
 from chestfed.sites.reader import NEGATIVE
@@ -146,15 +146,12 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
 
 @given(st.lists(TEXTS | st.sampled_from(["1e3", "no", "- a", "{x}", "a: b", "#", "~"])))
 def test_any_text_comes_back_from_the_yaml_as_it_was(texts: list[str]) -> None:
-    page = Page()
-    page.section("a", "a comment with: signs # of YAML")
-    page.key("long", texts, "why\nnot")
-    for number, text in enumerate(texts):
-        page.key(f"k{number}", text, "c" * 100)
-    page.key("map", dict.fromkeys(texts, "x"))
+    keys = {f"k{number}": Said(text, "c" * 100) for number, text in enumerate(texts)}
+    keys = {"long": Said(texts, "why\nnot"), **keys, "map": Said(dict.fromkeys(texts, "x"))}
+    text = yaml_text([{"a": Said(keys, "a comment with: signs # of YAML")}])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.yaml")
-        path.write_text(page.text(), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         data = Document(path).data["a"]
     assert data["long"] == texts
     assert [data[f"k{number}"] for number in range(len(texts))] == texts
