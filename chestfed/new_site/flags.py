@@ -32,6 +32,9 @@ def refuse_idle(work: Work) -> None:
         idle.append(f"--value-column: only layout 'long' has one, and this is '{layout}'")
     if "separator" not in work.keys and choices.separator is not None:
         idle.append(f"--separator: layout '{layout}' has none")
+    for disease, names in choices.labels.items() if not work.terms else ():
+        strange = [name for name in names if name not in work.names.get(disease, [])]
+        idle += [f"--label {disease}={name}: no free column is called '{name}'" for name in strange]
     idle += [*_idle_values(work), *_idle_words(work)]
     if idle:
         raise ConfigError("flags that would have no effect:\n" + "\n".join(f"  {text}" for text in idle))

@@ -34,6 +34,8 @@ def test_a_flag_that_would_have_no_effect_is_an_error(tmp_path: Path) -> None:
         (onehot, {"separator": ";"}, "--separator: layout 'onehot' has none"),
         (onehot, {"values": {"7": "positive"}}, "--value 7: no cell of a label column is '7'"),
         (findings(), {"values": {"edema": "positive"}}, "--value edema: what a term means is written into"),
+        (onehot, {"labels": {"edema": ["Stauung"]}}, "--label edema=Stauung: no free column is called 'Stauung'"),
+        (onehot, {"labels": {"edema": ["File"]}}, "--label edema=File: no free column"),
         (onehot, {"sheet": "A"}, "--sheet does not apply to labels.csv"),
     ):
         bring(tmp_path, table)
