@@ -17,7 +17,7 @@ from chestfed.dicom.tags import IMAGE_KEYS, KEYS, ROLES
 from chestfed.new_site.describe import OPTIONAL, Draft, draft
 from chestfed.new_site.flags import refuse_idle
 from chestfed.new_site.headers import match_headers
-from chestfed.new_site.images import NoImageNamedError, find_image
+from chestfed.new_site.images import NoImageNamedError, find_image, match_folders
 from chestfed.new_site.matching import ImageMatch, list_pictures
 from chestfed.new_site.people import find_optional, find_patient
 from chestfed.new_site.spreadsheet import Spreadsheet, any_site, read_spreadsheet
@@ -102,6 +102,10 @@ def _image(work: Work, sheet: Spreadsheet) -> tuple[ImageMatch, list[str]]:
         return find_image(work), []
     except NoImageNamedError as error:
         refused = error
+    try:
+        return match_folders(work, refused), []
+    except NoImageNamedError:
+        pass
     try:
         return match_headers(work, lambda: _read_headers(work), _HEADERS, refused)
     except NoImageNamedError as error:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.dicom.file_kinds import image_ending
 from chestfed.new_site.matching import ImageMatch, Pictures, match_column
 from chestfed.new_site.work import ENOUGH, NONE, SAID, Work, called, count, is_small
+from chestfed.sites.spreadsheet.config import Images
 
 #: Of two columns that name images, the worse counts as a rival from this share of the better one's files.
 _RIVAL: Final = 0.5
@@ -46,6 +50,42 @@ def find_image(work: Work) -> ImageMatch:
     how = f"{SAID}: " if said is not None else ""
     work.take("image", match.column, f"{how}{count(match.named, match.cells)} name a file ({match.how}){beside}")
     return match
+
+
+def match_folders(work: Work, refused: NoImageNamedError) -> ImageMatch:
+    """Notes the column whose cells are folders of images, one row each; the table gets a row per image.
+
+    Raises `refused` if there is none, `ConfigError` if it is uncertain which.
+    """
+    frame, said = work.frame, work.said("image")
+    below: dict[str, list[str]] = defaultdict(list)
+    for file in work.pictures.files:
+        for folder in Path(file).parents[:-1]:
+            below[folder.as_posix()].append(file)
+    matches = {}
+    for name in [said] if said else work.all_columns:
+        given = frame[name].dropna()
+        tops = Counter(folder.rpartition("/")[0] for folder in below if folder.rpartition("/")[2] in set(given))
+        top = tops.most_common(1)[0][0] if tops else ""
+        of_row = [below.get(f"{top}/{cell}".removeprefix("/"), []) for cell in frame[name].fillna("\0")]
+        if given.is_unique and sum(map(bool, of_row)) >= ENOUGH * max(1, len(given)):
+            matches[name] = top or ".", of_row
+    if not matches:
+        raise refused
+    sure = [name for name in matches if called("study", [name]) or not is_small(frame[name])]
+    guess = sure[0] if len(sure) == 1 or (sure and len({str(matches[name][1]) for name in sure}) == 1) else None
+    why = f"cells of {', '.join(matches)} are names of folders with images"
+    column = said or work.choose("image column", _FLAG, guess, list(matches), why)
+    top, of_row = matches[column]
+    rows, cells = np.repeat(np.arange(len(frame)), list(map(len, of_row))), int(frame[column].notna().sum())
+    paths, named = pd.Series([file for files in of_row for file in files], dtype=object), sum(map(bool, of_row))
+    how = f"a folder of images, {paths.nunique():,} in all"
+    work.take("image", column, f"{count(named, cells)} name {how}")
+    if called("study", [column]) and "study" not in work.choices.columns:
+        work.take("study", column, "a folder for each study")
+    images, numbers = Images.model_validate({"folder": True, "roots": [top]}), frame.index[rows]
+    work.frame = frame.iloc[rows].reset_index(drop=True)
+    return ImageMatch(column, images, how, cells, named, int(paths.nunique()), 0, paths, numbers)
 
 
 def _chosen(work: Work, matches: Sequence[ImageMatch], strong: Sequence[ImageMatch]) -> ImageMatch:
