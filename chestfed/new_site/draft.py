@@ -202,7 +202,7 @@ def _set_aside(work: Work) -> None:
 def _about_images(work: Work, match: ImageMatch) -> None:
     _set_aside(work)
     if left := match.cells - match.named:
-        text = "rows do not name a file in the folder: the study would stop there; see --skip-unreadable"
-        work.notes.append(f"{left:,} {text}")
+        text = "rows do not name a file in the folder: the study stops there, unless the YAML says"
+        work.notes.append(f"{left:,} {text} rows: {{missing_image: drop}}")
     if left := len(work.pictures.files) - match.files:
         work.notes.append(f"{left:,} files of the folder are not named by any row, and are not used")

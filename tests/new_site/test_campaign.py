@@ -10,7 +10,7 @@ from benchmarks.hospital_shapes import SHAPES
 from benchmarks.new_hospitals import describe
 
 FEW = ("language_de", "russian_findings", "own_views", "running_numbers", "long_annotators", "accession_numbers")
-FEW += ("sentences", "folders_told", "some_views", "nine_is_blank")
+FEW += ("sentences", "folders_told", "some_views", "nine_is_blank", "rows_of_studies")
 
 
 def test_there_are_hospitals_of_sixty_shapes_and_forty_that_were_not_tried_before() -> None:
