@@ -41,6 +41,7 @@ from chestfed.sites.spreadsheet.files import Column
 _NAMES: Final = names_of("vindr")
 NO_FINDING: Final = "No finding"
 _CONSENSUS: Final = "consensus"
+_SHOWN_FROM: Final = 500  # headers; fewer are read at once
 
 
 class VinDrOptions(Options):
@@ -147,7 +148,8 @@ def _with_headers(source: Source, rows: pd.DataFrame) -> pd.DataFrame:
     An age of 0 is an empty field: the release has no children.
     """
     there = [image for image in rows["image"].dropna() if (source.root / image).is_file()]
-    aside = replace(source, problems=[])
+    told = source.progress if len(there) >= _SHOWN_FROM else lambda done, total: None
+    aside = replace(source, problems=[], progress=told)
     headers, _ = read_elements(aside, there, ["PatientSex", "PatientAge"])
     headers = headers.drop_duplicates("image").set_index("image").reindex(rows["image"])
     years = ages(headers["PatientAge"])
