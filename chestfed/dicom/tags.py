@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from chestfed.core.errors import ImageError
+from chestfed.core.errors import ImageError, of_the_machine
 
 if TYPE_CHECKING:
     from pydicom.dataset import Dataset
@@ -119,6 +119,21 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def told_as_image_error() -> Iterator[None]:
+    """`quiet`, and what damaged files raise as an `ImageError` without their words; what the machine raises passes."""
+    with quiet():
+        try:
+            yield
+        except ImageError:
+            raise
+        except BaseException as error:  # pydicom and its plugins raise many kinds; one in Rust panics past Exception
+            panic = type(error).__name__ == "PanicException"
+            if of_the_machine(error) or not (isinstance(error, Exception) or panic):
+                raise
+            raise ImageError(f"damaged or unsupported DICOM file: {reason(error)}") from None
 
 
 def reason(error: BaseException) -> str:

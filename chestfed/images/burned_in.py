@@ -17,9 +17,8 @@ from typing import Final, Literal, NamedTuple
 import cv2
 import numpy as np
 
-from chestfed.core.errors import ImageError
 from chestfed.dicom.files import refuse_bomb
-from chestfed.dicom.tags import BURNED_IN, quiet, read, reason
+from chestfed.dicom.tags import BURNED_IN, read, told_as_image_error
 from chestfed.images.compressed import MAX_BYTES
 
 Kind = Literal["none", "marker", "text"]
@@ -114,16 +113,11 @@ def declared(path: Path) -> tuple[bool | None, int] | None:
     with path.open("rb") as file:
         if file.read(132)[128:] != b"DICM":
             return None
-    try:
-        with quiet():
-            refuse_bomb(path, MAX_BYTES)
-            header = read(path, BURNED_IN)
-            word = str(header.get("BurnedInAnnotation", "")).strip().upper()
-            return {"YES": True, "NO": False}.get(word), sum(element.tag.group >= 0x6000 for element in header)
-    except ImageError:
-        raise
-    except Exception as error:  # pydicom raises many kinds on damaged files
-        raise ImageError(f"damaged or unsupported DICOM file: {reason(error)}") from None
+    with told_as_image_error():
+        refuse_bomb(path, MAX_BYTES)
+        header = read(path, BURNED_IN)
+        word = str(header.get("BurnedInAnnotation", "")).strip().upper()
+        return {"YES": True, "NO": False}.get(word), sum(element.tag.group >= 0x6000 for element in header)
 
 
 def _pieces(plane: np.ndarray, kernel: int) -> _Pieces:

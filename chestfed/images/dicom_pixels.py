@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from chestfed.core.errors import ImageError, of_the_machine
+from chestfed.core.errors import ImageError
 from chestfed.dicom import tags as dicom_tags
 from chestfed.dicom.files import refuse_bomb
 from chestfed.images.compressed import MAX_BYTES, check_size, refuse_scan_bomb, size_of
@@ -34,22 +34,15 @@ def decode_dicom(path: Path, levels: Levels) -> tuple[np.ndarray, bool]:
     """
     from pydicom.uid import RLELossless
 
-    try:
-        with dicom_tags.quiet():
-            refuse_bomb(path, MAX_BYTES)
-            dataset = dicom_tags.read(path, (), pixels=True)
-            _check(dataset, path)
-            with _no_stderr() if dataset.file_meta.TransferSyntaxUID == RLELossless else nullcontext():
-                stored = dataset.pixel_array
-            if stored.ndim != 2:
-                raise ImageError(f"the pixels have {stored.ndim} dimensions, expected height and width")
-            return _gray(stored, dataset, levels)
-    except ImageError:
-        raise
-    except BaseException as error:  # pydicom and its plugins raise many kinds on damaged files
-        if of_the_machine(error) or (not isinstance(error, Exception) and type(error).__name__ != "PanicException"):
-            raise  # a plugin written in Rust panics past Exception; an interrupt must pass
-        raise ImageError(f"damaged or unsupported DICOM file: {dicom_tags.reason(error)}") from None
+    with dicom_tags.told_as_image_error():
+        refuse_bomb(path, MAX_BYTES)
+        dataset = dicom_tags.read(path, (), pixels=True)
+        _check(dataset, path)
+        with _no_stderr() if dataset.file_meta.TransferSyntaxUID == RLELossless else nullcontext():
+            stored = dataset.pixel_array
+        if stored.ndim != 2:
+            raise ImageError(f"the pixels have {stored.ndim} dimensions, expected height and width")
+        return _gray(stored, dataset, levels)
 
 
 def _gray(stored: np.ndarray, dataset: Any, levels: Levels) -> tuple[np.ndarray, bool]:

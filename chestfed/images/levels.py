@@ -18,21 +18,11 @@ _AT_ONCE: Final = 1 << 18  # pixels
 
 
 class Stored(NamedTuple):
-    """What a PNG or JPEG cannot say of its gray levels, and its site knows; a DICOM file's header says it.
+    """What a PNG or JPEG cannot say of its gray levels, and its site knows; a DICOM file's header says it."""
 
-    Attributes
-    ----------
-    inverted
-        The stored values are MONOCHROME1: air is bright.
-    by_picture
-        The picture decides, and `inverted` only where it does not tell.
-    bits
-        Bits that a 16-bit file uses. Without it, 16 if its values need 16, else the file is refused.
-    """
-
-    inverted: bool = False
-    by_picture: bool = False
-    bits: int | None = None
+    inverted: bool = False  # the stored values are MONOCHROME1: air is bright
+    by_picture: bool = False  # the picture decides, and `inverted` only where it does not tell
+    bits: int | None = None  # that a 16-bit file uses; without it 16 if its values need 16, else the file is refused
 
 
 def counted(pixels: np.ndarray, first: int, size: int) -> np.ndarray:
