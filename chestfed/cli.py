@@ -25,6 +25,7 @@ from chestfed.commands.site.card import site_card
 from chestfed.commands.site.check import site_check
 from chestfed.commands.site.new import site_new
 from chestfed.commands.site.stats import site_stats
+from chestfed.commands.site.table import site_table
 from chestfed.commands.study import study
 from chestfed.commands.ui import ui
 from chestfed.core.errors import ChestfedError
@@ -64,6 +65,7 @@ site.command("new")(site_new)
 site.command("check")(site_check)
 site.command("card")(site_card)
 site.command("stats")(site_stats)
+site.command("table")(site_table)
 cache = typer.Typer(
     name="cache",
     cls=_Commands,

@@ -44,6 +44,7 @@ SITES = bundled("site_configs") / "synthetic"
 SECTIONS = [
     "Data quality",
     "Splits and labels",
+    "What the labels mean here",
     "Patients and views",
     "Image files",
     "Text in the images",

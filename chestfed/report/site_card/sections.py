@@ -45,6 +45,7 @@ def sections(card: SiteCard) -> list[Section]:
     return [
         problem_section(card),
         _labels(card),
+        _meanings(card),
         _people(card),
         _files(card),
         _text(card),
@@ -81,6 +82,27 @@ def _labels(card: SiteCard) -> Section:
     )
     tables = (grid("splits", "Images and patients by split", ("split", "images", "patients"), sizes), prevalence)
     return Section("labels", "Splits and labels", tuple(words), tables, (), (remark,))
+
+
+def _meanings(card: SiteCard) -> Section:
+    """What the labels are made of: words of the site's YAML, and counts; no cell is quoted."""
+    config = card.config
+    table = config.table
+    terms = table is not None and isinstance(table.terms, dict) and len(table.terms)
+    source = f"{terms} terms of the YAML" if terms else "terms of the mapping table"
+    heads = ("disease", "from", "uncertain counts as", "not mentioned counts as")
+    rows = (
+        (
+            TITLES[disease],
+            (", ".join(config.labels.get(disease, ())) or source, config.uncertain[disease], config.blank[disease]),
+        )
+        for disease in config.diseases
+    )
+    words = [f"Reader: {config.reader.name}." + (f" Layout: {table.layout}." if table is not None else "")]
+    if table is not None and table.columns.reader is not None:
+        words.append(f"Several annotators per image are combined by the rule '{table.raters}'.")
+    words += [f"{note[:1].upper()}{note[1:]}." for note in card.report.looked.survey.table.notes]
+    return Section("meanings", "What the labels mean here", tuple(words), (grid("meanings", "Labels", heads, rows),))
 
 
 def _split(part: SplitCounts) -> str:

@@ -1,0 +1,55 @@
+"""`chestfed site table`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chestfed.commands import options
+from chestfed.commands.console import as_usage_error, open_console, say
+
+
+def site_table(
+    config: options.Config,
+    data: options.Data = None,
+    sample: Annotated[int, typer.Option(min=1, help="Rows to show, drawn at random.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 1,
+    csv: Annotated[Path | None, options.optional(help="Also write the rows to this file.")] = None,
+    sheet: Annotated[
+        Path | None, options.optional(help="Write a contact sheet (PNG): films with their labels.")
+    ] = None,
+) -> None:
+    """Show rows of a site: the image, the cells of the label file, what was found in them, and the labels.
+
+    To be read against the pictures by somebody who can. It quotes cells and names images: it stays at the site.
+
+    Example:
+
+        chestfed site table st_anne.yaml --data data --sample 20 --sheet st_anne_sheet.png
+    """
+    from chestfed.core.checkpoint import write_text
+    from chestfed.inspection.label_rows import contact_sheet, label_rows
+    from chestfed.sites import load_site_config
+
+    console = open_console()
+    with as_usage_error():
+        site = load_site_config(config)
+        root = options.data_root(data, [site])
+    survey, places, rows = label_rows(site, root, sample, seed)
+    for row in rows.to_dict("records"):
+        say(console, f"{row.pop('file')}:{row.pop('row')}  {row.pop('image')}")
+        for name, text in row.items():
+            say(console, f"    {name}: {text}")
+    say(
+        console,
+        f"{len(rows):,} of {len(survey.table.frame):,} images. This names images and quotes cells: it stays here.",
+    )
+    if csv is not None:
+        write_text(csv, rows.to_csv(index=False))
+        say(console, f"written to {csv}; keep it where the labels are")
+    if sheet is not None:
+        unread = contact_sheet(survey, places, sheet)
+        lost = f"; {unread:,} images cannot be read" if unread else ""
+        say(console, f"written to {sheet}{lost}; it shows films of the site: keep it where they are")

@@ -1,0 +1,124 @@
+"""Single rows to read against the pictures: the cells of the label file, what was found in them, and the label.
+
+Everything here names images and quotes cells of the hospital, so it stays where the labels are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from chestfed.core.config import expand_path
+from chestfed.core.diseases import TITLES
+from chestfed.core.errors import ChestfedError, SiteError
+from chestfed.core.randomness import numpy_stream
+from chestfed.images.decode import decode
+from chestfed.images.preprocess import Preprocess
+from chestfed.sites.config import SiteConfig
+from chestfed.sites.label_files.source import Source
+from chestfed.sites.opening import Survey, survey_site
+from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
+from chestfed.sites.spreadsheet.cells import column_names, read_cells
+from chestfed.sites.spreadsheet.files import FileFormat
+
+_FINDINGS: Final = {
+    int(POSITIVE): "present",
+    int(NEGATIVE): "absent",
+    int(UNCERTAIN): "uncertain",
+    int(BLANK): "not mentioned",
+    int(UNLABELLED): "not labeled",
+}
+_SIDE, _COLUMNS, _TEXT = 220, 5, 84
+
+
+def label_rows(
+    config: SiteConfig, data_root: Path, sample: int, seed: int = 1
+) -> tuple[Survey, np.ndarray, pd.DataFrame]:
+    """The site, the places of some of its rows, drawn at random, and one row for each: file, row, image, the label
+    cells of the file (of a table with several rows per image: of its first), and per disease `finding -> label`.
+
+    Raises
+    ------
+    SiteError
+        If the label files have problems.
+    """
+    survey = survey_site(config, data_root, keep_going=False)
+    if survey.problems:
+        raise SiteError(config.site, list(survey.problems))
+    frame, raw = survey.table.frame, survey.raw.drop_duplicates("image").set_index("image")
+    drawn = numpy_stream(seed, "rows to look at", config.site).permutation(len(frame))[:sample]
+    places = np.sort(drawn)
+    shown = frame.iloc[places]
+    rows = pd.DataFrame({"file": [survey.files[place] for place in places], "row": shown["row"].to_numpy()})
+    rows["image"] = shown["image"].to_numpy(dtype=object)
+    rows = rows.join(_cells(config, data_root, rows))
+    for disease in config.diseases:
+        said = [_FINDINGS[int(code)] for code in raw.loc[rows["image"], disease]]
+        labels = ["missing" if np.isnan(label) else f"{label:.0f}" for label in shown[disease]]
+        rows[TITLES[disease]] = [f"{one} -> {label}" for one, label in zip(said, labels, strict=True)]
+    return survey, places, rows
+
+
+def _cells(config: SiteConfig, data_root: Path, rows: pd.DataFrame) -> pd.DataFrame:
+    """The cells that labels are read from, columns named as in the files; none for labels in DICOM headers."""
+    table = config.table
+    named = [name for names in config.labels.values() for name in names]
+    if table is not None:
+        columns = table.columns
+        named += [name for name in (columns.findings, columns.finding, columns.value, columns.reader) if name]
+    parts = []
+    for file in dict.fromkeys(rows["file"]):
+        source = Source(config, expand_path(config.root, data_root))
+        path, written = source.root / file, table or FileFormat()
+        names = column_names(source, path, written) or [] if path.is_file() else []
+        wanted = [name for name in dict.fromkeys(named) if names.count(name) == 1]
+        cells = read_cells(source, path, written, wanted) if wanted else None
+        if cells is not None:
+            here = rows.index[rows["file"] == file]
+            parts.append(cells.set_index("row")[wanted].reindex(rows.loc[here, "row"]).fillna("").set_index(here))
+    return pd.concat(parts).add_prefix("cell: ") if parts else pd.DataFrame(index=rows.index)
+
+
+def contact_sheet(survey: Survey, places: np.ndarray, out: Path) -> int:
+    """Write a PNG of these rows' pictures, each above its row and labels; returns how many could not be read.
+
+    Raises
+    ------
+    ChestfedError
+        If the file cannot be written.
+    """
+    from PIL import Image, ImageDraw
+
+    table = survey.table
+    stored, lines = table.stored(), -(-len(places) // _COLUMNS)
+    sheet = Image.new("L", (_COLUMNS * _SIDE, max(lines, 1) * (_SIDE + _TEXT)), 255)
+    draw, unread = ImageDraw.Draw(sheet), 0
+    for number, place in enumerate(places.tolist()):
+        left, top = number % _COLUMNS * _SIDE, number // _COLUMNS * (_SIDE + _TEXT)
+        row = table.frame.iloc[place]
+        try:
+            gray = Preprocess().apply(decode(table.root / row["image"], stored[place]))
+            sheet.paste(Image.fromarray(gray).resize((_SIDE - 4, _SIDE - 4)), (left, top))
+        except (ChestfedError, OSError):
+            unread += 1
+            draw.text((left + 4, top + 4), "cannot be read", fill=0)
+        told = {"present": [], "missing": []}  # type: dict[str, list[str]]
+        for disease in table.diseases:
+            if np.isnan(row[disease]) or row[disease] == 1:
+                told["missing" if np.isnan(row[disease]) else "present"].append(TITLES[disease])
+        texts = [
+            f"row {row['row']}, {row['view']}",
+            "+ " + ", ".join(told["present"]),
+            "? " + ", ".join(told["missing"]),
+        ]
+        for line, text in enumerate(texts):
+            wrapped = "\n".join(text[start : start + 34] for start in range(0, len(text), 34))
+            draw.multiline_text((left + 4, top + _SIDE + 26 * line - 2), wrapped, fill=0)
+    try:
+        sheet.save(out, "PNG")
+    except OSError as error:
+        raise ChestfedError(f"{out}: cannot be written: {error.strerror}") from None
+    return unread

@@ -1,0 +1,71 @@
+"""Rows to read against the pictures: cells, findings, labels, and a sheet of films."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from chestfed.cli import app
+from chestfed.core.errors import SiteError
+from chestfed.inspection.label_rows import contact_sheet, label_rows
+from tests.sites.own_tables import COLUMNS, config, meanings, onehot, person, save_rows
+
+TERMS = {"layout": "delimited", "columns": {**COLUMNS, "findings": "Findings"}, "terms": meanings()}
+
+
+def hospital(folder: Path) -> None:
+    cells = ["Edema|no Effusion", "Normal", "possible Edema", ""]
+    save_rows(folder / "site/labels.csv", [person(n, Findings=cell) for n, cell in enumerate(cells)])
+    for number in range(3):
+        level = np.full((64, 64), 60 * (number + 1), np.uint8)
+        level[:32] = 0
+        Image.fromarray(level).save(folder / f"site/{number}.png")
+
+
+def test_a_row_shows_its_cell_the_finding_and_the_label(tmp_path: Path) -> None:
+    hospital(tmp_path)
+    survey, places, rows = label_rows(config(tmp_path, TERMS, uncertain="positive"), tmp_path, 20)
+    assert places.tolist() == [0, 1, 2, 3]
+    assert rows["row"].tolist() == [2, 3, 4, 5]
+    assert rows["cell: Findings"].tolist() == ["Edema|no Effusion", "Normal", "possible Edema", ""]
+    assert rows["Edema"].tolist() == ["present -> 1", "absent -> 0", "uncertain -> 1", "not labeled -> missing"]
+    assert rows["Pleural Effusion"][0] == "absent -> 0"
+    assert rows["Cardiomegaly"][0] == "not mentioned -> missing"
+    assert contact_sheet(survey, places, tmp_path / "sheet.png") == 1
+    pixels = np.asarray(Image.open(tmp_path / "sheet.png"))
+    assert [int(pixels[200, 220 * place + 110]) for place in range(3)] == [60, 120, 180]
+
+
+def test_a_column_per_finding_is_shown_cell_by_cell_and_the_draw_is_repeatable(tmp_path: Path) -> None:
+    save_rows(tmp_path / "site/labels.csv", [onehot(n, *"10000" if n % 2 else "00000") for n in range(30)])
+    site = config(tmp_path, {"layout": "onehot"})
+    _, places, rows = label_rows(site, tmp_path, 5)
+    _, again, _ = label_rows(site, tmp_path, 5)
+    assert places.tolist() == again.tolist()
+    assert len(set(places.tolist())) == 5
+    for place, cell, label in zip(places, rows["cell: Cardiomegaly"], rows["Cardiomegaly"], strict=True):
+        assert (cell, label) == (("1", "present -> 1") if place % 2 else ("0", "absent -> 0"))
+
+
+def test_a_site_with_problems_is_refused(tmp_path: Path) -> None:
+    save_rows(tmp_path / "site/labels.csv", [onehot(1, *"70000")])
+    with pytest.raises(SiteError, match="bad label value"):
+        label_rows(config(tmp_path, {"layout": "onehot"}), tmp_path, 5)
+
+
+def test_the_command_prints_the_rows_and_writes_both_files(tmp_path: Path) -> None:
+    hospital(tmp_path)
+    config(tmp_path, TERMS)
+    files = ["--csv", str(tmp_path / "rows.csv"), "--sheet", str(tmp_path / "sheet.png")]
+    command = ["site", "table", str(tmp_path / "site.yaml"), "--data", str(tmp_path), "--sample", "2", *files]
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code == 0, found.output
+    assert "2 of 4 images" in found.output
+    assert "stays here" in found.output
+    assert "cell: Findings" in pd.read_csv(tmp_path / "rows.csv").columns
+    assert (tmp_path / "sheet.png").stat().st_size > 0
