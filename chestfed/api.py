@@ -70,14 +70,12 @@ def run(
     ChestfedError
         If data are missing or damaged, or training fails. What is finished is kept, and resumed by the same call.
     """
-    from rich.console import Console
-
     from chestfed.commands import study_run
-    from chestfed.commands.console import open_console
+    from chestfed.core.console import open_console
     from chestfed.report.study import Study
 
     settings = [*overrides, "comparison=null", *_parts(algorithm, objective, model), *_plain(k, seed, device)]
-    console = Console(quiet=True) if quiet else open_console()
+    console = open_console(quiet=quiet)
     added, root = [Path(site) for site in add_sites], None if data is None else Path(data)
     file = _pipeline_file(pipeline)
     studies = study_run.prepare(console, file, settings, added, root, algorithms=(), windows=(), seeds=None)

@@ -15,7 +15,7 @@ from chestfed._version import __version__
 from chestfed.commands.algorithms import algorithms
 from chestfed.commands.cache import cache_list, cache_prune, cache_verify
 from chestfed.commands.compare import compare
-from chestfed.commands.console import open_console, print_error, say
+from chestfed.commands.console import print_error, say
 from chestfed.commands.evaluate import evaluate
 from chestfed.commands.key import key
 from chestfed.commands.report import report
@@ -28,6 +28,7 @@ from chestfed.commands.site.stats import site_stats
 from chestfed.commands.site.table import site_table
 from chestfed.commands.study import study
 from chestfed.commands.ui import ui
+from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chestfed.commands.console import open_console, say
+from chestfed.commands.console import say
+from chestfed.core.console import open_console
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.console import open_console, say
+from chestfed.commands.console import say
+from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the caches: what `--cache` is for other commands.")]

@@ -8,23 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from chestfed.core.console import open_console
 from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-def open_console(*, stderr: bool = False) -> Console:
-    """A rich console that prints text as it is: brackets and colons in names mean nothing.
-
-    A file or a pipe gets a width that does not cut tables.
-    """
-    from rich.console import Console
-
-    console = Console(stderr=stderr, emoji=False, markup=False, highlight=False)
-    if not console.is_terminal:
-        console.width = 140
-    return console
 
 
 def say(console: Console, text: str, style: str | None = None) -> None:

@@ -30,11 +30,11 @@ class StepBars:
         self._console, self._clock = console, clock
         live = console.is_terminal and not console.is_dumb_terminal
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
         )
         self._progress = Progress(*columns, console=console, transient=True, disable=not live)
         self._tasks: dict[str, TaskID] = {}

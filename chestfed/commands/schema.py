@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from chestfed.commands.console import open_console, say
+from chestfed.commands.console import say
+from chestfed.core.console import open_console
 
 EXTENDS = {
     "type": "string",

@@ -11,8 +11,8 @@ import typer
 
 from chestfed.commands import options
 from chestfed.commands.algorithms import known_algorithms
-from chestfed.commands.console import open_console
 from chestfed.core.bundled import bundled
+from chestfed.core.console import open_console
 
 DEFAULT_PIPELINE = "source_addition_samples.yaml"
 

@@ -12,7 +12,8 @@ from typing import Annotated, Final
 
 import typer
 
-from chestfed.commands.console import open_console, say
+from chestfed.commands.console import say
+from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError
 
 #: How long a server may take to end.

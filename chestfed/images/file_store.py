@@ -244,7 +244,7 @@ class SiteStore:
         known, found = self._files.find(names)
         known &= (found["stamp"] == stamps) & (stamps != np.zeros((), "V8"))
         files.contents[known] = found["content"][known]
-        done, _ = index.find(files.contents)
+        done = index.has(files.contents)
         done[list(files.failures)] = True
         return np.flatnonzero(~done)
 
@@ -269,7 +269,7 @@ class SiteStore:
             while part := list(islice(results, _BATCH)):
                 rows = todo[done : done + len(part)]
                 fresh = self._sorted_out(rows, part, files)
-                known, _ = index.find(packed(list(fresh)))  # the same picture twice in a site
+                known = index.has(packed(list(fresh)))  # the same picture twice in a site
                 keep({key: fresh[key] for key, there in zip(fresh, known, strict=True) if not there})
                 if self._files.writable:
                     kept = rows[files.contents[rows] != np.zeros((), KEY)]
@@ -313,7 +313,7 @@ def _result_of(
         if not any(content):
             with path.open("rb") as file:
                 content = hashlib.file_digest(file, partial(_content_hash, salt, stored)).digest()
-        found = None if index.find(packed([content]))[0][0] else work(path, stored)
+        found = None if index.has(packed([content]))[0] else work(path, stored)
         after = path.stat()
     except MemoryError:
         return None, Failure("memory", "not enough memory to decode it")

@@ -39,6 +39,10 @@ class Index:
         there = self.file.exists()
         return os.access(self.file.parent, os.W_OK) and (not there or os.access(self.file, os.W_OK))
 
+    def has(self, keys: np.ndarray) -> np.ndarray:
+        """Which keys, `KEY [n]`, are known: bool `[n]`."""
+        return Index(self.file, {}).find(keys)[0]
+
     def find(self, keys: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Which keys, `KEY [n]`, are known, bool `[n]`, and their values per column, `[n]`: zeros for the others."""
         unique, of_key = np.unique(keys.view("S16"), return_inverse=True)
@@ -165,7 +169,7 @@ def packed(values: Sequence[bytes], dtype: str = KEY) -> np.ndarray:
     ValueError
         If one has another length.
     """
-    if any(len(value) != np.dtype(dtype).itemsize for value in values):
+    if set(map(len, values)) - {np.dtype(dtype).itemsize}:
         raise ValueError("bytes of another length")
     return np.frombuffer(b"".join(values), dtype)
 

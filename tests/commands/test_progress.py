@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
+import chestfed
+from chestfed.commands import progress
 from chestfed.commands.progress import Bars
+from chestfed.core.console import open_console
 
 
 class Clock:
@@ -72,3 +77,20 @@ def test_a_terminal_has_bars_and_no_lines(monkeypatch: pytest.MonkeyPatch) -> No
         bars.decoding("st-anne", 1200, 2400)
     assert "1200/2400" in out.getvalue()
     assert "image 1,200" not in out.getvalue()
+
+
+def test_no_name_becomes_a_picture_and_there_is_one_console() -> None:
+    name = "/data/:100:/[red]ward[/red]"
+    console = open_console()
+    shown = console.file = io.StringIO()
+    table = Table(name, title=name, caption=name)
+    table.add_row(name)
+    console.print(name, table)
+    bars = progress.StepBars(console)
+    bars._progress.disable = False
+    bars.show(name, 1, 2, name, "image")
+    console.width = 200
+    console.print(bars._progress.get_renderable())
+    assert shown.getvalue().count(name) == 7
+    sources = [file for file in Path(chestfed.__file__).parent.rglob("*.py") if " Console(" in file.read_text("utf-8")]
+    assert [file.name for file in sources] == ["console.py"]

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import chestfed
 from chestfed.cli import app
+from chestfed.images.file_store import NOT_READ_NOW
 from chestfed.inspection.problems import MISSING_IMAGE, SITES_SHARE_PICTURE, SPLITS_SHARE_PICTURE, UNREADABLE, WARNINGS
 
 ROOT = Path(chestfed.__file__).parent.parent
@@ -33,7 +34,7 @@ def kinds_of_readers() -> set[str]:
 def test_what_fails_and_what_warns_is_listed_whole() -> None:
     fails, warns = section("What fails"), section("What only warns")
     assert {kind for kind in WARNINGS if f"`{kind}`" not in warns} == set()
-    errors = {MISSING_IMAGE, UNREADABLE, SPLITS_SHARE_PICTURE, SITES_SHARE_PICTURE, *kinds_of_readers()}
+    errors = {NOT_READ_NOW, MISSING_IMAGE, UNREADABLE, SPLITS_SHARE_PICTURE, SITES_SHARE_PICTURE, *kinds_of_readers()}
     assert len(errors) > 35
     assert {kind for kind in errors if f"`{kind}`" not in fails} == set()
 

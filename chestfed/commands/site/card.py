@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.console import as_usage_error, open_console, say
+from chestfed.commands.console import as_usage_error, say
+from chestfed.core.console import open_console
 from chestfed.core.errors import ConfigError
 
 Out = Annotated[

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.console import open_console, say
+from chestfed.commands.console import say
+from chestfed.core.console import open_console
 
 
 def site_stats(

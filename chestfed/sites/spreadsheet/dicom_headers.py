@@ -153,10 +153,11 @@ def _counting(source: Source, total: int) -> Iterator[Callable[[int], None]]:
         told = source.progress
         yield lambda done: told(done, total)
     elif total >= _SMALL_JOB and sys.stderr.isatty():
-        from rich.console import Console
         from rich.progress import Progress
 
-        with Progress(console=Console(stderr=True), transient=True) as bar:
+        from chestfed.core.console import open_console
+
+        with Progress(console=open_console(stderr=True), transient=True) as bar:
             task = bar.add_task(f"headers of {source.config.site}", total=total)
             yield lambda done: bar.update(task, completed=done)
     else:

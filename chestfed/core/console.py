@@ -1,0 +1,21 @@
+"""Where text is printed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:
+    """A rich console that prints text as it is: brackets and colons in names mean nothing (`:100:` is no picture).
+
+    A file or a pipe gets a width that does not cut tables.
+    """
+    from rich.console import Console
+
+    console = Console(stderr=stderr, quiet=quiet, emoji=False, markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = 140
+    return console
