@@ -18,9 +18,9 @@ Files = Mapping[str, str | bytes]
 GREY = np.linspace(0, 255, 48 * 40).reshape(48, 40)
 
 
-def png(mode: str = "L") -> bytes:
+def png(mode: str = "L", gray: np.ndarray = GREY) -> bytes:
     """A PNG of 8 bits, of 16 bits (`I;16`), or in colors."""
-    picture = Image.fromarray((GREY * 257).astype(np.uint16)) if mode == "I;16" else Image.fromarray(GREY.astype("u1"))
+    picture = Image.fromarray((gray * 257).astype(np.uint16) if mode == "I;16" else gray.astype("u1"))
     return _bytes(picture if mode == "I;16" else picture.convert(mode), "PNG")
 
 

@@ -352,8 +352,9 @@ def test_a_site_that_lacks_a_disease_trains_beside_one_that_has_it(tmp_path: Pat
         "chestdr/chestdr_published_19d.csv": "\n".join(table) + "\n",
         "chestx-det/ChestX_Det_train.json": json.dumps(objects),
         "chestx-det/ChestX_Det_test.json": json.dumps([{"file_name": "t.png", "syms": []}]),
-        "chestx-det/test/t.png": png(),
-        **{f"{folder}/{n}.png": png() for n in range(24) for folder in ("chestdr/images", "chestx-det/train")},
+        "chestx-det/test/t.png": png(gray=GREY[::-1]),
+        **{f"chestdr/images/{n}.png": png() for n in range(24)},
+        **{f"chestx-det/train/{n}.png": png(gray=GREY[::-1]) for n in range(24)},
     }
     write_files(tmp_path, files)
     for name, keys in (("chestdr", "splits: {test_fraction: 0.25}\n"), ("chestx_det", "")):
