@@ -224,10 +224,11 @@ class SiteStore:
         """Keyed hashes of path and stamp of each row's file."""
         images, stored = self._table.frame["image"], self._table.stored()
         root, salt = str(self._table.root), self._salt
+        told_by_site = {one: f"\0{tuple(one)}".encode() for one in set(stored)}
         names, stamps, failures = bytearray(), bytearray(), {}
         for start in range(0, len(images), _AT_ONCE):  # as Python's texts, all of them would be large
             for row, image in enumerate(images.iloc[start : start + _AT_ONCE].tolist(), start):
-                name = f"{image}\0{tuple(stored[row])}".encode(errors="surrogateescape")
+                name = image.encode(errors="surrogateescape") + told_by_site[stored[row]]
                 names += hashlib.blake2b(name, key=salt, digest_size=16).digest()
                 try:
                     status = os.stat(f"{root}/{image}")  # noqa: PTH116 (called for every image: Path is slow)

@@ -18,6 +18,7 @@ from chestfed.core.errors import ChestfedError
 #: dtype of keys and digests; zeros mean that there is none.
 KEY: Final = "V16"
 _AT_ONCE: Final = 10_000  # keys in one question
+_MANY: Final = 100_000  # keys for which an index is read from end to end
 
 
 class Index:
@@ -49,19 +50,30 @@ class Index:
         known = np.zeros(len(unique), bool)
         values = {name: np.zeros(len(unique), dtype) for name, dtype in self._columns.items()}
         with self._reading() as index:
-            for start in range(0, len(unique) if index is not None else 0, _AT_ONCE):
-                part = unique[start : start + _AT_ONCE]
-                marks = ",".join("?" * len(part))
-                query = f"SELECT {self._names} FROM result WHERE key IN ({marks}) ORDER BY key"
-                rows = index.execute(query, blobs(part)).fetchall()
-                if not rows:
-                    continue
+            for rows in self._rows(index, unique) if index is not None else ():
                 found, *cells = zip(*rows, strict=True)
-                places = start + np.searchsorted(part, packed(found).view("S16"))
+                keyed = packed(found).view("S16")
+                places = np.minimum(np.searchsorted(unique, keyed), len(unique) - 1)
+                wanted = unique[places] == keyed
+                places = places[wanted]
                 known[places] = True
                 for (name, dtype), column in zip(self._columns.items(), cells, strict=True):
-                    values[name][places] = packed(column, dtype) if "V" in str(dtype) else np.array(column, dtype)
+                    array = packed(column, dtype) if "V" in str(dtype) else np.array(column, dtype)
+                    values[name][places] = array[wanted]
         return known[of_key], {name: column[of_key] for name, column in values.items()}
+
+    def _rows(self, index: Any, keys: np.ndarray) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of the keys, some thousand at once; for many keys all rows, which is quicker."""
+        if len(keys) > _MANY:
+            rows = index.execute(f"SELECT {self._names} FROM result ORDER BY key")
+            yield from iter(lambda: rows.fetchmany(_AT_ONCE), [])
+            return
+        for start in range(0, len(keys), _AT_ONCE):
+            part = keys[start : start + _AT_ONCE]
+            marks = ",".join("?" * len(part))
+            query = f"SELECT {self._names} FROM result WHERE key IN ({marks}) ORDER BY key"
+            if rows := index.execute(query, blobs(part)).fetchall():
+                yield rows
 
     def all(self) -> Iterator[list[tuple[Any, ...]]]:
         """Every key with its values, some thousand at a time, in the order of the keys."""

@@ -368,7 +368,9 @@ def test_the_same_picture_twice_in_a_site_has_one_record(tmp_path: Path) -> None
     assert images.file.stat().st_size == 5 * 32 * 32
 
 
-def test_keys_that_end_with_zeros_are_kept_apart(tmp_path: Path) -> None:
+@each("many", [1, 100])
+def test_keys_that_end_with_zeros_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    monkeypatch.setattr(index, "_MANY", many)
     kept = index.Index(tmp_path / "some.sqlite", {"number": np.int64, "blob": index.KEY})
     keys = [b"a" * 15 + b"\0", b"a" * 14 + b"\0\0", b"b" * 16]
     kept.keep([(key, number, key) for number, key in enumerate(keys)])
