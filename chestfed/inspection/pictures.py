@@ -60,7 +60,7 @@ def damaged_files(site: Looked, scan: Scan) -> list[Problem]:
             UNREADABLE,
             unreadable,
             lambda row: f"{named(row)}: {errors[row]}",
-            "damaged: export the image again, or remove the row; --skip-unreadable leaves it out of a study",
+            "export the image again, or remove the row; --skip-unreadable leaves such images out of a study",
         ),
         *site.problems(
             WRONG_SUFFIX,
