@@ -17,7 +17,7 @@ from chestfed.core.errors import ChestfedError
 
 #: dtype of keys and digests; zeros mean that there is none.
 KEY: Final = "V16"
-_AT_ONCE: Final = 10_000  # keys in one question
+_AT_ONCE: Final = 1_000  # keys in one question
 _MANY: Final = 100_000  # keys for which an index is read from end to end
 
 
