@@ -140,20 +140,12 @@ def _lines_in(data: bytes) -> tuple[list[int], list[int]]:
     others: list[int] = []
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.isascii():
-            (in_utf8 if _is_utf8(line) else others).append(number)
+            (in_utf8 if _decodes(line, "utf-8") else others).append(number)
     return in_utf8, others
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _each_line(data: bytes) -> bytes:
     lines = data.split(b"\n")
     return b"\n".join(
-        line if _is_utf8(line) else line.decode("cp1252", errors="replace").encode("utf-8") for line in lines
+        line if _decodes(line, "utf-8") else line.decode("cp1252", errors="replace").encode("utf-8") for line in lines
     )
