@@ -154,7 +154,8 @@ def compare(
     Returns
     -------
     pandas.DataFrame
-        One row per model and disease, and the mean: difference, interval, p value corrected by Holm's method.
+        One row per model and disease, and the mean: difference, interval, p and p after Holm's correction. Of models
+        that were trained, p values need two or more seeds, the same of both, and `group_seeds`.
     """
     from chestfed.results import predictions, significance
 

@@ -76,7 +76,7 @@ def test_a_notebook_is_small_and_names_no_machine_and_nobody(stored: Path) -> No
 
 def test_the_notebooks_run_and_show_what_is_stored_in_them(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs" / "synthetic-study")
-    found = of_study(run, (1, 2), 20)
+    found = of_study([run], (1, 2), 20)
     assert found is not None
     write(found, run, "significance")
     here = tmp_path / "docs" / "notebooks"

@@ -15,7 +15,9 @@ from chestfed.core.console import open_console
 def report(
     run: Annotated[
         Path,
-        typer.Argument(help="Run folder of a finished study, as `chestfed study` prints it.", show_default=False),
+        typer.Argument(
+            help="Folder of a finished study, or of several, as `chestfed study` prints it.", show_default=False
+        ),
     ],
     out: Annotated[Path | None, options.optional(help="The page. Default: report.html in the run folder.")] = None,
     figures: Annotated[
@@ -32,20 +34,22 @@ def report(
 ) -> None:
     """Write one HTML page about a finished study, to read, print or send. It needs no network and no other file.
 
-    AUC per K with intervals; K=1 against the larger K, paired, with corrected p values; ROC, precision-recall and
-    calibration curves; AUC, bytes and client drift per round; a card per site; configuration, versions and digests.
+    AUC per K with intervals; K=1 against the larger K, paired; ROC, precision-recall and calibration curves; AUC, bytes
+    and client drift per round; a card per site; configuration, versions and digests. Of several training seeds: AUCs
+    with their spread, and the test over test patients and seeds.
 
     Example:
 
         chestfed report runs/synthetic-source_addition_samples-0123456789ab --figures
     """
     from chestfed.report.page import write_report
-    from chestfed.results.run_folder import RunFolder
+    from chestfed.results.run_folder import COMPARISON, RunFolder
 
-    page = out or RunFolder.open(run).path / "report.html"
-    folder = page.parent / f"{page.stem}-figures" if figures else None
-    written = write_report(run, page, folder, pictures=pictures)
+    folder = run if (run / COMPARISON).is_file() else RunFolder.open(run).path
+    page = out or folder / "report.html"
+    drawn = page.parent / f"{page.stem}-figures" if figures else None
+    written = write_report(folder, page, drawn, pictures=pictures)
     console = open_console()
     say(console, f"written to {page} ({page.stat().st_size / 1e6:.1f} MB); open it in a browser")
-    if folder is not None:
-        say(console, f"{len(written.pictures)} figures, as PNG and SVG, in {folder}")
+    if drawn is not None:
+        say(console, f"{len(written.pictures)} figures, as PNG and SVG, in {drawn}")

@@ -17,7 +17,7 @@ from chestfed.core.console import open_console
 DEFAULT_PIPELINE = "source_addition_samples.yaml"
 
 _key = partial(options.optional, rich_help_panel="Change the experiment")
-_compared = partial(options.optional, rich_help_panel="Compare algorithms, windows or seeds (one run for each)")
+_compared = partial(options.optional, rich_help_panel="Several seeds, algorithms or windows (one study for each)")
 
 File = Annotated[
     Path | None, typer.Argument(help=f"Pipeline YAML. Default: pipelines/{DEFAULT_PIPELINE}.", show_default=False)
@@ -65,7 +65,14 @@ Algorithms = Annotated[
     _compared(metavar="A,B,C", help="Algorithms on the same data, weights and number of steps, with the largest K."),
 ]
 Windows = Annotated[str | None, _compared(metavar="I,J", help="Windows (local steps per round), e.g. 1,32,128.")]
-Seeds = Annotated[int | None, _compared(min=1, metavar="N", help="This many seeds, counting up from `seed`.")]
+Seeds = Annotated[
+    str | None,
+    _compared(
+        metavar="N|S,S",
+        help="Every K with each of N training seeds, counting up from `seed`, or with each of these: 3,7,11. What it "
+        "takes to test whether adding hospitals helps. With --algorithms or --windows: the largest K.",
+    ),
+]
 
 
 def study(
@@ -90,18 +97,21 @@ def study(
     """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
 
     Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline. The
-    tables are printed, and written to the run folder as CSV and JSON. With --algorithms, --windows or --seeds, or with
-    a pipeline that lists them, it runs a comparison instead: a table, and plots of the mean AUC against rounds, bytes
-    and images. Interrupted at any point, the same command resumes.
+    tables are printed, and written to the run folder as CSV and JSON. --seeds repeats this with several training seeds,
+    and tests each K against the smallest over test patients and seeds. With --algorithms or --windows, or with a
+    pipeline that lists them, these are compared at the largest K: a table, and plots of the mean AUC against rounds,
+    bytes and images. Interrupted at any point, the same command resumes.
 
     Example:
 
-        chestfed study --algorithms codasca,scaffold --seeds 3 --dry-run
+        chestfed study --seeds 3 --dry-run
     """
     if algorithm is not None and algorithms is not None:
         raise typer.BadParameter("--algorithm chooses one, --algorithms compares several: use one of them")
     keys = {"federated.algorithm": algorithm, "k": k and f"[{k}]", "seed": seed, "runtime.device": device}
-    overrides, numbers = _overrides(set_ or [], keys), _numbers(windows)
+    overrides, chosen = _overrides(set_ or [], keys), _seeds(seeds)
+    if seed is not None and isinstance(chosen, list):
+        raise typer.BadParameter("--seed and a list of --seeds: use one of them")
     from chestfed.commands.study_run import prepare, run, show_plan
 
     studies = prepare(
@@ -111,8 +121,8 @@ def study(
         add_site or [],
         data,
         algorithms=[name.strip() for name in (algorithms or "").split(",") if name.strip()],
-        windows=numbers,
-        seeds=seeds,
+        windows=_numbers(windows, "--windows", 1),
+        seeds=chosen,
     )
     if dry_run:
         show_plan(studies)
@@ -129,8 +139,19 @@ def _overrides(assignments: Sequence[str], keys: Mapping[str, object]) -> list[s
     return [*assignments, *(f"{key}={value}" for key, value in given.items())]
 
 
-def _numbers(text: str | None) -> list[int]:
-    numbers = [part.strip() for part in text.split(",")] if text else []
-    if not all(part.isdigit() and int(part) > 0 for part in numbers):
-        raise typer.BadParameter(f"'{text}' is not a list of numbers of local steps, such as 1,32,128 (--windows)")
-    return [int(part) for part in numbers]
+def _seeds(text: str | None) -> int | list[int] | None:
+    """How many, or which."""
+    numbers = _numbers(text, "--seeds", 0)
+    if len(numbers) > 1:
+        return numbers
+    if numbers == [0]:
+        raise typer.BadParameter("--seeds 0: give the number of seeds, 1 or more, or a list of them, such as 3,7,11")
+    return numbers[0] if numbers else None
+
+
+def _numbers(text: str | None, option: str, smallest: int) -> list[int]:
+    parts = [] if text is None else [part.strip() for part in text.split(",")]
+    numbers = [int(part) for part in parts if part.isascii() and part.isdigit() and int(part) >= smallest]
+    if len(numbers) < len(parts) or len(set(numbers)) < len(numbers):
+        raise typer.BadParameter(f"{option} '{text}': give whole numbers from {smallest} up, each once, such as 1,3,8")
+    return numbers

@@ -17,20 +17,21 @@ from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs
-from chestfed.experiment.variants import Variant, is_comparison, variants_of
+from chestfed.experiment.variants import Variant, variants_of
 from chestfed.models import title_of
 from chestfed.public_datasets.opening import COLLECTIONS
 from chestfed.report.run_figures import comparison_curves
 from chestfed.results import compare, held_out_table
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.significance import render as render_significance
+from chestfed.results.significance import verdict
 from chestfed.results.table import render as render_table
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import local_store
 from chestfed.training.clients import StudyData, load_images
-from chestfed.training.plan import StudyPlan, plan_study, render, render_held_out, time_steps
+from chestfed.training.plan import StudyPlan, duration, plan_study, render, render_held_out, time_steps
 from chestfed.training.public_clients import load_collection
-from chestfed.training.reporting import Reporters
+from chestfed.training.reporting import Reporters, Summary
 from chestfed.training.run import StudyResult, run_study
 from chestfed.training.study_tables import StudyTables, open_sites, resolve_data_root, study_tables
 
@@ -58,7 +59,7 @@ def prepare(
     *,
     algorithms: Sequence[str],
     windows: Sequence[int],
-    seeds: int | None,
+    seeds: int | Sequence[int] | None,
 ) -> Studies:
     """Read the pipeline and check that all its studies can run; what it compares may be named by the caller."""
     pipeline = load_pipeline(file, overrides, added)
@@ -69,7 +70,7 @@ def prepare(
     check_runs([variant.pipeline for variant in variants])
     entry = pipeline.collection
     root = resolve_data_root(pipeline, data) if entry is None or COLLECTIONS[entry.name].needs_root else None
-    compared = is_comparison(algorithms, windows, seeds)
+    compared = bool(algorithms or windows or len(variants) > 1)
     machine = prepare_machine(pipeline.runtime)
     return Studies(console, pipeline, file, variants, windows, compared, root, machine)
 
@@ -82,8 +83,12 @@ def show_plan(studies: Studies) -> None:
         return
     studies.console.print(render(plans[0], studies.machine))
     if len(variants) > 1:
-        names = "; ".join(variant.label for variant in variants)
-        studies.console.print(f"That is the first of {len(variants)} runs: {names}.")
+        names = "\n".join(variant.label for variant in variants)
+        runs, stages_1 = sum(len(variant.pipeline.k) for variant in variants), {one.pipeline.seed for one in variants}
+        stage_2 = sum(plans[0].stage_2_seconds(k) for one in variants for k in one.pipeline.k)
+        seconds = plans[0].decode_seconds + len(stages_1) * plans[0].stage_1_seconds + stage_2
+        text = f"That is the first of {len(variants)} studies with {runs} runs of stage 2, about {duration(seconds)}:"
+        studies.console.print(f"{text}\n{names}", highlight=False)
 
 
 def run(
@@ -114,9 +119,17 @@ def run(
             results.append(run_study(variant.pipeline, name, its, studies.machine, out, reporters))
     if pipeline.held_out is not None:
         table, folder = _show_held_out(studies, data, results, out)
-        reporters.tell(lambda reporter: reporter.held_out_done(studies.file.stem, table, folder))
+        name, runs = "all held-out sites", {fold.site: fold.folder for fold in table.folds}
+        summary = Summary(f"{studies.file.stem}, {name}", table.origin, folder, held_out_table.metrics(table), runs)
+        reporters.tell(lambda reporter: reporter.summary_done(summary))
     elif studies.compared:
-        _show_comparison(studies, results, out)
+        comparison, folder = _show_comparison(studies, results, out)
+        name, runs = (
+            f"{len(results)} studies together",
+            {str(n): one.folder.name for n, one in enumerate(results, start=1)},
+        )
+        summary = Summary(f"{studies.file.stem}, {name}", comparison.origin, folder, compare.metrics(comparison), runs)
+        reporters.tell(lambda reporter: reporter.summary_done(summary))
     else:
         _show_study(console, *results)
     if record in reporters and tracking_uri is None:
@@ -166,11 +179,12 @@ def _show_study(console: Console, study: StudyResult) -> None:
     console.print(render_table(study.table))
     if study.significance is not None:
         console.print(render_significance(study.significance, "Does it help?"))
+        console.print(verdict(study.significance), highlight=False)
     say(console, f"written to {study.folder}/table.csv and table.json")
     say(console, f"as a page, with figures: chestfed report {study.folder}")
 
 
-def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> None:
+def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> tuple[compare.Comparison, Path]:
     runs = [RunFolder(study.folder) for study in results]
     comparison = compare.collect(
         runs, studies.pipeline.title, studies.pipeline.published, by_window=bool(studies.windows)
@@ -178,7 +192,9 @@ def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path
     folder = compare.write(comparison, out)
     comparison_curves(comparison).save(folder)
     studies.console.print(compare.render(comparison))
-    say(studies.console, f"written to {folder}: results.csv, curves.csv, curves.png")
+    say(studies.console, f"written to {folder}: table.csv, results.csv, curves.csv, curves.png, comparison.json")
+    say(studies.console, f"as a page, with figures: chestfed report {folder}")
+    return comparison, folder
 
 
 def _show_held_out(

@@ -1,4 +1,4 @@
-"""The studies that one command runs: one, one per held-out site, or one per algorithm, window and seed."""
+"""The studies that one command runs: one per seed, per held-out site, or per algorithm, window and seed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def variants_of(
     pipeline_file: Path,
     algorithms: Sequence[str] = (),
     windows: Sequence[int] = (),
-    seeds: int | None = None,
+    seeds: int | Sequence[int] | None = None,
 ) -> list[Variant]:
-    """All studies, in the order in which they run. With `held_out` the sites' YAMLs are read for their names.
+    """All studies, in the order in which they run: with all K for each seed, or with the largest K where algorithms or
+    windows are compared. A number of `seeds` counts up from the pipeline's. With `held_out` the sites' YAMLs are read.
 
     Raises
     ------
@@ -39,19 +40,16 @@ def variants_of(
     if pipeline.held_out is not None:
         if algorithms or windows or seeds is not None:
             raise ConfigError(
-                "--algorithms, --windows and --seeds compare; a pipeline with held_out runs once per site"
+                "--algorithms, --windows and --seeds compare; a pipeline with held_out runs once per site. Leave them "
+                "out, or take another seed with --seed"
             )
         names = [load_site_config(pipeline_file.parent / entry.config).site for entry in pipeline.sites]
         return [_held_out(pipeline, names.index(name), name) for name in held_out_sites(pipeline, names)]
-    if is_comparison(algorithms, windows, seeds):
-        return _compared(pipeline, algorithms, windows, seeds or 1)
-    chosen = pipeline.for_algorithm()
-    return [Variant(chosen, _label(chosen))]
-
-
-def is_comparison(algorithms: Sequence[str], windows: Sequence[int], seeds: int | None) -> bool:
-    """Whether several algorithms, windows or seeds are asked for."""
-    return bool(algorithms or windows or (seeds or 1) > 1)
+    wanted = [pipeline.seed + n for n in range(seeds or 1)] if isinstance(seeds, int | None) else list(seeds)
+    if algorithms or windows:
+        return _compared(pipeline, algorithms, windows, wanted)
+    chosen = [pipeline.for_algorithm().model_copy(update={"seed": seed}) for seed in wanted]
+    return [Variant(one, _label(one)) for one in chosen]
 
 
 def held_out_sites(pipeline: Pipeline, names: Sequence[str]) -> list[str]:
@@ -84,17 +82,19 @@ def _held_out(pipeline: Pipeline, place: int, site: str) -> Variant:
     return Variant(own, f"{site} held out", f"-{site}")
 
 
-def _compared(pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[int], seeds: int) -> list[Variant]:
+def _compared(
+    pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[int], seeds: Sequence[int]
+) -> list[Variant]:
     """One variant per algorithm, window and seed; the seeds of an algorithm follow each other."""
     chosen = list(algorithms) or [pipeline.federated.algorithm.name]
     if len(set(chosen)) < len(chosen):
         raise ConfigError("--algorithms: name each algorithm once")
     try:
         found = [
-            pipeline.variant(name, pipeline.seed + number, chosen, window)
+            pipeline.variant(name, seed, chosen, window)
             for name in chosen
             for window in (windows or (None,))
-            for number in range(seeds)
+            for seed in seeds
         ]
     except (ConfigError, ValueError) as error:
         raise ConfigError(f"--algorithms: {error}") from None
@@ -103,7 +103,8 @@ def _compared(pipeline: Pipeline, algorithms: Sequence[str], windows: Sequence[i
 
 def _label(pipeline: Pipeline) -> str:
     settings = pipeline.federated
-    label = f"{settings.spec.name}, window {settings.window}, seed {pipeline.seed}, K={pipeline.k[-1]}"
+    ks = ", ".join(map(str, pipeline.k))
+    label = f"{settings.spec.name}, window {settings.window}, seed {pipeline.seed}, K={ks}"
     return label + whole_rounds(settings)
 
 

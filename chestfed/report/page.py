@@ -15,11 +15,13 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.calibration import calibration
 from chestfed.report.figures import Picture
 from chestfed.report.html import fill, text_of
-from chestfed.report.run_figures import gray_levels, page_figures
+from chestfed.report.run_figures import comparison_curves, gray_levels, over_seeds, page_figures
 from chestfed.report.sites_section import drift_table, site_cards
+from chestfed.results import compare
+from chestfed.results.compare import Comparison
 from chestfed.results.grid import Cell, Grid, Line, disease_columns
-from chestfed.results.run_folder import RunFolder
-from chestfed.results.significance import Significance, difference_grid, of_study, stored, verdict
+from chestfed.results.run_folder import COMPARISON, RunFolder
+from chestfed.results.significance import HOLM, Significance, difference_grid, of_study, seeds_grid, stored, verdict
 from chestfed.results.table import (
     INTERVAL,
     StudyTable,
@@ -39,7 +41,7 @@ class Report:
 
 
 def write_report(folder: Path, out: Path, figures_folder: Path | None = None, *, pictures: bool = False) -> Report:
-    """Make the page of a run folder, and write it to `out`; the figures to `figures_folder`, if there is one.
+    """Make the page of a run folder, or of a comparison's, and write it to `out`; the figures to `figures_folder`.
 
     Images of sites that are not synthetic are shown only if `pictures`.
 
@@ -48,7 +50,10 @@ def write_report(folder: Path, out: Path, figures_folder: Path | None = None, *,
     ChestfedError
         If the study is not finished, or its folder is damaged.
     """
-    report = make_report(RunFolder.open(folder), pictures=pictures)
+    several = (folder / COMPARISON).is_file()
+    report = (
+        comparison_page(compare.read(folder)) if several else make_report(RunFolder.open(folder), pictures=pictures)
+    )
     write_text(out, report.html)
     if figures_folder is not None:
         for picture in report.pictures:
@@ -93,12 +98,45 @@ def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
     return Report(html, tuple(every))
 
 
+def comparison_page(comparison: Comparison) -> Report:
+    """The page of several studies: every K, or several algorithms, over training seeds."""
+    about, compared = comparison.about, comparison.compared
+    pictures = [*over_seeds(comparison), comparison_curves(comparison)]
+    facts = {"data": comparison.origin.description, "training seeds": ", ".join(map(str, comparison.trained))}
+    facts |= {name: str(about[name]) for name in ("model", "protocol") if name in about}
+    lines = (Line(run["run"], (Cell(str(run["seed"])), Cell(run["folder"])), "plain") for run in comparison.runs)
+    html = fill(
+        "comparison.html",
+        style=text_of("page.css"),
+        title=comparison.title,
+        skip_to="results",
+        command="chestfed report",
+        tag=comparison.origin.tag,
+        mark=comparison.origin.sentence,
+        facts=facts,
+        verdict="" if compared is None else verdict(compared),
+        auc=compare.comparison_grid(comparison, compare.caption_of(comparison)),
+        differences=None if compared is None else difference_grid(compared, _difference_caption(compared)),
+        by_seed=None if compared is None else seeds_grid(compared),
+        holm=HOLM,
+        pictures=pictures,
+        published=comparison.published.source if comparison.published else "",
+        runs=Grid("runs", "Run folders", (Cell("run"), Cell("seed"), Cell("folder")), tuple(lines)),
+        versions=_plain_table("versions", "Software versions", "package", "version", about.get("versions", {})),
+    )
+    return Report(html, tuple(pictures))
+
+
+def _difference_caption(compared: Significance) -> str:
+    return f"AUC minus that of {compared.reference}; below each its 95% interval, {compared.method}"
+
+
 def _compared(run: RunFolder) -> tuple[Significance | None, bool]:
     """Every larger K against the smallest, and whether that had to be computed because it was not stored."""
     found = stored(run)
     if found is not None or not run.settings.resamples or len(run.settings.ks) < 2:
         return found, False
-    return of_study(run.path, run.settings.ks, run.settings.resamples), True
+    return of_study([run.path], run.settings.ks, run.settings.resamples), True
 
 
 def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:
@@ -127,10 +165,7 @@ def _over(table: StudyTable) -> str:
 
 
 def _difference_table(table: StudyTable, compared: Significance) -> Grid:
-    caption = (
-        f"AUC minus that of {compared.reference} on the same test images ({_over(table)}); below each its 95% "
-        "interval, the p of the same test, and p after Holm's correction"
-    )
+    caption = _difference_caption(compared)
     return difference_grid(compared, caption, added=[row.clients[-1] for row in table.rows[1:]])
 
 

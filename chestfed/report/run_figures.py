@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from chestfed.report import figures
 from chestfed.report.figures import Curve, Drawing, Picture, line_style
@@ -199,7 +200,7 @@ def gray_levels(run: RunFolder) -> list[Picture]:
 
 def comparison_curves(comparison: Comparison) -> Picture:
     """Mean AUC against rounds, bytes and images; the band goes from the lowest seed to the highest."""
-    seeds = comparison.results["seed"].nunique()
+    seeds = comparison.seeds
     which = f"{seeds} seed{'s' if seeds > 1 else ''}, band: lowest to highest"
     with Drawing(comparison.origin, "curves", f"{comparison.title}; {which}", (15, 4.2), len(_AXES)) as drawing:
         for axes, (column, title) in zip(drawing.every, _AXES.items(), strict=True):
@@ -222,6 +223,23 @@ def comparison_curves(comparison: Comparison) -> Picture:
         handles, labels = drawing.axes.get_legend_handles_labels()
         drawing.axes.figure.legend(handles, labels, loc="outside right center", frameon=False)
     return drawing.picture("Mean AUC of each run against rounds, bytes and images")
+
+
+def over_seeds(comparison: Comparison) -> list[Picture]:
+    """Mean AUC against K of every training seed, and the mean over them; none for a comparison of algorithms."""
+    found = comparison.results.groupby(["k", "seed"])["auc"].mean().unstack()
+    if len(found) < 2:
+        return []
+    with Drawing(comparison.origin, "auc-by-k", "Mean AUC by K", _WIDE) as drawing:
+        drawing.axes.plot(found.index, found, color=figures.FAINT, linewidth=1, marker=".")
+        drawing.axes.plot([], [], color=figures.FAINT, marker=".", label="each training seed")
+        mean = pd.DataFrame({"k": found.index, "auc": found.mean(axis=1)})
+        label = f"mean of {comparison.seeds} seeds"
+        figures.auc_by_k(drawing.axes, mean, label, intervals=False, color=figures.MEAN, linewidth=3)
+        figures.legend_beside(drawing.axes)
+        for row in mean.to_dict("records"):
+            drawing.say(f"K={row['k']} {row['auc']:.3f}")
+    return [drawing.picture("Mean AUC by number of clients, over the training seeds")]
 
 
 def overview(run: RunFolder) -> list[Picture]:

@@ -1,15 +1,18 @@
-"""Several algorithms on the same data, model, weights and budget, over several seeds: tables.
+"""Several K, or several algorithms with the largest K, over several seeds: tables.
 
-Every algorithm and seed is a study of its own (`Pipeline.variant`) with the largest K; stage 1 of a seed is shared.
-The budget that they have in common is the number of local steps, and so of images and gradients; rounds and bytes
-are what they differ in. `report.figures.comparison_curves` draws them.
+Every seed (and algorithm) is a study of its own (`experiment.variants`) in its own run folder; stage 1 of a seed is
+shared. The budget that algorithms have in common is the number of local steps, and so of images and gradients; rounds
+and bytes are what they differ in. `report.run_figures.comparison_curves` draws them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +20,11 @@ import pandas as pd
 
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.provenance import Origin
+from chestfed.results import significance
 from chestfed.results.grid import Cell, Grid, Line, rich_table, title_of
-from chestfed.results.predictions import digest
-from chestfed.results.run_folder import COMPARISON, RunFolder
+from chestfed.results.predictions import as_one, digest, read_run
+from chestfed.results.run_folder import COMPARISON, SIGNIFICANCE, RunFolder, expected, read_json_file
+from chestfed.results.significance import Significance
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,11 +39,15 @@ class Comparison:
     Attributes
     ----------
     results
-        One row per run and disease.
+        One row per run, seed and disease.
     curves
-        One row per run and evaluated round; its counters are sums from the start of stage 2 over all clients.
+        One row per run, seed and evaluated round; its counters are sums from the start of stage 2 over all clients.
     runs
-        Label, seed and folder of each.
+        Label, seed and folder of each; the label is of an algorithm, or `K=5`.
+    about
+        What a page says of them: model, protocol, images, patients, versions, device.
+    compared
+        The others minus the first, with two or more seeds.
     """
 
     title: str
@@ -47,60 +56,131 @@ class Comparison:
     curves: pd.DataFrame
     published: Published | None
     runs: tuple[dict[str, Any], ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+    compared: Significance | None = None
 
+    @property
+    def trained(self) -> list[int]:
+        """The training seeds."""
+        return sorted({int(seed) for seed in self.results["seed"]})
 
-def label_of(algorithm: str, window: int, *, by_window: bool) -> str:
-    """How a run is called: by its algorithm, and by its window if windows are compared."""
-    return f"{algorithm}, I={window}" if by_window else algorithm
+    @property
+    def seeds(self) -> int:
+        """How many."""
+        return len(self.trained)
 
 
 def collect(
     runs: Sequence[RunFolder], title: str, published: Published | None = None, *, by_window: bool = False
 ) -> Comparison:
-    """Put the results of finished runs, each with one K, side by side."""
+    """Put the results of finished runs, of several K each or of one, side by side; with several seeds, test them."""
     results: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
-    names = []
-    for run in runs:
-        label = label_of(run.settings.algorithm, run.settings.window, by_window=by_window)
-        head = {
-            "run": label,
-            "algorithm": run.settings.algorithm,
-            "window": run.settings.window,
-            "seed": run.settings.seed,
-        }
-        names.append({"run": label, "seed": run.settings.seed, "folder": run.path.name})
-        results += [head | {"disease": one.disease, "auc": one.value} for one in run.row().diseases]
+    names: list[dict[str, Any]] = []
+    models: dict[str, list[tuple[Path, int]]] = {}
+    for run, k in ((one, k) for one in runs for k in one.settings.ks):
+        settings, row = run.settings, run.row(k)
+        label = f"{settings.algorithm}, I={settings.window}" if by_window else settings.algorithm
+        label = f"K={k}" if len(settings.ks) > 1 else label
+        head = {"run": label, "algorithm": settings.algorithm, "window": settings.window, "k": k, "seed": settings.seed}
+        names.append({"run": label, "seed": settings.seed, "folder": run.path.name})
+        models.setdefault(label, []).append((run.path, k))
+        results += [head | {"added": row.clients[-1], "disease": one.disease, "auc": one.value} for one in row.diseases]
         sums = dict.fromkeys(("bytes_up", "bytes_down", "images", "gradients"), 0)
-        for entry in run.rounds():
+        for entry in run.rounds(k):
             for name in sums:
                 sums[name] += entry[name]
             if entry.get("mean_auc") is not None:
                 plain = {name: entry[name] for name in ("round", "loss", "drift", "gradient_drift", "mean_auc")}
                 curves.append(head | plain | sums | {"bytes": sums["bytes_up"] + sums["bytes_down"]})
-    origin = Origin.together(run.origin for run in runs)
-    return Comparison(title, origin, pd.DataFrame(results), pd.DataFrame(curves), published, tuple(names))
+    origin, compared = Origin.together(run.origin for run in runs), None
+    if len(models) > 1 and len({run.settings.seed for run in runs}) > 1:
+        every = [replace(as_one([read_run(*one) for one in its]), name=label) for label, its in models.items()]
+        compared = significance.compare_with_first(every, 0)
+    table = runs[0].table()
+    about = {name: getattr(table, name) for name in ("model", "protocol", "images", "patients")}
+    about |= {name: runs[0].about[name] for name in ("machine", "versions")}
+    return Comparison(
+        title, origin, pd.DataFrame(results), pd.DataFrame(curves), published, tuple(names), about, compared
+    )
 
 
 def write(comparison: Comparison, out: Path) -> Path:
-    """Write `results.csv`, `curves.csv` and `comparison.json`; returns their folder, named by the runs."""
-    name = digest("\n".join(sorted(run["folder"] for run in comparison.runs)))
+    """Write tables (CSV), `comparison.json`, and `significance.*`; returns their folder, named by the runs."""
+    name = digest("\n".join(sorted({run["folder"] for run in comparison.runs})))
     folder = out / f"{comparison.origin.prefix}comparison-{name}"
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("results", "curves"):
-        frame = getattr(comparison, name).assign(data=str(comparison.origin))
-        write_text(folder / f"{name}.csv", frame.to_csv(index=False))
+    for name in ("results", "curves", "table"):
+        part = table_frame(comparison) if name == "table" else getattr(comparison, name)
+        write_text(folder / f"{name}.csv", part.assign(data=str(comparison.origin)).to_csv(index=False))
+    published = comparison.published
     write_json(
         folder / COMPARISON,
         {
             "title": comparison.title,
             **comparison.origin.keys(),
-            "published": None if comparison.published is None else comparison.published.model_dump(),
+            "published": None if published is None else published.model_dump(),
             "largest_window": largest_windows(comparison),
             "runs": list(comparison.runs),
+            "about": dict(comparison.about),
+            "table": json.loads(table_frame(comparison).to_json(orient="records", double_precision=15)),
+            "verdict": "" if comparison.compared is None else significance.verdict(comparison.compared),
         },
     )
+    if comparison.compared is not None:
+        significance.write(comparison.compared, folder, "significance")
     return folder
+
+
+def read(folder: Path) -> Comparison:
+    """What `write` wrote; of earlier versions without what they did not write.
+
+    Raises
+    ------
+    ChestfedError
+        If a file is damaged.
+    """
+    plain, compared = read_json_file(folder / COMPARISON), None
+    if (folder / SIGNIFICANCE).is_file():
+        compared = significance.from_json(read_json_file(folder / SIGNIFICANCE))
+    with expected(folder / COMPARISON):
+        published = plain["published"]
+        return Comparison(
+            plain["title"],
+            Origin.read(plain) or Origin.REAL,
+            pd.read_csv(folder / "results.csv"),
+            pd.read_csv(folder / "curves.csv"),
+            None if published is None else SimpleNamespace(**published),  # type: ignore[arg-type]
+            tuple(plain["runs"]),
+            plain.get("about", {}),
+            compared,
+        )
+
+
+def table_frame(comparison: Comparison) -> pd.DataFrame:
+    """One row per run and disease (and the mean): mean AUC over the seeds, and its standard deviation, `sd`."""
+    results, keys = comparison.results, ["run", "seed"]
+    means = results.groupby(keys, sort=False)["auc"].mean().reset_index().assign(disease="mean")
+    both = pd.concat([results, means])
+    rows = both.groupby(["run", "disease"], sort=False)["auc"].agg(auc="mean", sd="std", seeds="count").reset_index()
+    place = {name: number for number, name in enumerate([*results["run"].unique(), *results["disease"].unique()])}
+    return rows.sort_values(["run", "disease"], key=lambda names: names.map(place).fillna(len(place))).reset_index(
+        drop=True
+    )
+
+
+def metrics(comparison: Comparison) -> dict[str, float | None]:
+    """For MLflow: of each run the mean AUC over seeds, with its spread; of the last, how it differs from the first."""
+    rows = table_frame(comparison).query("disease == 'mean'")
+    found: dict[str, float | None] = {}
+    for row in rows.to_dict("records"):
+        name = re.sub(r"[^\w.-]+", "_", row["run"].replace("=", ""))
+        found |= {f"auc/{name}": row["auc"], f"auc_sd/{name}": None if np.isnan(row["sd"]) else row["sd"]}
+    if comparison.compared is not None:
+        mean = comparison.compared.comparisons[-1][-1]
+        low, high = mean.interval or (None, None)
+        found |= {"gain/mean": mean.difference, "gain/low": low, "gain/high": high, "gain/p": mean.p}
+    return found
 
 
 def largest_windows(comparison: Comparison) -> dict[str, int]:
@@ -119,24 +199,34 @@ def largest_windows(comparison: Comparison) -> dict[str, int]:
     return found
 
 
-def comparison_grid(comparison: Comparison) -> Grid:
+def comparison_grid(comparison: Comparison, caption: str = "") -> Grid:
     """A line per run with mean and standard deviation over the seeds, below it the paper's where there is one."""
-    diseases = list(comparison.results["disease"].unique())
-    several = len(diseases) > 1
+    results, every = comparison.results, table_frame(comparison)
+    diseases = list(results["disease"].unique())
+    names = [*diseases, "mean"] if len(diseases) > 1 else diseases
+    of_k = results["run"].iloc[0].startswith("K=")
     printed = comparison.published.auc if comparison.published else {}
     lines = []
-    for label, part in comparison.results.groupby("run", sort=False):
-        values = part.pivot(index="seed", columns="disease", values="auc")[diseases].to_numpy(float)
-        aucs = [*values.T, *([np.nanmean(values, axis=1)] if several else [])]
+    for label, part in every.groupby("run", sort=False):
+        aucs = part.set_index("disease").loc[names]
         last = comparison.curves[comparison.curves["run"] == label].groupby("seed").last()
         sums = (f"{last['round'].max():,}", f"{last['bytes'].mean() / 1e6:,.1f} MB", f"{last['images'].mean():,.0f}")
-        lines.append(Line(str(label), tuple(map(Cell, (*map(_mean_and_spread, aucs), *sums)))))
+        added = [results.loc[results["run"] == label, "added"].iloc[0]] if of_k else []
+        shown = (_mean_and_spread(*pair) for pair in zip(aucs["auc"], aucs["sd"], strict=True))
+        lines.append(Line(str(label), tuple(map(Cell, (*added, *shown, *sums)))))
         if theirs := printed.get(str(label)):
-            names = (*diseases, "mean") if several else ("mean",)
             shown = ("" if theirs.get(name) is None else f"{theirs[name]:.3f}" for name in names)
             lines.append(Line("  paper", tuple(map(Cell, (*shown, "", "", ""))), "paper"))
-    heads = ["algorithm", *map(title_of, diseases), *(["mean"] if several else []), "rounds", "sent", "images"]
-    return Grid("comparison", "", tuple(map(Cell, heads)), tuple(lines))
+    heads = [*(["K", "added"] if of_k else ["algorithm"]), *map(title_of, names), "rounds", "sent", "images"]
+    return Grid("comparison", caption, tuple(map(Cell, heads)), tuple(lines))
+
+
+def caption_of(comparison: Comparison) -> str:
+    """What the numbers of the table are."""
+    about, seeds = comparison.about, comparison.seeds
+    where = f" on {about['images']:,} images of {about['patients']:,} patients ({about['protocol']})" if about else ""
+    spread = "one seed, so no spread" if seeds == 1 else f"mean over {seeds} seeds ± the standard deviation over them"
+    return f"AUC{where}, {spread}. Sums over all clients."
 
 
 def render(comparison: Comparison) -> RenderableType:
@@ -144,11 +234,7 @@ def render(comparison: Comparison) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    seeds = comparison.results["seed"].nunique()
-    caption = "AUC; one seed, so no spread."
-    if seeds > 1:
-        caption = f"AUC, mean over {seeds} seeds ± the standard deviation over them. Sums over all clients."
-    title = f"{comparison.origin.mark}{comparison.title}"
+    title, caption = f"{comparison.origin.mark}{comparison.title}", caption_of(comparison)
     parts: list[RenderableType] = [rich_table(comparison_grid(comparison), title, caption, dim=["paper"])]
     if comparison.published is not None:
         note = f"; {comparison.published.note}" if comparison.published.note else ""
@@ -157,11 +243,10 @@ def render(comparison: Comparison) -> RenderableType:
         theirs = comparison.published.largest_window.get(algorithm) if comparison.published else None
         beside = "" if theirs is None else f"; the paper's: {theirs}"
         parts.append(Text(f"{algorithm}: largest window without loss of AUC: {window}{beside}"))
+    if (found := comparison.compared) is not None:
+        parts += [significance.render(found, "Differences", spread=False), Text(significance.verdict(found))]
     return Group(*parts)
 
 
-def _mean_and_spread(values: np.ndarray) -> str:
-    values = values[~np.isnan(values)]
-    if len(values) == 0:
-        return "n/a"
-    return f"{values.mean():.3f}" + (f" ±{values.std(ddof=1):.3f}" if len(values) > 1 else "")
+def _mean_and_spread(mean: float, spread: float) -> str:
+    return "n/a" if np.isnan(mean) else f"{mean:.3f}" + ("" if np.isnan(spread) else f" ±{spread:.3f}")

@@ -38,6 +38,8 @@ class Predictions:
         Fingerprint of the key of the images' names, or None: of an earlier version, or not written by chestfed.
     named_by
         What they are the names of (`NAMED_BY`), or None, as `key`.
+    seeds
+        The training seed of each frame; empty for a model that is taken as it is: of an evaluation, or a file.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Predictions:
     origin: Origin | None
     key: str | None = None
     named_by: str | None = None
+    seeds: tuple[int, ...] = ()
 
     @property
     def diseases(self) -> tuple[str, ...]:
@@ -75,12 +78,12 @@ def read_run(path: Path, k: int | None = None) -> Predictions:
     """
     folder = path.parent if not path.is_dir() else RunFolder(path).folder(k) if (path / STUDY).is_file() else path
     frame = read_predictions(folder / PREDICTIONS if path.is_dir() else path)
-    evaluation = folder / "evaluation.json"
+    evaluation, seeds = folder / "evaluation.json", list[int]()
     if (folder.parent / STUDY).is_file():
         run, number = RunFolder.open(folder.parent), folder.name.removeprefix("k")
         name = f"{run.settings.algorithm}, I={run.settings.window}, K={number}, seed {run.settings.seed}"
         kin = digest(json.dumps([{**run.configuration, "seed": None, "k": None}, number], sort_keys=True))
-        protocol, origin = run.settings.protocol, Origin.read(run.about)
+        protocol, origin, seeds = run.settings.protocol, Origin.read(run.about), [run.settings.seed]
     elif evaluation.is_file():
         about = json.loads(evaluation.read_text(encoding="utf-8"))
         name, kin = f"{about['model']['name']} on {about['site']}", digest(str(folder.resolve()))
@@ -88,7 +91,8 @@ def read_run(path: Path, k: int | None = None) -> Predictions:
     else:
         name, kin = str(path), digest(str(path.resolve()))
         protocol, origin = str(frame.attrs.get("protocol", "")), Origin.read(frame.attrs)
-    return Predictions(name, kin, (frame,), protocol, origin, frame.attrs.get("key"), frame.attrs.get("named_by"))
+    key, named_by = frame.attrs.get("key"), frame.attrs.get("named_by")
+    return Predictions(name, kin, (frame,), protocol, origin, key, named_by, tuple(seeds))
 
 
 def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:
@@ -102,10 +106,20 @@ def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:
     kin: dict[str, list[Predictions]] = {}
     for run in runs:
         kin.setdefault(run.kin, []).append(run)
-    return [_as_one(members) if len(members) > 1 else members[0] for members in kin.values()]
+    return [as_one(members) for members in kin.values()]
 
 
-def _as_one(members: Sequence[Predictions]) -> Predictions:
+def as_one(members: Sequence[Predictions]) -> Predictions:
+    """The seeds of one model together, in their order.
+
+    Raises
+    ------
+    ConfigError
+        As `group_seeds`.
+    """
+    if len(members) == 1:
+        return members[0]
+    members = sorted(members, key=lambda one: one.seeds)
     twice = [name for name, count in Counter(one.name for one in members).items() if count > 1]
     if twice:
         raise ConfigError(f"{twice[0]}: given twice. A seed counts once, else the spread over the seeds is too small")
@@ -117,7 +131,7 @@ def _as_one(members: Sequence[Predictions]) -> Predictions:
         if not np.array_equal(ours, theirs, equal_nan=True):
             raise ConfigError(f"{first.name} and {one.name}: their labels differ. Are label files and policy the same?")
     name = f"{first.name.rpartition(', seed ')[0] or first.name}, {len(members)} seeds"
-    return replace(first, name=name, frames=tuple(frames))
+    return replace(first, name=name, frames=tuple(frames), seeds=tuple(seed for one in members for seed in one.seeds))
 
 
 def aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:

@@ -115,7 +115,7 @@ class RunFolder:
         if not (folder / STUDY).is_file():
             raise ConfigError(_not_a_run_folder(folder, inside))
         run = cls(folder)
-        with _expected(folder / STUDY):  # what is damaged is named before anything is made of it
+        with expected(folder / STUDY):  # what is damaged is named before anything is made of it
             run.title, run.settings  # noqa: B018
         return run
 
@@ -124,7 +124,7 @@ class RunFolder:
     @cached_property
     def about(self) -> dict[str, Any]:
         """All of `study.json`."""
-        return _json(self.path / STUDY)
+        return read_json_file(self.path / STUDY)
 
     @property
     def title(self) -> str:
@@ -144,7 +144,7 @@ class RunFolder:
     @cached_property
     def settings(self) -> Settings:
         """What tables, pages and names need of the configuration."""
-        with _expected(self.path / STUDY):
+        with expected(self.path / STUDY):
             return Settings.of(self.configuration)
 
     @property
@@ -185,8 +185,8 @@ class RunFolder:
     def table(self, ks: Sequence[int] | None = None) -> StudyTable:
         """The rows of the finished K, or of these, and what they are over (`table.json`)."""
         file = self.path / TABLE
-        plain = _json(file)
-        with _expected(file):
+        plain = read_json_file(file)
+        with expected(file):
             paper, published = plain["paper"], plain["published"]
             return StudyTable(
                 title=plain["title"],
@@ -226,7 +226,7 @@ class RunFolder:
     def _columns(self, k: int | None) -> list[Column]:
         row, found = self.row(k), self.predictions(k)
         names = [one.disease for one in row.diseases]
-        with _expected(self.folder(k) / PREDICTIONS):
+        with expected(self.folder(k) / PREDICTIONS):
             scores, labels = (found[[f"{part}_{n}" for n in names]].to_numpy(np.float64) for part in ("score", "label"))
         columns = Scored(scores, labels, found["patient"].to_numpy(), names).columns()
         for column, one in zip(columns, row.diseases, strict=True):
@@ -251,12 +251,12 @@ class RunFolder:
 
     def time(self, k: int | None = None) -> dict[str, Any]:
         """Seconds of training, and whether that was only its last part; empty in folders of earlier versions."""
-        return _json(self.folder(k) / TIME, optional=True) or {}
+        return read_json_file(self.folder(k) / TIME, optional=True) or {}
 
     @cached_property
     def sites(self) -> dict[str, Any] | None:
         """Counts, prevalences and gray levels of the sites; None in folders of earlier versions."""
-        return _json(self.path / SITES, optional=True)
+        return read_json_file(self.path / SITES, optional=True)
 
     @cached_property
     def thumbnails(self) -> dict[str, np.ndarray]:
@@ -273,7 +273,7 @@ class RunFolder:
     @cached_property
     def significance(self) -> dict[str, Any] | None:
         """The stored comparisons of the other K with the smallest; None if there are none."""
-        return _json(self.path / SIGNIFICANCE, optional=True)
+        return read_json_file(self.path / SIGNIFICANCE, optional=True)
 
     def check_finished(self) -> None:
         """Make sure that all K are done, on the same test images.
@@ -343,8 +343,8 @@ def read_predictions(file: Path) -> pd.DataFrame:
 
 
 def _row(file: Path) -> Row:
-    plain = _json(file)
-    with _expected(file):
+    plain = read_json_file(file)
+    with expected(file):
         return Row.from_plain(plain)
 
 
@@ -358,7 +358,8 @@ def _lines(file: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _json(file: Path, *, optional: bool = False) -> Any:
+def read_json_file(file: Path, *, optional: bool = False) -> Any:
+    """The content of a JSON file; None if it may be missing and is."""
     if optional and not file.is_file():
         return None
     try:
@@ -368,7 +369,7 @@ def _json(file: Path, *, optional: bool = False) -> Any:
 
 
 @contextmanager
-def _expected(file: Path) -> Iterator[None]:
+def expected(file: Path) -> Iterator[None]:
     """Name the file if its content is not what it should be."""
     try:
         yield

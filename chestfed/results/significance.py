@@ -1,8 +1,11 @@
 """Paired comparison of finished models on the same test images, from their stored predictions.
 
-A study compares its other K with its smallest (`significance.csv`, `significance.json` in the run folder);
-`chestfed compare` compares any runs and evaluations with the first of them. The p values are corrected by Holm's
-method over all diseases of all comparisons of a table.
+A study compares its other K with its smallest (`significance.csv`, `significance.json` in the run folder, and in the
+folder of its seeds); `chestfed compare` compares any runs and evaluations with the first of them, by the same function.
+The p values are corrected by Holm's method over all diseases of all comparisons of a table.
+
+What a p value is about depends on the models: trained with the same two or more seeds, on test patients and training
+seeds; finished models of elsewhere, on test patients. Models of one training seed have intervals and no p value.
 """
 
 from __future__ import annotations
@@ -20,21 +23,35 @@ import pandas as pd
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.comparison import Difference, compare, holm_over_comparisons
+from chestfed.evaluation.comparison import ONE_SEED, Difference, compare, holm_over_comparisons
 from chestfed.evaluation.estimates import as_csv, auc_per_disease, mean_of, tidy
 from chestfed.evaluation.intervals.interval import Interval
-from chestfed.results.grid import Cell, Grid, Line, difference_cell, disease_columns, p_value, pair, rich_table, signed
-from chestfed.results.predictions import Predictions, aligned, digest, read_run
+from chestfed.results.grid import (
+    Cell,
+    Grid,
+    Line,
+    difference_cell,
+    disease_columns,
+    p_value,
+    pair,
+    rich_table,
+    signed,
+    title_of,
+)
+from chestfed.results.predictions import Predictions, aligned, as_one, digest, read_run
 from chestfed.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-INTERVAL = "95%, patient-clustered bootstrap of the difference, the same resamples for both models, Student's t"
+#: What intervals, and p values if there are any, are about and come from.
+OVER_PATIENTS = "over test patients: patient-clustered bootstrap, the same resamples for both models, Student's t"
+OVER_SEEDS = "over test patients and training seeds: variance components of Obuchowski and Rockette, seeds as readers"
 TESTS = {
-    "p": "of the same Student's t: below 0.05 exactly where the interval leaves out 0",
+    "p": "of the same test as the interval: below 0.05 exactly where the interval leaves out 0",
     "delong_p": "DeLong's variance, images taken for independent; of the mean by the sums of each image's components",
 }
+HOLM = "Holm: p corrected over all diseases and rows, the means among themselves; the interval is not corrected."
 _COUNTS = ("positives", "negatives", "missing")
 #: What `significance.json` calls the AUCs of a mean.
 _OF_MEAN = {"auc_a": "mean_a", "auc_b": "mean_b"}
@@ -50,7 +67,9 @@ class Significance:
         Per model: each disease, and at last the mean.
     seeds, seed_spread
         Of the reference and the others: how many, and the standard deviation of the AUC over them by disease and
-        `mean`; None with one seed. The intervals do not contain it: they are about the test patients.
+        `mean`; None with one seed.
+    trained
+        The training seeds of the reference, in the order of every difference's `of_seeds`; empty if they are not known.
     """
 
     reference: str
@@ -63,11 +82,20 @@ class Significance:
     units: int
     patients: int
     origin: Origin | None
+    trained: tuple[int, ...] = ()
 
     @property
     def data(self) -> str:
         """`synthetic`, `mixed`, `real` or `unknown`."""
         return "unknown" if self.origin is None else str(self.origin)
+
+    @property
+    def method(self) -> str:
+        """What the intervals and p values are about, and what there is no p value for; a sentence for each kind."""
+        means = [comparison[-1] for comparison in self.comparisons]
+        kinds = [OVER_SEEDS if mean.of_seeds else OVER_PATIENTS for mean in means]
+        untested = [f"no p value: {mean.reason}" for mean in means if mean.difference is not None and mean.p is None]
+        return "; ".join(dict.fromkeys([*kinds, *untested]))
 
 
 def compare_with_first(runs: Sequence[Predictions], resamples: int) -> Significance:
@@ -93,7 +121,8 @@ def compare_with_first(runs: Sequence[Predictions], resamples: int) -> Significa
         b = replace(run, frames=frames)
         spreads.append(_seed_spread(b, diseases))
         try:
-            comparisons.append(compare(reference.scored(diseases), b.scored(diseases), resamples))
+            both = reference.scored(diseases), b.scored(diseases)
+            comparisons.append(compare(*both, resamples, untested=_untested(reference.seeds, b.seeds)))
         except ValueError as error:
             raise ConfigError(f"{names[0]} and {name}: {error}. Are labels and their policy the same?") from None
     known = [run.origin for run in runs if run.origin is not None]
@@ -108,20 +137,35 @@ def compare_with_first(runs: Sequence[Predictions], resamples: int) -> Significa
         units=len(reference.frames[0]),
         patients=reference.frames[0]["patient"].nunique(),
         origin=Origin.together(known) if known else None,
+        trained=reference.seeds,
     )
 
 
-def of_study(folder: Path, ks: Sequence[int], resamples: int) -> Significance | None:
-    """Every K of a run folder against its smallest; None if there is one K only."""
+def _untested(a: Sequence[int], b: Sequence[int]) -> str:
+    """Why models of these training seeds (none: finished models) have no p value; empty if they have one."""
+    if not (a or b) or (len(a) < 2 and len(b) < 2 and not (a and b)):
+        return ""
+    if len(a) == 1 and len(b) == 1:
+        return ONE_SEED
+    return "" if tuple(a) == tuple(b) else "no test: not the same training seeds; train both with the same"
+
+
+def of_study(folders: Sequence[Path], ks: Sequence[int], resamples: int) -> Significance | None:
+    """Every K against the smallest, over the seeds of these run folders; None if there is one K only."""
     if len(ks) < 2:
         return None
-    return compare_with_first([replace(read_run(folder, k), name=f"K={k}") for k in ks], resamples)
+    models = (as_one([read_run(folder, k) for folder in folders]) for k in ks)
+    return compare_with_first([replace(model, name=f"K={k}") for k, model in zip(ks, models, strict=True)], resamples)
 
 
 def stored(run: RunFolder) -> Significance | None:
-    """What `significance.json` of a study holds; None without."""
+    """What `significance.json` of a study holds, without the p values of earlier versions; None without."""
     plain = run.significance
-    return None if plain is None else from_json(plain)
+    if plain is None:
+        return None
+    found = from_json(plain)
+    comparisons = (tuple(one.untested(ONE_SEED) for one in comparison) for comparison in found.comparisons)
+    return replace(found, comparisons=tuple(comparisons))
 
 
 def write(found: Significance, folder: Path, name: str) -> None:
@@ -149,8 +193,9 @@ def as_json(found: Significance) -> dict[str, Any]:
         "protocol": found.protocol,
         "n": found.units,
         "patients": found.patients,
-        "interval": INTERVAL,
+        "interval": f"95%, {found.method}",
         "tests": TESTS,
+        "training_seeds": found.trained,
         "correction": "Holm, over all diseases of all comparisons here; the means among themselves",
         "comparisons": comparisons,
     }
@@ -161,7 +206,7 @@ def from_json(plain: dict[str, Any]) -> Significance:
 
     def read(part: dict[str, Any]) -> Difference:
         interval = None if part["interval"] is None else Interval(*part["interval"])
-        return Difference(**{**part, "interval": interval})
+        return Difference(**{**part, "interval": interval, "of_seeds": tuple(part.get("of_seeds", ()))})
 
     comparisons = []
     for one in plain["comparisons"]:
@@ -179,6 +224,7 @@ def from_json(plain: dict[str, Any]) -> Significance:
         units=plain["n"],
         patients=plain["patients"],
         origin=Origin.read(plain),
+        trained=tuple(plain.get("training_seeds", ())),
     )
 
 
@@ -212,28 +258,43 @@ def difference_grid(found: Significance, caption: str = "", digits: int = 3, add
     return Grid("differences", caption, columns, tuple(lines))
 
 
-def render(found: Significance, title: str = "Paired comparison") -> RenderableType:
-    """A small table for a terminal: differences with intervals, their p values, and the corrected ones."""
+def seeds_grid(found: Significance) -> Grid | None:
+    """The last model minus the reference, a line per training seed; None without a test over seeds."""
+    every = found.comparisons[-1]
+    if not every[-1].of_seeds:
+        return None
+    lines = (
+        Line(f"seed {seed}", tuple(Cell("-" if one is None else signed(one)) for one in values))
+        for seed, values in zip(found.trained, zip(*(one.of_seeds for one in every), strict=True), strict=True)
+    )
+    columns = (Cell("seed"), *(Cell(title_of(one.disease)) for one in every))
+    return Grid("by-seed", f"{found.others[-1]} minus {found.reference}, by training seed", columns, tuple(lines))
+
+
+def render(found: Significance, title: str = "Paired comparison", *, spread: bool = True) -> RenderableType:
+    """A small table for a terminal: differences with intervals and p values; with several seeds, what they differ in."""
     from rich.console import Group
 
     mark = found.origin.short_mark if found.origin else ""
     protocol = f"{found.protocol}: " if found.protocol else ""
+    holm = any(one.p is not None for comparison in found.comparisons for one in comparison)
     caption = (
-        f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC, {INTERVAL}. p: of the same t, for "
-        "this difference alone, as is the interval. Holm: p corrected over all diseases and rows, the means among "
-        "themselves. Valid for these trained models; another training seed gives others."
+        f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC with its 95% interval, "
+        f"{found.method}." + (f" {HOLM}" if holm else "")
     )
     shown = rich_table(difference_grid(found, digits=2), f"{mark}{title}: model minus {found.reference}", caption)
     every = list(zip((found.reference, *found.others), found.seeds, found.seed_spread, strict=True))
-    if all(count == 1 for _, count, _ in every):
-        return shown
+    by_seed = seeds_grid(found)
+    parts = [shown, *([rich_table(by_seed, by_seed.caption)] if by_seed else [])]
+    if not spread or all(count == 1 for _, count, _ in every):
+        return Group(*parts)
     lines = [
         Line(name, tuple(Cell("one seed" if value is None else f"{value:.3f}") for value in values.values()))
         for name, _, values in every
     ]
     columns = (Cell("model"), *(Cell(column.text) for column in difference_grid(found).columns[1:]))
-    title = "Standard deviation of the AUC over the seeds, which the intervals above do not contain"
-    return Group(shown, rich_table(Grid("spread", "", columns, tuple(lines)), title))
+    title = "Standard deviation of the AUC over the seeds"
+    return Group(*parts, rich_table(Grid("spread", "", columns, tuple(lines)), title))
 
 
 def verdict(compared: Significance) -> str:
@@ -243,18 +304,24 @@ def verdict(compared: Significance) -> str:
         return ""
     first, last = compared.reference, compared.others[-1]
     direction = "higher" if mean.difference > 0 else "lower"
-    about = [] if mean.interval is None else [f"95% interval {pair(mean.interval, 3, signed)}"]
+    chances = "test patients and training seeds" if mean.of_seeds else "test patients"
+    about = [] if mean.interval is None else [f"95% interval over {chances} {pair(mean.interval, 3, signed)}"]
     about += [] if mean.p is None else [f"p {p_value(mean.p)}"]
-    about += [] if mean.p_holm is None else [f"{p_value(mean.p_holm)} after Holm's correction"]
-    brackets = f" ({'; '.join(about)})" if about else ""
+    brackets = f" ({', '.join(about)})" if about else ""
+    said = f"With {last} the mean AUC is {abs(mean.difference):.3f} {direction} than with {first}{brackets}"
+    if mean.of_seeds:
+        higher = sum(one is not None and one > 0 for one in mean.of_seeds)
+        count = len(mean.of_seeds)
+        said = f"Over {count} training seeds: {said[0].lower()}{said[1:]}; it is higher in {higher} of {count} seeds"
+    if mean.p is None:
+        return f"{said}. {mean.reason[:1].upper()}{mean.reason[1:]}."
     every = [(d.difference, d.p_holm) for comparison in compared.comparisons for d in comparison[:-1]]
     tested = [(difference, p) for difference, p in every if difference is not None and p is not None]
     clear = [difference for difference, p in tested if p < 0.05]
     higher = sum(difference > 0 for difference in clear)
     which = f"{len(clear)} ({higher} higher, {len(clear) - higher} lower)" if clear else "none"
     return (
-        f"With {last} the mean AUC is {abs(mean.difference):.3f} {direction} than with {first}"
-        f"{brackets}. Of {len(tested)} comparisons of single diseases, {which} "
+        f"{said}. Of {len(tested)} comparisons of single diseases, {which} "
         f"{'has' if len(clear) <= 1 else 'have'} a corrected p below 0.05."
     )
 

@@ -20,14 +20,13 @@ from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.diseases import TITLES
 from chestfed.report.run_figures import overview
 from chestfed.results.grid import markdown
-from chestfed.results.held_out_table import HeldOutTable, metrics
 from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
 from chestfed.results.significance import Significance
 from chestfed.results.significance import frame as differences
 from chestfed.results.table import Row, StudyTable, auc_grid, frame
 from chestfed.tracking.store import DataSet, Store
 from chestfed.training.identity import software_versions
-from chestfed.training.reporting import Reporter, StudyRun
+from chestfed.training.reporting import Reporter, StudyRun, Summary
 from chestfed.training.state import History
 
 #: Per round; what is summed over the clients is under "cost".
@@ -171,16 +170,17 @@ class MlflowRecord(Reporter):
             if run:
                 self._store.end_run(run, status)
 
-    def held_out_done(self, name: str, table: HeldOutTable, folder: Path) -> None:
-        """Record the table of all held-out sites as one run; the studies have their own."""
-        mark = f"{table.origin} " if table.origin.any_synthetic else ""
-        known, title = _known(folder), f"{mark}{name}, all held-out sites"
-        run = self._store.start_run(title, table.origin.tags(), known)
+    def summary_done(self, summary: Summary) -> None:
+        """Record what several studies come to as one run; the studies have their own."""
+        origin, folder = summary.origin, summary.folder
+        mark = f"{origin} " if origin.any_synthetic else ""
+        run = self._store.start_run(f"{mark}{summary.name}", {**origin.tags(), "kind": "summary"}, _known(folder))
         _remember(folder, run)
-        self._store.log_params(run, {f"run.{fold.site}": fold.folder for fold in table.folds})
-        self._store.log_metrics(run, [(0, metrics(table))])
-        for part in ("held_out.csv", "held_out.json"):
-            self._store.log_file(run, folder / part)
+        self._store.log_params(run, {f"run.{name}": folder for name, folder in summary.runs.items()})
+        self._store.log_metrics(run, [(0, summary.metrics)])
+        for file in sorted({*folder.glob("*.csv"), *folder.glob("*.json"), *folder.glob("*.png")}):
+            if file.name != "mlflow.json":
+                self._store.log_file(run, file)
         self._store.end_run(run)
 
     def _flush(self) -> None:

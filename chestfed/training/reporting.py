@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from chestfed.core.provenance import Origin
     from chestfed.experiment.pipeline import Pipeline
-    from chestfed.results.held_out_table import HeldOutTable
     from chestfed.results.significance import Significance
     from chestfed.results.table import Row, StudyTable
     from chestfed.training.identity import Identity
@@ -30,6 +29,17 @@ class StudyRun:
     origin: Origin
     clients: tuple[str, ...]  #: names of all clients, in the order of addition
     held_out: str | None  #: the site that the test set is from, if none of the clients is
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What several studies come to, and the folder with its tables: of all held-out sites, seeds or algorithms."""
+
+    name: str
+    origin: Origin
+    folder: Path
+    metrics: Mapping[str, float | None]
+    runs: Mapping[str, str] = field(default_factory=dict)  #: what the studies are called -> their folders
 
 
 class Reporter:
@@ -63,8 +73,8 @@ class Reporter:
     def study_failed(self, error: BaseException) -> None:
         """The study has ended early."""
 
-    def held_out_done(self, name: str, table: HeldOutTable, folder: Path) -> None:
-        """All studies of a held-out pipeline are done; `folder` holds the table of all."""
+    def summary_done(self, summary: Summary) -> None:
+        """All studies of a command that runs several are done, and what they come to together is written."""
 
 
 class Reporters:

@@ -85,7 +85,7 @@ def run_study(
             running = _Running(pipeline, data, machine, this, folder, reporters)
             table = running.all_k()
             seen = running.seen()
-            significance = of_study(folder, pipeline.k, pipeline.evaluation.resamples)
+            significance = of_study([folder], pipeline.k, pipeline.evaluation.resamples)
             if significance is not None:
                 write_significance(significance, folder, "significance")
         except BaseException as error:

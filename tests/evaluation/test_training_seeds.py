@@ -10,7 +10,6 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.seed_test import null_studies
-from chestfed.evaluation.intervals.delong import auc_covariance
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.training_seeds import influences, seeds_test
 
@@ -25,6 +24,14 @@ def example(seeds: int, n: int = 120) -> tuple[list[np.ndarray], list[np.ndarray
         return [quality * np.nan_to_num(labels) + common + 0.7 * rng.standard_normal((n, 3)) for _ in range(seeds)]
 
     return runs(1.0), runs(1.4), labels, np.arange(n)
+
+
+def auc_covariance(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """AUCs of the columns of `scores`, and their covariance as DeLong, DeLong and Clarke-Pearson define it."""
+    above = np.sign(scores[positive][:, None] - scores[~positive][None]) / 2 + 0.5
+    by_positive, by_negative = above.mean(axis=1), above.mean(axis=0)
+    covariance = np.cov(by_positive.T) / positive.sum() + np.cov(by_negative.T) / (~positive).sum()
+    return above.mean(axis=(0, 1)), covariance
 
 
 def test_influences_give_aucs_and_delongs_covariance() -> None:

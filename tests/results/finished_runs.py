@@ -83,7 +83,7 @@ def write_run(
         **{"machine": {"device": "cpu", "threads": 1}, "versions": {"chestfed": "0.1.0"}},
     }
     (folder / "study.json").write_text(json.dumps(about))
-    found = of_study(folder, ks, 20) if compared else None
+    found = of_study([folder], ks, 20) if compared else None
     if found is not None:
         write(found, folder, "significance")
     return folder

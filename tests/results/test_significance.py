@@ -14,11 +14,12 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from chestfed.core.errors import ConfigError
-from chestfed.evaluation.comparison import compare, holm
+from chestfed.evaluation.comparison import ONE_SEED, compare, holm
 from chestfed.evaluation.labeled import Scored
+from chestfed.evaluation.training_seeds import seeds_test
 from chestfed.results.predictions import group_seeds, read_run
 from chestfed.results.run_folder import RunFolder
-from chestfed.results.significance import compare_with_first, of_study, stored, write
+from chestfed.results.significance import compare_with_first, from_json, of_study, seeds_grid, stored, verdict, write
 from tests.results.finished_runs import NAMES, labels_and_patients, write_run
 
 
@@ -40,12 +41,18 @@ def test_the_numbers_are_those_of_the_paired_comparison(tmp_path: Path) -> None:
         frame = pd.read_parquet(folder / f"k{k}" / "predictions.parquet")
         scores = frame[[f"score_{name}" for name in NAMES]].to_numpy(np.float64)
         runs.append([Scored(scores, labels.astype(np.float64), patients, NAMES)])
-    assert found.comparisons == (compare(*runs, 50),)
+    assert found.comparisons == (compare(*runs, 50, untested=ONE_SEED),)
+    with_p = compare(*runs, 50)
+    for one, tested in zip(found.comparisons[0], with_p, strict=True):
+        assert (one.difference, one.interval) == (tested.difference, tested.interval)
+        assert tested.p is not None
+        assert (one.p, one.p_holm, one.delong_p, one.delong_p_holm) == (None,) * 4
 
 
-def test_every_k_is_compared_with_the_smallest_and_corrected_together(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "a", ks=(1, 2, 3))
-    found = of_study(folder, (1, 2, 3), 50)
+def test_every_k_of_several_seeds_is_compared_with_the_smallest_and_corrected_together(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / f"a{seed}", seed=seed, ks=(1, 2, 3)) for seed in (4, 2, 3)]
+    folder = tmp_path
+    found = of_study(folders, (1, 2, 3), 50)
     assert found is not None
     assert (found.reference, found.others) == ("K=1", ("K=2", "K=3"))
     every = [one for comparison in found.comparisons for one in comparison[:-1]]
@@ -55,11 +62,59 @@ def test_every_k_is_compared_with_the_smallest_and_corrected_together(tmp_path: 
     assert set(frame["data"]) == {"synthetic"}
     assert frame["disease"].tolist() == [*NAMES, "mean"] * 2
     assert frame["n"].tolist() == [39, 40, 40] * 2
-    means = frame[frame["disease"] == "mean"]
-    assert means["delong_p"].tolist() == [comparison[-1].delong_p for comparison in found.comparisons]
-    assert means["delong_p_holm"].tolist() == holm(means["delong_p"].tolist())
-    assert of_study(folder, (2,), 50) is None
+    means = [comparison[-1] for comparison in found.comparisons]
+    assert [one.p_holm for one in means] == holm([one.p for one in means])
+    assert frame["delong_p"].isna().all()
+    assert of_study(folders, (2,), 50) is None
+    assert from_json(json.loads((folder / "significance.json").read_text())) == found
+
+
+def test_interval_p_and_the_sentence_of_several_seeds_are_those_of_the_test_over_seeds(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (3, 1, 2)]
+    found = of_study(folders, (1, 2), 50)
+    assert found is not None
+    labels, patients = labels_and_patients()
+    frames = {
+        k: [pd.read_parquet(tmp_path / f"a{s}" / f"k{k}" / "predictions.parquet") for s in (1, 2, 3)] for k in (1, 2)
+    }
+    for names, one in zip([[NAMES[0]], [NAMES[1]], NAMES], found.comparisons[0], strict=True):
+        columns, places = [f"score_{name}" for name in names], [NAMES.index(name) for name in names]
+        runs = [[frame[columns].to_numpy(float) for frame in frames[k]] for k in (1, 2)]
+        expected = seeds_test(*runs, labels.astype(float)[:, places], patients)
+        assert (one.interval, one.p) == (expected.interval, expected.p)
+        assert one.of_seeds == pytest.approx(expected.of_seeds)
+        assert one.difference == pytest.approx(expected.difference)
+    assert found.trained == (1, 2, 3)
+    by_seed = seeds_grid(found)
+    assert by_seed is not None
+    assert [line.head for line in by_seed.lines] == ["seed 1", "seed 2", "seed 3"]
+    mean = found.comparisons[0][-1]
+    higher = sum(one > 0 for one in mean.of_seeds if one is not None)
+    said = verdict(found)
+    assert f"{abs(mean.difference or 0):.3f}" in said
+    assert f"in {higher} of 3 seeds" in said
+    assert f"p {mean.p:.3f}" in said
+
+
+def test_a_study_of_one_seed_has_intervals_and_no_p_value_even_if_an_earlier_version_wrote_some(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", ks=(1, 2, 3))
+    found = of_study([folder], (1, 2, 3), 50)
+    assert found is not None
+    write(found, folder, "significance")
     assert stored(RunFolder(folder)) == found
+    assert pd.read_csv(folder / "significance.csv")[["p", "p_holm", "delong_p", "delong_p_holm"]].isna().all(axis=None)
+    file = folder / "significance.json"
+    plain = json.loads(file.read_text())
+    for comparison in plain["comparisons"]:
+        for one in (comparison["mean"], *comparison["diseases"].values()):
+            one |= {"p": 0.001, "p_holm": 0.002, "z": 3.0, "delong_p": 0.001, "delong_p_holm": 0.002, "reason": ""}
+            del one["of_seeds"]
+    del plain["training_seeds"]
+    file.write_text(json.dumps(plain))
+    again = stored(RunFolder(folder))
+    assert again is not None
+    assert all(one.p is None and one.interval for comparison in again.comparisons for one in comparison)
+    assert (" p " in verdict(again), "one training seed" in verdict(again).lower()) == (False, True)
 
 
 def test_other_images_are_refused_with_their_number(tmp_path: Path) -> None:
@@ -122,6 +177,8 @@ def test_seeds_of_the_same_settings_are_one_model(tmp_path: Path) -> None:
     found = compare_with_first(grouped, 20)
     assert found.seeds == (2, 3)
     assert "2 seeds" in found.reference
+    assert all(one.p is None and "not the same training seeds" in one.reason for one in found.comparisons[0])
+    assert all(one.interval is not None for one in found.comparisons[0])
 
 
 def test_a_seed_that_is_given_twice_is_refused(tmp_path: Path) -> None:
