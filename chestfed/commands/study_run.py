@@ -179,7 +179,7 @@ def _show_study(console: Console, study: StudyResult) -> None:
     console.print(render_table(study.table))
     if study.significance is not None:
         console.print(render_significance(study.significance, "Does it help?"))
-        console.print(verdict(study.significance), highlight=False)
+        console.print(verdict(study.significance).replace("−", "-"), highlight=False)
     say(console, f"written to {study.folder}/table.csv and table.json")
     say(console, f"as a page, with figures: chestfed report {study.folder}")
 

@@ -244,7 +244,10 @@ def render(comparison: Comparison) -> RenderableType:
         beside = "" if theirs is None else f"; the paper's: {theirs}"
         parts.append(Text(f"{algorithm}: largest window without loss of AUC: {window}{beside}"))
     if (found := comparison.compared) is not None:
-        parts += [significance.render(found, "Differences", spread=False), Text(significance.verdict(found))]
+        parts += [
+            significance.render(found, "Differences", spread=False),
+            Text(significance.verdict(found).replace("−", "-")),
+        ]
     return Group(*parts)
 
 

@@ -272,7 +272,7 @@ def seeds_grid(found: Significance) -> Grid | None:
 
 
 def render(found: Significance, title: str = "Paired comparison", *, spread: bool = True) -> RenderableType:
-    """A small table for a terminal: differences with intervals and p values; with several seeds, what they differ in."""
+    """A small table for a terminal: differences with intervals and p values; of several seeds, how they differ."""
     from rich.console import Group
 
     mark = found.origin.short_mark if found.origin else ""
