@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chestfed.algorithms import coda_plus
 from chestfed.algorithms.coda_plus import CodaPlus
-from chestfed.algorithms.declaration import Setting
+from chestfed.algorithms.declaration import ProximalOptions, Setting
 from chestfed.algorithms.variables import Point, weighted_mean
 
 
@@ -41,7 +41,7 @@ class Coda(CodaPlus):
         return Point(point.primal, torch.where(weight > 0, known / weight, point.dual))
 
 
-class Options(coda_plus.Options):
+class Options(ProximalOptions):
     """Options of CODA+, and the batches of the estimate."""
 
     dual_batches: int = Field(8, ge=1, description="batches from which alpha is estimated between two stages")

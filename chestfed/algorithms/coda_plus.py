@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, ProximalOptions, Setting
@@ -35,7 +33,7 @@ class Client:
 class CodaPlus(Algorithm):
     """Hyper-parameters of one stage of CODA+; names as in `Codasca`.
 
-    `output` is what a stage returns: "average", over all iterates and clients (Algorithm 2), or "last".
+    `output` is its own point: "average", over all iterates and clients (Algorithm 2), or "last".
     """
 
     window: int
@@ -80,22 +78,14 @@ class CodaPlus(Algorithm):
         return mean_of(means, weights) if means else server
 
 
-class Options(ProximalOptions):
-    """Options of CODA+, CODA and NPA."""
-
-    output: Literal["average", "last"] = Field(
-        "average", description="what a stage returns: the average of all iterates and clients, or the last"
-    )
-
-
-def build(options: Options, setting: Setting) -> CodaPlus:
+def build(options: ProximalOptions, setting: Setting) -> CodaPlus:
     """The rule of one stage."""
     return CodaPlus(
         window=setting.window,
         local_lr=setting.local_lr,
         dual_lr=options.dual_step_size(setting),
         prox=options.prox,
-        output=options.output if setting.returns_average else "last",
+        output="average" if setting.returns_average else "last",
     )
 
 
@@ -113,9 +103,9 @@ CODA_PLUS = AlgorithmSpec(
     takes=("min-max",),
     objective="auc",
     sends="d + 3J",
-    sent="v and alpha; their averages once a stage",
+    sent="v and alpha; their averages once a stage, if returned",
     exact="window 1",
-    options=Options,
+    options=ProximalOptions,
     build=build,
     rule=CodaPlus,
 )

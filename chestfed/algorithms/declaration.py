@@ -50,7 +50,7 @@ class Setting:
     degree
         Largest number of neighbors of a node; 0 with a server.
     returns_average
-        False where a stage returns the point of a random round, so that no average is needed.
+        False where a stage returns another point than the algorithm's own, so that no average of its own is needed.
     """
 
     window: int
@@ -93,6 +93,8 @@ class AlgorithmSpec:
         A reference that holds all images in one place and sends nothing.
     pace
         Local steps per round.
+    samples_clients
+        Whether a round may have some of the clients only (`federated.clients_per_round`), as in its paper.
     """
 
     name: str
@@ -112,6 +114,7 @@ class AlgorithmSpec:
     decentralized: bool = False
     pooled: bool = False
     pace: Pace = "window"
+    samples_clients: bool = False
 
     def formula(self, options: Options | None = None) -> str:
         """`sends` under these options, or the default ones."""

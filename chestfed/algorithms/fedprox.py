@@ -1,8 +1,10 @@
 """FedProx: local steps on F_k(w) + mu/2 |w - w_r|^2, then averaging; with mu = 0 it is FedAvg.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: "Federated Optimization in Heterogeneous Networks", MLSys 2020, Algorithm
-2, with a fixed number of local steps and full participation. FedAvg: McMahan et al., AISTATS 2017. The reference is the
-server's point of the round, not of the stage as in CODA+.
+2, with a fixed number of local steps; all clients take part, or those that are drawn (`clients_per_round`). The paper
+draws them in proportion to their images and averages evenly; here they are drawn evenly and averaged with
+`federated.weights`. FedAvg: McMahan et al., AISTATS 2017. The reference is the server's point of the round, not of the
+stage as in CODA+; nothing else is kept from round to round, so that stages only change the step.
 """
 
 from __future__ import annotations
@@ -68,6 +70,7 @@ FEDPROX = AlgorithmSpec(
     options=Options,
     build=build,
     rule=FedProx,
+    samples_clients=True,
 )
 
 FEDAVG = replace(

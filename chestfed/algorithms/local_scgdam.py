@@ -8,7 +8,8 @@ average, because a batch's g(x) inside f would be biased.
 In the paper's symbols: `local_lr` = gamma_x eta, `dual_lr` = gamma_y eta, `inner_rate` = alpha eta, `primal_rate` =
 beta_x eta, `dual_rate` = beta_y eta. The printed algorithm's line on communication is garbled; its text says that h,
 the model and the momentum are averaged, which is what is done. The gradient of f goes back through g exactly, with the
-Hessian of the cross-entropy: LibAUC's PDSCA leaves that out and is another method.
+Hessian of the cross-entropy: LibAUC's PDSCA leaves that out and is another method. The paper has no stages: with
+`stages` above 1 h, u and v start anew at each, as at the beginning. `stages: 1` is the paper's.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Zhang, Zhang, Yang, Souvenir, Gao: "Federated Compositional Deep AUC Maximization", NeurIPS 2023, a baseline there: its
 Algorithm 1 with the identity as inner function. In the paper's symbols: `local_lr` = gamma_x eta, `dual_lr` =
-gamma_y eta, `primal_rate` = beta_x eta, `dual_rate` = beta_y eta.
+gamma_y eta, `primal_rate` = beta_x eta, `dual_rate` = beta_y eta. The paper has no stages: with `stages` above 1 the
+moving averages start anew at each, as at the beginning. `stages: 1` is the paper's.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Yu, Jin, Yang: "On the Linear Speedup Analysis of Communication Efficient Momentum SGD for Distributed Non-Convex
 Optimization", ICML 2019; a baseline of Zhang et al., NeurIPS 2023. A minimization: it has no step for dual variables.
+
+The papers have no stages: with `stages` above 1 each starts without momentum. `stages: 1` is theirs.
 """
 
 from __future__ import annotations

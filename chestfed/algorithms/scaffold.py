@@ -1,7 +1,9 @@
 """SCAFFOLD: stochastic controlled averaging for a minimization.
 
-Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: ICML 2020, Algorithm 1 with option II and all clients taking part.
-CODASCA is the same idea on both sides of a saddle point.
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: ICML 2020, Algorithm 1 with option II; with `clients_per_round` some of
+the clients take part. CODASCA is the same idea on both sides of a saddle point.
+
+The paper has no stages: with `stages` above 1 the control variates start from zero at each. `stages: 1` is the paper's.
 """
 
 from __future__ import annotations
@@ -37,11 +39,12 @@ class Client:
 
 @dataclass(frozen=True)
 class Scaffold(Algorithm):
-    """`window` local steps of size `local_lr`, then a server step of size `server_lr`."""
+    """`window` local steps of size `local_lr`, then a server step of size `server_lr`; `clients` are N, all of them."""
 
     window: int
     local_lr: float
     server_lr: float = 1.0
+    clients: int | None = None
 
     def start_stage(self, point: Point) -> State:
         """Start with c = 0."""
@@ -61,14 +64,14 @@ class Scaffold(Algorithm):
         return State(y - message.primal, control - client.control, message.dual[:0]), Client(control)
 
     def server_round(self, server: State, updates: Sequence[State], weights: Sequence[float]) -> State:
-        """Add the mean changes (lines 16 and 17)."""
-        mean = mean_of(updates, weights)
-        return State(server.primal + self.server_lr * mean.primal, server.control + mean.control, server.dual)
+        """Add the mean changes (lines 16 and 17): c moves by those of all N clients, of which |S| are not zero."""
+        mean, share = mean_of(updates, weights), len(updates) / (self.clients or len(updates))
+        return State(server.primal + self.server_lr * mean.primal, server.control + share * mean.control, server.dual)
 
 
 def build(options: ServerStepOptions, setting: Setting) -> Scaffold:
     """The rule of one stage."""
-    return Scaffold(setting.window, setting.local_lr, options.server_step_size(setting))
+    return Scaffold(setting.window, setting.local_lr, options.server_step_size(setting), setting.clients)
 
 
 SCAFFOLD = AlgorithmSpec(
@@ -85,4 +88,5 @@ SCAFFOLD = AlgorithmSpec(
     options=ServerStepOptions,
     build=build,
     rule=Scaffold,
+    samples_clients=True,
 )

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.compositional import NetworkComposition
@@ -50,6 +51,8 @@ class NetworkClient:
     seed
         Of the random numbers that the network draws while it trains (dropout, stochastic depth). They depend on this,
         the client's name and the number of the batch only, so that training resumes bit-identically.
+    weight_decay
+        Coefficient of |w|^2 / 2, which is added to the loss; of the weights, not of the objective's own variables.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class NetworkClient:
         autocast: bool = False,
         inner_batches: Batches | None = None,
         seed: int = 0,
+        weight_decay: float = 0.0,
     ) -> None:
         self.name = name
         self.batches = batches
@@ -73,7 +77,7 @@ class NetworkClient:
         self._objective = objective
         self._device = device
         self._autocast = autocast
-        self._seed = seed
+        self._seed, self._weight_decay = seed, weight_decay
         self._loss_sum = torch.zeros((), device=device)
         self._gradient_sum = torch.zeros(network.size + objective.extra_size).to(network.grad)
         self._steps = 0
@@ -91,6 +95,7 @@ class NetworkClient:
                 self._note,
                 autocast=self._autocast,
                 randomness=self._randomness,
+                weight_decay=self._weight_decay,
             )
         return self.gradients
 
@@ -115,6 +120,28 @@ class NetworkClient:
     def mean_gradient(self) -> Tensor:
         """Mean of the gradient by the primal variables over the round's steps, `[d + extra]`."""
         return self._gradient_sum / max(self._steps, 1)
+
+    def gather_statistics(self, primal: Tensor, batches: int) -> None:
+        """Take the running statistics of batch normalization anew, with the weights in `primal`.
+
+        They are the plain mean over the next `batches` batches, which training then goes on with. To be called within
+        `training`.
+        """
+        position = self.batches.position
+        self._network.bind(primal)
+        norms = [part for part in self._network.module.modules() if isinstance(part, _BatchNorm)]
+        momenta = [part.momentum for part in norms]
+        for part in norms:
+            part.reset_running_stats()
+            part.momentum = None  # torch then takes the mean over all batches
+        with torch.no_grad():
+            for _ in range(batches):
+                images, _ = self._next_batch()
+                with self._randomness():
+                    self._logits(images)
+        for part, momentum in zip(norms, momenta, strict=True):
+            part.momentum = momentum
+        self.batches.seek(position)
 
     def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
         """The dual variables `[J]` that maximize the objective at `primal`, from the next `batches` batches.
@@ -191,6 +218,8 @@ class NetworkClient:
             loss = self._objective.loss(self._logits(images), labels, extra, alpha)
             loss.backward()
 
+        if self._weight_decay:
+            self._network.grad.add_(primal[:size], alpha=self._weight_decay)
         if extra.grad is None or alpha.grad is None:  # an objective without variables of its own
             gradient, dual_gradient = self._network.grad, torch.zeros_like(dual)
         else:

@@ -36,6 +36,7 @@ class NetworkComposition:
     autocast: bool
     #: The block in which the network is called on the batch drawn last: what it draws there is decided by the batch.
     randomness: Callable[[], AbstractContextManager[None]] = nullcontext
+    weight_decay: float = 0.0  #: coefficient of |w|^2 / 2, which is added to f(g(x))
     weights: Tensor = field(init=False)  #: of the last call of `inner`
     slope: Tensor = field(init=False)  #: the gradient of the cross-entropy there
 
@@ -63,10 +64,12 @@ class NetworkComposition:
 
     def pull_back(self, q: Tensor) -> Tensor:
         """(q_w - rho H q_w, q_a, q_b) with H the Hessian of the cross-entropy on the last batch of `inner`."""
+        size = self.network.size
         if self.objective.hvp == "exact":
-            size = self.network.size
             (product,) = torch.autograd.grad(self.slope, self.weights, grad_outputs=q[:size])
             q = torch.cat([q[:size] - self.objective.rho * product, q[size:]])
+        if self.weight_decay:
+            q = torch.cat([q[:size] + self.weight_decay * self.weights.detach(), q[size:]])
         self.note(None, q)
         return q
 

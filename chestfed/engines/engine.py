@@ -44,6 +44,9 @@ class Client(Protocol):
     def mean_gradient(self) -> Tensor:
         """Mean over the round's steps of the gradient by the primal variables `[d + extra]`."""
 
+    def gather_statistics(self, primal: Tensor, batches: int) -> None:
+        """Take the running statistics anew, with the weights in `primal`, from the next `batches` batches."""
+
     def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
         """The dual variables that are best for this client's loss at `primal`, estimated on so many batches."""
 
@@ -52,7 +55,8 @@ class Client(Protocol):
 class RoundRecord:
     """What one round cost and how it went, summed over clients unless said otherwise.
 
-    `bytes_up` and `bytes_down` count the tensors of the messages as sent, buffers included. `drift` is the mean
+    `bytes_up` and `bytes_down` count the tensors of the messages as sent, buffers included; what nodes send along edges
+    is sent once, and counted as up. `drift` is the mean
     over clients of the squared distance between a local model and the mean of the local models;
     `gradient_drift` the same for the clients' mean gradients over the round.
     """
@@ -68,9 +72,10 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class StageEnd:
-    """The point that a stage returns or the next one starts from; what was sent and seen for it beyond the rounds."""
+    """The point and buffers that a stage returns or the next one starts from; what that cost beyond the rounds."""
 
     point: Point
+    buffers: Tensor
     bytes_up: int = 0
     bytes_down: int = 0
     images: int = 0
@@ -118,12 +123,16 @@ class Engine(ABC):
         """The point to evaluate after a round."""
 
     def finish_stage(self, state: Any) -> StageEnd:
-        """The point that the algorithm returns after a stage."""
-        return StageEnd(self.current(state))
+        """What the algorithm returns after a stage."""
+        return StageEnd(self.current(state), state.buffers)
 
-    def restart(self, point: Point, buffers: Tensor) -> StageEnd:
-        """What a further stage starts from, given the point and buffers that the stage before it returned."""
-        return StageEnd(point)
+    def settled(self, point: Point, state: Any) -> StageEnd:
+        """Another point than `current`, with buffers that suit it."""
+        return StageEnd(point, state.buffers)
+
+    def restart(self, end: StageEnd) -> StageEnd:
+        """What a further stage starts from, given what the stage before it returned."""
+        return StageEnd(end.point, end.buffers)
 
     def tensors(self, state: Any) -> dict[str, Tensor]:
         """All of a state by name: what a checkpoint stores."""
@@ -140,10 +149,11 @@ class Engine(ABC):
         step: Callable[[Client, Any], Any],
         finite: Callable[[Any], Iterable[Tensor]],
         what: str = "client '{}': its update",
+        clients: Sequence[Client] | None = None,
     ) -> LocalWork:
         """Each client's `step(client, state)`, one after the other; `finite` gives the tensors of a result to check."""
         before, work = self._counted(), LocalWork([], [], [], [])
-        for client, state in zip(self.clients, states, strict=True):
+        for client, state in zip(self.clients if clients is None else clients, states, strict=True):
             with client.training(buffers):
                 result = step(client, state)
             if not all(torch.isfinite(tensor).all() for tensor in finite(result)):

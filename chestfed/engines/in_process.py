@@ -14,14 +14,18 @@ from chestfed.engines.engine import Client, Engine, RoundRecord, StageEnd, sprea
 from chestfed.models import FlatModule
 from chestfed.objectives.ratio_loss import class_ratios
 
+#: Batches per client from which running statistics are taken anew.
+STATISTICS_BATCHES = 32
+
 
 @dataclass(frozen=True)
 class Federation:
-    """Everything that a stage keeps between rounds: the server's and the clients' states, and the buffers."""
+    """Everything that a stage keeps between rounds; `rounds` is the number of finished ones, int64 `[]`."""
 
     server: Any
     clients: tuple[Any, ...]
     buffers: Tensor
+    rounds: Tensor
 
 
 class InProcessEngine(Engine):
@@ -36,6 +40,9 @@ class InProcessEngine(Engine):
         objectives whose dual variables are the server's own estimate.
     sends
         False for one client that holds all the data: nothing is sent, and no byte counted.
+    participants
+        `participants(number)` gives the numbers of the clients that take part in a round, counted from 0; None: all.
+        Their weights are scaled to sum to 1.
     """
 
     def __init__(
@@ -46,16 +53,19 @@ class InProcessEngine(Engine):
         *,
         monitor: Callable[[Tensor, Tensor], Tensor] | None = None,
         sends: bool = True,
+        participants: Callable[[int], Sequence[int]] | None = None,
     ) -> None:
         super().__init__(algorithm, clients)
         self.weights = weights
+        self._participants = participants
         self._monitor = monitor
         self._sends = sends
 
     def start_stage(self, point: Point, buffers: Tensor) -> Federation:
         """All clients and the server at the same point."""
         states = tuple(self.algorithm.start_client(point) for _ in self.clients)
-        return Federation(self._watched(self.algorithm.start_stage(point), buffers), states, buffers)
+        server = self._watched(self.algorithm.start_stage(point), buffers)
+        return Federation(server, states, buffers, torch.zeros((), dtype=torch.int64))
 
     def _watched(self, server: Any, buffers: Tensor) -> Any:
         """The server's state with what its monitor sees in the current model."""
@@ -65,29 +75,37 @@ class InProcessEngine(Engine):
 
     def run_round(self, state: Federation) -> tuple[Federation, RoundRecord]:
         """One communication round; see `Engine.run_round`."""
-        message = self.algorithm.message(state.server)
+        message, weights = self.algorithm.message(state.server), self.weights
+        chosen: Sequence[int] = range(len(self.clients))
+        if self._participants is not None:
+            chosen = self._participants(int(state.rounds))
+            weights = [weights[number] / sum(weights[other] for other in chosen) for number in chosen]
         work = self.local_work(
-            state.clients,
+            [state.clients[number] for number in chosen],
             state.buffers,
             lambda client, its: self.algorithm.local_round(message, its, client.oracle),
             lambda result: (result[0].primal, result[0].dual),
+            clients=[self.clients[number] for number in chosen],
         )
-        updates, states = [update for update, _ in work.results], tuple(its for _, its in work.results)
-        server = self.algorithm.server_round(state.server, updates, self.weights)
-        mean_buffers = weighted_mean(work.buffers, self.weights)
+        updates, states = [update for update, _ in work.results], list(state.clients)
+        for number, (_, its) in zip(chosen, work.results, strict=True):
+            states[number] = its
+        server = self.algorithm.server_round(state.server, updates, weights)
+        mean_buffers = weighted_mean(work.buffers, weights)
         buffer_bytes = _bytes(mean_buffers)
         up = sum(byte_count(update) + buffer_bytes for update in updates)
-        down = len(self.clients) * (byte_count(message) + buffer_bytes)
+        down = len(updates) * (byte_count(message) + buffer_bytes)
         record = RoundRecord(
             work.gradients,
             work.images,
             bytes_up=up if self._sends else 0,
             bytes_down=down if self._sends else 0,
-            loss=sum(weight * loss for weight, loss in zip(self.weights, work.losses, strict=True)),
+            loss=sum(weight * loss for weight, loss in zip(weights, work.losses, strict=True)),
             drift=spread([update.primal for update in updates]),
             gradient_drift=spread(work.slopes),
         )
-        return Federation(self._watched(server, mean_buffers), states, mean_buffers), record
+        watched = self._watched(server, mean_buffers)
+        return Federation(watched, tuple(states), mean_buffers, state.rounds + 1), record
 
     def current(self, state: Federation) -> Point:
         """The server's."""
@@ -99,19 +117,37 @@ class InProcessEngine(Engine):
             return super().finish_stage(state)
         finals = [self.algorithm.final_message(its) for its in state.clients]
         up = sum(byte_count(final) for final in finals if final is not None) if self._sends else 0
-        return StageEnd(self.algorithm.stage_output(state.server, finals, self.weights), up)
+        end = self.settled(self.algorithm.stage_output(state.server, finals, self.weights), state)
+        return replace(end, bytes_up=end.bytes_up + up)
 
-    def restart(self, point: Point, buffers: Tensor) -> StageEnd:
+    def settled(self, point: Point, state: Federation) -> StageEnd:
+        """A point with running statistics of its own: those of the last round are of other weights.
+
+        The weights go down, every client passes `STATISTICS_BATCHES` batches through them, and the mean of the clients'
+        statistics is taken, with the same weights as the models'.
+        """
+        if not state.buffers.numel() or torch.equal(point.primal, self.current(state).primal):
+            return StageEnd(point, state.buffers)
+        (_, images_before), found = self._counted(), []
+        for client in self.clients:
+            with client.training(state.buffers):
+                client.gather_statistics(point.primal, STATISTICS_BATCHES)
+                found.append(client.buffers())
+        up, down = sum(map(_bytes, found)), len(self.clients) * _bytes(point.primal)
+        images = self._counted()[1] - images_before
+        return StageEnd(point, weighted_mean(found, self.weights), *((up, down) if self._sends else (0, 0)), images)
+
+    def restart(self, end: StageEnd) -> StageEnd:
         """What a further stage starts from: of a `Restarting` algorithm with dual variables estimated anew."""
         if not isinstance(self.algorithm, Restarting):
-            return super().restart(point, buffers)
-        (_, images_before), duals = self._counted(), []
+            return super().restart(end)
+        (_, images_before), duals, point = self._counted(), [], end.point
         for client in self.clients:
-            with client.training(buffers):
+            with client.training(end.buffers):
                 duals.append(client.best_dual(point.primal, point.dual, self.algorithm.dual_batches))
-        up, down = sum(map(_bytes, duals)), len(self.clients) * (byte_count(point) + _bytes(buffers))
+        up, down = sum(map(_bytes, duals)), len(self.clients) * (byte_count(point) + _bytes(end.buffers))
         images = self._counted()[1] - images_before
-        return StageEnd(self.algorithm.restart(point, duals, self.weights), up, down, images)
+        return StageEnd(self.algorithm.restart(point, duals, self.weights), end.buffers, up, down, images)
 
 
 class ClassMonitor:

@@ -101,7 +101,7 @@ class PeerEngine(Engine):
             work.gradients,
             work.images,
             bytes_up=sent,
-            bytes_down=sent,
+            bytes_down=0,
             loss=sum(work.losses) / len(work.losses),
             drift=spread([self.algorithm.current(node).primal for node in nodes]),
             gradient_drift=spread(work.slopes),

@@ -6,7 +6,7 @@ Every run is checked before any data are read, so that none is refused after ano
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -80,6 +80,16 @@ def returned_round(settings: Federated, seed: int, number: int) -> int | None:
     if settings.stage_output != "random_round":
         return None
     return int(numpy_stream(seed, "returned round", number).integers(1, settings.schedule[number].rounds + 1))
+
+
+def participants_of(settings: Federated, seed: int, stage: int, clients: int) -> Callable[[int], Sequence[int]] | None:
+    """Which clients take part in a round of a stage, both counted from 0; None: all in every round."""
+    wanted = settings.clients_per_round
+    if wanted is None or wanted >= clients:
+        return None
+    return lambda number: sorted(
+        numpy_stream(seed, "participants", stage, number).choice(clients, wanted, replace=False).tolist()
+    )
 
 
 def check_runs(runs: Sequence[Pipeline]) -> None:

@@ -61,10 +61,19 @@ class Federated(StrictModel):
     stage_steps: int = Field(1000, ge=1, description="local steps per stage [T0], to the nearest whole round")
     stage_growth: float = Field(1.0, ge=1, description="stage_steps is multiplied by this after each stage")
     lr_decay: float = Field(3.0, ge=1, description="step sizes are divided by this after each stage")
-    stage_output: Literal["algorithm", "random_round"] = Field(
-        "algorithm",
-        description="the point that a stage returns: the algorithm's own; or that of a round drawn at random, as in "
-        "the analysis",
+    stage_output: Literal["last", "average", "algorithm", "random_round"] = Field(
+        "last",
+        description="the point that a stage returns, under one rule for all algorithms: that of the last round; the "
+        "mean of those of its rounds; that of a round drawn at random, as in CODASCA's analysis; or each algorithm's "
+        "own (CODA+, CODA and NPA: the mean of all iterates of all clients). Averaged weights get running statistics "
+        "of their own",
+    )
+    weight_decay: float = Field(0.0, ge=0, description="coefficient of |w|^2 / 2, added to every loss; not on a and b")
+    clients_per_round: int | None = Field(
+        None,
+        ge=1,
+        description="so many clients, drawn anew, take part in a round [S]; null: all. For algorithms whose papers do "
+        "so: scaffold, fedprox, fedavg",
     )
 
     @model_validator(mode="before")
@@ -88,6 +97,12 @@ class Federated(StrictModel):
             raise ValueError(
                 f"objective: {objective.name} ({objective.kind}) does not go with {spec.name}, which takes "
                 f"{' or '.join(spec.takes)}; it goes with {', '.join(fitting)}"
+            )
+        if self.clients_per_round is not None and not spec.samples_clients:
+            fitting = [name for name, other in ALGORITHMS.built_in.items() if other.samples_clients]
+            raise ValueError(
+                f"clients_per_round: all clients take part in every round of {spec.name}; some of them only with "
+                f"{', '.join(fitting)}"
             )
         idle = [key for key in SERVER_KEYS if key in self.model_fields_set]
         if spec.decentralized and idle:

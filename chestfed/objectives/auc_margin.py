@@ -34,7 +34,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from chestfed.core import plugins
-from chestfed.objectives.declaration import ObjectiveSpec, Population
+from chestfed.objectives.declaration import ObjectiveSpec, Population, labeled_mean
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,13 @@ class AucMargin:
         all sites' a, then all their b, and the dual variables are all sites' alpha.
     site
         The row of this client.
+    labeled
+        As in `labeled_mean`.
     """
 
     positive_ratio: Tensor
     site: int = 0
+    labeled: Tensor | None = None
 
     @property
     def extra_size(self) -> int:
@@ -82,14 +85,11 @@ class AucMargin:
         """
         p, dual = self._own(self.positive_ratio.flatten()).to(scores), self._own(dual)
         a, b = self._own(extra.view(2, -1))
-        positive, negative = labels == 1, labels == 0
-        count = (positive | negative).sum(dim=0)
 
         on_positives = (1 - p) * ((scores - a) ** 2 - 2 * (1 + dual) * scores)
         on_negatives = p * ((scores - b) ** 2 + 2 * (1 + dual) * scores)
-        terms = torch.where(positive, on_positives, torch.where(negative, on_negatives, 0.0))
-        per_disease = terms.sum(dim=0) / count.clamp(min=1) - p * (1 - p) * dual**2
-        return torch.where(count > 0, per_disease, 0.0).mean()
+        terms = torch.where(labels == 1, on_positives, on_negatives) - p * (1 - p) * dual**2
+        return labeled_mean(terms, labels, self.labeled).mean()
 
     def best_dual(self, scores: Tensor, labels: Tensor, dual: Tensor) -> Tensor:
         """The alpha that maximizes the loss of these scores, shaped like `dual`; NaN where they do not tell.
@@ -134,8 +134,9 @@ class Options(plugins.Options):
 def build(options: Options, population: Population) -> AucMargin:
     """The loss of one client."""
     if options.pairs == "within_site":
-        return AucMargin(population.site_ratios, population.site)
-    return AucMargin(population.positive_ratio if options.positive_ratio == "common" else population.own_ratio)
+        return AucMargin(population.site_ratios, population.site, population.own_labeled)
+    p = population.positive_ratio if options.positive_ratio == "common" else population.own_ratio
+    return AucMargin(p, labeled=population.own_labeled)
 
 
 AUC = ObjectiveSpec(

@@ -58,7 +58,8 @@ class Options(auc_margin.Options):
 
 def build(options: Options, population: Population) -> CompositionalAuc:
     """The loss of one client."""
-    return CompositionalAuc(auc_margin.build(options, population), options.inner_lr, options.hvp)
+    inner = CrossEntropy(population.own_labeled)
+    return CompositionalAuc(auc_margin.build(options, population), options.inner_lr, options.hvp, inner)
 
 
 COMPOSITIONAL_AUC = ObjectiveSpec(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from chestfed.core.plugins import Options
@@ -54,12 +55,14 @@ class Population:
     """What an objective may know of the labels.
 
     `positive_ratio` is the common share of positives per disease, float `[J]`; `site_ratios` that of each client,
-    `[K, J]`, 0 without labels; `site` is the number of this one.
+    `[K, J]`, 0 without labels; `site` is the number of this one. `labeled` `[K, J]` is the share of each client's
+    training rows that has a label.
     """
 
     positive_ratio: Tensor
     site_ratios: Tensor
     site: int = 0
+    labeled: Tensor | None = None
 
     @property
     def own_ratio(self) -> Tensor:
@@ -67,9 +70,26 @@ class Population:
         return self.site_ratios[self.site]
 
     @property
+    def own_labeled(self) -> Tensor | None:
+        """The share of rows with a label per disease at this client, `[J]`."""
+        return None if self.labeled is None else self.labeled[self.site]
+
+    @property
     def diseases(self) -> int:
         """J."""
         return self.positive_ratio.numel()
+
+
+def labeled_mean(terms: Tensor, labels: Tensor, share: Tensor | None = None) -> Tensor:
+    """The mean per disease `[J]` of `terms` `[n, J]` over the images with a label; 0 where there is none.
+
+    With `share`, the client's share of labeled rows `[J]`, the sum is divided by the number of labels that a batch of n
+    has on average, not by that of this batch. The mean over all batches is then the mean over all labeled rows; divided
+    by its own number, a batch without a label (half of those of 32, where 2% are labeled) would take weight from it.
+    """
+    known = ~torch.isnan(labels)
+    count = known.sum(dim=0) if share is None else len(labels) * share.to(terms)
+    return torch.where(known, terms, 0.0).sum(dim=0) / torch.where(count > 0, count, 1.0)
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,9 @@ class QuadraticClient:
         """Mean over the round."""
         return torch.stack(self._slopes).mean(dim=0)
 
+    def gather_statistics(self, primal: Tensor, batches: int) -> None:
+        """There are none."""
+
     def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
         """The maximizer of this client's problem at `primal`."""
         return torch.linalg.solve(self._problem.d, self._problem.c.T @ primal + self._problem.e)

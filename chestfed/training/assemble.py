@@ -18,7 +18,7 @@ from chestfed.engines.peers import PeerEngine
 from chestfed.engines.topology import Graph
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals, rule_of_stage
+from chestfed.experiment.rules import graph_of, objective_of, participants_of, ratio_of_duals, rule_of_stage
 from chestfed.experiment.stage_2 import Federated
 from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, build_model, reset_classifier
@@ -49,8 +49,14 @@ class Team:
         if self.graph is not None:
             exchange: Any = getattr(settings.algorithm, "exchange", "synchronous")
             return PeerEngine(rule, self.clients, self.graph, exchange, self.seed)
-        sends = not settings.spec.pooled
-        return InProcessEngine(rule, self.clients, self.weights, monitor=self.monitor, sends=sends)
+        return InProcessEngine(
+            rule,
+            self.clients,
+            self.weights,
+            monitor=self.monitor,
+            sends=not settings.spec.pooled,
+            participants=participants_of(settings, self.seed, number, len(self.clients)),
+        )
 
     def close(self) -> None:
         """Let the batches' threads and files go."""
@@ -67,13 +73,16 @@ def assemble(pipeline: Pipeline, data: StudyData, machine: Machine, k: int, pret
     p = common_positive_ratio(participants, weights).to(network.grad)
     monitor = None
     if settings.objective_spec.kind == "server-weighted":
-        count = getattr(settings.objective, "monitor_images", 16)
-        images, labels = participants[0].some_of_each_class(count, pipeline.seed)
+        each = -(-getattr(settings.objective, "monitor_images", 16) // k)
+        chosen = [client.some_of_each_class(each, pipeline.seed) for client in participants]
+        images, labels = (torch.cat(parts) for parts in zip(*chosen, strict=True))
         monitor = ClassMonitor(network, images.to(machine.device), labels.to(machine.device), autocast=machine.autocast)
     images_per_step = settings.images_per_step
     if settings.spec.pooled:
         participants, weights, images_per_step = [pooled(participants)], [1.0], images_per_step * k
-    population = Population(p, torch.stack([own_ratio(client) for client in participants]).to(p))
+    ratios = torch.stack([own_ratio(client) for client in participants]).to(p)
+    labeled = torch.stack([client.labeled_share() for client in participants]).to(p)
+    population = Population(p, ratios, labeled=labeled)
     objective = objective_of(settings, population)
     composed = settings.objective_spec.kind == "compositional"
 
@@ -90,6 +99,7 @@ def assemble(pipeline: Pipeline, data: StudyData, machine: Machine, k: int, pret
             autocast=machine.autocast,
             inner_batches=batches_of(client, f"{client.name} inner") if composed else None,
             seed=pipeline.seed,
+            weight_decay=settings.weight_decay,
         )
         for number, client in enumerate(participants)
     )

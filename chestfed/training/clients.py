@@ -52,6 +52,11 @@ class ClientData:
         positive = (weight * (self.labels == 1)).sum(axis=0)
         return np.divide(positive, total, out=np.full(total.shape, np.nan), where=total > 0)
 
+    def labeled_share(self) -> Tensor:
+        """Share of the training list's rows that has a label, float64 `[J]`."""
+        weight = self._effective_repeats()
+        return torch.from_numpy(weight @ ~np.isnan(self.labels) / weight.sum())
+
     def train_batches(self, batch_size: int, seed: int, name: str, augment: Augment, machine: Machine) -> TrainBatches:
         """Endless augmented batches; the order depends on seed and name only."""
         return TrainBatches(

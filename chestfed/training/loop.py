@@ -72,11 +72,14 @@ def train_federated(
     scores, saved = None, time.monotonic()
     try:
         while progress.stage < len(team.settings.schedule):
-            entry, point = _run_round(team, progress)
+            entry, point, outputs = _run_round(team, progress)
             if entry["round"] in evaluated:
                 scores = scores_of(point, progress.federation.buffers)
                 aucs = auc_per_disease(data.test.scored(scores))
                 entry |= {"auc": aucs, "mean_auc": mean_of(aucs.values())}
+            for name, end in outputs.items():
+                other = auc_per_disease(data.test.scored(scores_of(end.point, end.buffers)))
+                entry[f"auc_of_{name}"] = mean_of(other.values())
             progress.history.append(entry)
             if progress.round == 0 or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
                 save_progress(state_file, progress, team.clients)
@@ -91,17 +94,25 @@ def train_federated(
     return Trained(point, buffers, scores, progress.history, team.network)
 
 
-def _run_round(team: Team, progress: Progress) -> tuple[dict[str, Any], Point]:
-    """One round, and the change to the next stage if it ends one: what to record, and the point to evaluate."""
+def _run_round(team: Team, progress: Progress) -> tuple[dict[str, Any], Point, dict[str, StageEnd]]:
+    """One round, and the change to the next stage if it ends one: what to record, and the point to evaluate.
+
+    After the last round of all also what the other rules of output would have returned, by their names.
+    """
     progress.federation, record = progress.engine.run_round(progress.federation)
     progress.round += 1
     point = progress.engine.current(progress.federation)
-    drawn = returned_round(team.settings, team.seed, progress.stage)
-    if progress.round == drawn:
-        progress.kept, progress.kept_buffers = point, progress.federation.buffers
+    _keep(team, progress, point)
     beyond: list[StageEnd] = []
+    outputs: dict[str, StageEnd] = {}
     if progress.round == team.settings.schedule[progress.stage].rounds:
-        beyond = _end_stage(team, progress, random_round=drawn is not None)
+        engine, state, kept = progress.engine, progress.federation, progress.kept
+        beyond = _end_stage(team, progress)
+        rule = team.settings.stage_output
+        if progress.stage == len(team.settings.schedule) and rule != "random_round":
+            # Not counted as images or bytes: nothing is trained on it.
+            outputs = {"last": StageEnd(point, state.buffers), "average": engine.settled(kept, state)}
+            outputs.pop(rule, None)
         point = beyond[-1].point
     entry = asdict(record) | {
         "round": len(progress.history) + 1,
@@ -111,18 +122,35 @@ def _run_round(team: Team, progress: Progress) -> tuple[dict[str, Any], Point]:
         entry["bytes_up"] += part.bytes_up
         entry["bytes_down"] += part.bytes_down
         entry["images"] += part.images
-    return entry, point
+    return entry, point, outputs
 
 
-def _end_stage(team: Team, progress: Progress, *, random_round: bool) -> list[StageEnd]:
+def _keep(team: Team, progress: Progress, point: Point) -> None:
+    """Put aside what the stage may return besides its last point: the one of the drawn round, or the mean so far."""
+    drawn = returned_round(team.settings, team.seed, progress.stage)
+    if drawn is None:
+        kept, share = progress.kept if progress.round > 1 else point, 1 / progress.round
+        progress.kept = Point(kept.primal.lerp(point.primal, share), kept.dual.lerp(point.dual, share))
+    elif progress.round == drawn:
+        progress.kept, progress.kept_buffers = point, progress.federation.buffers
+
+
+def _end_stage(team: Team, progress: Progress) -> list[StageEnd]:
     """Put the point that the stage returns at the start of the next one; what was sent and seen for it."""
-    if random_round:
-        ends, buffers = [StageEnd(progress.kept)], progress.kept_buffers
-    else:
-        ends, buffers = [progress.engine.finish_stage(progress.federation)], progress.federation.buffers
+    engine, state = progress.engine, progress.federation
+    match team.settings.stage_output:
+        case "last":
+            end = StageEnd(engine.current(state), state.buffers)
+        case "average":
+            end = engine.settled(progress.kept, state)
+        case "random_round":
+            end = StageEnd(progress.kept, progress.kept_buffers)
+        case "algorithm":
+            end = engine.finish_stage(state)
+    ends = [end]
     progress.stage, progress.round = progress.stage + 1, 0
     if progress.stage < len(team.settings.schedule):
-        ends.append(progress.engine.restart(ends[0].point, buffers))
+        ends.append(engine.restart(end))
     progress.engine = team.engine_of(progress.stage)
-    progress.federation = progress.engine.start_stage(ends[-1].point, buffers)
+    progress.federation = progress.engine.start_stage(ends[-1].point, ends[-1].buffers)
     return ends

@@ -155,7 +155,7 @@ def _seconds(action: Callable[[], None]) -> float:
 def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k: int) -> tuple[int, int]:
     """Bytes (up, down) of one of `k` clients in one round: the algorithm's own messages, of tensors without content.
 
-    Without a server: what a node sends to its neighbors and receives from them, on average.
+    Without a server: what a node sends to its neighbors, on average, and 0.
     """
     settings, count = pipeline.federated, len(pipeline.tasks)
     population = Population(torch.empty(count, device="meta"), torch.empty(k, count, device="meta"))
@@ -168,8 +168,7 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
         node = peer.start_node(Point(primal, primal[:0]), one, one)
         synchronous = getattr(settings.algorithm, "exchange", "synchronous") == "synchronous"
         edges = len(graph.edges) if synchronous else min(1, len(graph.edges))
-        mean = 2 * edges * byte_count(peer.message(node, 0)) // graph.nodes
-        return mean, mean
+        return 2 * edges * byte_count(peer.message(node, 0)) // graph.nodes, 0
     if settings.spec.pooled:
         return 0, 0
     algorithm = rule_of_stage(settings, 0, ratios, k)

@@ -55,7 +55,7 @@ def pretrain(
         target.name,
         batches,
         network,
-        CrossEntropy(),
+        CrossEntropy(target.labeled_share().to(network.grad)),
         device=machine.device,
         autocast=machine.autocast,
         seed=stream_seed(pipeline.seed, "pretrain"),

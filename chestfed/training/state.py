@@ -23,8 +23,8 @@ History = list[dict[str, Any]]
 class Progress:
     """Where training stands.
 
-    `round` counts the finished rounds of the current `stage`; `federation` is the engine's state; `kept` and
-    `kept_buffers` are put aside for a stage that returns the point of a random round.
+    `round` counts the finished rounds of the current `stage`; `federation` is the engine's state; `kept` is the mean of
+    the points of the stage's rounds, or, with `kept_buffers`, the point of the round that was drawn.
     """
 
     engine: Engine

@@ -50,6 +50,10 @@ class QuadraticClient:
     def mean_gradient(self) -> Tensor:
         return torch.stack(self._slopes).mean(dim=0)
 
+    def gather_statistics(self, primal: Tensor, batches: int) -> None:
+        self.images_seen += batches
+        self._buffers = torch.full_like(self._buffers, float(primal.sum()) * len(self.name))
+
     def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
         self.images_seen += 50
         at_zero = self._exact(primal, torch.zeros_like(dual))[1]

@@ -12,6 +12,7 @@ from chestfed.algorithms.coda import Coda
 from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
 from chestfed.algorithms.codasca_minimal import CodascaMinimal
+from chestfed.algorithms.scaffold import Scaffold
 from tests.engines.quadratic_client import QuadraticClient
 from tests.invariants import quadratic_saddle as saddle
 
@@ -32,11 +33,14 @@ def check_bytes_are_those_of_the_messages_buffers_included(module: ModuleType) -
         assert record.bytes_up == record.bytes_down == 3 * number * (per_message + 2)
         assert (record.gradients, record.images) == (6, 6 * 7)
         end = engine.finish_stage(federation)
-        assert end.bytes_up == (3 * number * (d + j) if isinstance(method, CodaPlus) else 0)
-        assert end.bytes_down == 0
+        averages = isinstance(method, CodaPlus)  # the averages go up, v goes down for statistics, which go up
+        assert end.bytes_up == (3 * number * (d + j + 2) if averages else 0)
+        assert end.bytes_down == (3 * number * d if averages else 0)
+        assert end.images == (3 * module.STATISTICS_BATCHES if averages else 0)
         alone = module.InProcessEngine(method, clients, [1 / 3] * 3, sends=False)
         federation, record = alone.run_round(alone.start_stage(saddle.origin(problems), ZEROS))
-        assert record.bytes_up == record.bytes_down == alone.finish_stage(federation).bytes_up == 0
+        end = alone.finish_stage(federation)
+        assert record.bytes_up == record.bytes_down == end.bytes_up == end.bytes_down == 0
 
 
 def check_buffers_loss_and_drift_are_means_over_clients(module: ModuleType) -> None:
@@ -69,34 +73,107 @@ def check_what_the_next_stage_starts_from_is_charged_once(module: ModuleType) ->
     engine = module.InProcessEngine(Coda(4, 0.02, 0.02), clients, [0.2, 0.3, 0.5])
     federation, _ = engine.run_round(engine.start_stage(saddle.origin(problems), ZEROS))
     end = engine.finish_stage(federation)
-    begun = engine.restart(end.point, federation.buffers)
+    begun = engine.restart(end)
     number, d, j = 8, 4, 2
+    assert begun.buffers is end.buffers
     assert (begun.bytes_up, begun.bytes_down) == (3 * number * j, 3 * number * (d + j + 2))
-    assert (begun.images, end.images) == (3 * 50, 0)
+    assert begun.images == 3 * 50
     best = [client.best_dual(end.point.primal, end.point.dual, 8) for client in clients]
     expected = sum(weight * part for weight, part in zip([0.2, 0.3, 0.5], best, strict=True))
     torch.testing.assert_close(begun.point.dual, expected, rtol=0, atol=1e-14)
+
+
+def check_averaged_weights_have_statistics_of_their_own(module: ModuleType) -> None:
+    problems = saddle.heterogeneous(2)
+    clients = [QuadraticClient("a", problems[0]), QuadraticClient("bbb", problems[1])]
+    engine = module.InProcessEngine(CodaPlus(5, 0.02, 0.02), clients, [0.25, 0.75])
+    state, _ = engine.run_round(engine.start_stage(saddle.origin(problems), ZEROS))
+    end = engine.finish_stage(state)
+    expected = float(end.point.primal.sum()) * (0.25 * 1 + 0.75 * 3)  # each client's is a multiple of what it was given
+    np.testing.assert_allclose(end.buffers.numpy(), expected, rtol=1e-12)
+    last = module.InProcessEngine(CodaPlus(5, 0.02, 0.02, output="last"), clients, [0.25, 0.75])
+    state, _ = last.run_round(last.start_stage(saddle.origin(problems), ZEROS))
+    end = last.finish_stage(state)
+    assert end.buffers is state.buffers  # the last round's weights have theirs
+    assert (end.bytes_up, end.bytes_down, end.images) == (0, 0, 0)
+
+
+def check_a_round_of_some_clients_is_theirs_alone(module: ModuleType) -> None:
+    """SCAFFOLD with two of four clients a round, against NumPy; the others keep their control variates."""
+    problems, lr, window = saddle.heterogeneous(4, duals=0), 0.03, 5
+    turns = [[0, 2], [1, 2], [0, 3], [2, 3]]
+    clients = [QuadraticClient(f"c{'x' * i}", p) for i, p in enumerate(problems)]
+    method = Scaffold(window, lr, 1.2, clients=4)
+    engine = module.InProcessEngine(method, clients, [0.25] * 4, participants=lambda number: turns[number])
+    state = engine.start_stage(saddle.origin(problems), ZEROS)
+    x, c, own = np.zeros(4), np.zeros(4), [np.zeros(4) for _ in clients]
+    for chosen in turns:
+        state, record = engine.run_round(state)
+        moves, changes = [], []
+        for k in chosen:
+            y = x.copy()
+            for _ in range(window):
+                y = y - lr * (problems[k].gradients(y, np.zeros(0))[0] - own[k] + c)
+            new = own[k] - c + (x - y) / (window * lr)
+            moves, changes, own[k] = [*moves, y - x], [*changes, new - own[k]], new
+        x, c = x + 1.2 * np.mean(moves, axis=0), c + np.sum(changes, axis=0) / 4
+        np.testing.assert_allclose(c, np.mean(own, axis=0), atol=1e-12)  # c stays the mean of all clients' own
+        assert record.bytes_up == record.bytes_down == 2 * 8 * (2 * 4 + 2)
+        assert (record.images, record.loss) == (2 * window * 7, np.mean([len(clients[k].name) for k in chosen]))
+    np.testing.assert_allclose(state.server.primal.numpy(), x, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(state.server.control.numpy(), c, rtol=0, atol=1e-12)
 
 
 CHECKS: list[Callable[[ModuleType], None]] = [
     check_bytes_are_those_of_the_messages_buffers_included,
     check_buffers_loss_and_drift_are_means_over_clients,
     check_what_the_next_stage_starts_from_is_charged_once,
+    check_averaged_weights_have_statistics_of_their_own,
+    check_a_round_of_some_clients_is_theirs_alone,
 ]
 
 #: name -> (text in the source, its replacement).
 MUTANTS: dict[str, tuple[str, str]] = {
     "buffers are averaged without weights": (
-        "weighted_mean(work.buffers, self.weights)",
+        "weighted_mean(work.buffers, weights)",
         "weighted_mean(work.buffers, [1 / len(work.buffers)] * len(work.buffers))",
     ),
-    "the first client's buffers are kept": ("weighted_mean(work.buffers, self.weights)", "work.buffers[0]"),
+    "the first client's buffers are kept": ("weighted_mean(work.buffers, weights)", "work.buffers[0]"),
     "averaged buffers are not sent on": (
-        "states, mean_buffers), record",
-        "states, state.buffers), record",
+        "tuple(states), mean_buffers, state",
+        "tuple(states), state.buffers, state",
     ),
     "bytes up forget the buffers": ("sum(byte_count(update) + buffer_bytes for", "sum(byte_count(update) for"),
-    "bytes down count one client": ("down = len(self.clients) * (byte_count(message)", "down = (byte_count(message)"),
+    "bytes down count one client": ("down = len(updates) * (byte_count(message)", "down = (byte_count(message)"),
+    "bytes down count clients that do not take part": (
+        "down = len(updates) * (byte_count(message)",
+        "down = len(self.clients) * (byte_count(message)",
+    ),
+    "weights of some clients are not scaled": (" / sum(weights[other] for other in chosen)", ""),
+    "the first clients' states are used": (
+        "[state.clients[number] for number in chosen]",
+        "state.clients[: len(chosen)]",
+    ),
+    "the same clients take part in every round": ("self._participants(int(state.rounds))", "self._participants(0)"),
+    "a client's new state is lost": ("states[number] = its", "pass"),
+    "averaged weights keep the last round's statistics": (
+        "if not state.buffers.numel() or torch.equal(",
+        "if True or torch.equal(",
+    ),
+    "the last round's weights get new statistics": (
+        "if not state.buffers.numel() or torch.equal(point.primal, self.current(state).primal):",
+        "if not state.buffers.numel():",
+    ),
+    "statistics are those of the last round's weights": (
+        "client.gather_statistics(point.primal,",
+        "client.gather_statistics(state.server.primal,",
+    ),
+    "statistics are averaged without weights": (
+        "weighted_mean(found, self.weights)",
+        "weighted_mean(found, [1 / len(found)] * len(found))",
+    ),
+    "statistics are not charged": ("*((up, down) if self._sends else (0, 0))", "0, 0"),
+    "statistics are charged where nothing is sent": ("*((up, down) if self._sends else (0, 0))", "up, down"),
     "bytes are counted where nothing is sent": ("bytes_up=up if self._sends else 0", "bytes_up=up"),
     "the loss is averaged without weights": (
         "sum(weight * loss for weight",
@@ -111,7 +188,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "self.algorithm.restart(point, duals, [1 / len(duals)] * len(duals))",
     ),
     "large batches are not counted": (
-        "images = self._counted()[1] - images_before",
-        "images = 0",
+        "end.buffers, up, down, images)",
+        "end.buffers, up, down, 0)",
     ),
+    "batches for statistics are not counted": ("else (0, 0)), images)", "else (0, 0)), 0)"),
 }

@@ -105,7 +105,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "c_i is sent instead of its change": ("control - client.control, message.dual", "control, message.dual"),
         "the server's step is ignored": ("self.server_lr * mean", "1.0 * mean"),
         "the server steps back": ("server.primal + self", "server.primal - self"),
-        "c is replaced by the mean change": ("server.control + mean.control", "mean.control"),
+        "c is replaced by the mean change": ("server.control + share * mean.control", "share * mean.control"),
         "one local step too many": ("range(self.window)", "range(self.window + 1)"),
         "gradients are clipped": ("y -= self.local_lr * (gradient", "y -= self.local_lr * (gradient.clamp(-1, 1)"),
     },

@@ -75,6 +75,17 @@ def check_the_gradient_equals_automatic_differentiation_through_the_whole(module
         torch.testing.assert_close(grad_alpha, expected_dual, rtol=1e-10, atol=1e-13)
 
 
+def check_weight_decay_is_of_the_weights_before_the_inner_step(module: ModuleType) -> None:
+    network, data = small_network(), batches(2)
+    x, size = start(network), network.size
+    for hvp in ("exact", "drop"):
+        plain, decayed = (oracle_of(module, network, 0.5, hvp, data) for _ in range(2))
+        decayed.weight_decay = 0.3
+        found = [one.pull_back(one.outer(one.inner(x), ALPHA)[0]) for one in (plain, decayed)]
+        torch.testing.assert_close(found[1][:size], found[0][:size] + 0.3 * x[:size], rtol=1e-12, atol=1e-14)
+        assert torch.equal(found[1][size:], found[0][size:])
+
+
 def check_the_gradient_equals_finite_differences(module: ModuleType) -> None:
     network, data, step = small_network(), batches(2), 1e-5
     x = start(network)
@@ -120,6 +131,7 @@ def check_three_gradients_are_counted_and_the_last_is_the_one_that_is_stepped_al
 
 CHECKS: list[Callable[[ModuleType], None]] = [
     check_the_gradient_equals_automatic_differentiation_through_the_whole,
+    check_weight_decay_is_of_the_weights_before_the_inner_step,
     check_the_gradient_equals_finite_differences,
     check_dropping_the_hessian_leaves_q_as_it_is,
     check_three_gradients_are_counted_and_the_last_is_the_one_that_is_stepped_along,
@@ -127,6 +139,9 @@ CHECKS: list[Callable[[ModuleType], None]] = [
 
 #: name -> (text in the source, its replacement).
 MUTANTS: dict[str, tuple[str, str]] = {
+    "weight decay is forgotten": ("if self.weight_decay:", "if False:"),
+    "weight decay has the wrong sign": ("q[:size] + self.weight_decay", "q[:size] - self.weight_decay"),
+    "weight decay is of the direction": ("self.weight_decay * self.weights.detach()", "self.weight_decay * q[:size]"),
     "g steps up the cross-entropy": ("x[:size] - self.objective.rho * self", "x[:size] + self.objective.rho * self"),
     "g forgets rho": ("x[:size] - self.objective.rho * self", "x[:size] - self"),
     "g does not step": ("x[:size] - self.objective.rho * self.slope.detach()", "x[:size]"),

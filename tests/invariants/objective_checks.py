@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -131,6 +133,61 @@ def check_cross_entropy_masks_what_is_missing(module: ModuleType) -> None:
     np.testing.assert_allclose(float(found), np.mean(per_disease), rtol=1e-12)
 
 
+def _the_mean_over_all_batches_is_the_whole(
+    make: Callable[[torch.Tensor | None], Any], extra: torch.Tensor, dual: torch.Tensor
+) -> None:
+    """Loss and gradients, over all batches of 3 out of 9 images, of which few are labeled."""
+    logits, labels = (part[:9] for part in draw())
+    labels[2:, 1] = np.nan  # two labels: most batches have none
+    share = torch.from_numpy((~np.isnan(labels)).mean(axis=0))
+    assert 0 < share[1] < 0.3
+
+    def slopes(rows: list[int], q: torch.Tensor | None) -> list[np.ndarray]:
+        parts = [part.clone().requires_grad_() for part in (torch.from_numpy(logits), extra, dual)]
+        loss = make(q).loss(parts[0][rows], torch.from_numpy(labels[rows]), *parts[1:])
+        found = torch.autograd.grad(loss, parts, allow_unused=True, materialize_grads=True)
+        return [loss.detach().numpy(), *(part.numpy() for part in found)]
+
+    batches = [slopes(list(rows), share) for rows in itertools.combinations(range(9), 3)]
+    for number, expected in enumerate(slopes(list(range(9)), None)):
+        np.testing.assert_allclose(np.mean([one[number] for one in batches], axis=0), expected, rtol=0, atol=1e-14)
+
+
+def check_all_batches_make_the_auc_loss_of_the_whole(module: ModuleType) -> None:
+    extra, dual = torch.tensor([0.7, 0.6, 0.3, 0.2]).double(), torch.tensor([0.4, -0.3]).double()
+    _the_mean_over_all_batches_is_the_whole(lambda q: module.AucMargin(torch.from_numpy(P), labeled=q), extra, dual)
+
+
+def check_all_batches_make_the_ratio_loss_of_the_whole(module: ModuleType) -> None:
+    ratios = torch.tensor([5.0, 2.0, 0.2, 0.5]).double()
+    _the_mean_over_all_batches_is_the_whole(lambda q: module.RatioLoss(2, 0.7, 0.3, labeled=q), ratios[:0], ratios)
+
+
+def check_all_batches_make_the_cross_entropy_of_the_whole(module: ModuleType) -> None:
+    none = torch.zeros(0).double()
+    _the_mean_over_all_batches_is_the_whole(lambda q: module.CrossEntropy(q), none, none)
+
+
+def check_a_labeled_mean_is_that_of_the_labeled(module: ModuleType) -> None:
+    logits, labels = draw()
+    labels[3:, 1] = np.nan
+    terms, truth, share = torch.from_numpy(logits), torch.from_numpy(labels), torch.tensor([0.8, 0.1]).double()
+    sums = np.where(np.isnan(labels), 0.0, logits).sum(axis=0)
+    count = (~np.isnan(labels)).sum(axis=0)
+    np.testing.assert_allclose(module.labeled_mean(terms, truth).numpy(), sums / count, rtol=1e-12)
+    found = module.labeled_mean(terms, truth, share).numpy()
+    np.testing.assert_allclose(found, sums / (len(labels) * share.numpy()), rtol=1e-12)
+    nothing = module.labeled_mean(terms, torch.full_like(truth, torch.nan), torch.zeros(2))
+    assert nothing.tolist() == [0, 0]
+
+
+def check_ratios_are_capped_on_both_sides(module: ModuleType) -> None:
+    logits, labels = (torch.from_numpy(part) for part in draw())
+    given, kept = torch.tensor([40.0, 2.0, 0.001, 0.5]).double(), torch.tensor([4.0, 2.0, 0.25, 0.5]).double()
+    found = module.RatioLoss(2, 0.7, 0.3, cap=4.0).loss(logits, labels, torch.zeros(0), given)
+    assert torch.equal(found, module.RatioLoss(2, 0.7, 0.3).loss(logits, labels, torch.zeros(0), kept))
+
+
 CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
     "auc_margin": [
         check_auc_margin_is_equation_2_image_by_image,
@@ -138,9 +195,19 @@ CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
         check_the_best_alpha_is_where_the_gradient_is_zero,
         check_a_disease_without_labels_counts_in_the_mean_over_diseases,
         check_the_best_alpha_of_a_disease_without_pairs_is_unknown,
+        check_all_batches_make_the_auc_loss_of_the_whole,
     ],
-    "ratio_loss": [check_ratio_loss_weighs_each_class, check_ratios_are_those_of_the_gradients],
-    "cross_entropy": [check_cross_entropy_masks_what_is_missing],
+    "ratio_loss": [
+        check_ratio_loss_weighs_each_class,
+        check_ratios_are_those_of_the_gradients,
+        check_ratios_are_capped_on_both_sides,
+        check_all_batches_make_the_ratio_loss_of_the_whole,
+    ],
+    "cross_entropy": [
+        check_cross_entropy_masks_what_is_missing,
+        check_all_batches_make_the_cross_entropy_of_the_whole,
+    ],
+    "declaration": [check_a_labeled_mean_is_that_of_the_labeled],
 }
 MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "auc_margin": {
@@ -151,15 +218,19 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "alpha's curvature is forgotten": ("- p * (1 - p) * dual**2", "+ 0 * dual"),
         "alpha's curvature is doubled": ("- p * (1 - p) * dual**2", "- 2 * p * (1 - p) * dual**2"),
         "missing labels stay in the divisor": (
-            "count = (positive | negative).sum(dim=0)\n\n",
-            "count = 0 * positive.sum(dim=0) + len(labels)\n\n",
+            "labeled_mean(terms, labels, self.labeled)",
+            "labeled_mean(terms, labels, torch.ones(2))",
         ),
-        "an empty disease keeps its alpha term": ("torch.where(count > 0, per_disease, 0.0)", "per_disease"),
-        "diseases are summed": ("per_disease, 0.0).mean()", "per_disease, 0.0).sum()"),
+        "the share of labels is forgotten": ("labels, self.labeled)", "labels)"),
+        "an empty disease keeps its alpha term": (
+            "labeled_mean(terms, labels, self.labeled)",
+            "(labeled_mean(terms + p * (1 - p) * dual**2, labels, self.labeled) - p * (1 - p) * dual**2)",
+        ),
+        "diseases are summed": ("self.labeled).mean()", "self.labeled).sum()"),
         "the best alpha has the wrong sign": ("torch.where(negative, p * scores", "torch.where(positive, p * scores"),
         "the mean is over the labeled diseases": (
-            "per_disease, 0.0).mean()",
-            "per_disease, 0.0).sum() / (count > 0).sum().clamp(min=1)",
+            "self.labeled).mean()",
+            "self.labeled).sum() / (~labels.isnan()).any(dim=0).sum().clamp(min=1)",
         ),
         "the best alpha does not look for p = 1": ("(count > 0) & (p > 0) & (p < 1)", "(count > 0) & (p > 0)"),
         "the best alpha does not look for p = 0": ("(count > 0) & (p > 0) & (p < 1)", "(count > 0) & (p < 1)"),
@@ -172,13 +243,13 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "ratio_loss": {
         "the ratios are swapped": (
             "torch.where(positive, ratios[: self.diseases], ratios[self.diseases :])",
-            "torch.where(negative, ratios[: self.diseases], ratios[self.diseases :])",
+            "torch.where(~positive, ratios[: self.diseases], ratios[self.diseases :])",
         ),
         "alpha is forgotten": ("weight = self.alpha + self.beta", "weight = self.beta"),
-        "missing labels count as negative": (
-            "torch.where(positive | negative, weight * terms, 0.0)",
-            "(weight * terms)",
-        ),
+        "missing labels count as negative": ("(weight * terms, labels,", "(weight * terms, labels.nan_to_num(),"),
+        "the share of labels is forgotten": ("labels, self.labeled)", "labels)"),
+        "ratios are not capped": (".clamp(1 / self.cap, self.cap)", ""),
+        "small ratios are not capped": (".clamp(1 / self.cap, self.cap)", ".clamp(max=self.cap)"),
         "R is the inverse": (
             "of_positives / torch.where(usable, of_negatives, 1.0), 1.0)",
             "of_negatives / torch.where(usable, of_positives, 1.0), 1.0)",
@@ -187,8 +258,14 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "features are forgotten": ("@ features", "@ torch.ones_like(features)"),
     },
     "cross_entropy": {
-        "missing labels count as negative": ("torch.where(known, terms, 0.0)", "terms"),
-        "missing labels stay in the divisor": ("known.sum(dim=0)", "torch.ones_like(known).sum(dim=0)"),
-        "diseases are summed": ("/ count).mean()", "/ count).sum()"),
+        "missing labels count as negative": ("(terms, labels, self", "(terms, target, self"),
+        "the share of labels is forgotten": ("labels, self.labeled)", "labels)"),
+        "diseases are summed": ("self.labeled).mean()", "self.labeled).sum()"),
+    },
+    "declaration": {
+        "missing labels count": ("torch.where(known, terms, 0.0)", "terms"),
+        "the batch's own number divides": ("known.sum(dim=0) if share is None else", "known.sum(dim=0) if True else"),
+        "the share is squared": ("len(labels) * share.to(terms)", "len(labels) * share.to(terms) ** 2"),
+        "the share divides images of its batch with a label": ("len(labels) * share", "known.any(dim=1).sum() * share"),
     },
 }
