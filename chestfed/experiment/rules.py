@@ -84,8 +84,8 @@ def returned_round(settings: Federated, seed: int, number: int) -> int | None:
 
 def participants_of(settings: Federated, seed: int, stage: int, clients: int) -> Callable[[int], Sequence[int]] | None:
     """Which clients take part in a round of a stage, both counted from 0; None: all in every round."""
-    wanted = settings.clients_per_round
-    if wanted is None or wanted >= clients:
+    wanted = settings.taking_part(clients)
+    if wanted == clients:
         return None
     return lambda number: sorted(
         numpy_stream(seed, "participants", stage, number).choice(clients, wanted, replace=False).tolist()

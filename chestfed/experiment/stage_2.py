@@ -120,6 +120,10 @@ class Federated(StrictModel):
         assert self.objective is not None
         return OBJECTIVES.find(self.objective.name)
 
+    def taking_part(self, k: int) -> int:
+        """Clients of `k` that take part in a round."""
+        return min(k, self.clients_per_round or k)
+
     @property
     def batches_per_step(self) -> int:
         """Batches that a client takes at once in a local step: 1, but for NPA with large batches."""

@@ -90,7 +90,7 @@ class StudyPlan:
     def stage_2_seconds(self, k: int) -> float:
         """Estimated, evaluations included."""
         evaluated = len(self.pipeline.evaluated_rounds) * self.test.images
-        steps = self.pipeline.federated.steps * k
+        steps = self.pipeline.federated.steps * self.pipeline.federated.taking_part(k)
         return steps * self.timings.federated_step + evaluated * self.timings.scored_image
 
     @property
@@ -269,14 +269,15 @@ def _parts(plan: StudyPlan) -> Iterable[Sequence[str]]:
     yield ["stage 1", "1", f"{steps:,}", trained, "", "", "", duration(plan.stage_1_seconds)]
     for k in pipeline.k:
         up, down = bytes_per_client_round(pipeline, plan.timings.parameters, plan.timings.buffers, k)
+        clients = settings.taking_part(k)
         yield [
             f"stage 2, K={k}",
             str(k),
             f"{settings.steps:,}",
-            f"{settings.steps * k * settings.images_per_step:,}",
+            f"{settings.steps * clients * settings.images_per_step:,}",
             f"{settings.rounds:,}",
-            _size(settings.rounds * k * up),
-            _size(settings.rounds * k * down),
+            _size(settings.rounds * clients * up),
+            _size(settings.rounds * clients * down),
             duration(plan.stage_2_seconds(k)),
         ]
 
