@@ -1,0 +1,169 @@
+"""Every K with several training seeds, through the command: tables, test, page, record, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+
+from chestfed.evaluation.labeled import Scored
+from chestfed.evaluation.training_seeds import seeds_test
+from chestfed.results.predictions import read_run
+from tests.command_line import Called
+from tests.training.tiny_studies import command, run
+
+
+def folders_of(home: Path) -> list[Path]:
+    """The run folders of seeds 1 and 2."""
+    found = (home / "runs").glob("synthetic-source_addition_samples-*")
+    return sorted(found, key=lambda one: json.loads((one / "study.json").read_text())["configuration"]["seed"])
+
+
+@pytest.fixture(scope="module")
+def alone(home: Path) -> Path:
+    """The run folder of seed 2, run by itself."""
+    assert run(home, command("runs", "--no-tracking", "--seed", "2")).code == 0
+    (folder,) = folders_of(home)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def both(home: Path, alone: Path) -> Called:
+    """What the command with both seeds printed."""
+    assert alone.is_dir()
+    called = run(home, command("runs", "--seeds", "2"))
+    assert called.code == 0, called.err
+    return called
+
+
+@pytest.fixture(scope="module")
+def summary(home: Path, both: Called) -> Path:
+    """The folder of both seeds."""
+    assert both.code == 0
+    (folder,) = (home / "runs").glob("synthetic-comparison-*")
+    return folder
+
+
+def test_every_k_runs_with_every_seed_and_a_finished_seed_is_not_run_again(
+    home: Path, alone: Path, both: Called
+) -> None:
+    assert both.out.count("from the earlier run") == 2
+    folders = folders_of(home)
+    assert len(folders) == 2
+    assert alone == folders[1]
+    assert all((folder / f"k{k}" / "result.json").is_file() for folder in folders for k in (1, 2))
+    assert len(list((home / "runs").glob("synthetic-pretrained-*"))) == 2
+    again = run(home, command("runs", "--no-tracking", "--seeds", "1,2"))
+    assert (again.code, again.out.count("from the earlier run")) == (0, 4)
+    assert len(list((home / "runs").glob("synthetic-comparison-*"))) == 1
+
+
+def test_the_table_has_mean_and_standard_deviation_over_the_seeds(home: Path, summary: Path) -> None:
+    table = pd.read_csv(summary / "table.csv").set_index(["run", "disease"])
+    aucs = pd.concat([pd.read_csv(folder / "table.csv") for folder in folders_of(home)])
+    expected = aucs.groupby(["k", "disease"])["auc"].agg(["mean", "std"])
+    assert len(table) == len(expected) == 12
+    for (k, disease), (mean, spread) in zip(expected.index, expected.to_numpy(), strict=True):
+        row = table.loc[(f"K={k}", disease)]
+        assert (row["auc"], row["sd"]) == (pytest.approx(mean), pytest.approx(spread))
+        assert (row["seeds"], row["data"]) == (2, "synthetic")
+
+
+def test_difference_interval_and_p_are_of_the_test_over_patients_and_seeds(home: Path, summary: Path) -> None:
+    found = pd.read_csv(summary / "significance.csv").set_index("disease")
+    runs = {k: [read_run(folder, k) for folder in folders_of(home)] for k in (1, 2)}
+    diseases = list(runs[1][0].diseases)
+    scored: dict[int, list[Scored]] = {k: [one.scored(diseases)[0] for one in its] for k, its in runs.items()}
+    first = scored[1][0]
+    for name, row in found.iterrows():
+        its = [diseases.index(str(name))] if name in diseases else list(range(len(diseases)))
+        few, many = ([np.asarray(one.scores[:, its]) for one in scored[k]] for k in (1, 2))
+        expected = seeds_test(few, many, first.labels[:, its], np.asarray(first.patients))
+        assert row["difference"] == pytest.approx(expected.difference)
+        assert expected.interval is not None
+        assert (row["low"], row["high"], row["p"]) == pytest.approx((*expected.interval, expected.p))
+
+
+def test_compare_gives_the_numbers_of_the_study(home: Path, summary: Path) -> None:
+    one, two = folders_of(home)
+    pairs = [str(folder / f"k{k}") for folder in (two, one) for k in (1, 2)]  # in any order of the seeds
+    called = run(home, ["", "", "", "compare", "--group-seeds", "--out", "paired", *pairs])
+    assert called.code == 0, called.err
+    columns = ["disease", "difference", "low", "high", "p", "p_holm", "seed_sd_model"]
+    ours, theirs = (
+        pd.read_csv(file)[columns] for file in (home / "paired/differences.csv", summary / "significance.csv")
+    )
+    pd.testing.assert_frame_equal(ours, theirs)
+    called = run(home, ["", "", "", "compare", "--out", "single", str(two / "k1"), str(two / "k2")])
+    assert called.code == 0, called.err
+    columns = ["disease", "difference", "p", "reason"]
+    ours, theirs = (pd.read_csv(f)[columns] for f in (home / "single/differences.csv", two / "significance.csv"))
+    pd.testing.assert_frame_equal(ours, theirs)
+    assert ours["p"].isna().all()
+    assert ours["reason"].str.contains("one training seed").all()
+
+
+def test_the_headline_says_what_the_seeds_say_in_terminal_page_and_file(
+    home: Path, both: Called, summary: Path
+) -> None:
+    said = json.loads((summary / "comparison.json").read_text())["verdict"]
+    mean = pd.read_csv(summary / "significance.csv").set_index("disease").loc["mean"]
+    for part in ("2 training seeds", f"{abs(mean['difference']):.3f}", f"p {mean['p']:.3f}", "of 2 seeds"):
+        assert part in said
+    assert " ".join(said.replace("−", "-").split()) in " ".join(both.out.split())
+    assert run(home, ["", "", "", "report", str(summary)]).code == 0
+    page = (summary / "report.html").read_text()
+    assert said in page
+    assert all(folder.name in page for folder in folders_of(home))
+    assert "seed 2" in page
+
+
+def test_one_seed_has_no_p_value_in_terminal_page_or_file(home: Path, alone: Path) -> None:
+    called = run(home, command("runs", "--no-tracking", "--seed", "2"))
+    assert run(home, ["", "", "", "report", str(alone)]).code == 0
+    page = (alone / "report.html").read_text()
+    for text in (called.out, page):
+        assert "One training seed" in " ".join(text.split())
+        assert " p 0." not in text
+        assert "p &lt; 0" not in text
+        assert "Holm" not in text
+    assert pd.read_csv(alone / "significance.csv").filter(regex="(^|_)p(_|$)").isna().all(axis=None)
+
+
+def test_mlflow_has_a_run_with_what_the_seeds_say(home: Path, summary: Path) -> None:
+    client = MlflowClient(f"sqlite:///{home / 'runs' / 'mlflow.db'}")
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    (found,) = client.search_runs(experiments, "tags.kind = 'summary'")
+    mean = pd.read_csv(summary / "significance.csv").set_index("disease").loc["mean"]
+    assert found.data.metrics["gain/mean"] == pytest.approx(mean["difference"])
+    assert found.data.metrics["gain/p"] == pytest.approx(mean["p"])
+    assert {"auc/K1", "auc/K2", "auc_sd/K2"} <= set(found.data.metrics)
+    assert {"table.csv", "significance.csv"} <= {file.path for file in client.list_artifacts(found.info.run_id)}
+
+
+def test_a_dry_run_counts_all_runs_and_writes_nothing(home: Path) -> None:
+    called = run(home, command("nowhere", "--dry-run", "--seeds", "4,9,11"))
+    assert called.code == 0, called.err
+    told = " ".join(called.out.split())
+    assert "3 studies" in told
+    assert "6 runs" in told
+    assert all(f"seed {seed}, K=1, 2" in told for seed in (4, 9, 11))
+    assert not (home / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(("--seeds", text) for text in ("0", "-2", "a", "1,1", "3,", "1.5", "")),
+        ("--seeds", "3,4", "--seed", "3"),
+    ],
+)
+def test_seeds_that_make_no_sense_are_a_usage_error(home: Path, options: tuple[str, ...]) -> None:
+    called = run(home, command("nowhere", *options))
+    assert called.code == 2
+    assert "--seeds" in called.err
+    assert not (home / "nowhere").exists()
