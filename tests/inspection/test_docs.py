@@ -39,8 +39,10 @@ def test_what_fails_and_what_warns_is_listed_whole() -> None:
     assert {kind for kind in errors if f"`{kind}`" not in fails} == set()
 
 
-def test_the_example_is_what_the_command_prints(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = shutil.copytree(tiny / "synthetic-chestxray8", tmp_path / "data" / "synthetic-chestxray8")
+def test_the_example_is_what_the_command_prints(
+    tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = shutil.copytree(tiny_hospitals / "synthetic-chestxray8", tmp_path / "data" / "synthetic-chestxray8")
     table = root / "Data_Entry_2017_v2020.csv"
     lines = table.read_text(encoding="utf-8").splitlines()
     lines[6] = lines[6].replace("Effusion", "Efusion")

@@ -56,14 +56,14 @@ def films(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix in (".png", ".jpg", ".dicom"))
 
 
-def test_no_two_phantoms_are_near_and_every_copy_is(tiny: Path) -> None:
+def test_no_two_phantoms_are_near_and_every_copy_is(tiny_hospitals: Path) -> None:
     preprocess = Preprocess()
     hashes = np.array(
-        [np.frombuffer(perceptual_hash(preprocess.apply(decode(film))), np.uint8) for film in films(tiny)]
+        [np.frombuffer(perceptual_hash(preprocess.apply(decode(film))), np.uint8) for film in films(tiny_hospitals)]
     )
     assert len(hashes) > 200
     assert len(near_pairs(hashes)[0]) == 0
-    for place, film in enumerate(films(tiny)[::20]):
+    for place, film in enumerate(films(tiny_hospitals)[::20]):
         gray = decode(film)
         half = np.asarray(Image.fromarray(gray).resize((gray.shape[1] // 2, gray.shape[0] // 2), Image.Resampling.BOX))
         darker = (255 * (gray / 255) ** 0.8).astype(np.uint8)

@@ -101,9 +101,9 @@ def told(report: CheckReport) -> set[Told]:
     return {(one.kind, one.file, one.row) for one in problems if one.kind not in (REMARK, GRAY_LEVELS, POLARITY)}
 
 
-def copied(tiny: Path, layout: Layout, folder: Path) -> Path:
+def copied(tiny_hospitals: Path, layout: Layout, folder: Path) -> Path:
     """The site's folder in a data root of its own."""
-    return shutil.copytree(tiny / layout.folder, folder / "data" / layout.folder)
+    return shutil.copytree(tiny_hospitals / layout.folder, folder / "data" / layout.folder)
 
 
 def read_lines(path: Path) -> list[list[str]]:
@@ -124,18 +124,18 @@ def write_lines(path: Path, lines: list[list[str]], *, latin: int | None = None)
 
 
 @each("site", LAYOUTS)
-def test_the_clean_hospital_passes(tiny: Path, tmp_path: Path, site: str) -> None:
-    report = check(site, tiny, tmp_path)
+def test_the_clean_hospital_passes(tiny_hospitals: Path, tmp_path: Path, site: str) -> None:
+    report = check(site, tiny_hospitals, tmp_path)
     assert report.passed
     # The phantom VinDr has no edema, as its original; nothing else is worth a warning.
     assert {file for _, file, _ in told(report)} <= ({"diseases.edema"} if site == "vindr" else set())
 
 
 @each("site", LAYOUTS)
-def test_planted_files_are_found(tiny: Path, tmp_path: Path, site: str) -> None:
+def test_planted_files_are_found(tiny_hospitals: Path, tmp_path: Path, site: str) -> None:
     layout = LAYOUTS[site]
-    before = check(site, tiny, tmp_path / "cache")
-    root = copied(tiny, layout, tmp_path)
+    before = check(site, tiny_hospitals, tmp_path / "cache")
+    root = copied(tiny_hospitals, layout, tmp_path)
     survey = before.looked.survey
     names = [
         name for name in FILES if name not in (PICTURE_FILES if site == "vindr" else [*PICTURE_FILES, *DICOM_FILES])
@@ -161,9 +161,9 @@ def test_planted_files_are_found(tiny: Path, tmp_path: Path, site: str) -> None:
 
 
 @each("site", LAYOUTS)
-def test_planted_cells_are_found(tiny: Path, tmp_path: Path, site: str) -> None:
+def test_planted_cells_are_found(tiny_hospitals: Path, tmp_path: Path, site: str) -> None:
     layout = LAYOUTS[site]
-    root = copied(tiny, layout, tmp_path)
+    root = copied(tiny_hospitals, layout, tmp_path)
     expected: set[Told] = set()
     for place, (file, column, cell, kinds) in enumerate(layout.cells):
         lines = read_lines(root / file)
@@ -182,8 +182,10 @@ def test_planted_cells_are_found(tiny: Path, tmp_path: Path, site: str) -> None:
     assert {one for one in found if not one[1].startswith("diseases.")} == expected
 
 
-def test_crossing_patients_are_found_where_the_layout_has_splits_and_patients(tiny: Path, tmp_path: Path) -> None:
-    root = copied(tiny, LAYOUTS["chexpert"], tmp_path)
+def test_crossing_patients_are_found_where_the_layout_has_splits_and_patients(
+    tiny_hospitals: Path, tmp_path: Path
+) -> None:
+    root = copied(tiny_hospitals, LAYOUTS["chexpert"], tmp_path)
     lines = read_lines(root / "valid.csv")
     patient = read_lines(root / "train.csv")[1][0].split("/")[2]
     added = f"valid/{patient}/study9/view1_frontal.jpg"
@@ -194,7 +196,7 @@ def test_crossing_patients_are_found_where_the_layout_has_splits_and_patients(ti
     expected = {("patient in two splits", "valid.csv", len(lines))}
     assert told(check("chexpert", tmp_path / "data", tmp_path)) == expected
 
-    root = copied(tiny, LAYOUTS["chestxray8"], tmp_path)
+    root = copied(tiny_hospitals, LAYOUTS["chestxray8"], tmp_path)
     lines = read_lines(root / _NIH)
     tests = (root / "test_list.txt").read_text().split()
     row = next(number for number, line in enumerate(lines, start=1) if line[0] in tests)
@@ -202,7 +204,7 @@ def test_crossing_patients_are_found_where_the_layout_has_splits_and_patients(ti
     write_lines(root / _NIH, lines)
     assert told(check("chestxray8", tmp_path / "data", tmp_path)) == {("patient in two splits", _NIH, row)}
 
-    root = copied(tiny, LAYOUTS["mimic_cxr"], tmp_path)
+    root = copied(tiny_hospitals, LAYOUTS["mimic_cxr"], tmp_path)
     images = read_lines(root / f"{_MIMIC}metadata.csv.gz")
     people = [line[1] for line in images]
     second = next(place for place in range(2, len(images)) if people[place] in people[1:place])

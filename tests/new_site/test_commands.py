@@ -11,7 +11,7 @@ import pytest
 from chestfed.commands.site import new
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
-from chestfed.samples import SHAPES, write_extra, write_hospitals
+from chestfed.samples import SHAPES, write_extra
 from chestfed.sites import SiteTable, load_site_config, open_site
 from tests.new_site.hospitals import bring, chestfed, rows
 from tests.training.tiny_studies import SETTINGS
@@ -22,10 +22,10 @@ SMALL = [part for setting in SETTINGS if not setting.startswith("k=") for part i
 
 
 @pytest.fixture(scope="module")
-def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hospitals(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the five tiny hospitals, and a further one in each shape."""
     folder = tmp_path_factory.mktemp("hospitals")
-    write_hospitals(folder / "synthetic_hospitals", size="tiny", workers=1)
+    (folder / "synthetic_hospitals").symlink_to(tiny_hospitals)
     for shape in SHAPES:
         write_extra(folder / "mine", f"st-{shape}", shape, size="tiny")
     return folder

@@ -64,6 +64,12 @@ def copy(run_folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run_folder, tmp_path / run_folder.name))
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of text: figures are made, with their data and alternative texts, but not drawn as SVG."""
+    monkeypatch.setattr(figures.Picture, "svg", b"<svg/>")
+
+
 def test_all_sections_are_there(page: Page) -> None:
     headings = [text for _, _, text in page.all("h1", "h2", "h3")]
     wanted = ["Results", "Does adding hospitals help?", "Curves", "Training", "Sites", "How to reproduce"]
@@ -204,6 +210,7 @@ def test_drift_is_the_distance_of_gray_levels_and_of_prevalences() -> None:
     assert drift(a, b, {"mass": None}, of_b).prevalence is None
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_pictures_of_real_patients_are_shown_on_request_only(copy: Path) -> None:
     are_real(copy, lambda _: True)
     run = RunFolder.open(copy)
@@ -226,6 +233,7 @@ def are_real(run: Path, which: Callable[[str], bool]) -> None:
         (run / name).write_text(json.dumps(json.loads((run / name).read_text()) | origin.keys()))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_pictures_of_a_real_hospital_among_phantoms_are_left_out(copy: Path) -> None:
     are_real(copy, lambda name: name in ("padchest", "test images"))
     run = RunFolder.open(copy)
@@ -243,6 +251,7 @@ def test_pictures_of_a_real_hospital_among_phantoms_are_left_out(copy: Path) -> 
     assert "Published, for orientation only" not in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_pictures_of_an_earlier_versions_folder_are_left_out(copy: Path) -> None:
     """It does not say which of its sites were real."""
     about = json.loads((copy / "sites.json").read_text())
@@ -252,6 +261,7 @@ def test_pictures_of_an_earlier_versions_folder_are_left_out(copy: Path) -> None
     assert "data:image/png" not in make_report(RunFolder.open(copy)).html
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_what_earlier_versions_did_not_write_the_page_says_so(copy: Path) -> None:
     for name in ("sites.json", "thumbnails.npz", "k1/time.json", "k1/seconds.jsonl"):
         (copy / name).unlink()
@@ -261,6 +271,7 @@ def test_without_what_earlier_versions_did_not_write_the_page_says_so(copy: Path
     assert "unknown" in html
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_the_labels_do_not_show_is_said(copy: Path) -> None:
     study = json.loads((copy / "study.json").read_text())
     assert study["notes"] == {}
@@ -268,6 +279,7 @@ def test_what_the_labels_do_not_show_is_said(copy: Path) -> None:
     assert "padchest: 7 of 24 rows have no term" in make_report(RunFolder.open(copy)).html
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_study_that_adds_parts_of_one_hospital_speaks_of_clients(copy: Path) -> None:
     study = json.loads((copy / "study.json").read_text())
     study["configuration"]["sites"] = [{**study["configuration"]["sites"][0], "clients": 5, "test_fraction": 0.3}]
@@ -299,6 +311,7 @@ def test_predictions_of_another_run_are_refused(tmp_path: Path) -> None:
         make_report(RunFolder.open(run))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_resamples_nothing_that_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "run", ks=(1, 2, 3))
     stored = make_report(RunFolder.open(run)).html
@@ -331,6 +344,7 @@ def test_a_disease_of_one_class_is_left_out_with_its_reason(tmp_path: Path) -> N
         assert any(seen in text and "nothing to draw, no positive image" in text for text in texts), seen
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_title_is_text_and_never_markup(tmp_path: Path) -> None:
     copy = write_run(tmp_path / "run")
     table = json.loads((copy / "table.json").read_text())

@@ -26,7 +26,6 @@ from chestfed.report.site_card.build import SHOWN, SIDE
 from chestfed.report.site_card.problems import row_ranges
 from chestfed.report.site_card.render import as_html, as_markdown
 from chestfed.report.site_card.sections import pooled_decades
-from chestfed.samples import write_hospitals
 from chestfed.sites import SiteConfig, load_site_config, open_site
 from tests.images.test_burned_in import chest, written
 from tests.inspection.planted import FILES, Hospital, dicom, row_of, save
@@ -55,11 +54,9 @@ SECTIONS = [
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the tiny hospitals, and a cache."""
-    folder = tmp_path_factory.mktemp("cards")
-    write_hospitals(folder, seed=1, size="tiny", workers=1)
-    return folder
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What was found in the images of the tiny hospitals."""
+    return tmp_path_factory.mktemp("cache")
 
 
 def load(name: str) -> SiteConfig:
@@ -67,9 +64,9 @@ def load(name: str) -> SiteConfig:
 
 
 @pytest.fixture(scope="module")
-def card(data: Path) -> SiteCard:
+def card(tiny_hospitals: Path, cache: Path) -> SiteCard:
     others = [load("chexpert"), load("padchest")]
-    return make_card(load("vindr"), data, against=others, cache_root=data / "cache", workers=1)
+    return make_card(load("vindr"), tiny_hospitals, against=others, cache_root=cache, workers=1)
 
 
 @pytest.fixture(scope="module")
@@ -139,9 +136,9 @@ def test_its_numbers_are_those_of_the_check(card: SiteCard, page: Page, markdown
 
 
 def test_the_drift_is_that_of_the_pixels_and_labels_computed_otherwise(
-    card: SiteCard, data: Path, page: Page, markdown: str
+    card: SiteCard, tiny_hospitals: Path, page: Page, markdown: str
 ) -> None:
-    tables = {name: open_site(load(name), data) for name in ("vindr", "chexpert", "padchest")}
+    tables = {name: open_site(load(name), tiny_hospitals) for name in ("vindr", "chexpert", "padchest")}
     levels, prevalence = {}, {}
     for name, table in tables.items():
         bins = []
@@ -165,12 +162,12 @@ def test_the_drift_is_that_of_the_pixels_and_labels_computed_otherwise(
     assert set(shown) <= set(drifts)
 
 
-def test_a_disease_that_only_one_site_labels_is_not_in_the_drift(tmp_path: Path, data: Path) -> None:
+def test_a_disease_that_only_one_site_labels_is_not_in_the_drift(tmp_path: Path, tiny_hospitals: Path) -> None:
     hospital = Hospital(tmp_path)
     hospital.save()
     labels = {"edema": ["Edema"]}
     site = own_config(tmp_path, ONEHOT, diseases=["edema"], labels=labels, root=str(tmp_path / "site"))
-    card = make_card(site, data, against=[load("padchest")], cache_root=tmp_path / "cache", workers=1)
+    card = make_card(site, tiny_hospitals, against=[load("padchest")], cache_root=tmp_path / "cache", workers=1)
     (other,) = card.others
     found = card.profile.drift_to(other)
     assert found is not None
@@ -304,7 +301,9 @@ def test_no_patient_image_or_folder_is_named_anywhere_in_either_file(tmp_path: P
         assert Image.open(io.BytesIO(base64.b64decode(picture))).info == {}
 
 
-def test_pictures_of_real_patients_are_shown_only_if_asked_for(tmp_path: Path, card: SiteCard, data: Path) -> None:
+def test_pictures_of_real_patients_are_shown_only_if_asked_for(
+    tmp_path: Path, card: SiteCard, tiny_hospitals: Path, cache: Path
+) -> None:
     hospital = Hospital(tmp_path)
     silent = own_card(tmp_path, hospital)
     assert silent.thumbnails == ()
@@ -312,7 +311,7 @@ def test_pictures_of_real_patients_are_shown_only_if_asked_for(tmp_path: Path, c
     assert "Images of real patients are left out" in as_html(silent)
     assert len(own_card(tmp_path, hospital, pictures=True).thumbnails) == SHOWN
     assert len(card.thumbnails) == SHOWN
-    bare = make_card(load("vindr"), data, pictures=False, cache_root=data / "cache", workers=1)
+    bare = make_card(load("vindr"), tiny_hospitals, pictures=False, cache_root=cache, workers=1)
     assert bare.thumbnails == ()
     assert "image/png" not in as_html(bare)
 
@@ -341,10 +340,10 @@ def test_the_page_needs_nothing_else_and_can_be_read_without_seeing_it(html: str
 
 
 def test_the_command_writes_both_files_and_a_second_call_looks_at_nothing_again(
-    tmp_path: Path, data: Path, card: SiteCard, html: str, markdown: str
+    tmp_path: Path, tiny_hospitals: Path, cache: Path, card: SiteCard, html: str, markdown: str
 ) -> None:
-    words = [SITES / "vindr.yaml", "--data", data, "--against", SITES / "chexpert.yaml", "--against"]
-    result = call(*words, SITES / "padchest.yaml", "--out", tmp_path / "a.html", "--cache", data / "cache")
+    words = [SITES / "vindr.yaml", "--data", tiny_hospitals, "--against", SITES / "chexpert.yaml", "--against"]
+    result = call(*words, SITES / "padchest.yaml", "--out", tmp_path / "a.html", "--cache", cache)
     assert result.exit_code == 0, result.output
     assert (tmp_path / "a.html").read_text(encoding="utf-8") == html
     assert (tmp_path / "a.md").read_text(encoding="utf-8") == markdown
@@ -352,18 +351,18 @@ def test_the_command_writes_both_files_and_a_second_call_looks_at_nothing_again(
     others = [load("chexpert"), load("padchest")]
     again = make_card(
         load("vindr"),
-        data,
+        tiny_hospitals,
         against=others,
-        cache_root=data / "cache",
+        cache_root=cache,
         progress=lambda what, done, total: steps.append(what),
     )
     assert steps == []
     assert again.letters == card.letters
 
 
-def test_another_site_without_a_file_is_a_clear_error(tmp_path: Path, data: Path) -> None:
+def test_another_site_without_a_file_is_a_clear_error(tmp_path: Path, tiny_hospitals: Path) -> None:
     missing = tmp_path / "st_john.yaml"
-    result = call(SITES / "vindr.yaml", "--data", data, "--against", missing, "--out", tmp_path / "a.html")
+    result = call(SITES / "vindr.yaml", "--data", tiny_hospitals, "--against", missing, "--out", tmp_path / "a.html")
     assert result.exit_code == 2
     told = " ".join(result.output.split())
     assert told.startswith("error:")
@@ -372,15 +371,15 @@ def test_another_site_without_a_file_is_a_clear_error(tmp_path: Path, data: Path
 
 
 def test_calls_that_cannot_be_followed_say_what_to_do(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_hospitals: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CHESTFED_DATA", raising=False)
     assert "--data" in call(SITES / "vindr.yaml").output
     assert call(SITES / "vindr.yaml").exit_code == 2
-    result = call(SITES / "vindr.yaml", "--data", data, "--out", tmp_path / "a.md")
+    result = call(SITES / "vindr.yaml", "--data", tiny_hospitals, "--out", tmp_path / "a.md")
     assert result.exit_code == 2
     assert ".html" in result.output
     with pytest.raises(ChestfedError, match="given twice"):
-        make_card(load("vindr"), data, against=[load("vindr")], cache_root=tmp_path)
+        make_card(load("vindr"), tiny_hospitals, against=[load("vindr")], cache_root=tmp_path)
     with pytest.raises(ChestfedError, match=r"nothing of site 'vindr' can be read.*site check"):
         make_card(load("vindr"), tmp_path, cache_root=tmp_path)

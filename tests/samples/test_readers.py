@@ -15,8 +15,8 @@ NAMES = ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_image_of_the_table_decodes_with_air_dark(tiny: Path, name: str) -> None:
-    table = open_site(load_site_config(bundled("site_configs") / "synthetic" / f"{name}.yaml"), tiny)
+def test_every_image_of_the_table_decodes_with_air_dark(tiny_hospitals: Path, name: str) -> None:
+    table = open_site(load_site_config(bundled("site_configs") / "synthetic" / f"{name}.yaml"), tiny_hospitals)
     assert table.synthetic
     unnamed = name == "mimic_cxr"  # an image without ViewPosition
     assert (table.frame["split"] == "train").sum() == 24 - unnamed

@@ -18,52 +18,56 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_workers(tiny: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_workers(
+    tiny_hospitals: Path, tmp_path: Path
+) -> None:
     write_hospitals(tmp_path, seed=1, size="tiny", workers=2)
-    assert digests(tmp_path) == digests(tiny)
+    assert digests(tmp_path) == digests(tiny_hospitals)
 
 
-def test_another_seed_gives_other_pictures(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_seed_gives_other_pictures(
+    tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:1])
     write_hospitals(tmp_path, seed=2, size="tiny", workers=1)
     ours = digests(tmp_path / "synthetic-chexpert")
-    theirs = digests(tiny / "synthetic-chexpert")
+    theirs = digests(tiny_hospitals / "synthetic-chexpert")
     names = [name for name in ours.keys() & theirs.keys() if name.endswith(".jpg")]
     assert names
     assert all(ours[name] != theirs[name] for name in names)
 
 
-def test_every_hospital_says_that_it_is_synthetic(tiny: Path) -> None:
-    folders = sorted(path.name for path in tiny.iterdir() if path.is_dir())
+def test_every_hospital_says_that_it_is_synthetic(tiny_hospitals: Path) -> None:
+    folders = sorted(path.name for path in tiny_hospitals.iterdir() if path.is_dir())
     assert folders == sorted(hospital.folder for hospital in HOSPITALS)
     for name in folders:
         assert name.startswith("synthetic-")
-        assert "SYNTHETIC" in (tiny / name / "SYNTHETIC.txt").read_text()
+        assert "SYNTHETIC" in (tiny_hospitals / name / "SYNTHETIC.txt").read_text()
 
 
-def test_every_picture_file_says_that_it_is_synthetic(tiny: Path) -> None:
-    pictures = [path for path in tiny.rglob("*") if path.suffix in (".jpg", ".png", ".dicom")]
+def test_every_picture_file_says_that_it_is_synthetic(tiny_hospitals: Path) -> None:
+    pictures = [path for path in tiny_hospitals.rglob("*") if path.suffix in (".jpg", ".png", ".dicom")]
     assert len(pictures) > 100
     assert all(b"SYNTHETIC phantom, no patient" in path.read_bytes() for path in pictures)
 
 
-def test_hospitals_that_are_there_are_left_alone(tiny: Path) -> None:
+def test_hospitals_that_are_there_are_left_alone(tiny_hospitals: Path) -> None:
     drawn: list[int] = []
-    before = {path: path.stat().st_mtime_ns for path in tiny.rglob("*.jpg")}
-    summaries = write_hospitals(tiny, seed=1, size="tiny", progress=lambda done, total: drawn.append(done))
+    before = {path: path.stat().st_mtime_ns for path in tiny_hospitals.rglob("*.jpg")}
+    summaries = write_hospitals(tiny_hospitals, seed=1, size="tiny", progress=lambda done, total: drawn.append(done))
     assert drawn == []
-    assert before == {path: path.stat().st_mtime_ns for path in tiny.rglob("*.jpg")}
+    assert before == {path: path.stat().st_mtime_ns for path in tiny_hospitals.rglob("*.jpg")}
     assert [summary.folder.name for summary in summaries] == [hospital.folder for hospital in HOSPITALS]
 
 
-def test_completeness_is_of_one_seed_and_size(tiny: Path) -> None:
-    assert is_complete(tiny, seed=1, size="tiny")
-    assert not is_complete(tiny, seed=2, size="tiny")
-    assert not is_complete(tiny, seed=1, size="default")
+def test_completeness_is_of_one_seed_and_size(tiny_hospitals: Path) -> None:
+    assert is_complete(tiny_hospitals, seed=1, size="tiny")
+    assert not is_complete(tiny_hospitals, seed=2, size="tiny")
+    assert not is_complete(tiny_hospitals, seed=1, size="default")
 
 
 def test_an_interrupted_write_leaves_no_half_hospital_and_the_next_one_finishes(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:2])
 
@@ -76,20 +80,22 @@ def test_an_interrupted_write_leaves_no_half_hospital_and_the_next_one_finishes(
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [HOSPITALS[0].folder]
     assert not is_complete(tmp_path, seed=1, size="tiny")
     write_hospitals(tmp_path, seed=1, size="tiny", workers=1)
-    assert digests(tmp_path / HOSPITALS[1].folder) == digests(tiny / HOSPITALS[1].folder)
+    assert digests(tmp_path / HOSPITALS[1].folder) == digests(tiny_hospitals / HOSPITALS[1].folder)
 
 
-def test_what_a_killed_process_left_is_replaced(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_process_left_is_replaced(
+    tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:1])
     left = tmp_path / f".{HOSPITALS[0].folder}.part" / "train"
     left.mkdir(parents=True)
     (left / "half.jpg").write_bytes(b"half")
     write_hospitals(tmp_path, seed=1, size="tiny", workers=1)
-    assert digests(tmp_path / HOSPITALS[0].folder) == digests(tiny / HOSPITALS[0].folder)
+    assert digests(tmp_path / HOSPITALS[0].folder) == digests(tiny_hospitals / HOSPITALS[0].folder)
     assert not left.exists()
 
 
-def test_a_folder_with_something_else_in_it_is_refused_and_kept(tiny: Path, tmp_path: Path) -> None:
+def test_a_folder_with_something_else_in_it_is_refused_and_kept(tiny_hospitals: Path, tmp_path: Path) -> None:
     place = tmp_path / HOSPITALS[2].folder
     place.mkdir()
     (place / "mine.txt").write_text("precious")
@@ -99,8 +105,8 @@ def test_a_folder_with_something_else_in_it_is_refused_and_kept(tiny: Path, tmp_
     assert not (tmp_path / HOSPITALS[0].folder).exists()
 
 
-def test_hospitals_of_another_seed_are_not_mixed(tiny: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny / HOSPITALS[0].folder, tmp_path / HOSPITALS[0].folder)
+def test_hospitals_of_another_seed_are_not_mixed(tiny_hospitals: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_hospitals / HOSPITALS[0].folder, tmp_path / HOSPITALS[0].folder)
     with pytest.raises(ChestfedError, match="seed 2"):
         write_hospitals(tmp_path, seed=2, size="tiny", workers=1)
 

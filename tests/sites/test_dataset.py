@@ -22,8 +22,6 @@ from chestfed.core.errors import ConfigError, SiteError
 from chestfed.images.batches import EvalBatches
 from chestfed.images.cache import fill_cache
 from chestfed.images.preprocess import Preprocess
-from chestfed.samples import write_hospitals, writing
-from chestfed.samples.hospitals import HOSPITALS
 from tests.sites import own_tables
 from tests.sites.own_tables import onehot, save_rows
 from tests.sites.small_sites import CONFIGS
@@ -155,11 +153,10 @@ def test_a_script_without_the_main_guard_decodes_in_parallel_and_runs_once(home:
     assert result.stdout.split() == ["False", "80"], result.stderr
 
 
-def test_the_example_in_the_docs_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_in_the_docs_runs(tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (CONFIGS.parent / "docs" / "images.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:1])
-    write_hospitals(tmp_path / "hospitals", size="tiny", workers=1)
+    (tmp_path / "hospitals").symlink_to(tiny_hospitals)
     (tmp_path / "site_configs").symlink_to(CONFIGS)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
