@@ -91,7 +91,7 @@ def check_the_optimum_is_reached_on_a_ring(module: ModuleType) -> None:
 
 
 def check_the_optimum_is_reached_by_random_single_edges(module: ModuleType) -> None:
-    _reaches(module, build_graph("ring", 8), 1, 4000, "random_edge")
+    _reaches(module, build_graph("ring", 5), 1, 1200, "random_edge")
 
 
 def check_the_optimum_is_reached_on_irregular_graphs(module: ModuleType) -> None:
