@@ -38,7 +38,7 @@ from chestfed.evaluation.estimates import auc_estimates
 from chestfed.evaluation.intervals import bootstrap
 from chestfed.evaluation.intervals import degrees_of_freedom as freedom
 from chestfed.evaluation.intervals.delong import delong_interval, delong_test
-from chestfed.evaluation.intervals.interval import Interval, difference_interval, logit_interval, percentile
+from chestfed.evaluation.intervals.interval import Interval, difference_interval, logit_interval, quantile_interval
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.resampled_metrics import RESAMPLED, resampled_metrics
@@ -138,7 +138,7 @@ def simulate(auc: float, variant: str, part: int, options: argparse.Namespace) -
         delong_mean = delong_test([scores[0]], [scores[1]], labels)
         difference = delong_test([scores[0, :, :1]], [scores[1, :, :1]], labels[:, :1])
         model = Scored(scores[0], labels, patients, NAMES)
-        first, *_, mean = auc_estimates(model, Intervals("bootstrap", options.resamples, number))
+        first, *_, mean = auc_estimates(model, Intervals("t-logit", options.resamples, number))
 
         one, of_mean = separate[0, :, 0], bootstrap.mean_over_diseases(joint[0])
         assert first.value is not None
@@ -163,6 +163,11 @@ def simulate(auc: float, variant: str, part: int, options: argparse.Namespace) -
         for name, interval, truth in _beside(auc, model, smaller, options.resamples, number):
             see(name, interval, truth)
     return tallies
+
+
+def percentile(values: np.ndarray) -> Interval | None:
+    found = quantile_interval(values)
+    return found and found[0]
 
 
 def _tested(difference: float | None, values: np.ndarray, units: float) -> Interval | None:

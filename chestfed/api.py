@@ -17,6 +17,7 @@ from chestfed.core.plugins import Catalogue
 if TYPE_CHECKING:
     import pandas as pd
 
+    from chestfed.evaluation.intervals.names import MethodName
     from chestfed.report.study import Study
     from chestfed.scoring.evaluate import Evaluation
     from chestfed.sites.dataset import Site
@@ -100,6 +101,7 @@ def evaluate(
     out: str | Path | None = None,
     cache: str | Path = "cache",
     resamples: int = 2000,
+    interval: MethodName = "t-logit",
 ) -> Evaluation:
     """Score a model on a site; what `chestfed evaluate` writes goes to `out`, or to a folder in `runs/evaluations`.
 
@@ -113,6 +115,8 @@ def evaluate(
         Which model of a study; the largest by default.
     output_names, output_type, model_config
         What a model from elsewhere puts out, see docs/evaluation.md.
+    interval
+        t-logit, obuchowski, delong, bca or percentile.
 
     Raises
     ------
@@ -133,14 +137,18 @@ def evaluate(
     machine = prepare_machine(Runtime(device=device))
     scorer = open_scorer(reference, Declared(k, names, described, None, output_type), machine)  # type: ignore[arg-type]
     opened = load_site(site, data, cache=cache) if isinstance(site, str | Path) else site
-    how = Intervals(resamples=resamples)
+    how = Intervals(interval, resamples)
     done = evaluate_model(scorer, opened.site_table, split, protocol, opened.cache, machine, how=how)  # type: ignore[arg-type]
     write(done, Path(out) if out is not None else Path("runs") / "evaluations" / done.name)
     return done
 
 
 def compare(
-    *models: str | Path | Study, k: int | None = None, group_seeds: bool = False, resamples: int = 2000
+    *models: str | Path | Study,
+    k: int | None = None,
+    group_seeds: bool = False,
+    resamples: int = 2000,
+    interval: MethodName = "t-logit",
 ) -> pd.DataFrame:
     """Paired differences in AUC of each model to the first one, on the same test images.
 
@@ -150,6 +158,8 @@ def compare(
         Studies, run folders, `kN` folders, or folders of evaluations.
     group_seeds
         Treat runs that differ only in their seed as one model.
+    interval
+        As in `evaluate`; the p values are of the same test.
 
     Returns
     -------
@@ -160,9 +170,8 @@ def compare(
     from chestfed.results import predictions, significance
 
     found = [predictions.read_run(Path(getattr(model, "folder", model)), k) for model in models]  # type: ignore[arg-type]
-    return significance.frame(
-        significance.compare_with_first(predictions.group_seeds(found) if group_seeds else found, resamples)
-    )
+    found = predictions.group_seeds(found) if group_seeds else found
+    return significance.frame(significance.compare_with_first(found, resamples, interval))
 
 
 def _parts(algorithm: Part | None, objective: Part | None, model: Part | None) -> list[str]:

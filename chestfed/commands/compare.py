@@ -25,6 +25,7 @@ def compare(
     group_seeds: Annotated[
         bool, typer.Option("--group-seeds", help="Treat runs that differ only in their seed as one model.")
     ] = False,
+    interval: options.Interval = None,
     resamples: options.Resamples = 2000,
     out: Annotated[Path | None, options.optional(help="Folder for the results. Default: one in runs/paired.")] = None,
 ) -> None:
@@ -41,7 +42,7 @@ def compare(
     console, found = open_console(), [predictions.read_run(path, k) for path in runs]
     if group_seeds:
         found = predictions.group_seeds(found)
-    compared = significance.compare_with_first(found, resamples)
+    compared = significance.compare_with_first(found, resamples, interval or "t-logit")
     folder = out or significance.paired_folder(compared, Path("runs") / "paired")
     folder.mkdir(parents=True, exist_ok=True)
     significance.write(compared, folder, "differences")

@@ -71,7 +71,6 @@ Network = Annotated[
 InputSize = Annotated[
     int | None, _foreign(min=1, help="Side of the input images. Default: what the model file says, or 320.")
 ]
-DeLong = Annotated[bool, typer.Option("--delong", help="DeLong intervals in place of the bootstrap.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Images per forward pass.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Set = Annotated[
@@ -96,7 +95,7 @@ def evaluate(
     model_config: ModelConfig = None,
     network: Network = None,
     input_size: InputSize = None,
-    delong: DeLong = False,
+    interval: options.Interval = None,
     resamples: options.Resamples = 2000,
     batch_size: BatchSize = 64,
     device: Device = "auto",
@@ -130,7 +129,7 @@ def evaluate(
     declared = Declared(k, order, model_config, input_size, output_type, network)
     scorer = _open_scorer(model, declared, machine, tracking_uri)
     table, of_split, check = _open_site(config, root, model, split)
-    how = Intervals("delong" if delong else "bootstrap", resamples)
+    how = Intervals(interval or "t-logit", resamples)
     settings: dict[str, Any] = {
         "how": how,
         "batch_size": batch_size,
@@ -171,7 +170,7 @@ def _show(console: Console, done: Evaluation, folder: Path, seconds: float) -> N
 
     write(done, folder)
     console.print(render(done))
-    files = "evaluation.json, metrics.csv, subgroups.csv, reliability.csv, predictions.parquet"
+    files = "evaluation.json, metrics.csv, subgroups.csv, reliability.csv, predictions.parquet, methods.md"
     say(console, f"written to {folder}: {files}\ntook {seconds:.0f} s")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chestfed.core.errors import ConfigError
+from chestfed.evaluation.intervals.names import MethodName
 
 if TYPE_CHECKING:
     from chestfed.sites import SiteConfig
@@ -25,6 +26,12 @@ Against = Annotated[list[Path] | None, optional(metavar="OTHER.yaml", help="Comp
 SkipUnreadable = Annotated[bool, typer.Option("--skip-unreadable", help="Skip unreadable images, and count them.")]
 K = Annotated[int | None, optional(min=1, help="Which K of a study. Default: the largest.")]
 Resamples = Annotated[int, typer.Option(min=0, help="Bootstrap resamples for the intervals; 0: no intervals.")]
+Interval = Annotated[
+    MethodName | None,
+    optional(
+        help="How intervals, and p values of differences, are made. Default: t-logit, or what the study was run with."
+    ),
+]
 TrackingUri = Annotated[
     str | None, optional(metavar="URI", help="MLflow tracking URI. Default: a SQLite store in the runs folder.")
 ]

@@ -24,6 +24,7 @@ def report(
         bool,
         typer.Option("--figures", help="Also write every figure as PNG and SVG, to PAGE-figures/."),
     ] = False,
+    interval: options.Interval = None,
     pictures: Annotated[
         bool,
         typer.Option(
@@ -48,7 +49,7 @@ def report(
     folder = run if (run / COMPARISON).is_file() else RunFolder.open(run).path
     page = out or folder / "report.html"
     drawn = page.parent / f"{page.stem}-figures" if figures else None
-    written = write_report(folder, page, drawn, pictures=pictures)
+    written = write_report(folder, page, drawn, pictures=pictures, interval=interval)
     console = open_console()
     say(console, f"written to {page} ({page.stat().st_size / 1e6:.1f} MB); open it in a browser")
     if drawn is not None:

@@ -13,6 +13,7 @@ from chestfed.commands import options
 from chestfed.commands.algorithms import known_algorithms
 from chestfed.core.bundled import bundled
 from chestfed.core.console import open_console
+from chestfed.evaluation.intervals.names import MethodName
 
 DEFAULT_PIPELINE = "source_addition_samples.yaml"
 
@@ -44,6 +45,9 @@ Ks = Annotated[
 ]
 Seed = Annotated[int | None, _key(min=0, help="Seed of everything except the samples. Same as --set seed=N.")]
 Device = Annotated[str | None, _key(help="auto, cpu, cuda or cuda:N. Same as --set runtime.device=DEVICE.")]
+Interval = Annotated[
+    MethodName | None, _key(help="How intervals and p values are made. Same as --set evaluation.interval=NAME.")
+]
 AddSite = Annotated[
     list[Path] | None,
     _key(
@@ -88,6 +92,7 @@ def study(
     k: Ks = None,
     seed: Seed = None,
     device: Device = None,
+    interval: Interval = None,
     add_site: AddSite = None,
     set_: Set = None,
     algorithms: Algorithms = None,
@@ -109,6 +114,7 @@ def study(
     if algorithm is not None and algorithms is not None:
         raise typer.BadParameter("--algorithm chooses one, --algorithms compares several: use one of them")
     keys = {"federated.algorithm": algorithm, "k": k and f"[{k}]", "seed": seed, "runtime.device": device}
+    keys |= {"evaluation.interval": interval}
     overrides, chosen = _overrides(set_ or [], keys), _seeds(seeds)
     if seed is not None and isinstance(chosen, list):
         raise typer.BadParameter("--seed and a list of --seeds: use one of them")

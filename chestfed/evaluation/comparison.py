@@ -14,10 +14,9 @@ from itertools import islice
 import numpy as np
 
 from chestfed.evaluation.estimates import auc_per_disease, mean_of
-from chestfed.evaluation.intervals.bootstrap import jointly_resampled_aucs, mean_over_diseases, resampled_aucs
-from chestfed.evaluation.intervals.degrees_of_freedom import units_of_mean, units_per_disease
-from chestfed.evaluation.intervals.delong import DelongTest, delong_test
-from chestfed.evaluation.intervals.interval import Interval, difference_interval
+from chestfed.evaluation.intervals.delong import delong_test
+from chestfed.evaluation.intervals.interval import Bounds, Interval
+from chestfed.evaluation.intervals.methods import IN_A_DISEASE, ONE_PATIENT, Contrast, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import seeds_test
 
@@ -32,8 +31,8 @@ class Difference:
     Attributes
     ----------
     interval, p
-        Of one test: `seeds_test` with several seeds, else `difference_interval`, from the patient-clustered bootstrap.
-        p is below 0.05 exactly where the interval at 95% leaves out 0.
+        Of one test: `seeds_test` with several seeds, else that of the interval's method (`METHODS`). p is below 0.05
+        exactly where the interval at 95% leaves out 0.
     p_holm, delong_p_holm
         The p values after Holm's correction: `holm_over_comparisons`. The interval is not corrected.
     z, delong_p
@@ -69,13 +68,18 @@ class Difference:
 
 
 def compare(
-    a: Sequence[Scored], b: Sequence[Scored], resamples: int = 2000, seed: int = 0, untested: str = ""
+    a: Sequence[Scored],
+    b: Sequence[Scored],
+    resamples: int = 2000,
+    seed: int = 0,
+    untested: str = "",
+    interval: MethodName = "t-logit",
 ) -> tuple[Difference, ...]:
     """Model b minus model a, each given once per training seed: per disease, and at last the mean.
 
-    As many runs of both, two or more, are of the same training seeds in the same order. Otherwise a disease is compared
-    on the draws of `resampled_aucs`, the mean on those of `jointly_resampled_aucs`; both models get the same draws.
-    `untested` says why there are to be no p values, but intervals over test patients alone.
+    As many runs of both, two or more, are of the same training seeds in the same order: `seeds_test`. Otherwise the
+    method is `interval`'s; a bootstrap has the same draws for both models. `untested` says
+    why there are to be no p values, but intervals over test patients alone.
 
     Raises
     ------
@@ -87,36 +91,32 @@ def compare(
     first = a[0]
     for other in (*a[1:], *b):
         _check_same_images(first, other)
-    labels, patients = first.labels, first.patients
     each_a, each_b = ([_all_aucs(run) for run in runs] for runs in (a, b))
-    runs = np.stack([one.scores for one in (*a, *b)])
-    scores_a, scores_b = list(runs[: len(a)]), list(runs[len(a) :])
     by_seeds = len(a) == len(b) > 1 and not untested
-    resamples = 0 if by_seeds else resamples
-    separate = _difference(resampled_aucs(runs, labels, patients, resamples, seed), len(a))
-    joint = _difference(jointly_resampled_aucs(runs, labels, patients, resamples, seed), len(a))
-    defined = [j for j, name in enumerate(first.diseases) if each_a[0][name] is not None]
-    units, found = units_per_disease(labels, patients), []
-    for j, column in enumerate([*first.columns(), None]):
-        name, its = ("mean", defined) if column is None else (column.disease, [j])
-        own, drawn = labels[:, its], mean_over_diseases(joint) if column is None else separate[:, j]
-        unit = units_of_mean(labels, patients) if column is None else int(units[j])
-        auc_a, auc_b = (mean_of(aucs[name] for aucs in each) for each in (each_a, each_b))
-        one = Difference(name, auc_a, auc_b)
-        if auc_a is not None and auc_b is not None:
-            one = replace(one, difference=auc_b - auc_a)
-            rows_a, rows_b = ([scores[:, its] for scores in runs] for runs in (scores_a, scores_b))
+    runs, labels = np.stack([one.scores for one in (*a, *b)]), first.labels
+    contrast = Contrast(runs, labels, first.patients, Intervals(interval, resamples, seed), seeds_a=len(a))
+    means = [[mean_of(aucs[name] for aucs in each) for name in each[0]] for each in (each_a, each_b)]
+    differences = [None if x is None or y is None else y - x for x, y in zip(*means, strict=True)]
+    bounds = [Bounds()] * len(differences) if by_seeds else contrast.bounds(differences)
+    columns, found = {one.disease: one for one in first.columns()}, []
+    for place, (name, difference) in enumerate(zip(each_a[0], differences, strict=True)):
+        one = Difference(name, means[0][place], means[1][place], difference, bounds[place].interval, bounds[place].p)
+        one = replace(one, reason=bounds[place].reason)
+        if difference is not None:
+            its = [j for j in range(labels.shape[1]) if differences[j] is not None] if name == "mean" else [place]
+            rows_a, rows_b = ([scores[:, its] for scores in part] for part in (runs[: len(a)], runs[len(a) :]))
             if by_seeds:
-                one = _over_seeds(one, rows_a, rows_b, own, patients, unit)
+                one = _over_seeds(one, rows_a, rows_b, labels[:, its], first.patients, contrast.units[place])
             else:
-                one = _over_patients(one, drawn, unit, delong_test(rows_a, rows_b, own))
+                delong = delong_test(rows_a, rows_b, labels[:, its])
+                one = replace(one, z=delong.z, delong_p=delong.p, reason=one.reason or delong.reason)
         if by_seeds:
             pairs = zip(each_a, each_b, strict=True)
             one = replace(one, of_seeds=tuple(_minus(y[name], x[name]) for x, y in pairs))
-        if column is not None:
-            positives, negatives, missing = column.counts
+        if name in columns:
+            positives, negatives, missing = columns[name].counts
             one = replace(one, positives=positives, negatives=negatives, missing=missing)
-            one = replace(one, reason=column.reason or one.reason)
+            one = replace(one, reason=columns[name].reason or one.reason)
         found.append(one.untested(untested) if untested else one)
     return holm_over_comparisons([found])[0]
 
@@ -179,25 +179,6 @@ def _minus(b: float | None, a: float | None) -> float | None:
     return None if a is None or b is None else b - a
 
 
-def _difference(aucs: np.ndarray, seeds_a: int) -> np.ndarray:
-    """Mean over b's seeds less that over a's: `[resamples, J]` from `[runs, resamples, J]`."""
-    return aucs[seeds_a:].mean(axis=0) - aucs[:seeds_a].mean(axis=0)
-
-
-def _over_patients(one: Difference, resampled: np.ndarray, units: float, delong: DelongTest) -> Difference:
-    """With its interval and tests over test patients, or why there are none."""
-    assert one.difference is not None
-    found = difference_interval(one.difference, resampled, units)
-    interval, p = found or (None, None)
-    reason = delong.reason
-    if found is None and units < 2:
-        reason = _one_patient(one)
-    elif found is None and len(resampled) >= 2:
-        enough = np.isfinite(resampled).sum() >= 2
-        reason = f"{'no variance in these data' if enough else 'hardly a resample with both classes'}: no interval"
-    return replace(one, interval=interval, p=p, z=delong.z, delong_p=delong.p, reason=reason)
-
-
 def _over_seeds(
     one: Difference,
     runs_a: Sequence[np.ndarray],
@@ -208,10 +189,6 @@ def _over_seeds(
 ) -> Difference:
     """With interval and p over test patients and training seeds together, or why there are none."""
     if units < 2:
-        return replace(one, reason=_one_patient(one))
+        return replace(one, reason=IN_A_DISEASE if one.disease == "mean" else ONE_PATIENT)
     found = seeds_test(runs_a, runs_b, labels, patients)
     return replace(one, interval=found.interval, p=found.p, reason=found.reason)
-
-
-def _one_patient(one: Difference) -> str:
-    return f"one patient with an image of a class{', in a disease' if one.disease == 'mean' else ''}: no interval"

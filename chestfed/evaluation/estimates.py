@@ -10,7 +10,7 @@ import numpy as np
 
 from chestfed.evaluation import metrics
 from chestfed.evaluation.intervals.interval import Interval
-from chestfed.evaluation.intervals.methods import METHODS, Intervals
+from chestfed.evaluation.intervals.methods import Contrast, Intervals
 from chestfed.evaluation.labeled import Scored
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def auc_estimates(found: Scored, how: Intervals) -> tuple[Estimate, ...]:
     columns = found.columns()
     aucs = [metrics.auc(column) for column in columns]
     mean = mean_of(aucs)
-    *each, of_mean = METHODS[how.method].bounds(found, [*aucs, mean], how)
+    contrast = Contrast(found.scores[None], found.labels, found.patients, how)
+    *each, of_mean = contrast.bounds([*aucs, mean])
     return (
         *(
             Estimate(column.disease, auc, bounds.interval, *column.counts, reason=column.reason or bounds.reason)

@@ -19,7 +19,7 @@ from chestfed.evaluation.estimates import Estimate, auc_estimates, mean_of, tidy
 from chestfed.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.evaluation.intervals.degrees_of_freedom import units_per_disease
 from chestfed.evaluation.intervals.interval import Interval, logit_interval
-from chestfed.evaluation.intervals.methods import Intervals, missing_because
+from chestfed.evaluation.intervals.methods import NO_VARIANCE, ONE_PATIENT, Intervals
 from chestfed.evaluation.labeled import Column, Scored, numbered
 from chestfed.evaluation.metrics import MAX_FPR, SHARE, OperatingPoint
 from chestfed.evaluation.protocols import Protocol
@@ -92,8 +92,8 @@ def summarize(
     found
         Other names of the patients, such as keyed ones, give the same summary.
     how
-        The intervals of the AUCs, also of their mean and in subgroups. Those of the other numbers are bootstrap
-        intervals with either method, and take no more than `enough_resamples`.
+        The intervals of the AUCs, also of their mean and in subgroups. Those of the other numbers are `t-logit` with
+        any method, and take no more than `enough_resamples`.
     columns
         Name of a subgroup column -> its values `[n]`. A categorical column keeps the order of its categories; other
         values are sorted. Images without a value come last, as a subgroup of their own.
@@ -182,7 +182,8 @@ def _metrics(
         if value is None:
             reason = nothing or NO_PROBABILITIES
         elif interval is None and len(values) > 1:
-            reason = f"{column.reason}: no interval" if column.reason else missing_because(values, units)
+            why = ONE_PATIENT if units < 2 else NO_VARIANCE
+            reason = f"{column.reason}: no interval" if column.reason else why
         else:
             reason = ""
         yield row(metric, value, interval, reason)

@@ -11,8 +11,7 @@ multi-case study, and its method is used, with seeds as readers and patients as 
   2007) rejects too often with the two to five seeds that a study has: 11% in place of 5% with two
   (`benchmarks/seed_test.py`).
 
-Covariances of AUCs come from DeLong's structural components, summed within a patient as by N. A. Obuchowski:
-Nonparametric analysis of clustered ROC curve data, Biometrics 53 (1997), and summed over diseases for their mean.
+Covariances of AUCs are Obuchowski's, of DeLong's structural components summed within a patient: `auc_covariance`.
 """
 
 from __future__ import annotations
@@ -25,9 +24,15 @@ import numpy as np
 from scipy import optimize, special
 
 from chestfed.evaluation.intervals.degrees_of_freedom import units_of_mean
-from chestfed.evaluation.intervals.delong import placements
+from chestfed.evaluation.intervals.delong import auc_covariance
 from chestfed.evaluation.intervals.interval import Interval
 
+#: Of the test, for a paper.
+REFERENCES = (
+    "N. A. Obuchowski, H. E. Rockette: Hypothesis testing of diagnostic accuracy for multiple readers and multiple "
+    "tests: an ANOVA approach with dependent observations. Communications in Statistics - Simulation 24 (1995) 285-308",
+    "R. A. Fisher: The fiducial argument in statistical inference. Annals of Eugenics 6 (1935) 391-398",
+)
 #: A variance of AUCs below this is rounding.
 _NO_VARIANCE = 1e-24
 #: Points of the grid of a chi-square variable.
@@ -59,46 +64,6 @@ class SeedsTest:
     reason: str = ""
 
 
-def influences(runs: Sequence[np.ndarray], labels: np.ndarray, patients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """AUCs `[runs]`, means over the columns of `labels`, and what every patient adds to their error `[patients, runs]`.
-
-    The sum over patients of the products of two columns estimates the covariance of the two AUCs. An image adds
-    (V10 - mean V10) / sqrt(m (m - 1)) as one of m positives, (V01 - mean V01) / sqrt(n (n - 1)) as one of n negatives,
-    and nothing where its label is missing. With P patients the sums carry P / (P - 1), as a sample variance does, where
-    patients have several images; with one image each this is DeLong's covariance exactly.
-
-    Parameters
-    ----------
-    runs
-        Scores `[n, J]` of each run.
-    labels
-        `[n, J]` in {0, 1, NaN}; every column has at least two images of each class.
-    patients
-        `[n]`, running numbers.
-
-    Raises
-    ------
-    ValueError
-        If a column has fewer than two images of a class.
-    """
-    aucs, effects = np.zeros(len(runs)), np.zeros((len(labels), len(runs)))
-    for j in range(labels.shape[1]):
-        known = np.flatnonzero(~np.isnan(labels[:, j]))
-        positive = labels[known, j] == 1
-        if min(positive.sum(), (~positive).sum()) < 2:
-            raise ValueError("a covariance of AUCs needs two images of each class")
-        both = placements(np.stack([scores[known, j] for scores in runs], axis=1), positive)
-        aucs += both[0].mean(axis=0)
-        for rows, components in zip((known[positive], known[~positive]), both, strict=True):
-            effects[rows] += (components - components.mean(axis=0)) / math.sqrt(len(rows) * (len(rows) - 1))
-    _, number = np.unique(patients, return_inverse=True)
-    sums = np.zeros((number.max() + 1, len(runs)))
-    np.add.at(sums, number, effects)
-    if len(sums) < len(labels):
-        sums *= math.sqrt(len(sums) / (len(sums) - 1))
-    return aucs / labels.shape[1], sums / labels.shape[1]
-
-
 def seeds_test(
     runs_a: Sequence[np.ndarray], runs_b: Sequence[np.ndarray], labels: np.ndarray, patients: np.ndarray
 ) -> SeedsTest:
@@ -119,22 +84,25 @@ def seeds_test(
     runs_a, runs_b
         Scores `[n, J]`, one per seed, in the same order of seeds: at least two.
     labels, patients
-        As in `influences`.
+        `[n, J]` in {0, 1, NaN}, and `[n]`.
 
     Raises
     ------
     ValueError
-        If the models have different numbers of seeds, or fewer than two; and as `influences`.
+        If the models have different numbers of seeds, or fewer than two, or a class is of one patient.
     """
     r = len(runs_a)
     if r != len(runs_b) or r < 2:
         raise ValueError(
             f"a test over training seeds needs two or more seeds, the same of both: not {r}, {len(runs_b)}"
         )
-    aucs, effects = influences([*runs_a, *runs_b], labels, patients)
+    found = auc_covariance([*runs_a, *runs_b], labels, np.eye(2 * r), patients)
+    if found is None or np.isnan(found[1]).any():
+        raise ValueError("a covariance of AUCs needs two patients of each class")
+    aucs, covariance = found
     of_seeds = aucs[r:] - aucs[:r]
     difference, each = float(of_seeds.mean()), tuple(of_seeds.tolist())
-    covariance, others = effects.T @ effects, ~np.eye(r, dtype=bool)
+    others = ~np.eye(r, dtype=bool)
     within = 0.5 * (covariance[:r, :r][others].mean() + covariance[r:, r:][others].mean())
     across = covariance[:r, r:][others].mean()
     by_seeds, by_patients = float(of_seeds.var(ddof=1)) / r, max(2 * float(within - across), 0.0)

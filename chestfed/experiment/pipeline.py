@@ -20,6 +20,7 @@ from chestfed.core.config import StrictModel
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue, Choice
+from chestfed.evaluation.intervals.names import MethodName
 from chestfed.evaluation.protocols import ImageProtocol
 from chestfed.experiment.stage_2 import SERVER_KEYS, Federated, name_of, section_for
 from chestfed.images.augment import Augment
@@ -180,6 +181,7 @@ class Evaluation(StrictModel):
     )
     batch_size: int = Field(64, ge=1, description="images scored at a time; does not change a result")
     resamples: int = Field(2000, ge=0, description="bootstrap resamples for the 95% intervals; 0: none")
+    interval: MethodName = Field("t-logit", description="how intervals and p values are made: docs/evaluation.md")
 
 
 class Runtime(StrictModel):
@@ -394,6 +396,7 @@ _NOT_IDENTITY = (
     ("published",),
     ("overlap",),  # what it leaves out is missing in the digests of the sites' content
     ("runtime", "loader_workers"),
+    ("evaluation", "interval"),  # made anew from the stored scores
 )
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from chestfed.core.checkpoint import write_text
+from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.calibration import calibration
+from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.report.figures import Picture
 from chestfed.report.html import fill, text_of
 from chestfed.report.run_figures import comparison_curves, gray_levels, over_seeds, page_figures
@@ -20,10 +22,12 @@ from chestfed.report.sites_section import drift_table, site_cards
 from chestfed.results import compare
 from chestfed.results.compare import Comparison
 from chestfed.results.grid import Cell, Grid, Line, disease_columns
+from chestfed.results.methods_text import MethodsText, computed_with, methods_text, of_aucs, of_differences
+from chestfed.results.predictions import read_run
 from chestfed.results.run_folder import COMPARISON, RunFolder
 from chestfed.results.significance import HOLM, Significance, difference_grid, of_study, seeds_grid, stored, verdict
 from chestfed.results.table import (
-    INTERVAL,
+    Row,
     StudyTable,
     auc_grid,
     orientation_grid,
@@ -40,20 +44,33 @@ class Report:
     pictures: tuple[Picture, ...]
 
 
-def write_report(folder: Path, out: Path, figures_folder: Path | None = None, *, pictures: bool = False) -> Report:
+def write_report(
+    folder: Path,
+    out: Path,
+    figures_folder: Path | None = None,
+    *,
+    pictures: bool = False,
+    interval: MethodName | None = None,
+) -> Report:
     """Make the page of a run folder, or of a comparison's, and write it to `out`; the figures to `figures_folder`.
 
-    Images of sites that are not synthetic are shown only if `pictures`.
+    Images of sites that are not synthetic are shown only if `pictures`. Intervals and tests are the study's own, unless
+    another method is named.
 
     Raises
     ------
     ChestfedError
-        If the study is not finished, or its folder is damaged.
+        If the study is not finished, or its folder is damaged, or a method is named for several training seeds.
     """
-    several = (folder / COMPARISON).is_file()
-    report = (
-        comparison_page(compare.read(folder)) if several else make_report(RunFolder.open(folder), pictures=pictures)
-    )
+    if (folder / COMPARISON).is_file():
+        if interval is not None:
+            raise ConfigError(
+                f"{folder}: several studies: their intervals are of the test over patients and training seeds. Leave "
+                "--interval out, or give one study's folder"
+            )
+        report = comparison_page(compare.read(folder))
+    else:
+        report = make_report(RunFolder.open(folder), pictures=pictures, interval=interval)
     write_text(out, report.html)
     if figures_folder is not None:
         for picture in report.pictures:
@@ -61,11 +78,14 @@ def write_report(folder: Path, out: Path, figures_folder: Path | None = None, *,
     return report
 
 
-def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
+def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName | None = None) -> Report:
     """The page of a finished study."""
     run.check_finished()
     table = run.table(run.settings.ks)
-    compared, computed_now = _compared(run)
+    how = Intervals(interval or table.rows[-1].interval, run.settings.resamples)
+    if how.method != table.rows[-1].interval:
+        table = replace(table, rows=tuple(_with_intervals(run, row, how) for row in table.rows))
+    compared, computed_now = _compared(run, how)
     groups = page_figures(run, compared)
     histograms = gray_levels(run)
     html = fill(
@@ -77,6 +97,8 @@ def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
         tag=run.origin.tag,
         mark=run.origin.sentence,
         facts=_facts(run, table),
+        warning=table.rows[-1].warning,
+        methods=_methods(run, table, compared, how),
         auc=auc_grid(table, f"AUC {_where(run)} by number of clients ({_over(table)}); below each its 95% interval"),
         published=paper_source(table),
         undefined=undefined(table),
@@ -85,7 +107,6 @@ def make_report(run: RunFolder, *, pictures: bool = False) -> Report:
         computed_now=computed_now,
         verdict="" if compared is None else verdict(compared),
         added="hospitals" if run.settings.adds_hospitals else "clients",
-        resamples=run.settings.resamples if compared is None else compared.resamples,
         calibration=_calibration_table(run, table),
         training=_training_table(run),
         sites=site_cards(run, histograms, pictures=pictures),
@@ -131,12 +152,25 @@ def _difference_caption(compared: Significance) -> str:
     return f"AUC minus that of {compared.reference}; below each its 95% interval, {compared.method}"
 
 
-def _compared(run: RunFolder) -> tuple[Significance | None, bool]:
+def _compared(run: RunFolder, how: Intervals) -> tuple[Significance | None, bool]:
     """Every larger K against the smallest, and whether that had to be computed because it was not stored."""
-    found = stored(run)
-    if found is not None or not run.settings.resamples or len(run.settings.ks) < 2:
+    found, ks = stored(run), run.settings.ks
+    if found is not None and found.interval == how.method:
         return found, False
-    return of_study([run.path], run.settings.ks, run.settings.resamples), True
+    if len(ks) < 2 or (METHODS[how.method].resampled and not how.resamples):
+        return None, False
+    return of_study([run.path], ks, how.resamples, how.method), True
+
+
+def _with_intervals(run: RunFolder, row: Row, how: Intervals) -> Row:
+    (found,) = read_run(run.path, row.k).scored([one.disease for one in row.diseases])
+    return Row.of_scores(row.k, row.clients, found, how.resamples, how.method)
+
+
+def _methods(run: RunFolder, table: StudyTable, compared: Significance | None, how: Intervals) -> MethodsText:
+    sentences = of_aucs(f"{table.images:,} images ({table.protocol})", table.patients, len(run.diseases), how)
+    trained = f"Each model was trained once, by {run.settings.algorithm} with seed {run.settings.seed}"
+    return methods_text([*sentences, *(of_differences(compared) if compared else ()), (trained, ()), computed_with()])
 
 
 def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:
@@ -147,7 +181,7 @@ def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:
         "test images": f"{table.images:,} images of {table.patients:,} patients ({table.protocol})",
         "K": ", ".join(map(str, run.settings.ks)),
         "seed": str(run.settings.seed),
-        "intervals": INTERVAL,
+        "intervals": f"{METHODS[table.rows[-1].interval].about} ({table.rows[-1].interval})",
     }
     if left_out := sum(run.about["quarantined"].values()):
         facts["left out"] = f"{left_out:,} unreadable images"

@@ -17,6 +17,7 @@ import pandas as pd
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.evaluation.estimates import Estimate
+from chestfed.evaluation.intervals.names import MethodName
 from chestfed.report import figures
 from chestfed.report.figures import Curve
 from chestfed.report.run_figures import auc_lines, curves
@@ -127,7 +128,9 @@ class Study:
             )
         return frame(found)
 
-    def compare(self, other: Study, k: int | None = None, resamples: int = 2000) -> pd.DataFrame:
+    def compare(
+        self, other: Study, k: int | None = None, resamples: int = 2000, interval: MethodName = "t-logit"
+    ) -> pd.DataFrame:
         """Another study minus this one on the same test images, paired, each at its largest K or at `k`.
 
         Columns as in `significance.csv`; what `chestfed compare` prints.
@@ -137,7 +140,8 @@ class Study:
         ConfigError
             If the test images or their labels differ, or K is not finished.
         """
-        return frame(compare_with_first([read_run(self.folder, k), read_run(other.folder, k)], resamples))
+        runs = [read_run(self.folder, k), read_run(other.folder, k)]
+        return frame(compare_with_first(runs, resamples, interval))
 
     def plot_auc(self, disease: str = "mean", ax: Axes | None = None) -> Axes:
         """AUC against K, with the 95% intervals: of one disease, or the mean."""

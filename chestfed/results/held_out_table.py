@@ -11,9 +11,10 @@ import pandas as pd
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv, mean_of, tidy
+from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.results.grid import Cell, Grid, Line, auc_cell, number, rich_table, title_of
 from chestfed.results.predictions import digest
-from chestfed.results.table import INTERVAL, Row
+from chestfed.results.table import Row, about_intervals
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,12 +47,14 @@ def frame(table: HeldOutTable) -> pd.DataFrame:
     rows = (
         {"held_out": fold.site, "scored_on": scored, "trained_on_it": str(scored != fold.site).lower()}
         | one.record("auc")
+        | {"interval_method": row.interval}
         for fold in table.folds
         for scored, row in ((fold.site, fold.row), *fold.seen.items())
         for one in row.aucs
     )
     names = ["held_out", "scored_on", "trained_on_it", "disease", "auc", "low", "high"]
-    return tidy(rows, [*names, "positives", "negatives", "missing", "reason"], {"data": str(table.origin)})
+    names += ["positives", "negatives", "missing", "reason", "interval_method"]
+    return tidy(rows, names, {"data": str(table.origin)})
 
 
 def as_json(table: HeldOutTable) -> dict[str, Any]:
@@ -61,7 +64,7 @@ def as_json(table: HeldOutTable) -> dict[str, Any]:
         **table.origin.keys(),
         "model": table.model,
         "protocol": table.protocol,
-        "interval": INTERVAL,
+        **about_intervals(table.folds[-1].row),
         "folds": [
             {
                 "held_out": fold.site,
@@ -112,10 +115,11 @@ def render(table: HeldOutTable) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    fold = table.folds[-1].row
     caption = (
-        f"AUC, {table.protocol}, {table.model}. In brackets: 95% patient-clustered bootstrap interval over patients "
-        "of the held-out site. Below, of the same model: the mean of the AUCs on held-out patients of the sites it was "
-        "trained on."
+        f"AUC, {table.protocol}, {table.model}. In brackets: {METHODS[fold.interval].about} ({fold.interval}), over "
+        f"patients of the held-out site. {fold.warning} Below, of the same model: the mean of the AUCs on held-out "
+        "patients of the sites it was trained on."
     )
     shown = rich_table(held_out_grid(table, 2), table.origin.mark + table.title, caption, dim=["seen"])
     nothing = "; ".join(f"{fold.site}, {text}" for fold in table.folds for text in fold.row.undefined)

@@ -26,6 +26,8 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.comparison import ONE_SEED, Difference, compare, holm_over_comparisons
 from chestfed.evaluation.estimates import as_csv, auc_per_disease, mean_of, tidy
 from chestfed.evaluation.intervals.interval import Interval
+from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
+from chestfed.evaluation.training_seeds import REFERENCES
 from chestfed.results.grid import (
     Cell,
     Grid,
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 #: What intervals, and p values if there are any, are about and come from.
-OVER_PATIENTS = "over test patients: patient-clustered bootstrap, the same resamples for both models, Student's t"
 OVER_SEEDS = "over test patients and training seeds: variance components of Obuchowski and Rockette, seeds as readers"
 TESTS = {
     "p": "of the same test as the interval: below 0.05 exactly where the interval leaves out 0",
@@ -83,6 +84,15 @@ class Significance:
     patients: int
     origin: Origin | None
     trained: tuple[int, ...] = ()
+    interval: MethodName = "t-logit"
+    warning: str = ""
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """Of the intervals and p values."""
+        seeds = any(mean.of_seeds for *_, mean in self.comparisons)
+        patients = not all(mean.of_seeds for *_, mean in self.comparisons)
+        return (*(REFERENCES if seeds else ()), *(METHODS[self.interval].references if patients else ()))
 
     @property
     def data(self) -> str:
@@ -93,12 +103,13 @@ class Significance:
     def method(self) -> str:
         """What the intervals and p values are about, and what there is no p value for; a sentence for each kind."""
         means = [comparison[-1] for comparison in self.comparisons]
-        kinds = [OVER_SEEDS if mean.of_seeds else OVER_PATIENTS for mean in means]
+        over_patients = f"over test patients ({self.interval}): {METHODS[self.interval].of_difference}"
+        kinds = [OVER_SEEDS if mean.of_seeds else over_patients for mean in means]
         untested = [f"no p value: {mean.reason}" for mean in means if mean.difference is not None and mean.p is None]
         return "; ".join(dict.fromkeys([*kinds, *untested]))
 
 
-def compare_with_first(runs: Sequence[Predictions], resamples: int) -> Significance:
+def compare_with_first(runs: Sequence[Predictions], resamples: int, interval: MethodName = "t-logit") -> Significance:
     """Every model minus the first, over the diseases that all have.
 
     Raises
@@ -122,7 +133,8 @@ def compare_with_first(runs: Sequence[Predictions], resamples: int) -> Significa
         spreads.append(_seed_spread(b, diseases))
         try:
             both = reference.scored(diseases), b.scored(diseases)
-            comparisons.append(compare(*both, resamples, untested=_untested(reference.seeds, b.seeds)))
+            untested = _untested(reference.seeds, b.seeds)
+            comparisons.append(compare(*both, resamples, untested=untested, interval=interval))
         except ValueError as error:
             raise ConfigError(f"{names[0]} and {name}: {error}. Are labels and their policy the same?") from None
     known = [run.origin for run in runs if run.origin is not None]
@@ -138,6 +150,8 @@ def compare_with_first(runs: Sequence[Predictions], resamples: int) -> Significa
         patients=reference.frames[0]["patient"].nunique(),
         origin=Origin.together(known) if known else None,
         trained=reference.seeds,
+        interval=interval,
+        warning=Intervals(interval).warning(reference.frames[0]["patient"].to_numpy()),
     )
 
 
@@ -150,12 +164,15 @@ def _untested(a: Sequence[int], b: Sequence[int]) -> str:
     return "" if tuple(a) == tuple(b) else "no test: not the same training seeds; train both with the same"
 
 
-def of_study(folders: Sequence[Path], ks: Sequence[int], resamples: int) -> Significance | None:
+def of_study(
+    folders: Sequence[Path], ks: Sequence[int], resamples: int, interval: MethodName = "t-logit"
+) -> Significance | None:
     """Every K against the smallest, over the seeds of these run folders; None if there is one K only."""
     if len(ks) < 2:
         return None
     models = (as_one([read_run(folder, k) for folder in folders]) for k in ks)
-    return compare_with_first([replace(model, name=f"K={k}") for k, model in zip(ks, models, strict=True)], resamples)
+    named = [replace(model, name=f"K={k}") for k, model in zip(ks, models, strict=True)]
+    return compare_with_first(named, resamples, interval)
 
 
 def stored(run: RunFolder) -> Significance | None:
@@ -193,7 +210,10 @@ def as_json(found: Significance) -> dict[str, Any]:
         "protocol": found.protocol,
         "n": found.units,
         "patients": found.patients,
+        "interval_method": found.interval,
         "interval": f"95%, {found.method}",
+        "interval_references": list(found.references),
+        "warning": found.warning,
         "tests": TESTS,
         "training_seeds": found.trained,
         "correction": "Holm, over all diseases of all comparisons here; the means among themselves",
@@ -225,6 +245,8 @@ def from_json(plain: dict[str, Any]) -> Significance:
         patients=plain["patients"],
         origin=Origin.read(plain),
         trained=tuple(plain.get("training_seeds", ())),
+        interval=plain.get("interval_method", "t-logit"),
+        warning=plain.get("warning", ""),
     )
 
 
@@ -232,6 +254,7 @@ def frame(found: Significance) -> pd.DataFrame:
     """One row per model and disease, and per model's mean."""
     ours, rows = found.seed_spread[0], []
     head = {"data": found.data, "reference": found.reference, "protocol": found.protocol}
+    head |= {"interval_method": found.interval, "interval_reference": found.references[0]}
     for name, comparison, its in zip(found.others, found.comparisons, found.seed_spread[1:], strict=True):
         for one in comparison:
             low, high = one.interval or (None, None)
@@ -242,7 +265,8 @@ def frame(found: Significance) -> pd.DataFrame:
             )
     columns = ("data", "reference", "model", "protocol", "disease", "auc_reference", "auc_model", "difference")
     tests = ("low", "high", "p", "p_holm", "delong_p", "delong_p_holm")
-    return tidy(rows, [*columns, *tests, "n", *_COUNTS, "reason", "seed_sd_reference", "seed_sd_model"])
+    about = ("seed_sd_reference", "seed_sd_model", "interval_method", "interval_reference")
+    return tidy(rows, [*columns, *tests, "n", *_COUNTS, "reason", *about])
 
 
 def difference_grid(found: Significance, caption: str = "", digits: int = 3, added: Sequence[str] = ()) -> Grid:
@@ -280,7 +304,7 @@ def render(found: Significance, title: str = "Paired comparison", *, spread: boo
     holm = any(one.p is not None for comparison in found.comparisons for one in comparison)
     caption = (
         f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC with its 95% interval, "
-        f"{found.method}." + (f" {HOLM}" if holm else "")
+        f"{found.method} ({found.references[0]}).{f' {HOLM}' if holm else ''}{found.warning and f' {found.warning}'}"
     )
     shown = rich_table(difference_grid(found, digits=2), f"{mark}{title}: model minus {found.reference}", caption)
     every = list(zip((found.reference, *found.others), found.seeds, found.seed_spread, strict=True))

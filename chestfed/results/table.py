@@ -13,14 +13,12 @@ import pandas as pd
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import Estimate, auc_estimates, mean_of, tidy
 from chestfed.evaluation.intervals.interval import Interval
-from chestfed.evaluation.intervals.methods import METHODS, Intervals
+from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
 from chestfed.results.grid import Cell, Grid, Line, auc_cell, disease_columns, rich_table, title_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-INTERVAL = METHODS["bootstrap"].about
 
 _COUNTS = ("positives", "negatives", "missing")
 _PAPER_TABLES = {
@@ -31,16 +29,24 @@ _PAPER_TABLES = {
 
 @dataclass(frozen=True)
 class Row:
-    """The result for one K, or of one model on one site: the AUC of each disease, and at last their mean."""
+    """The result for one K, or of one model on one site: the AUC of each disease, and at last their mean.
+
+    `interval` is the method of the intervals, `warning` what is wrong with it for these patients.
+    """
 
     k: int
     clients: tuple[str, ...]
     aucs: tuple[Estimate, ...]
+    interval: MethodName = "t-logit"
+    warning: str = ""
 
     @classmethod
-    def of_scores(cls, k: int, clients: Sequence[str], found: Scored, resamples: int) -> Row:
+    def of_scores(
+        cls, k: int, clients: Sequence[str], found: Scored, resamples: int, interval: MethodName = "t-logit"
+    ) -> Row:
         """With 95% intervals, whose seed is fixed: the same scores always get the same."""
-        return cls(k, tuple(clients), auc_estimates(found, Intervals(resamples=resamples)))
+        how = Intervals(interval, resamples)
+        return cls(k, tuple(clients), auc_estimates(found, how), how.method, how.warning(found.patients))
 
     @property
     def diseases(self) -> tuple[Estimate, ...]:
@@ -76,6 +82,8 @@ class Row:
             "intervals": [one.interval for one in self.diseases],
             "mean_interval": self.mean.interval,
             "mean_reason": self.mean.reason,
+            "interval_method": self.interval,
+            "warning": self.warning,
         }
 
     @classmethod
@@ -87,7 +95,8 @@ class Row:
         ]
         mean = mean_of(one.value for one in each)
         of_mean = _read("mean", mean, plain["mean_interval"], plain.get("mean_reason", ""))
-        return cls(plain["k"], tuple(plain["clients"]), (*each, of_mean))
+        of_intervals = plain.get("interval_method", "t-logit"), plain.get("warning", "")
+        return cls(plain["k"], tuple(plain["clients"]), (*each, of_mean), *of_intervals)
 
     def as_json(self) -> dict[str, Any]:
         """For readers: the AUCs by disease."""
@@ -120,6 +129,13 @@ class StudyTable:
     rows: tuple[Row, ...]
     paper: tuple[dict[str, float], ...] | None
     published: PublishedRow | None = None
+
+
+def about_intervals(row: Row) -> dict[str, Any]:
+    """For JSON: how its intervals were made, by which references, and what is wrong with that here."""
+    method = METHODS[row.interval]
+    about = {"interval": method.about, "interval_references": list(method.references), "warning": row.warning}
+    return {"interval_method": row.interval, **about}
 
 
 def paper_table(model: str) -> tuple[dict[str, float], ...]:
@@ -157,13 +173,14 @@ def frame(table: StudyTable) -> pd.DataFrame:
             "added": row.clients[-1],
             **one.record("auc"),
             "paper_auc": paper_row(table, row.k).get(one.disease),
+            "interval_method": row.interval,
+            "interval_reference": METHODS[row.interval].references[0],
         }
         for row in table.rows
         for one in row.aucs
     )
-    return tidy(
-        rows, ["k", "added", "disease", "auc", "low", "high", *_COUNTS, "paper_auc"], {"data": str(table.origin)}
-    )
+    columns = ["k", "added", "disease", "auc", "low", "high", *_COUNTS, "paper_auc"]
+    return tidy(rows, [*columns, "interval_method", "interval_reference"], {"data": str(table.origin)})
 
 
 def as_json(table: StudyTable) -> dict[str, Any]:
@@ -175,7 +192,7 @@ def as_json(table: StudyTable) -> dict[str, Any]:
         "protocol": table.protocol,
         "images": table.images,
         "patients": table.patients,
-        "interval": INTERVAL,
+        **about_intervals(table.rows[-1]),
         "rows": [{"k": row.k, "clients": list(row.clients), **row.as_json()} for row in table.rows],
         "paper": None if table.paper is None else list(table.paper),
         "published": None if table.published is None else vars(table.published),
@@ -215,7 +232,8 @@ def render(table: StudyTable) -> RenderableType:
 
     caption = (
         f"AUC on {table.images} images of {table.patients} patients ({table.protocol}), {table.model}. "
-        "In brackets: 95% patient-clustered bootstrap interval over the test patients."
+        f"In brackets: {METHODS[table.rows[-1].interval].about} ({table.rows[-1].interval}), over the test patients: "
+        f"{METHODS[table.rows[-1].interval].references[0]}. {table.rows[-1].warning}"
     )
     shown = rich_table(auc_grid(table, digits=2), table.origin.mark + table.title, caption, dim=["paper"])
     parts: list[RenderableType] = [shown]

@@ -16,6 +16,7 @@ from chestfed.evaluation.metrics import MAX_FPR, SHARE
 from chestfed.evaluation.protocols import unit_of
 from chestfed.evaluation.summary import MAIN, Summary
 from chestfed.results.grid import Cell, Grid, Line, number, pair, rich_table, title_of
+from chestfed.results.methods_text import computed_with, methods_text, of_aucs
 from chestfed.scoring.evaluate import Evaluation
 from chestfed.training.identity import software_versions
 
@@ -30,13 +31,17 @@ _WITH_INTERVAL = ("auc", "sensitivity_at", "specificity_at")
 
 
 def write(evaluation: Evaluation, folder: Path) -> None:
-    """Write `evaluation.json`, three CSV files and `predictions.parquet`."""
+    """Write `evaluation.json`, three CSV files, `predictions.parquet` and `methods.md`."""
     folder.mkdir(parents=True, exist_ok=True)
     summary, predictions = evaluation.summary, evaluation.predictions
     head = {"data": str(evaluation.origin), "site": evaluation.site, "split": evaluation.split}
     frames = {name: getattr(summary, name) for name in FRAMES}
     for name, frame in frames.items():
         write_text(folder / f"{name}.csv", as_csv(frame.assign(**head)[[*head, *frame]]))
+    unit = {"image": "images", "study": "studies"}[unit_of(summary.protocol)]
+    what = f"{summary.units:,} {unit} ({summary.protocol}, {evaluation.split} split of {evaluation.title})"
+    sentences = of_aucs(what, summary.patients, len(summary.diseases), summary.intervals)
+    write_text(folder / "methods.md", str(methods_text([*sentences, computed_with()])))
     path = folder / "predictions.parquet"
     write_atomically(path, lambda temporary: predictions.to_parquet(temporary, index=False))
     write_json(folder / "evaluation.json", _about(evaluation) | {name: _rows(frame) for name, frame in frames.items()})
@@ -51,13 +56,13 @@ def render(evaluation: Evaluation) -> RenderableType:
     unit = {"image": "images", "study": "studies"}[unit_of(summary.protocol)]
     of_images = f" ({evaluation.images} images)" if unit == "studies" else ""
     method, preprocess = summary.intervals.method, evaluation.scorer.preprocess
-    others = "" if method == "bootstrap" else "; of sens@spec and spec@sens a patient-clustered bootstrap interval"
+    others = "" if method == "t-logit" else f"; of sens@spec and spec@sens: {METHODS['t-logit'].about}"
     caption = (
         f"{summary.protocol}: n = {summary.units} {unit} of {summary.patients} patients{of_images}, {evaluation.split} "
-        f"split. In brackets: {METHODS[method].about}{others}. sens@spec: sensitivity at a specificity of {SHARE} or "
-        f"more; spec@sens: the reverse. pAUC: up to a false-positive rate of {MAX_FPR}, 0.5 without information. ECE: "
-        f"equal-width bins. Input: {evaluation.scorer.input}, {preprocess.size} x {preprocess.size} pixels, "
-        f"{preprocess.fit}."
+        f"split. In brackets: {METHODS[method].about} ({method}; {METHODS[method].references[0]}){others}. "
+        f"sens@spec: sensitivity at a specificity of {SHARE} or more; spec@sens: the reverse. pAUC: up to a "
+        f"false-positive rate of {MAX_FPR}, 0.5 without information. ECE: equal-width bins. "
+        f"Input: {evaluation.scorer.input}, {preprocess.size} x {preprocess.size} pixels, {preprocess.fit}."
     )
     parts: list[RenderableType] = [rich_table(metrics_grid(summary), evaluation.headline, caption)]
     aucs = summary.metrics.query("metric == 'auc' and value.isna() and disease != 'mean'")
@@ -157,7 +162,9 @@ def _about(evaluation: Evaluation) -> dict[str, Any]:
         "protocol": summary.protocol,
         "n": summary.units,
         "patients": summary.patients,
+        "interval_method": summary.intervals.method,
         "interval": METHODS[summary.intervals.method].about,
-        "interval_of_other_numbers": METHODS["bootstrap"].about,
+        "interval_references": list(METHODS[summary.intervals.method].references),
+        "interval_of_other_numbers": METHODS["t-logit"].about,
         "versions": software_versions(),
     }

@@ -34,7 +34,7 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import title_of
 from chestfed.results import table as tables
-from chestfed.results.run_folder import TABLE, TIME, finished_row
+from chestfed.results.run_folder import PREDICTIONS, TABLE, TIME, finished_row, read_predictions
 from chestfed.results.significance import Significance, of_study
 from chestfed.results.significance import write as write_significance
 from chestfed.results.timing import SECONDS, RoundTimes
@@ -85,7 +85,7 @@ def run_study(
             running = _Running(pipeline, data, machine, this, folder, reporters)
             table = running.all_k()
             seen = running.seen()
-            significance = of_study([folder], pipeline.k, pipeline.evaluation.resamples)
+            significance = of_study([folder], pipeline.k, pipeline.evaluation.resamples, pipeline.evaluation.interval)
             if significance is not None:
                 write_significance(significance, folder, "significance")
         except BaseException as error:
@@ -111,7 +111,7 @@ class _Running:
         """Every K, with the tables written after each."""
         rows: list[tables.Row] = []
         for k in self.pipeline.k:
-            row = finished_row(self.folder / f"k{k}")
+            row = self._finished(self.folder / f"k{k}", k, self.data.test)
             reused = row is not None
             rows.append(row or self.one_k(k))
             table = _table(self.pipeline, self.data, rows)
@@ -163,7 +163,7 @@ class _Running:
         model, rows, network = self.folder / f"k{k}", {}, None
         for name, test in self.data.seen.items():
             own = model / "seen" / name
-            row = finished_row(own)
+            row = self._finished(own, k, test)
             if row is None:
                 network = network or read_model(model, self.pipeline, len(self.data.diseases), self.machine)
                 batch = self.pipeline.evaluation.batch_size
@@ -178,8 +178,18 @@ class _Running:
 
     def _row(self, k: int, scores: np.ndarray, test: TestSet) -> tables.Row:
         clients = [client.name for client in self.data.clients[:k]]
-        resamples = self.pipeline.evaluation.resamples
-        return tables.Row.of_scores(k, clients, test.scored(scores), resamples)
+        evaluation = self.pipeline.evaluation
+        return tables.Row.of_scores(k, clients, test.scored(scores), evaluation.resamples, evaluation.interval)
+
+    def _finished(self, own: Path, k: int, test: TestSet) -> tables.Row | None:
+        """A stored result, with the intervals that are asked for now; None without."""
+        row = finished_row(own)
+        if row is None or row.interval == self.pipeline.evaluation.interval:
+            return row
+        scores = read_predictions(own / PREDICTIONS)[[f"score_{name}" for name in test.diseases]].to_numpy()
+        row = self._row(k, scores, test)
+        write_result(own, row, scores, test)
+        return row
 
 
 def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> tables.StudyTable:

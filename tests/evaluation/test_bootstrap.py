@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from chestfed.evaluation.intervals import bootstrap
 from chestfed.evaluation.intervals import degrees_of_freedom as freedom
-from chestfed.evaluation.intervals.interval import Interval, all_of, difference_interval, logit_interval, percentile
+from chestfed.evaluation.intervals.interval import (
+    Interval,
+    all_of,
+    difference_interval,
+    logit_interval,
+    quantile_interval,
+)
 from tests.evaluation.test_auc import brute_force
 
 
@@ -204,7 +210,7 @@ def test_an_auc_of_one_has_no_interval_of_one_point() -> None:
     assert logit_interval(0.5, np.full(9, 0.5), units=5) is None  # nothing varies: these data do not show how much
     assert logit_interval(0.8, np.array([0.7, 0.8]), units=1) is None
     assert logit_interval(0.8, np.array([0.7, np.nan]), units=5) is None
-    assert percentile(np.array([0.7, np.nan])) is None
+    assert quantile_interval(np.array([0.7, np.nan])) is None
 
 
 def test_a_mean_of_two_patients_without_whom_a_class_is_missing_has_no_interval_of_one_point() -> None:
@@ -265,7 +271,9 @@ def test_a_difference_without_spread_has_an_interval_if_it_is_0() -> None:
 
 def test_a_percentile_interval_ends_at_the_quantiles() -> None:
     values = np.linspace(0, 1, 10_001)
-    assert percentile(values) == Interval(pytest.approx(0.025), pytest.approx(0.975))
+    found = quantile_interval(values)
+    assert found is not None
+    assert found[0] == Interval(pytest.approx(0.025), pytest.approx(0.975))
 
 
 def test_the_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
@@ -276,11 +284,11 @@ def test_the_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     for trial in range(120):
         score = rng.normal(size=100) + label
         aucs = bootstrap.resampled_aucs(score[:, None], label[:, None], np.arange(100), 300, seed=trial)
-        first = percentile(aucs[:, 0])
+        first = quantile_interval(aucs[:, 0])
         second = logit_interval(brute_force_fast(score, label), aucs[:, 0], units=40)
         assert first is not None
         assert second is not None
-        of_quantiles += first.low <= truth <= first.high
+        of_quantiles += first[0].low <= truth <= first[0].high
         logit += second.low <= truth <= second.high
     assert 0.88 <= of_quantiles / 120 <= 0.99
     assert 0.9 <= logit / 120 <= 1

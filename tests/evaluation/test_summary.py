@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -16,10 +17,10 @@ from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.summary import MAIN, Summary, age_bands, summarize
 
 NAMES = ("edema", "hernia")
-METHODS: list[MethodName] = ["bootstrap", "delong"]
+METHODS: list[MethodName] = list(get_args(MethodName))
 
 
-def summary(method: MethodName = "bootstrap", second: float | None = 0.0) -> tuple[Summary, np.ndarray, np.ndarray]:
+def summary(method: MethodName = "t-logit", second: float | None = 0.0) -> tuple[Summary, np.ndarray, np.ndarray]:
     """Edema with both classes; hernia with one class, or none."""
     rng = np.random.default_rng(1)
     labels = np.stack([rng.integers(0, 2, 80), np.full(80, np.nan if second is None else second)], axis=1).astype(float)
@@ -119,7 +120,7 @@ def test_an_interval_that_lacks_says_why() -> None:
     assert found.metrics["low"].isna().all()
     for metric in ("auc", "auprc", "sensitivity_at_specificity_0.9", "brier"):
         assert found.row("edema", metric)["reason"] == "one patient with an image of a class: no interval"
-    assert found.row("mean")["reason"] == "one patient with an image of a class: no interval"
+    assert found.row("mean")["reason"] == "one patient with an image of a class, in a disease: no interval"
     assert found.row("hernia", "auprc")["reason"] == "no positive image"
     assert found.row("hernia", "brier")["reason"] == "no positive image: no interval"
 
@@ -172,7 +173,8 @@ def test_a_subgroup_with_one_class_or_one_positive_patient_says_why_it_has_no_nu
     assert found.loc[("pa", "mean"), "reason"] == "no disease has an AUC here"
     one = Scored(np.arange(5.0)[:, None], np.array([[1], [1], [0], [0], [0.0]]), np.array([1, 1, 2, 3, 4]), ["edema"])
     assert set(of_groups(one, ["F"] * 5, Intervals())["reason"]) == {
-        "one patient with an image of a class: no interval"
+        "one patient with an image of a class: no interval",
+        "one patient with an image of a class, in a disease: no interval",
     }
 
 

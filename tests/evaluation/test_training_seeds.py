@@ -10,8 +10,10 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.seed_test import null_studies
+from chestfed.evaluation.intervals.delong import auc_covariance
 from chestfed.evaluation.intervals.interval import Interval
-from chestfed.evaluation.training_seeds import influences, seeds_test
+from chestfed.evaluation.training_seeds import seeds_test
+from tests.evaluation.test_delong import by_definition
 
 
 def example(seeds: int, n: int = 120) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray, np.ndarray]:
@@ -26,32 +28,6 @@ def example(seeds: int, n: int = 120) -> tuple[list[np.ndarray], list[np.ndarray
     return runs(1.0), runs(1.4), labels, np.arange(n)
 
 
-def auc_covariance(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """AUCs of the columns of `scores`, and their covariance as DeLong, DeLong and Clarke-Pearson define it."""
-    above = np.sign(scores[positive][:, None] - scores[~positive][None]) / 2 + 0.5
-    by_positive, by_negative = above.mean(axis=1), above.mean(axis=0)
-    covariance = np.cov(by_positive.T) / positive.sum() + np.cov(by_negative.T) / (~positive).sum()
-    return above.mean(axis=(0, 1)), covariance
-
-
-def test_influences_give_aucs_and_delongs_covariance() -> None:
-    a, b, labels, patients = example(2)
-    one = [scores[:, :1] for scores in (*a, *b)]
-    aucs, effects = influences(one, labels[:, :1], patients)
-    known = ~np.isnan(labels[:, 0])
-    expected, covariance = auc_covariance(np.concatenate(one, axis=1)[known], labels[known, 0] == 1)
-    np.testing.assert_allclose(aucs, expected, rtol=1e-12)
-    np.testing.assert_allclose(effects.T @ effects, covariance, rtol=1e-10)
-
-
-def test_a_patients_images_count_together() -> None:
-    a, b, labels, patients = example(2)
-    twice = [np.repeat(scores, 2, axis=0) for scores in (*a, *b)]
-    _, once = influences([*a, *b], labels, patients)
-    _, clustered = influences(twice, np.repeat(labels, 2, axis=0), np.repeat(patients, 2))
-    np.testing.assert_allclose(clustered.T @ clustered, once.T @ once, rtol=0.05)
-
-
 def test_the_variance_is_that_of_obuchowski_and_rockette() -> None:
     a, b, labels, patients = example(4)
     found = seeds_test(a, b, labels, patients)
@@ -64,8 +40,9 @@ def test_the_variance_is_that_of_obuchowski_and_rockette() -> None:
     y = np.array([np.mean([auc(scores, j) for j in range(3)]) for scores in runs]).reshape(2, r)
     residual = y - y.mean(axis=1, keepdims=True) - y.mean(axis=0, keepdims=True) + y.mean()
     of_models = (residual**2).sum() / (r - 1)
-    _, effects = influences(runs, labels, patients)
-    covariance = effects.T @ effects
+    together = auc_covariance(runs, labels, np.eye(2 * r), patients)
+    assert together is not None
+    covariance = together[1]
     same = [covariance[i, j] for i in range(8) for j in range(8) if i // r == j // r and i != j]
     other = [covariance[i, j] for i in range(8) for j in range(8) if i // r != j // r and i % r != j % r]
     variance = 2 / r * (of_models + max(r * (np.mean(same) - np.mean(other)), 0))
@@ -79,7 +56,7 @@ def test_seeds_that_agree_leave_delongs_test_of_the_patients() -> None:
     one = [a[0][:, :1], b[0][:, :1]]
     found = seeds_test([one[0]] * 3, [one[1]] * 3, labels[:, :1], patients)
     known = ~np.isnan(labels[:, 0])
-    _, covariance = auc_covariance(np.concatenate(one, axis=1)[known], labels[known, 0] == 1)
+    _, covariance = by_definition(np.concatenate(one, axis=1)[known], labels[known, 0] == 1)
     error = math.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
     assert found.error == pytest.approx(error, rel=1e-10)
     m = int(np.nansum(labels[:, 0]))

@@ -16,7 +16,6 @@ import pytest
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
-from chestfed.evaluation import comparison
 from chestfed.evaluation.intervals import bootstrap
 from chestfed.experiment.loading import load_pipeline
 from chestfed.report import figures, run_figures
@@ -321,8 +320,7 @@ def test_the_report_resamples_nothing_that_is_stored(tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patch:
         for name in ("resampled_aucs", "jointly_resampled_aucs"):
-            patch.setattr(comparison, name, refuse)
-        patch.setattr(bootstrap, "resampled_aucs", refuse)
+            patch.setattr(bootstrap, name, refuse)
         assert make_report(RunFolder.open(run)).html == stored
         (run / "significance.json").unlink()
         with pytest.raises(AssertionError, match="a bootstrap was run"):

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from chestfed.core.randomness import numpy_stream
+from chestfed.evaluation.intervals.delong import placements
 
 #: Weights drawn by one call of the generator. Part of the random stream: another value gives other resamples, as soon
 #: as there are more weights than this (images times resamples).
@@ -90,6 +91,32 @@ def jointly_resampled_aucs(
         for run, j, column in pairs:
             result[run, start : start + size, j] = _weighted_aucs(column, counts)
     return result.reshape(*scores.shape[:-2], *result.shape[1:])
+
+
+def jackknifed_aucs(scores: np.ndarray, labels: np.ndarray, patients: np.ndarray) -> np.ndarray:
+    """AUC of every disease without each patient, float64 `[runs, patients, J]`; the patients sorted, scores as above.
+
+    All pairs, less those with an image of the patient; NaN without a class.
+    """
+    import pandas as pd
+
+    names, patient = np.unique(patients, return_inverse=True)
+    runs, found = _runs(scores, labels, len(names))
+    for j in range(labels.shape[1]):
+        known = ~np.isnan(labels[:, j])
+        positive, its = labels[known, j] == 1, patient[known]
+        if positive.all() or not positive.any():
+            continue
+        m, n = (np.bincount(its[rows], minlength=len(names)) for rows in (positive, ~positive))
+        for run, score in enumerate(runs[:, known, j]):
+            v10, v01 = (part[:, 0] for part in placements(score[:, None], positive))
+            lost = np.bincount(its[positive], v10 * n.sum(), len(names))
+            lost += np.bincount(its[~positive], v01 * m.sum(), len(names))
+            ranks = pd.Series(score).groupby(its).rank().to_numpy()
+            own = np.bincount(its[positive], ranks[positive], len(names)) - m * (m + 1) / 2  # counted twice above
+            with np.errstate(invalid="ignore"):
+                found[run, :, j] = (v10.sum() * n.sum() - lost + own) / ((m.sum() - m) * (n.sum() - n))
+    return found
 
 
 def stratified_draws(

@@ -4,15 +4,10 @@ E. R. DeLong, D. M. DeLong, D. L. Clarke-Pearson: Comparing the areas under two 
 characteristic curves: a nonparametric approach. Biometrics 44 (1988). The placements come from midranks in
 O(n log n): X. Sun, W. Xu: Fast implementation of DeLong's algorithm. IEEE Signal Processing Letters 21 (2014).
 
-It is about several scores for the *same labels*; the AUCs of several diseases have other labels on shared images, so
-that an image is positive in one and negative, or missing, in another. `variance_of_mean` takes for each image the sum
-of its structural components over the diseases, each as far as it moves that disease's AUC, and from these sums the
-variance over images. N. A. Obuchowski (Nonparametric analysis of clustered ROC curve data, Biometrics 53, 1997) sums
-the components of a cluster so; here the cluster is an image, and its members are its diseases. For one disease it is
-DeLong's variance exactly.
-
-Images are taken for independent; where patients have several, the variance is too small, and the patient-clustered
-bootstrap is the one to use.
+It takes images for independent. N. A. Obuchowski: Nonparametric analysis of clustered ROC curve data, Biometrics 53
+(1997), sums the structural components of a patient's images first; `auc_covariance` does so if it is given patients.
+The AUCs of several diseases have other labels on shared images, so that an image is positive in one and negative, or
+missing, in another: for their mean the components are summed over the diseases as well.
 """
 
 from __future__ import annotations
@@ -28,6 +23,7 @@ from chestfed.evaluation.intervals.interval import Bounds, Interval, around_logi
 #: A variance of AUCs below this is rounding.
 _NO_VARIANCE = 1e-24
 _TOO_FEW = "one image of a class: no variance"
+_NONE = "no variance in these data"
 
 
 @dataclass(frozen=True)
@@ -53,25 +49,33 @@ class DelongTest:
     reason: str = ""
 
 
-def delong_interval(scores: np.ndarray, labels: np.ndarray, level: float = 0.95) -> Bounds:
+def delong_interval(
+    scores: np.ndarray, labels: np.ndarray, level: float = 0.95, patients: np.ndarray | None = None
+) -> Bounds:
     """Interval of the mean AUC over the diseases that have one: logit(AUC) ± z SE / (AUC (1 - AUC)), carried back.
 
     Scores and labels are `[n, J]`, labels in {0, 1, NaN}. None if the mean is 0 or 1, no disease has an AUC, or one of
-    them has fewer than two images of a class.
+    them has fewer than two images, or patients, of a class.
     """
-    found = variance_of_mean([scores], np.ones(1), labels)
+    found = auc_covariance([scores], labels, np.ones((1, 1)), patients)
     if found is None:
         return Bounds()
-    mean, variance = found
+    mean, variance = float(found[0][0]), float(found[1][0, 0])
     if math.isnan(variance):
         return Bounds(reason=_TOO_FEW)
     if not 0 < mean < 1:
         return Bounds(reason=f"the logit of an AUC of {mean:.0f}")
+    if variance < _NO_VARIANCE:
+        return Bounds(reason=_NONE)
     return Bounds(around_logit(mean, normal_quantile(level) * math.sqrt(variance)))
 
 
 def delong_test(
-    runs_a: Sequence[np.ndarray], runs_b: Sequence[np.ndarray], labels: np.ndarray, level: float = 0.95
+    runs_a: Sequence[np.ndarray],
+    runs_b: Sequence[np.ndarray],
+    labels: np.ndarray,
+    level: float = 0.95,
+    patients: np.ndarray | None = None,
 ) -> DelongTest:
     """Difference b minus a of the mean AUC over the diseases that have one, of two models on the same images.
 
@@ -82,64 +86,78 @@ def delong_test(
         contrast of all seeds' AUCs, which have the same labels.
     labels
         `[n, J]` in {0, 1, NaN}; one column for the test of one disease.
+    patients
+        `[n]`: Obuchowski's variance; without them each image counts as one.
     """
     contrast = np.repeat([-1 / len(runs_a), 1 / len(runs_b)], [len(runs_a), len(runs_b)])
-    found = variance_of_mean([*runs_a, *runs_b], contrast, labels)
+    found = auc_covariance([*runs_a, *runs_b], labels, contrast[:, None], patients)
     if found is None:
         return DelongTest(reason="no disease has an AUC")
-    difference, variance = found
+    difference, variance = float(found[0][0]), float(found[1][0, 0])
     if math.isnan(variance):
         return DelongTest(difference, reason=_TOO_FEW)
     if variance < _NO_VARIANCE:
         if abs(difference) < math.sqrt(_NO_VARIANCE):
             return DelongTest(difference, variance, 0.0, 1.0, Interval(difference, difference))
-        return DelongTest(difference, variance, reason="no variance in these data")
+        return DelongTest(difference, variance, reason=_NONE)
     error = math.sqrt(variance)
     z, width = difference / error, normal_quantile(level) * error
     p = math.erfc(abs(z) / math.sqrt(2))
     return DelongTest(difference, variance, z, p, Interval(difference - width, difference + width))
 
 
-def variance_of_mean(
-    runs: Sequence[np.ndarray], contrast: np.ndarray, labels: np.ndarray
-) -> tuple[float, float] | None:
-    """Mean over diseases of a contrast of several runs' AUCs, and its variance over images.
+def auc_covariance(
+    runs: Sequence[np.ndarray], labels: np.ndarray, contrasts: np.ndarray, patients: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Contrasts of several runs' mean AUCs over diseases, float64 `[c]`, and their covariance `[c, c]`.
 
-    An image's effect on the contrast of disease j is (V10 - mean V10) / sqrt(m (m - 1)) if it is one of m positives,
-    (V01 - mean V01) / sqrt(n (n - 1)) if one of n negatives, with the contrast taken of its components, and 0 if the
-    label is missing. The variance is the sum over images of the squared sum of their effects over J diseases, over J^2.
-    The squares of one disease alone add up to S10 / m + S01 / n, DeLong's (equation 6); the products of two diseases to
-    their covariance, images taken for a random sample with their labels.
+    With V10 and V01 the structural components of a disease's M positive and N negative images, summed over the images
+    of each of its I patients, of whom I10 have positive images and I01 negative ones, its variance is
+
+        I10/(I10 - 1) sum(V10 - mean)^2 / M^2 + I01/(I01 - 1) sum(V01 - mean)^2 / N^2
+            + 2 I/(I - 1) sum(V10 - mean)(V01 - mean) / (M N),
+
+    Obuchowski's S10 / M + S01 / N + 2 S11 / (M N). With one image per patient it is DeLong's (equation 6). The
+    covariance of two diseases is the sum over patients of the products of their terms, with the roots of their factors.
 
     Parameters
     ----------
     runs
         Scores `[n, J]` of each.
-    contrast
-        `[runs]`: what each run's AUC counts.
     labels
         `[n, J]` in {0, 1, NaN}.
+    contrasts
+        `[runs, c]`: what each run's AUC counts.
+    patients
+        `[n]`; without them each image is a patient.
 
     Returns
     -------
-    None if no disease has both classes; the variance is NaN if one that counts has fewer than two images of a class.
+    None if no disease has both classes; the covariance is NaN if one that counts has a class of one patient.
     """
-    effects, contrasts, enough = np.zeros(len(labels)), [], True
+    names, patient = np.unique(np.arange(len(labels)) if patients is None else patients, return_inverse=True)
+    effects, extra, means = np.zeros((len(names), contrasts.shape[1])), 0.0, []
     for j in range(labels.shape[1]):
         known = np.flatnonzero(~np.isnan(labels[:, j]))
         positive = labels[known, j] == 1
         if positive.all() or not positive.any():
             continue
         both = placements(np.stack([scores[known, j] for scores in runs], axis=1), positive)
-        contrasts.append(float(both[0].mean(axis=0) @ contrast))
-        for rows, components in zip((known[positive], known[~positive]), both, strict=True):
-            count, value = len(rows), components @ contrast
-            enough = enough and count > 1
-            if count > 1:
-                effects[rows] += (value - value.mean()) / math.sqrt(count * (count - 1))
-    if not contrasts:
-        return None
-    return float(np.mean(contrasts)), float(effects @ effects) / len(contrasts) ** 2 if enough else math.nan
+        means.append(both[0].mean(axis=0) @ contrasts)
+        sums, factors = np.zeros((2, *effects.shape)), []
+        for place, (rows, components) in enumerate(zip((known[positive], known[~positive]), both, strict=True)):
+            values = components @ contrasts
+            np.add.at(sums[place], patient[rows], (values - values.mean(axis=0)) / len(rows))
+            factors.append(_small_sample(patient[rows]))
+        effects += np.tensordot(np.sqrt(factors), sums, 1)
+        crossed = sums[0].T @ sums[1]
+        extra = extra + (_small_sample(patient[known]) - math.sqrt(math.prod(factors))) * (crossed + crossed.T)
+    return (np.mean(means, axis=0), (effects.T @ effects + extra) / len(means) ** 2) if means else None
+
+
+def _small_sample(patients: np.ndarray) -> float:
+    count = len(np.unique(patients))
+    return count / (count - 1) if count > 1 else math.nan
 
 
 def placements(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,10 +23,14 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Bounds:
-    """The interval of a number, or why there is none. Both are empty if the number itself is not defined."""
+    """The interval of a number, or why there is none; of a difference also the p value of the same test.
+
+    All are empty if the number itself is not defined.
+    """
 
     interval: Interval | None = None
     reason: str = ""
+    p: float | None = None
 
 
 def normal_quantile(level: float) -> float:
@@ -66,13 +71,57 @@ def all_of(units: float, level: float) -> float:
     return float(((1 - level) / 2) ** (1 / units))
 
 
-def percentile(values: np.ndarray, level: float = 0.95) -> Interval | None:
-    """Percentile interval of resampled values; None if fewer than two are defined."""
+def quantile_interval(
+    values: np.ndarray, level: float = 0.95, bias: float = 0.0, acceleration: float = 0.0
+) -> tuple[Interval, float] | None:
+    """Percentile interval of resampled values, or with `bias` and `acceleration` the BCa one; and the p value of 0.
+
+    The ends are the quantiles at Phi(bias + w / (1 - acceleration w)), with w = bias + z for the two quantiles z of the
+    normal distribution: B. Efron: Better bootstrap confidence intervals. Journal of the American Statistical
+    Association 82 (1987). p is one less the level at which the interval first holds 0, at least 2 / (resamples + 1).
+
+    Returns
+    -------
+    None if fewer than two values are defined, or all are the same, other than 0; or so are the ends. All 0: the point 0
+    and a p of 1.
+    """
+    values = np.sort(values[~np.isnan(values)])
+    if len(values) < 2 or not math.isfinite(bias):
+        return None
+    if np.ptp(values) < ROUNDING:
+        return (Interval(0.0, 0.0), 1.0) if abs(values[0]) < ROUNDING else None
+    w = bias + special.ndtri(np.array([1 - level, 1 + level]) / 2)
+    low, high = np.quantile(values, special.ndtr(bias + w / (1 - acceleration * w)))
+    # The shares of values below 0 and up to 0, between two values as np.quantile has it; then the formula backwards.
+    zero = np.searchsorted(values, [-ROUNDING, ROUNDING])
+    places = zero - [0, 1] if zero[0] < zero[1] else np.full(2, np.interp(0, values, np.arange(len(values))))
+    w = special.ndtri(places / (len(values) - 1)) - bias
+    with np.errstate(invalid="ignore"):
+        tails = special.ndtr(np.where(np.isinf(w), w, w / (1 + acceleration * w)) - bias)
+    p = min(1.0, max(2 * min(tails[1], 1 - tails[0]), 2 / (len(values) + 1)))
+    return (Interval(float(low), float(high)), float(p)) if low < high else None
+
+
+def bca_interval(
+    value: float, values: np.ndarray, left_out: Sequence[np.ndarray], level: float = 0.95
+) -> tuple[Interval, float] | None:
+    """Bias-corrected and accelerated interval of resampled values: `quantile_interval`.
+
+    Parameters
+    ----------
+    value
+        The estimate on the test set itself. Resampled values that equal it count one half as below it.
+    left_out
+        The estimate without each patient, one array per stratum that patients were drawn within.
+    """
     values = values[~np.isnan(values)]
     if len(values) < 2:
         return None
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high))
+    below = ((values < value - ROUNDING).mean() + (values <= value + ROUNDING).mean()) / 2
+    influence = np.concatenate([(len(its) - 1) / len(its) * (its.mean() - its) for its in left_out])
+    square = float((influence**2).sum())
+    acceleration = float((influence**3).sum()) / (6 * square**1.5) if square > ROUNDING**2 else 0.0
+    return quantile_interval(values, level, float(special.ndtri(below)), acceleration)
 
 
 def logit_interval(
