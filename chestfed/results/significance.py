@@ -151,7 +151,7 @@ def compare_with_first(runs: Sequence[Predictions], resamples: int, interval: Me
         origin=Origin.together(known) if known else None,
         trained=reference.seeds,
         interval=interval,
-        warning=Intervals(interval).warning(reference.frames[0]["patient"].to_numpy()),
+        warning="".join(Intervals(interval).warnings(reference.frames[0]["patient"].to_numpy())),
     )
 
 

@@ -46,7 +46,7 @@ class Row:
     ) -> Row:
         """With 95% intervals, whose seed is fixed: the same scores always get the same."""
         how = Intervals(interval, resamples)
-        return cls(k, tuple(clients), auc_estimates(found, how), how.method, how.warning(found.patients))
+        return cls(k, tuple(clients), auc_estimates(found, how), how.method, "".join(how.warnings(found.patients)))
 
     @property
     def diseases(self) -> tuple[Estimate, ...]:

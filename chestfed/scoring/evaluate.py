@@ -140,19 +140,8 @@ def evaluate_model(
     about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
     predictions.attrs.update(origin.keys() | about)
     out = found - len(frame)
-    notes = (*scorer.notes, *_notes(scorer, table, split, scores, out), how.warning(of_units.patients))
-    return Evaluation(
-        scorer,
-        table.name,
-        table.title,
-        origin,
-        split,
-        summary,
-        predictions,
-        len(frame),
-        out,
-        tuple(filter(None, notes)),
-    )
+    notes = (*scorer.notes, *_notes(scorer, table, split, scores, out), *how.warnings(of_units.patients))
+    return Evaluation(scorer, table.name, table.title, origin, split, summary, predictions, len(frame), out, notes)
 
 
 def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Protocol) -> SiteTable:
