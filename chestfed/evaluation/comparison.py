@@ -43,6 +43,8 @@ class Difference:
         Why values are None.
     of_seeds
         The difference of each training seed that both models have; None where an AUC is not defined.
+    sd_a, sd_b
+        Standard deviation of the AUC over a model's seeds; None with one seed.
     """
 
     disease: str
@@ -60,6 +62,8 @@ class Difference:
     missing: int | None = None
     reason: str = ""
     of_seeds: tuple[float | None, ...] = ()
+    sd_a: float | None = None
+    sd_b: float | None = None
 
     def untested(self, why: str) -> Difference:
         """Without its p values; the interval stays."""
@@ -101,7 +105,7 @@ def compare(
     columns, found = {one.disease: one for one in first.columns()}, []
     for place, (name, difference) in enumerate(zip(each_a[0], differences, strict=True)):
         one = Difference(name, means[0][place], means[1][place], difference, bounds[place].interval, bounds[place].p)
-        one = replace(one, reason=bounds[place].reason)
+        one = replace(one, reason=bounds[place].reason, sd_a=_spread(each_a, name), sd_b=_spread(each_b, name))
         if difference is not None:
             its = [j for j in range(labels.shape[1]) if differences[j] is not None] if name == "mean" else [place]
             rows_a, rows_b = ([scores[:, its] for scores in part] for part in (runs[: len(a)], runs[len(a) :]))
@@ -173,6 +177,11 @@ def _all_aucs(run: Scored) -> dict[str, float | None]:
     """AUC of each disease, and `mean`: None where the labels give none."""
     aucs = auc_per_disease(run)
     return {**aucs, "mean": mean_of(aucs.values())}
+
+
+def _spread(each: Sequence[dict[str, float | None]], name: str) -> float | None:
+    known = [auc for aucs in each if (auc := aucs[name]) is not None]
+    return float(np.std(known, ddof=1)) if len(known) > 1 else None
 
 
 def _minus(b: float | None, a: float | None) -> float | None:

@@ -122,10 +122,13 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
 def comparison_page(comparison: Comparison) -> Report:
     """The page of several studies: every K, or several algorithms, over training seeds."""
     about, compared = comparison.about, comparison.compared
-    pictures = [*over_seeds(comparison), comparison_curves(comparison)]
+    by_k, curves = over_seeds(comparison), [comparison_curves(comparison)]
     facts = {"data": comparison.origin.description, "training seeds": ", ".join(map(str, comparison.trained))}
     facts |= {name: str(about[name]) for name in ("model", "protocol") if name in about}
-    lines = (Line(run["run"], (Cell(str(run["seed"])), Cell(run["folder"])), "plain") for run in comparison.runs)
+    folders: dict[tuple[str, str], list[str]] = {}
+    for run in comparison.runs:
+        folders.setdefault((str(run["seed"]), run["folder"]), []).append(run["run"])
+    lines = (Line(", ".join(names), tuple(map(Cell, where)), "plain") for where, names in folders.items())
     html = fill(
         "comparison.html",
         style=text_of("page.css"),
@@ -140,12 +143,13 @@ def comparison_page(comparison: Comparison) -> Report:
         differences=None if compared is None else difference_grid(compared, _difference_caption(compared)),
         by_seed=None if compared is None else seeds_grid(compared),
         holm=HOLM,
-        pictures=pictures,
+        by_k=by_k,
+        curves=curves,
         published=comparison.published.source if comparison.published else "",
         runs=Grid("runs", "Run folders", (Cell("run"), Cell("seed"), Cell("folder")), tuple(lines)),
         versions=_plain_table("versions", "Software versions", "package", "version", about.get("versions", {})),
     )
-    return Report(html, tuple(pictures))
+    return Report(html, (*by_k, *curves))
 
 
 def _difference_caption(compared: Significance) -> str:

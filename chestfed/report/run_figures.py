@@ -235,7 +235,7 @@ def over_seeds(comparison: Comparison) -> list[Picture]:
         drawing.axes.plot([], [], color=figures.FAINT, marker=".", label="each training seed")
         mean = pd.DataFrame({"k": found.index, "auc": found.mean(axis=1)})
         label = f"mean of {comparison.seeds} seeds"
-        figures.auc_by_k(drawing.axes, mean, label, intervals=False, color=figures.MEAN, linewidth=3)
+        figures.auc_by_k(drawing.axes, mean, label, intervals=False, color=figures.COLORS[0], linewidth=3)
         figures.legend_beside(drawing.axes)
         for row in mean.to_dict("records"):
             drawing.say(f"K={row['k']} {row['auc']:.3f}")

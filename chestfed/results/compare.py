@@ -140,33 +140,30 @@ def read(folder: Path) -> Comparison:
     ChestfedError
         If a file is damaged.
     """
-    plain, compared = read_json_file(folder / COMPARISON), None
-    if (folder / SIGNIFICANCE).is_file():
-        compared = significance.from_json(read_json_file(folder / SIGNIFICANCE))
+    plain, tested = read_json_file(folder / COMPARISON), read_json_file(folder / SIGNIFICANCE, optional=True)
     with expected(folder / COMPARISON):
-        published = plain["published"]
+        published, results = plain["published"], pd.read_csv(folder / "results.csv")
         return Comparison(
             plain["title"],
             Origin.read(plain) or Origin.REAL,
-            pd.read_csv(folder / "results.csv"),
+            results if "k" in results else results.assign(k=0, added=""),
             pd.read_csv(folder / "curves.csv"),
             None if published is None else SimpleNamespace(**published),  # type: ignore[arg-type]
             tuple(plain["runs"]),
             plain.get("about", {}),
-            compared,
+            None if tested is None else significance.from_json(tested),
         )
 
 
 def table_frame(comparison: Comparison) -> pd.DataFrame:
     """One row per run and disease (and the mean): mean AUC over the seeds, and its standard deviation, `sd`."""
-    results, keys = comparison.results, ["run", "seed"]
-    means = results.groupby(keys, sort=False)["auc"].mean().reset_index().assign(disease="mean")
-    both = pd.concat([results, means])
-    rows = both.groupby(["run", "disease"], sort=False)["auc"].agg(auc="mean", sd="std", seeds="count").reset_index()
-    place = {name: number for number, name in enumerate([*results["run"].unique(), *results["disease"].unique()])}
-    return rows.sort_values(["run", "disease"], key=lambda names: names.map(place).fillna(len(place))).reset_index(
-        drop=True
+    results = comparison.results
+    means = results.groupby(["run", "seed"], sort=False)["auc"].mean().reset_index().assign(disease="mean")
+    rows = pd.concat([results, means]).groupby(["run", "disease"])["auc"].agg(auc="mean", sd="std", seeds="count")
+    order = pd.MultiIndex.from_product(
+        [results["run"].unique(), [*results["disease"].unique(), "mean"]], names=rows.index.names
     )
+    return rows.reindex(order).reset_index()
 
 
 def metrics(comparison: Comparison) -> dict[str, float | None]:

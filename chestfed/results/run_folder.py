@@ -373,7 +373,7 @@ def expected(file: Path) -> Iterator[None]:
     """Name the file if its content is not what it should be."""
     try:
         yield
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError, OSError) as error:
         raise _damaged(file, f"unexpected content, {type(error).__name__}: {error}") from None
 
 

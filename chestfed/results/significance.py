@@ -17,14 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.comparison import ONE_SEED, Difference, compare, holm_over_comparisons
-from chestfed.evaluation.estimates import as_csv, auc_per_disease, mean_of, tidy
+from chestfed.evaluation.estimates import as_csv, tidy
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.training_seeds import REFERENCES
@@ -34,6 +33,7 @@ from chestfed.results.grid import (
     Line,
     difference_cell,
     disease_columns,
+    number,
     p_value,
     pair,
     rich_table,
@@ -66,9 +66,8 @@ class Significance:
     ----------
     comparisons
         Per model: each disease, and at last the mean.
-    seeds, seed_spread
-        Of the reference and the others: how many, and the standard deviation of the AUC over them by disease and
-        `mean`; None with one seed.
+    seeds
+        How many, of the reference and the others.
     trained
         The training seeds of the reference, in the order of every difference's `of_seeds`; empty if they are not known.
     """
@@ -78,7 +77,6 @@ class Significance:
     comparisons: tuple[tuple[Difference, ...], ...]
     resamples: int
     seeds: tuple[int, ...]
-    seed_spread: tuple[dict[str, float | None], ...]
     protocol: str
     units: int
     patients: int
@@ -124,13 +122,12 @@ def compare_with_first(runs: Sequence[Predictions], resamples: int, interval: Me
     if not diseases:
         raise ConfigError("the runs have no disease in common: " + "; ".join(", ".join(run.diseases) for run in runs))
     names = _different_names([run.name for run in runs])
-    comparisons, spreads = [], [_seed_spread(reference, diseases)]
+    comparisons = []
     for run, name in zip(runs[1:], names[1:], strict=True):
         if run.protocol and reference.protocol and run.protocol != reference.protocol:
             raise ConfigError(f"{names[0]} was scored as {reference.protocol}, {name} as {run.protocol}")
         frames = tuple(aligned(reference, replace(run, frames=(frame,), name=name)) for frame in run.frames)
         b = replace(run, frames=frames)
-        spreads.append(_seed_spread(b, diseases))
         try:
             both = reference.scored(diseases), b.scored(diseases)
             untested = _untested(reference.seeds, b.seeds)
@@ -144,7 +141,6 @@ def compare_with_first(runs: Sequence[Predictions], resamples: int, interval: Me
         comparisons=tuple(holm_over_comparisons(comparisons)),
         resamples=resamples,
         seeds=tuple(len(run.frames) for run in runs),
-        seed_spread=tuple(spreads),
         protocol=reference.protocol,
         units=len(reference.frames[0]),
         patients=reference.frames[0]["patient"].nunique(),
@@ -206,7 +202,6 @@ def as_json(found: Significance) -> dict[str, Any]:
         "synthetic": None if found.origin is None else found.origin.any_synthetic,
         "reference": found.reference,
         "seeds": dict(zip(every, found.seeds, strict=True)),
-        "seed_sd": dict(zip(every, found.seed_spread, strict=True)),
         "protocol": found.protocol,
         "n": found.units,
         "patients": found.patients,
@@ -239,7 +234,6 @@ def from_json(plain: dict[str, Any]) -> Significance:
         comparisons=tuple(comparisons),
         resamples=plain["comparisons"][0]["resamples"],
         seeds=tuple(plain["seeds"].values()),
-        seed_spread=tuple(plain["seed_sd"].values()),
         protocol=plain["protocol"],
         units=plain["n"],
         patients=plain["patients"],
@@ -252,17 +246,16 @@ def from_json(plain: dict[str, Any]) -> Significance:
 
 def frame(found: Significance) -> pd.DataFrame:
     """One row per model and disease, and per model's mean."""
-    ours, rows = found.seed_spread[0], []
+    rows = []
     head = {"data": found.data, "reference": found.reference, "protocol": found.protocol}
     head |= {"interval_method": found.interval, "interval_reference": found.references[0]}
-    for name, comparison, its in zip(found.others, found.comparisons, found.seed_spread[1:], strict=True):
+    names = {"auc_reference": "auc_a", "auc_model": "auc_b", "seed_sd_reference": "sd_a", "seed_sd_model": "sd_b"}
+    for name, comparison in zip(found.others, found.comparisons, strict=True):
         for one in comparison:
-            low, high = one.interval or (None, None)
+            (low, high), its = one.interval or (None, None), vars(one)
             n = found.units if one.positives is None or one.negatives is None else one.positives + one.negatives
-            rows.append(
-                {**vars(one), **head, "model": name, "auc_reference": one.auc_a, "auc_model": one.auc_b, "n": n}
-                | {"low": low, "high": high, "seed_sd_reference": ours[one.disease], "seed_sd_model": its[one.disease]}
-            )
+            own = {column: its[field] for column, field in names.items()}
+            rows.append({**its, **head, **own, "model": name, "n": n, "low": low, "high": high})
     columns = ("data", "reference", "model", "protocol", "disease", "auc_reference", "auc_model", "difference")
     tests = ("low", "high", "p", "p_holm", "delong_p", "delong_p_holm")
     about = ("seed_sd_reference", "seed_sd_model", "interval_method", "interval_reference")
@@ -307,16 +300,16 @@ def render(found: Significance, title: str = "Paired comparison", *, spread: boo
         f"{found.method} ({found.references[0]}).{f' {HOLM}' if holm else ''}{found.warning and f' {found.warning}'}"
     )
     shown = rich_table(difference_grid(found, digits=2), f"{mark}{title}: model minus {found.reference}", caption)
-    every = list(zip((found.reference, *found.others), found.seeds, found.seed_spread, strict=True))
-    by_seed = seeds_grid(found)
+    by_seed, every = seeds_grid(found), found.comparisons
     parts = [shown, *([rich_table(by_seed, by_seed.caption)] if by_seed else [])]
-    if not spread or all(count == 1 for _, count, _ in every):
+    if not spread or max(found.seeds) == 1:
         return Group(*parts)
-    lines = [
-        Line(name, tuple(Cell("one seed" if value is None else f"{value:.3f}") for value in values.values()))
-        for name, _, values in every
-    ]
-    columns = (Cell("model"), *(Cell(column.text) for column in difference_grid(found).columns[1:]))
+    deviations = [(found.reference, [one.sd_a for one in every[0]])]
+    deviations += [(name, [one.sd_b for one in its]) for name, its in zip(found.others, every, strict=True)]
+    lines = (
+        Line(name, tuple(Cell("one seed" if one is None else number(one)) for one in its)) for name, its in deviations
+    )
+    columns = (Cell("model"), *(Cell(title_of(one.disease)) for one in every[0]))
     title = "Standard deviation of the AUC over the seeds"
     return Group(*parts, rich_table(Grid("spread", "", columns, tuple(lines)), title))
 
@@ -354,17 +347,6 @@ def paired_folder(found: Significance, out: Path) -> Path:
     """Where `chestfed compare` writes, named by what it found."""
     name = digest(json.dumps(as_json(found), sort_keys=True))
     return out / f"{found.origin.prefix if found.origin else ''}paired-{name}"
-
-
-def _seed_spread(run: Predictions, diseases: Sequence[str]) -> dict[str, float | None]:
-    """Standard deviation over the seeds of each disease's AUC and of their mean; None with one seed or no AUC."""
-    of_seeds = [auc_per_disease(scored) for scored in run.scored(diseases)]
-    of_seeds = [{**aucs, "mean": mean_of(aucs.values())} for aucs in of_seeds]
-    columns = {name: [aucs[name] for aucs in of_seeds] for name in (*diseases, "mean")}
-    return {
-        name: None if len(aucs) < 2 or None in aucs else float(np.std(np.array(aucs, float), ddof=1))
-        for name, aucs in columns.items()
-    }
 
 
 def _different_names(names: Sequence[str]) -> list[str]:
