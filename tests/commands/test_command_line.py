@@ -68,7 +68,7 @@ def test_without_a_command_it_prints_the_help_and_succeeds(chestfed: Callable[..
 
 def test_tab_completes_commands_choices_and_algorithms() -> None:
     assert {"study", "evaluate", "site"} <= set(completed(""))
-    assert {"new", "check", "card", "stats"} == set(completed("site", ""))
+    assert {"new", "check", "card", "stats", "table"} == set(completed("site", ""))
     assert completed("evaluate", "model.onnx", "--split", "h") == ["held-out"]
     assert completed("samples", "--size", "") == ["default", "tiny"]
     for words in (["study", "--algorithm"], ["algorithms"]):

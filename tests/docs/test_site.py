@@ -235,7 +235,7 @@ def test_the_slurm_script_stops_the_study_and_requeues_the_job(tmp_path: Path) -
         assert job.stdout is not None
         assert job.stdout.readline() == "study: study p.yaml --seeds 2 --set runtime.threads=3 --no-tracking\n"
         job.send_signal(signal.SIGUSR1)
-        printed, _ = job.communicate(timeout=60)
+        printed, _ = job.communicate(timeout=300)
     except BaseException:
         os.killpg(job.pid, signal.SIGKILL)
         raise

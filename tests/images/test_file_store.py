@@ -136,7 +136,7 @@ def lethal(path: Path, stored: Stored) -> object:
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
 def test_a_killed_decoder_costs_one_image_and_only_this_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = make_site(tmp_path, 12)
+    table = make_site(tmp_path, 4)
     kind = cache.pixels(SMALL)._replace(work=lethal)
     monkeypatch.setattr(cache, "pixels", lambda _: kind)
     monkeypatch.setattr(file_store, "spread", partial(spread, small=1))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from chestfed.sites.releases.padchest import tree
 from chestfed.sites.spreadsheet.term_table import read_terms
 from chestfed.sites.terms import normal
 from tests.cases import each
+from tests.command_line import call
 from tests.sites.more_sites import GREY, NIH, SETS, png
 from tests.sites.own_tables import labels
 from tests.sites.small_sites import CONFIGS, column, config_of, open_files, problems_of, write_files
@@ -362,9 +361,8 @@ def test_a_site_that_lacks_a_disease_trains_beside_one_that_has_it(tmp_path: Pat
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
     (tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")
     options = ["--data", "site", "--set", "runtime.threads=1", "--set", "runtime.device=cpu", "--no-tracking"]
-    command = [sys.executable, "-m", "chestfed", "study", "study.yaml", *options]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr + result.stdout
+    result = call("study", "study.yaml", *options, folder=tmp_path)
+    assert result.code == 0, result.err + result.out
     (written,) = (tmp_path / "runs").glob("*/table.json")
     assert "chestx_det" in written.read_text(encoding="utf-8")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from chestfed.sites import SiteTable, load_site_config, open_site
 from chestfed.sites.spreadsheet.config import Columns, Images, TableFormat, Values, Words
 from chestfed.sites.spreadsheet.files import Join
 from tests.cases import each
+from tests.command_line import call
 from tests.sites.own_tables import labels, save_dicom
 from tests.sites.small_sites import CONFIGS, column
 
@@ -161,7 +160,6 @@ def test_the_keys_that_are_commented_out_are_valid_with_their_layouts() -> None:
 
 def run(home: Path, *arguments: str) -> str:
     """What a command prints."""
-    command = [sys.executable, "-m", "chestfed", *arguments]
-    result = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr + result.stdout
-    return result.stdout
+    result = call(*arguments, folder=home)
+    assert result.code == 0, result.err + result.out
+    return result.out

@@ -438,7 +438,7 @@ def page() -> Iterator[Any]:
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         tab = browser.new_page(viewport={"width": 1600, "height": 1000})
-        tab.set_default_timeout(60_000)
+        tab.set_default_timeout(300_000)
         yield tab
         browser.close()
 
@@ -458,7 +458,7 @@ def address(home: Path) -> Iterator[str]:
             yield found
         finally:
             server.terminate()  # not SIGKILL: the server is a group of its own, which the command ends
-            server.wait(30)
+            server.wait(300)
 
 
 def wait_for_answer(address: str, server: subprocess.Popen[bytes]) -> None:
