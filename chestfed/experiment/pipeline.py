@@ -43,6 +43,11 @@ class SiteEntry(StrictModel):
     config: str = Field(description="the site's YAML, relative to this file")
     root: str | None = Field(None, description="where the site's files are, if not where its YAML says")
     clients: int = Field(1, ge=1, description="cut the training patients into this many clients")
+    cut: Literal["alike", "unlike"] = Field(
+        "alike",
+        description="alike: every client has its share of the patients with each disease; unlike: of the patients with "
+        "a disease each has those of its own diseases, and the others are dealt evenly",
+    )
     test_fraction: float | None = Field(
         None,
         gt=0,
@@ -67,6 +72,9 @@ class CollectionEntry(StrictModel):
         "classes",
         description="classes: no class is at two clients, the IH construction; sorted: even runs of images sorted by "
         "class, for more clients than classes; random: all alike (by patient, where there are patients)",
+    )
+    positive: Literal["random", "first", "second"] = Field(
+        "second", description="the half of the classes that is positive; random: drawn by the study's seed"
     )
     imratio: float | None = Field(
         0.1, gt=0, lt=1, description="share of positives in the training images, by dropping positives; null: as it is"

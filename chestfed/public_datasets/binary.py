@@ -1,11 +1,14 @@
 """From a collection's classes to a binary task and to clients: the papers' constructions.
 
-The imbalanced heterogeneous (IH) construction of Yuan et al., ICML 2021, section 6.1: the first half of the classes is
-negative and the second half positive; positives are dropped until they are a share `imratio` of the training images;
-the classes of both halves are dealt into K groups, so that no class is at two clients; the test images stay balanced.
+The imbalanced heterogeneous (IH) construction of Yuan et al., ICML 2021, section 6.1: half of the classes, drawn at
+random, is positive; positives are dropped until they are a share `imratio` of the training images; the classes of both
+halves are dealt into K groups, so that no class is at two clients; the test images stay balanced. Zhang et al., NeurIPS
+2023, section 6.1, take the first half of the classes as positive.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import numpy as np
 
@@ -13,9 +16,15 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
 
 
-def halves(classes: np.ndarray, count: int) -> np.ndarray:
-    """Labels float32 `[n]`: 1 for the second half of `count` classes (of an odd number the larger half), else 0."""
-    return (classes >= count // 2).astype(np.float32)
+def positive_classes(count: int, half: Literal["random", "first", "second"], seed: int) -> np.ndarray:
+    """The numbers of the positive ones of `count` classes, ascending: half, of an odd number the larger half."""
+    order = numpy_stream(seed, "positive classes").permutation(count) if half == "random" else np.arange(count)
+    return np.sort(order[: count - count // 2] if half == "first" else order[count // 2 :])
+
+
+def binary_labels(classes: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    """Labels float32 `[n]`: 1 for the positive classes, else 0."""
+    return np.isin(classes, positive).astype(np.float32)
 
 
 def drop_positives(classes: np.ndarray, labels: np.ndarray, imratio: float, seed: int) -> np.ndarray:

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from chestfed.experiment.pipeline import Published
 
 
+#: What a run's last round records beside its own AUC: that of either rule of output, see `federated.stage_output`.
+OUTPUTS = ("auc_of_last", "auc_of_average")
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Finished runs side by side.
@@ -92,7 +96,8 @@ def collect(
                 sums[name] += entry[name]
             if entry.get("mean_auc") is not None:
                 plain = {name: entry[name] for name in ("round", "loss", "drift", "gradient_drift", "mean_auc")}
-                curves.append(head | plain | sums | {"bytes": sums["bytes_up"] + sums["bytes_down"]})
+                outputs = {name: entry.get(name) for name in OUTPUTS}
+                curves.append(head | plain | sums | {"bytes": sums["bytes_up"] + sums["bytes_down"]} | outputs)
     origin, compared = Origin.together(run.origin for run in runs), None
     if len(models) > 1 and len({run.settings.seed for run in runs}) > 1:
         every = [replace(as_one([read_run(*one) for one in its]), name=label) for label, its in models.items()]
@@ -212,7 +217,8 @@ def comparison_grid(comparison: Comparison, caption: str = "") -> Grid:
         shown = (_mean_and_spread(*pair) for pair in zip(aucs["auc"], aucs["sd"], strict=True))
         lines.append(Line(str(label), tuple(map(Cell, (*added, *shown, *sums)))))
         if theirs := printed.get(str(label)):
-            shown = ("" if theirs.get(name) is None else f"{theirs[name]:.3f}" for name in names)
+            of = {**theirs, names[0]: theirs.get("mean")} if len(names) == 1 else theirs
+            shown = ("" if (value := of.get(name)) is None else f"{value:.3f}" for name in names)
             lines.append(Line("  paper", tuple(map(Cell, (*shown, "", "", ""))), "paper"))
     heads = [*(["K", "added"] if of_k else ["algorithm"]), *map(title_of, names), "rounds", "sent", "images"]
     return Grid("comparison", caption, tuple(map(Cell, heads)), tuple(lines))
@@ -236,6 +242,11 @@ def render(comparison: Comparison) -> RenderableType:
     if comparison.published is not None:
         note = f"; {comparison.published.note}" if comparison.published.note else ""
         parts.append(Text(f"paper: {comparison.published.source}{note}"))
+    ends = comparison.curves.groupby(["run", "seed"], sort=False)[[*OUTPUTS]].last().astype(float)
+    of_both = ends.groupby("run", sort=False).mean().dropna()
+    if len(of_both):
+        both = "; ".join(f"{run} {one:.3f}, {other:.3f}" for run, one, other in of_both.itertuples())
+        parts.append(Text(f"mean AUC of the last point and of the average over the last stage's rounds: {both}"))
     for algorithm, window in largest_windows(comparison).items():
         theirs = comparison.published.largest_window.get(algorithm) if comparison.published else None
         beside = "" if theirs is None else f"; the paper's: {theirs}"

@@ -31,8 +31,11 @@ def split_patients(
     return _deal(frame, diseases, np.array([1 - fraction, fraction]), seed, *name) == 1
 
 
-def cut_into_clients(table: SiteTable, clients: int, seed: int) -> list[SiteTable]:
+def cut_into_clients(table: SiteTable, clients: int, seed: int, cut: str = "alike") -> list[SiteTable]:
     """The table's patients distributed to `clients` parts of about equal size; rows keep their order.
+
+    With `cut` "unlike", patients with a disease are sorted by their rarest one and cut into even runs, so that a part
+    has those of some diseases and few of the others; patients without any even out.
 
     Raises
     ------
@@ -42,7 +45,10 @@ def cut_into_clients(table: SiteTable, clients: int, seed: int) -> list[SiteTabl
     patients = table.frame["patient"].nunique()
     if patients < clients:
         raise ConfigError(f"site '{table.name}' has {patients} patients here: not enough for {clients} clients")
-    parts = _deal(table.frame, table.diseases, np.full(clients, 1 / clients), seed, table.name, "clients")
+    if cut == "unlike":
+        parts = _deal_unlike(table.frame, table.diseases, clients, seed, table.name)
+    else:
+        parts = _deal(table.frame, table.diseases, np.full(clients, 1 / clients), seed, table.name, "clients")
     return [table.with_frame(table.frame[parts == part].reset_index(drop=True)) for part in range(clients)]
 
 
@@ -72,20 +78,14 @@ def _deal(frame: pd.DataFrame, diseases: Sequence[str], shares: np.ndarray, seed
     A patient goes to a part that has no carrier yet of the patient's rarest disease, then to the one that has the
     fewest of them for its share, then of all patients; patients without any of the diseases even out the sizes.
     """
-    patients, of_row = np.unique(frame["patient"].to_numpy(dtype=str), return_inverse=True)
-    has = np.zeros((len(patients), len(diseases)), dtype=bool)
-    for place, disease in enumerate(diseases):
-        has[of_row[(frame[disease] == 1).to_numpy()], place] = True
+    of_row, has, turn = _by_rarest(frame, diseases)
     carriers = has.sum(axis=0)
-    rarity = np.argsort(carriers, kind="stable")
-    healthy = ~has.any(axis=1)
-    rarest = np.where(healthy, -1, rarity[has[:, rarity].argmax(axis=1)])
-    turn = np.where(healthy, len(diseases), has[:, rarity].argmax(axis=1))
+    rarest = np.append(np.argsort(carriers, kind="stable"), -1)[turn]
     generator = numpy_stream(seed, *name, "patients")
-    order = np.lexsort((generator.permutation(len(patients)), turn))
+    order = np.lexsort((generator.permutation(len(has)), turn))
     tie = generator.permutation(len(shares))
     dealt, total = np.zeros((len(diseases), len(shares))), np.zeros(len(shares))
-    part = np.zeros(len(patients), dtype=np.int64)
+    part = np.zeros(len(has), dtype=np.int64)
     for patient in order:
         disease = rarest[patient]
         keys = [tie, (total + 1) / shares]  # the last key counts first
@@ -97,6 +97,28 @@ def _deal(frame: pd.DataFrame, diseases: Sequence[str], shares: np.ndarray, seed
         part[patient] = chosen
         dealt[has[patient], chosen] += 1
         total[chosen] += 1
+    return part[of_row]
+
+
+def _by_rarest(frame: pd.DataFrame, diseases: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Each row's patient, the patients' diseases bool `[n, J]`, and the rank of each one's rarest; J without any."""
+    patients, of_row = np.unique(frame["patient"].to_numpy(dtype=str), return_inverse=True)
+    has = np.zeros((len(patients), len(diseases)), dtype=bool)
+    for place, disease in enumerate(diseases):
+        has[of_row[(frame[disease] == 1).to_numpy()], place] = True
+    ranked = has[:, np.argsort(has.sum(axis=0), kind="stable")]
+    return of_row, has, np.where(has.any(axis=1), ranked.argmax(axis=1), len(diseases))
+
+
+def _deal_unlike(frame: pd.DataFrame, diseases: Sequence[str], clients: int, seed: int, *name: str) -> np.ndarray:
+    """The part of each row, int `[n]`: runs of patients sorted by their rarest disease; the others fill up."""
+    of_row, has, turn = _by_rarest(frame, diseases)
+    order = np.lexsort((numpy_stream(seed, *name, "unlike clients").permutation(len(has)), turn))
+    sick = has.any(axis=1).sum()
+    part = np.zeros(len(has), dtype=np.int64)
+    for group, numbers in ((order[:sick], range(clients)), (order[sick:], range(clients - 1, -1, -1))):
+        for number, run in zip(numbers, np.array_split(group, clients), strict=True):
+            part[run] = number
     return part[of_row]
 
 

@@ -80,6 +80,8 @@ def train_federated(
             for name, end in outputs.items():
                 other = auc_per_disease(data.test.scored(scores_of(end.point, end.buffers)))
                 entry[f"auc_of_{name}"] = mean_of(other.values())
+            if outputs and (rule := team.settings.stage_output) != "algorithm":
+                entry[f"auc_of_{rule}"] = entry["mean_auc"]
             progress.history.append(entry)
             if progress.round == 0 or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
                 save_progress(state_file, progress, team.clients)
@@ -112,7 +114,7 @@ def _run_round(team: Team, progress: Progress) -> tuple[dict[str, Any], Point, d
         if progress.stage == len(team.settings.schedule) and rule != "random_round":
             # Not counted as images or bytes: nothing is trained on it.
             outputs = {"last": StageEnd(point, state.buffers), "average": engine.settled(kept, state)}
-            outputs.pop(rule, None)
+            outputs.pop(rule, None)  # it is scored as the run's own
         point = beyond[-1].point
     entry = asdict(record) | {
         "round": len(progress.history) + 1,

@@ -51,7 +51,8 @@ def load_collection(
     count, seed = len(collection.class_names), pipeline.seed
 
     train, test = collection.train, collection.test
-    labels = binary.halves(train.classes, count)
+    positive = binary.positive_classes(count, entry.positive, seed)
+    labels = binary.binary_labels(train.classes, positive)
     if test is None:
         if train.patients is None:
             held = binary.hold_out(train.classes, entry.test_fraction, seed)
@@ -73,7 +74,7 @@ def load_collection(
     test_patients = _patients(test, test_rows)
     test_set = TestSet(
         test_images,
-        binary.halves(test.classes, count)[test_rows][:, None],
+        binary.binary_labels(test.classes, positive)[test_rows][:, None],
         test_patients,
         pipeline.tasks,
         image_names(test_images.digests, PUBLISHED),  # anybody has these images

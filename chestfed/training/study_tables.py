@@ -194,7 +194,7 @@ def _cut(name: str, training: SiteTable, entry: SiteEntry, pipeline: Pipeline) -
     """The clients that a site's training rows are cut into, by name."""
     if entry.clients == 1:
         return [(name, training)]
-    parts = cut_into_clients(training, entry.clients, pipeline.seed)
+    parts = cut_into_clients(training, entry.clients, pipeline.seed, entry.cut)
     return [(f"{name}-{number}", part) for number, part in enumerate(parts, start=1)]
 
 

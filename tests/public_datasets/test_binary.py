@@ -11,13 +11,19 @@ from chestfed.core.errors import ConfigError
 from chestfed.public_datasets import binary
 
 CLASSES = np.random.default_rng(0).integers(0, 10, 2000)
-LABELS = binary.halves(CLASSES, 10)
+LABELS = binary.binary_labels(CLASSES, np.arange(5, 10))
 
 
-def test_the_first_half_of_the_classes_is_negative() -> None:
-    assert {(int(c), int(label)) for c, label in zip(CLASSES, LABELS, strict=True)} == {
-        (c, int(c >= 5)) for c in range(10)
-    }
+def test_half_of_the_classes_is_positive_the_first_the_second_or_drawn_by_the_seed() -> None:
+    assert binary.positive_classes(10, "first", 1).tolist() == [0, 1, 2, 3, 4]
+    assert binary.positive_classes(10, "second", 1).tolist() == [5, 6, 7, 8, 9]
+    assert [len(binary.positive_classes(9, half, 1)) for half in ("first", "second", "random")] == [5, 5, 5]  # type: ignore[arg-type]
+    drawn = [tuple(binary.positive_classes(10, "random", seed)) for seed in range(20)]
+    assert len(set(drawn)) > 10
+    assert drawn[3] == tuple(binary.positive_classes(10, "random", 3))
+    assert {len(set(one)) for one in drawn} == {5}
+    assert {int(label) for c, label in zip(CLASSES, LABELS, strict=True) if c >= 5} == {1}
+    assert LABELS.sum() == (CLASSES >= 5).sum()
 
 
 @given(imratio=st.floats(0.02, 0.45), seed=st.integers(0, 5))

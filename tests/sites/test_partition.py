@@ -44,9 +44,11 @@ def tables(draw: st.DrawFn) -> SiteTable:
 
 
 @settings(max_examples=60, deadline=None)
-@given(tables(), st.integers(1, 8), st.integers(0, 9))
-def test_every_row_goes_to_one_client_and_no_patient_to_two(table: SiteTable, clients: int, seed: int) -> None:
-    parts = cut_into_clients(table, clients, seed)
+@given(tables(), st.integers(1, 8), st.integers(0, 9), st.sampled_from(["alike", "unlike"]))
+def test_every_row_goes_to_one_client_and_no_patient_to_two(
+    table: SiteTable, clients: int, seed: int, cut: str
+) -> None:
+    parts = cut_into_clients(table, clients, seed, cut)
     assert len(parts) == clients
     assert sorted(row for part in parts for row in part.frame["row"]) == sorted(table.frame["row"])
     patients = [set(part.frame["patient"]) for part in parts]
@@ -88,6 +90,24 @@ def test_rare_positives_are_spread_over_the_clients(seed: int) -> None:
     positives = np.stack([np.nansum(part.labels(), axis=0) for part in cut_into_clients(table, 4, seed)])
     assert (positives.max(axis=0) - positives.min(axis=0) <= 0.2 * positives.sum(axis=0) / 4 + 2).all()
     assert (positives >= 1).all()
+
+
+def test_unlike_clients_have_diseases_of_their_own_and_as_many_patients() -> None:
+    rng = np.random.default_rng(1)
+    labels = (rng.random((800, len(DISEASES))) < [0.02, 0.05, 0.1, 0.15, 0.2]).astype(float)
+    table = table_of(list(range(800)), labels)
+
+    def spread(cut: str) -> np.ndarray:
+        """The coefficient of variation of each disease's prevalence over the clients."""
+        shares = np.array([(part.labels() == 1).mean(axis=0) for part in cut_into_clients(table, 8, 1, cut)])
+        return shares.std(axis=0) / shares.mean(axis=0)
+
+    assert (spread("unlike") > 0.5).all()
+    assert (spread("alike") < 0.25).all()
+    sizes = [len(part.frame) for part in cut_into_clients(table, 8, 1, "unlike")]
+    assert max(sizes) - min(sizes) <= 1
+    first, again, other = (cut_into_clients(table, 8, seed, "unlike")[0].frame["row"].tolist() for seed in (1, 1, 2))
+    assert first == again != other
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
