@@ -52,7 +52,7 @@ def of_aucs(what: str, patients: int, diseases: int, how: Intervals) -> list[Sen
     sentences: list[Sentence] = [(f"On {what} of {patients:,} patients {computed}{mean}", [_AREA])]
     if not method.resampled or how.resamples:
         drawn = f" ({how.resamples:,} resamples, seed {how.seed})" if method.resampled else ""
-        sentences.append((f"Intervals are {method.about}{drawn}", method.references))
+        sentences.append((f"Intervals are at {method.about}{drawn}", method.references))
         sentences.append(("They are about the choice of test patients, for the models as trained", ()))
     return sentences
 

@@ -1,6 +1,6 @@
 """Intervals of the AUCs of one test set, and of their differences, each way to make them under its name in `METHODS`.
 
-A new one is a function and an entry there: commands, files and tables take the name, and what it is, from it.
+A new one is a function here, its name in `names.py`, and what tables and papers say of it in `methods.yaml`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib import resources
 from typing import Final
 
 import numpy as np
+import yaml
 
 from chestfed.evaluation.intervals import bootstrap
 from chestfed.evaluation.intervals import degrees_of_freedom as freedom
@@ -144,9 +146,9 @@ class Method:
 
     about: str
     of_difference: str
-    references: tuple[str, ...]
+    references: list[str]
     bounds: Callable[[Contrast, int, float], Bounds]
-    resampled: bool = True
+    resampled: bool
 
 
 def _bounds(found: tuple[Interval, float] | None, draws: np.ndarray) -> Bounds:
@@ -183,58 +185,14 @@ def _normal(found: Contrast, place: int, value: float, *, clustered: bool) -> Bo
     return Bounds(test.interval, test.reason, test.p)
 
 
-_DELONG = (
-    "E. R. DeLong, D. M. DeLong, D. L. Clarke-Pearson: Comparing the areas under two or more correlated receiver "
-    "operating characteristic curves: a nonparametric approach. Biometrics 44 (1988) 837-845"
-)
-_OBUCHOWSKI = "N. A. Obuchowski: Nonparametric analysis of clustered ROC curve data. Biometrics 53 (1997) 567-578"
-_CLUSTERS = (
-    "C. M. Rutter: Bootstrap estimation of diagnostic accuracy with patient-clustered data. Academic Radiology 7 "
-    "(2000) 413-419"
-)
-_STUDENT = (
-    "T. C. Hesterberg: What teachers should know about the bootstrap. The American Statistician 69 (2015) 371-386",
-    "B. O'Neill: Some useful moment results in sampling problems. The American Statistician 68 (2014) 282-296",
-)
-_EFRON = (
-    "B. Efron: Better bootstrap confidence intervals. Journal of the American Statistical Association 82 (1987) 171-185"
-)
-_BOOK = "B. Efron, R. J. Tibshirani: An introduction to the bootstrap. Chapman and Hall (1993)"
-_SAME = "the same resamples for both models"
-_NORMAL = "p of the same normal distribution"
-_INVERTED = "p the smallest level at which the interval leaves out 0, at least 2 / (resamples + 1)"
-
+_BOUNDS: Final[dict[MethodName, Callable[[Contrast, int, float], Bounds]]] = {
+    "t-logit": _t_logit,
+    "obuchowski": partial(_normal, clustered=True),
+    "delong": partial(_normal, clustered=False),
+    "bca": partial(_quantiles, corrected=True),
+    "percentile": partial(_quantiles, corrected=False),
+}
+*_, _TEXTS = yaml.safe_load(resources.files(__package__).joinpath("methods.yaml").read_text(encoding="utf-8"))
 METHODS: Final[dict[MethodName, Method]] = {
-    "t-logit": Method(
-        "95%, patient-clustered bootstrap, Student's t on the logit scale",
-        f"95%, patient-clustered bootstrap of the difference, {_SAME}, Student's t; p of the same t",
-        (_CLUSTERS, *_STUDENT),
-        _t_logit,
-    ),
-    "obuchowski": Method(
-        "95%, Obuchowski's variance for several images per patient, on the logit scale",
-        f"95%, Obuchowski's covariance for several images per patient; {_NORMAL}",
-        (_OBUCHOWSKI, _DELONG),
-        partial(_normal, clustered=True),
-        resampled=False,
-    ),
-    "delong": Method(
-        "95%, DeLong's variance on the logit scale, images taken for independent",
-        f"95%, DeLong's covariance, images taken for independent; {_NORMAL}",
-        (_DELONG,),
-        partial(_normal, clustered=False),
-        resampled=False,
-    ),
-    "bca": Method(
-        "95%, patient-clustered bootstrap, bias-corrected and accelerated (BCa)",
-        f"95%, BCa interval of the patient-clustered bootstrap of the difference, {_SAME}; {_INVERTED}",
-        (_EFRON, _CLUSTERS),
-        partial(_quantiles, corrected=True),
-    ),
-    "percentile": Method(
-        "95%, patient-clustered bootstrap, percentiles",
-        f"95%, percentiles of the patient-clustered bootstrap of the difference, {_SAME}; {_INVERTED}",
-        (_BOOK, _CLUSTERS),
-        partial(_quantiles, corrected=False),
-    ),
+    name: Method(bounds=bounds, **_TEXTS[name]) for name, bounds in _BOUNDS.items()
 }
