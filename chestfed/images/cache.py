@@ -114,7 +114,7 @@ def fill_cache(
     file = index.file.with_suffix(".u8")
     _forget_lost_records(index, file, preprocess.size)
     files = store.complete(kind, partial(_append, file, index, preprocess.size), workers=workers, progress=progress)
-    return _collect(table, file, index, preprocess.size, files, skip_unreadable)
+    return _collect(table, file, preprocess.size, files, skip_unreadable)
 
 
 def _forget_lost_records(index: Index, file: Path, size: int) -> None:
@@ -169,8 +169,8 @@ def _append(file: Path, index: Index, size: int, results: Mapping[bytes, tuple[b
     index.keep(entries)
 
 
-def _collect(table: Table, file: Path, index: Index, size: int, files: Files, skip_unreadable: bool) -> CachedImages:
-    known, found = index.find(files.contents)
+def _collect(table: Table, file: Path, size: int, files: Files, skip_unreadable: bool) -> CachedImages:
+    known, found = files.known, files.found
     records = np.where(known, found["record"], -1)
     reasons = {row: found["reason"][row] for row in np.flatnonzero(known & (records < 0)).tolist()} | files.refused
     problems, lines = [], table.frame["row"].to_numpy()

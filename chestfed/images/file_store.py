@@ -145,11 +145,15 @@ class Files:
         Row -> why there is none.
     refused
         Row -> the result of a file that was refused unread, such as one too large; nothing of it is kept.
+    known, found
+        Whether the row has a result, bool `[n]`, and its columns, `[n]`: zeros without one.
     """
 
     contents: np.ndarray
     failures: dict[int, Failure] = field(default_factory=dict)
     refused: dict[int, Any] = field(default_factory=dict)
+    known: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    found: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 class SiteStore:
@@ -212,6 +216,7 @@ class SiteStore:
             with _only_writer(index):
                 todo = self._lacking(index, names, stamps, files)  # another process may have done it meanwhile
                 self._make(kind, keep, names, stamps, files, todo, workers, progress)
+            files.known, files.found = index.find(files.contents)
         if index.file.exists() and index.writable:
             os.utime(index.file)  # the last use, for `chestfed cache list`
         return files
@@ -224,11 +229,11 @@ class SiteStore:
         """Keyed hashes of path and stamp of each row's file."""
         images, stored = self._table.frame["image"], self._table.stored()
         root, salt = str(self._table.root), self._salt
-        told_by_site = {one: f"\0{tuple(one)}".encode() for one in set(stored)}
+        told_by_site = {place: f"\0{tuple(one)}".encode() for place, one in {id(one): one for one in stored}.items()}
         names, stamps, failures = bytearray(), bytearray(), {}
         for start in range(0, len(images), _AT_ONCE):  # as Python's texts, all of them would be large
             for row, image in enumerate(images.iloc[start : start + _AT_ONCE].tolist(), start):
-                name = image.encode(errors="surrogateescape") + told_by_site[stored[row]]
+                name = image.encode(errors="surrogateescape") + told_by_site[id(stored[row])]
                 names += hashlib.blake2b(name, key=salt, digest_size=16).digest()
                 try:
                     status = os.stat(f"{root}/{image}")  # noqa: PTH116 (called for every image: Path is slow)
@@ -241,11 +246,13 @@ class SiteStore:
         return np.frombuffer(names, KEY), np.frombuffer(stamps, "V8"), Files(np.zeros(len(images), KEY), failures)
 
     def _lacking(self, index: Index, names: np.ndarray, stamps: np.ndarray, files: Files) -> np.ndarray:
-        """Rows without a result; the contents of the others are filled in."""
-        known, found = self._files.find(names)
-        known &= (found["stamp"] == stamps) & (stamps != np.zeros((), "V8"))
-        files.contents[known] = found["content"][known]
-        done = index.has(files.contents)
+        """Rows without a result; contents and results of the others are filled in."""
+        known, told = self._files.find(names)
+        known &= (told["stamp"] == stamps) & (stamps != np.zeros((), "V8"))
+        files.contents[known] = told["content"][known]
+        del known, told  # of a large site, much memory
+        files.known, files.found = index.find(files.contents)
+        done = files.known.copy()
         done[list(files.failures)] = True
         return np.flatnonzero(~done)
 

@@ -21,8 +21,9 @@ from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.opening import Survey, survey_site
 from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
-from chestfed.sites.spreadsheet.cells import column_names, read_cells
-from chestfed.sites.spreadsheet.files import FileFormat
+from chestfed.sites.spreadsheet.image_paths import template_columns
+from chestfed.sites.spreadsheet.join import read_joined
+from chestfed.sites.spreadsheet.labels import label_columns
 
 _FINDINGS: Final = {
     int(POSITIVE): "present",
@@ -31,6 +32,8 @@ _FINDINGS: Final = {
     int(BLANK): "not mentioned",
     int(UNLABELLED): "not labeled",
 }
+#: Columns of published data sets with findings in words, and with who found them.
+_RELEASE_CELLS: Final = ("Finding Labels", "Labels", "LabelsLocalizationsBySentence", "class_name", "rad_id")
 _SIDE, _COLUMNS, _TEXT = 220, 5, 84
 
 
@@ -38,7 +41,7 @@ def label_rows(
     config: SiteConfig, data_root: Path, sample: int, seed: int = 1
 ) -> tuple[Survey, np.ndarray, pd.DataFrame]:
     """The site, the places of some of its rows, drawn at random, and one row for each: file, row, image, the label
-    cells of the file (of a table with several rows per image: of its first), and per disease `finding -> label`.
+    cells of the file (of all rows of the image), and per disease `finding -> label`.
 
     Raises
     ------
@@ -64,22 +67,41 @@ def label_rows(
 
 def _cells(config: SiteConfig, data_root: Path, rows: pd.DataFrame) -> pd.DataFrame:
     """The cells that labels are read from, columns named as in the files; none for labels in DICOM headers."""
-    table = config.table
-    named = [name for names in config.labels.values() for name in names]
-    if table is not None:
-        columns = table.columns
-        named += [name for name in (columns.findings, columns.finding, columns.value, columns.reader) if name]
+    source = Source(config, expand_path(config.root, data_root))
     parts = []
     for file in dict.fromkeys(rows["file"]):
-        source = Source(config, expand_path(config.root, data_root))
-        path, written = source.root / file, table or FileFormat()
-        names = column_names(source, path, written) or [] if path.is_file() else []
-        wanted = [name for name in dict.fromkeys(named) if names.count(name) == 1]
-        cells = read_cells(source, path, written, wanted) if wanted else None
+        path = source.root / file
+        cells = _cells_of(source, path, set(rows["row"][rows["file"] == file])) if path.is_file() else None
         if cells is not None:
             here = rows.index[rows["file"] == file]
-            parts.append(cells.set_index("row")[wanted].reindex(rows.loc[here, "row"]).fillna("").set_index(here))
+            parts.append(cells.reindex(rows.loc[here, "row"]).fillna("").set_index(here))
     return pd.concat(parts).add_prefix("cell: ") if parts else pd.DataFrame(index=rows.index)
+
+
+def _cells_of(source: Source, path: Path, numbers: set[int]) -> pd.DataFrame | None:
+    """The cells of some rows of a file, indexed by their numbers, with those of all rows of the same images."""
+    table, labels = source.config.table, source.config.labels
+    if table is None:
+        names = source.header(path)
+        shown = [*(name for told in labels.values() for name in told), *_RELEASE_CELLS]
+        shown, images = ([name for name in dict.fromkeys(some) if name in names] for some in (shown, ["image_id"]))
+        cells = source.read(path, [*shown, *images]) if shown else None
+    else:
+        columns = table.columns
+        named = label_columns(source) if table.layout in ("onehot", "readers") else []
+        further = (columns.findings, columns.finding, columns.value, columns.reader)
+        shown = list(dict.fromkeys([*named, *(name for name in further if name is not None)]))
+        roles = {"image": columns.image, "patient": columns.patient, "study": columns.study}
+        images = template_columns(table.images, roles)
+        cells = read_joined(source, path, table, [*shown, *images])
+    if cells is None:
+        return None
+    if images:
+        image = pd.MultiIndex.from_frame(cells.filter(images))
+        cells = cells.loc[image.isin(image[cells["row"].isin(numbers)])]
+        texts = cells.filter(shown).fillna("").groupby([cells[name] for name in images], dropna=False)
+        cells = cells.assign(**{name: texts[name].transform(lambda some: " / ".join(some)) for name in shown})
+    return cells.set_index("row").filter(shown)
 
 
 def contact_sheet(survey: Survey, places: np.ndarray, out: Path) -> int:

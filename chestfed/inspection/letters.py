@@ -141,12 +141,11 @@ def scan_letters(
         index.keep([(content, one.found, one.annotation, one.overlays) for content, one in found.items()])
 
     files = store.complete(LETTERS, keep, workers=workers, progress=progress)
-    known, found = index.find(files.contents)
     letters: list[Letters | None] = [None] * len(table.frame)
     for place, row in enumerate(rows.tolist()):
         letters[row] = Letters(UNKNOWN)
-        if known[place]:
-            kind, annotation, overlays = (found[name][place] for name in LETTERS.columns)
+        if files.known[place]:
+            kind, annotation, overlays = (files.found[name][place] for name in LETTERS.columns)
             letters[row] = Letters(kind, None if annotation is None else bool(annotation), int(overlays))
     return LetterScan(scan, tuple(letters))
 

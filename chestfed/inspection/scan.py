@@ -95,12 +95,11 @@ def scan_images(
         index.keep([(content, *_columns(facts)) for content, facts in found.items()])
 
     files = store.complete(FACTS, keep, workers=workers, progress=progress)
-    known, found = index.find(files.contents)
     made = files.refused | {row: Facts(error=failure.reason) for row, failure in files.failures.items()}
     with reading(index.file):
         facts = [
-            _facts(*(found[name][row] for name in FACTS.columns)) if there else made[row]
-            for row, there in enumerate(known.tolist())
+            _facts(*(files.found[name][row] for name in FACTS.columns)) if there else made[row]
+            for row, there in enumerate(files.known.tolist())
         ]
     return _scan(table, facts, files.failures)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from chestfed.new_site.work import Work
+from chestfed.new_site.work import SAID, Work
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.opening import SYNTHETIC_MARKER
 from chestfed.sites.spreadsheet.term_table import TermRow
@@ -134,6 +134,7 @@ def _policy(work: Work) -> dict[str, Said]:
         **labels,
         "uncertain": Said(work.uncertain, work.evidence["uncertain"]),
         "blank": Said(work.blank, work.evidence["blank"]),
+        **({"rows": Said(dict.fromkeys(work.choices.drop, "drop"), SAID)} if work.choices.drop else {}),
     }
 
 

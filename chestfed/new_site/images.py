@@ -95,7 +95,11 @@ def _chosen(work: Work, matches: Sequence[ImageMatch], strong: Sequence[ImageMat
     if best is not None and not doubt:
         guess, why = best.column, f"{count(best.named, best.cells)} name a file"
     else:
-        several = "several columns name images, and not the same ones" if strong else "too few cells name a file"
+        several = (
+            "several columns name images, and not the same ones"
+            if strong
+            else "too few cells name a file (of a part of the films, add --drop missing_image)"
+        )
         listed = "; ".join(f"{m.column} ({count(m.named, m.cells)} name a file)" for m in matches[:8])
         guess, why = None, doubt or f"{several}: {listed}"
     examples = [f"{m.column}: {', '.join(m.examples)}" for m in matches[:3]]

@@ -36,7 +36,7 @@ class Choices:
     `columns` maps image, patient, study, view, split, sex, age, reader, findings and value to a column or `none`;
     `labels` maps a disease to columns or terms; `values` maps a cell to positive, negative, uncertain or blank; `words`
     maps view, split, sex and age to words, in lower case, and their meanings. `terms` are the rows of the mapping table
-    that an earlier call wrote.
+    that an earlier call wrote; `drop` are keys of `rows`.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -54,6 +54,7 @@ class Choices:
     header_row: int | None = None
     separator: str | None = None
     title: str | None = None
+    drop: Sequence[str] = ()
 
 
 @dataclass

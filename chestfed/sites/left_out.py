@@ -18,7 +18,7 @@ Policy = Literal["refuse", "drop"]
 MISSING_IMAGE: Final = "missing image"
 TOTAL_ROW: Final = "total row"
 #: Kind of problem -> the key of `rows` that decides about the rows that have it.
-_KEYS: Final[Mapping[str, str]] = {
+KEYS: Final[Mapping[str, str]] = {
     "contradictory labels": "contradictory",
     "contradictory rows": "contradictory",
     "duplicate image": "duplicate",
@@ -37,7 +37,9 @@ class Rows(StrictModel):
         "refuse", description="rows that say that a disease is present and that it is not, or two things of one image"
     )
     duplicate: Policy = Field(
-        "refuse", description="later rows of an image that say the same as its first; if they differ, it is refused"
+        "refuse",
+        description="later rows of an image that say the same as its first of patient, study, view, split, sex, age "
+        "and diseases; if they differ, the site is refused",
     )
     missing_image: Policy = Field(
         "refuse", description="rows whose image is not there, as where a label file is larger than the folder"
@@ -62,7 +64,7 @@ def to_leave_out(
     gone = {pair: "missing_image" for pair, no_image in zip(pairs, absent, strict=True) if no_image}
     known = set(pairs)
     for problem in problems:
-        key, pair = _KEYS.get(problem.kind), (problem.file, problem.row)
+        key, pair = KEYS.get(problem.kind), (problem.file, problem.row)
         if key not in dropped or problem.row is None or (pair not in known and problem.kind not in _ALREADY_OUT):
             continue
         if problem.kind != "duplicate image" or pair in agreeing:
@@ -73,7 +75,7 @@ def to_leave_out(
 
 def _agrees(raw: pd.DataFrame, diseases: Sequence[str]) -> np.ndarray:
     """Whether the rows of this row's image say the same, bool `[n]`."""
-    said = raw.groupby("image", dropna=False)[["patient", "view", "split", *diseases]]
+    said = raw.groupby("image", dropna=False)[["patient", "study", "view", "split", "sex", "age", *diseases]]
     return (said.transform("nunique", dropna=False) == 1).all(axis=1).to_numpy(dtype=bool)
 
 

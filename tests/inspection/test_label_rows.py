@@ -52,6 +52,14 @@ def test_a_column_per_finding_is_shown_cell_by_cell_and_the_draw_is_repeatable(t
         assert (cell, label) == (("1", "present -> 1") if place % 2 else ("0", "absent -> 0"))
 
 
+def test_the_cells_of_all_rows_of_an_image_are_shown(tmp_path: Path) -> None:
+    found = [(0, "Edema"), (1, "Normal"), (0, "Effusion")]
+    save_rows(tmp_path / "site/labels.csv", [person(n, Finding=finding) for n, finding in found])
+    table = {"layout": "long", "columns": {**COLUMNS, "finding": "Finding"}, "terms": meanings()}
+    rows = label_rows(config(tmp_path, table), tmp_path, 5)[2]
+    assert rows["cell: Finding"].tolist() == ["Edema / Effusion", "Normal"]
+
+
 def test_a_site_with_problems_is_refused(tmp_path: Path) -> None:
     save_rows(tmp_path / "site/labels.csv", [onehot(1, *"70000")])
     with pytest.raises(SiteError, match="bad label value"):

@@ -48,6 +48,22 @@ def test_a_flag_that_would_have_no_effect_is_an_error(tmp_path: Path) -> None:
             draft(tmp_path, "labels.xlsx", **choices)
 
 
+def test_rows_that_a_flag_leaves_out_are_counted_and_the_stop_names_the_flag(tmp_path: Path) -> None:
+    clean = rows()
+    table = [*clean, {**clean[0], "File": "gone"}, {**clean[0], "File": "Summe", "Patient": "Summe"}]
+    labels = bring(tmp_path, table, images=[f"{row['File']}.png" for row in clean])
+    said = ["site", "new", "st-anne", "--images", tmp_path / "images", "--labels", labels, "--yes"]
+    said += ["--out", tmp_path, "--image-column", "File", "--drop", "missing_image"]
+    with pytest.raises(ConfigError, match="add --drop total --force") as stopped:
+        chestfed(*said)
+    assert "total row" in str(stopped.value)
+    made = chestfed(*said, "--drop", "total", "--force")
+    assert "1 of 14 rows that are totals" in made
+    assert "1 of 14 rows that name an image that is not there" in made
+    with pytest.raises(ConfigError, match="--drop sums"):
+        chestfed(*said, "--drop", "sums")
+
+
 #: Three annotators of each image; the first always reports edema, the third never.
 OPINIONS = {"R1": ("edema", "effusion"), "R2": ("edema", "normal"), "R3": ("normal", "effusion")}
 

@@ -92,6 +92,14 @@ Uncertain = Annotated[
     Literal["positive", "negative", "missing"] | None, _meaning(help="How to treat uncertain labels.")
 ]
 Blank = Annotated[Literal["negative", "missing"] | None, _meaning(help="How to treat diseases not mentioned.")]
+Drop = Annotated[
+    list[str] | None,
+    _meaning(
+        metavar="KIND",
+        help="Dirty rows that are left out and counted instead of refused (`rows` in the YAML): contradictory, "
+        "duplicate, missing_image, total or unnamed. Repeatable.",
+    ),
+]
 Raters = Annotated[
     str | None,
     _meaning(metavar="RULE", help="How to combine annotators: any, majority, all, or the name of one of them."),
@@ -129,6 +137,7 @@ def site_new(
     uncertain: Uncertain = None,
     blank: Blank = None,
     raters: Raters = None,
+    drop: Drop = None,
 ) -> None:
     """Describe a new hospital: inspect its images and its table, and write a YAML with the evidence for each guess.
 
@@ -141,7 +150,10 @@ def site_new(
         chestfed site new st-anne --images hospitals/st-anne/images --labels hospitals/st-anne/labels.csv --yes
     """
     from chestfed.new_site import Choices
+    from chestfed.sites.left_out import Rows
 
+    if unknown := sorted(set(drop or ()) - set(Rows.model_fields)):
+        raise ConfigError(f"--drop {unknown[0]}: not one of {', '.join(Rows.model_fields)}")
     columns = {"image": image_column, "patient": patient_column, "study": study_column, "view": view_column}
     columns |= {"split": split_column, "sex": sex_column, "age": age_column, "reader": reader_column}
     columns |= {"findings": findings_column, "value": value_column}
@@ -153,6 +165,7 @@ def site_new(
         values=_values(value or []),
         words=_words(word or []),
         title=title,
+        drop=drop or (),
         **given,
     )
     _describe(open_console(), name, images, labels, out / f"{name}.yaml", choices, data, yes=yes, force=force)
@@ -340,15 +353,19 @@ def _write_terms(console: Console, path: Path, draft: Draft, earlier: Sequence[T
 def _open(console: Console, path: Path, data: Path | None) -> None:
     """Open the site that was written, and say what to do next."""
     from chestfed.sites import load_site_config, open_site
+    from chestfed.sites.left_out import KEYS
 
     said = shlex.quote(str(path))
     check = f"chestfed site check {said}" + ("" if data is None else f" --data {shlex.quote(str(data))}")
     try:
         table = open_site(load_site_config(path), data if data is not None else Path())
     except SiteError as error:
+        keys = dict.fromkeys(KEYS[problem.kind] for problem in error.problems if problem.kind in KEYS)
+        drop = " ".join(f"--drop {key}" for key in keys)
+        also = f"\nTo leave such rows out and count them, add {drop} --force to this command" if keys else ""
         raise ConfigError(
             f"{path} is written, but the site does not open with it yet:\n{error}\n"
-            f"Fix the table or the YAML, then: {check}"
+            f"Fix the table or the YAML, then: {check}{also}"
         ) from None
     say(console, _loaded(table))
     for note in table.notes:

@@ -20,10 +20,17 @@ _BOMS_16: Final = (b"\xff\xfe", b"\xfe\xff")
 _KNOWN: Final = (
     *("cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "iso8859_2", "koi8_r", "cp874"),
     *("cp932", "euc_jp", "gb18030", "big5", "cp949"),
+    *("mac_roman", "mac_latin2", "mac_cyrillic", "cp850", "cp852", "cp866"),
 )
 _TIE: Final = 0.05  # charset-normalizer's "mess", a share of odd letters, differs by more between likely and unlikely
 _CELLS: Final = 2000  # so many different ones are rated
 _ALPHABETS: Final = {"LATIN", "CYRILLIC", "GREEK", "HEBREW", "ARABIC", "THAI"}
+#: What stands beside no letter, and what stands between no two.
+_NOT_BESIDE: Final = (
+    "\u00a2-\u00a9\u00ac-\u00af\u00b4\u00b6\u00b8\u00b9\u00bc-\u00be\u02c6-\u02dd\u2020-\u2022\u2030-\u203a\u20ac"
+    "\u2100-\u214f"
+)
+_NOT_BETWEEN: Final = "\u00a1\u00b0-\u00b3\u00ab\u00bb\u00bf\u2018\u201a-\u201e\u2026"
 _ADVICE: Final = "save the file as UTF-8, or set table.encoding in the site's YAML to what it is in (reader: table)"
 _SAVE: Final = "save it as UTF-8"
 
@@ -115,6 +122,11 @@ def _decodes(data: bytes, encoding: str) -> bool:
 def _is_odd(text: str) -> bool:
     """Whether a word mixes alphabets, has a sign of another kind amid small Latin letters, or a foreign digit."""
     if re.search(r"[\x80-\x9f]|[^\W\d_][^\D0-9]|[^\D0-9][^\W\d_]|[a-z][^\x00-\u218f]+[a-z]|[\u2500-\u259f]", text):
+        return True
+    letter = r"[^\W\d_]"
+    if re.search(
+        rf"{letter}[{_NOT_BESIDE}]|[{_NOT_BESIDE}]{letter}|{letter}[{_NOT_BETWEEN}]{letter}|\u2026{letter}", text
+    ):
         return True
     if any(unicodedata.category(word[0]).startswith("M") for word in text.split()):
         return True

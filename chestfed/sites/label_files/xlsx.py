@@ -15,7 +15,7 @@ from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from openpyxl import load_workbook
+from openpyxl.reader.excel import ExcelReader
 from openpyxl.utils.datetime import to_excel
 
 #: What Excel itself allows, and the bytes of all parts: a small file may claim any number of each.
@@ -50,9 +50,14 @@ def open_sheets(path: Path) -> dict[str, Any]:
             if sum(part.file_size for part in parts.infolist()) > _LARGEST:
                 raise XlsxError(f"is larger than {_LARGEST:,} bytes")
         with warnings.catch_warnings(action="ignore"):  # of what is not read, such as styles
-            book = load_workbook(path, keep_links=False)
+            reader = ExcelReader(path, keep_links=False)
+            reader.read()
+        book = reader.wb
         if not book.worksheets:
             raise XlsxError("has no worksheet, or is damaged")
+        listed = (part for _, part in reader.parser.find_sheets() if part.Type.endswith("/worksheet"))
+        if any(part.target not in reader.valid_files for part in listed):  # openpyxl goes on with the others
+            raise XlsxError("is damaged: it lists a sheet that it does not hold")
         return {sheet.title: sheet for sheet in book.worksheets}
     except XlsxError:
         raise

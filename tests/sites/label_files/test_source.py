@@ -16,6 +16,24 @@ from tests.sites.small_sites import config_of, write_files
 TEXT = "name,value\nmünchen,1\n"
 
 
+GERMAN = "Datei;Ödem;Erguß;Größe;Befund\n1.png;1;0;2;Herz vergrößert\n"
+SPANISH = "Archivo;Tamaño;Hallazgo\n1.png;1;consolidación\n2.png;2;neumonía «basal»\n"
+FRENCH = "Fichier;Âge;Constatation\n1.png;63 ans;Cœur augmenté\n2.png;40;épanchement à gauche\n3.png;12;œdème\n"
+CZECH = "Soubor;Pohlaví;Výpotek;Zvětšené srdce\n1.png;žena;1;0\n"
+RUSSIAN = "Файл;Пол;Отек;Выпот\n1.png;Ж;1;0\n2.png;М;увеличение сердца;ателектаз\n"
+WRITTEN = {
+    **dict.fromkeys(("cp1252", "mac_roman", "cp850"), (GERMAN, SPANISH)),
+    **dict.fromkeys(("cp1250", "mac_latin2", "cp852", "iso8859_2"), (CZECH,)),
+    **dict.fromkeys(("cp1251", "koi8_r", "cp866", "mac_cyrillic"), (RUSSIAN,)),
+}
+
+
+@each("encoding", list(WRITTEN))
+def test_an_encoding_of_windows_dos_or_a_mac_is_found_or_among_those_that_are_named(encoding: str) -> None:
+    for text in (*WRITTEN[encoding], *((FRENCH,) if encoding in ("cp1252", "mac_roman") else ())):
+        assert text in [text.encode(encoding).decode(name) for name in likely(text.encode(encoding))]
+
+
 def source_of(folder: Path, content: bytes | None, name: str = "train.csv") -> Source:
     write_files(folder, {} if content is None else {name: content})
     return Source(config_of("chexpert"), folder / "site")
@@ -50,7 +68,7 @@ def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> Non
         (b"name,value\n", "has a header and no rows"),
         (TEXT.encode("utf-16")[:-1], "is UTF-16, but damaged or truncated"),
         ("\0".encode("utf-16") * 9, "is not text"),
-        (b"name,value\nm\x81nchen,1\n", "is not UTF-8 (line 2), nor in another encoding"),
+        (b"name,value\nm\x81\x98\xb0nchen,1\n", "is not UTF-8 (line 2), nor in another encoding"),
         (b"PK\x03\x04\x00\x00", "is not text but a zip"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel file"),
         (gzip.compress(TEXT.encode() * 99)[:-12], "is damaged or truncated"),

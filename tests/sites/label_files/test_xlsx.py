@@ -76,6 +76,17 @@ def test_a_damaged_workbook_is_refused(tmp_path: Path, part: str, harm: str) -> 
         _read(save(tmp_path / "a.xlsx", parts))
 
 
+def test_a_sheet_that_is_listed_and_not_there_is_refused(tmp_path: Path) -> None:
+    rels = "odd/_rels/book.xml.rels"
+    first = f'<Relationship Id="r0" Type="{OFFICE}/worksheet" Target="/odd/none.xml"/></Relationships>'
+    parts = {**PARTS, rels: PARTS[rels].replace("</Relationships>", first)}
+    parts["odd/book.xml"] = PARTS["odd/book.xml"].replace(
+        "<x:sheets>", '<x:sheets><x:sheet name="A" sheetId="3" r:id="r0"/>'
+    )
+    with pytest.raises(XlsxError, match="lists a sheet"):
+        _read(save(tmp_path / "a.xlsx", parts))
+
+
 @each("texts", [None, PARTS["odd/texts.xml"][:-20], "<sst/>"])
 def test_texts_that_are_not_there_are_refused(tmp_path: Path, texts: str | None) -> None:
     parts = {name: text for name, text in {**PARTS, "odd/texts.xml": texts}.items() if text is not None}
