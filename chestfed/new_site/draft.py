@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from chestfed.core.errors import ConfigError, SiteError
@@ -25,6 +26,7 @@ from chestfed.new_site.term_column import find_labels
 from chestfed.new_site.work import NONE, SAID, Ask, Choices, Work, count
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.spreadsheet.dicom_headers import read_elements
+from chestfed.sites.spreadsheet.reader import SUM
 
 #: DICOM elements that hold what a column is looked for.
 _HEADERS: Final = {
@@ -75,6 +77,9 @@ def draft_site(
 def _from_table(work: Work, labels_file: Path) -> Draft:
     pictures, sheet = work.pictures, read_spreadsheet(labels_file, work.name, work.choices)
     work.frame = sheet.frame
+    if "total" in work.choices.drop:
+        sums = [cells.str.fullmatch(SUM, flags=re.IGNORECASE, na=False) for _, cells in sheet.frame.items()]
+        work.frame = sheet.frame[~np.any(sums, axis=0).astype(bool)]
     work.notes += sheet.notes
     match, elements = _image(work, sheet)
     work.image = match.paths.where(match.paths.notna(), work.frame[match.column])

@@ -181,5 +181,7 @@ def unknown_words(cells: pd.Series, words: Collection[str]) -> str:
     hidden = [word for word in words if counts[word] < SHOWN_FROM]
     if hidden:
         rows = listed_rows(cells.index[cells.isin(hidden)])
-        shown.append(f"{len(hidden)} that fewer than {SHOWN_FROM} rows have ({rows}; remove totals)")
+        shown.append(
+            f"{len(hidden)} that fewer than {SHOWN_FROM} rows have ({rows}; remove totals, or add --drop total)"
+        )
     return ", ".join(shown)

@@ -50,13 +50,12 @@ def test_a_flag_that_would_have_no_effect_is_an_error(tmp_path: Path) -> None:
 
 def test_rows_that_a_flag_leaves_out_are_counted_and_the_stop_names_the_flag(tmp_path: Path) -> None:
     clean = rows()
-    table = [*clean, {**clean[0], "File": "gone"}, {**clean[0], "File": "Summe", "Patient": "Summe"}]
+    table = [*clean, {**clean[0], "File": "gone"}, {**clean[0], "File": "Summe", "Patient": "Summe", "Oedema": 6}]
     labels = bring(tmp_path, table, images=[f"{row['File']}.png" for row in clean])
     said = ["site", "new", "st-anne", "--images", tmp_path / "images", "--labels", labels, "--yes"]
     said += ["--out", tmp_path, "--image-column", "File", "--drop", "missing_image"]
-    with pytest.raises(ConfigError, match="add --drop total --force") as stopped:
+    with pytest.raises(ConfigError, match="or add --drop total"):
         chestfed(*said)
-    assert "total row" in str(stopped.value)
     made = chestfed(*said, "--drop", "total", "--force")
     assert "1 of 14 rows that are totals" in made
     assert "1 of 14 rows that name an image that is not there" in made

@@ -39,7 +39,7 @@ _SPLITS: Final = {
 _UNKNOWN_SEX: Final = "unknown"
 _SEXES: Final = {**SEXES, "u": _UNKNOWN_SEX, "unknown": _UNKNOWN_SEX, "o": _UNKNOWN_SEX, "other": _UNKNOWN_SEX}
 #: A cell that names a sum of the rows above it.
-_SUM: Final = (
+SUM: Final = (
     "(?:(?:grand |sub)?totale?s?|total general|sum|summe|gesamt(?:summe|zahl)?|somme|suma|soma|razem|celkem|итого|"
     r"合計|合计|總計|总计|합계)\s*[:=]?\s*[\d.,]*"
 )
@@ -117,7 +117,7 @@ def _without_totals(file: TableRows) -> pd.DataFrame:
     names = [name for name in (file.table.columns.image, file.table.columns.patient) if name in file.frame]
     sums = np.zeros(len(file.frame), dtype=bool)
     for name in names:
-        sums |= file.frame[name].str.fullmatch(_SUM, flags=re.IGNORECASE).fillna(False).to_numpy(dtype=bool)
+        sums |= file.frame[name].str.fullmatch(SUM, flags=re.IGNORECASE).fillna(False).to_numpy(dtype=bool)
     advice = "remove the row from the table, or set rows.total: drop in the site's YAML"
     file.bad(TOTAL_ROW, sums, "this row is a total", advice)
     return file.frame[~sums].reset_index(drop=True)
