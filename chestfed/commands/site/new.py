@@ -150,25 +150,31 @@ def site_new(
         chestfed site new st-anne --images hospitals/st-anne/images --labels hospitals/st-anne/labels.csv --yes
     """
     from chestfed.new_site import Choices
-    from chestfed.sites.left_out import Rows
 
-    if unknown := sorted(set(drop or ()) - set(Rows.model_fields)):
-        raise ConfigError(f"--drop {unknown[0]}: not one of {', '.join(Rows.model_fields)}")
     columns = {"image": image_column, "patient": patient_column, "study": study_column, "view": view_column}
     columns |= {"split": split_column, "sex": sex_column, "age": age_column, "reader": reader_column}
     columns |= {"findings": findings_column, "value": value_column}
     given: dict[str, Any] = {"layout": layout, "separator": separator, "delimiter": delimiter, "encoding": encoding}
     given |= {"sheet": sheet, "header_row": header_row, "uncertain": uncertain, "blank": blank, "raters": raters}
+    given |= {"title": title, "drop": _drops(drop or [])}
     choices = Choices(
         columns={role: column for role, column in columns.items() if column is not None},
         labels=_labels(label or []),
         values=_values(value or []),
         words=_words(word or []),
-        title=title,
-        drop=drop or (),
         **given,
     )
     _describe(open_console(), name, images, labels, out / f"{name}.yaml", choices, data, yes=yes, force=force)
+
+
+def _drops(keys: Sequence[str]) -> Sequence[str]:
+    """Keys of `rows`."""
+    from chestfed.sites.left_out import Rows
+
+    for key in keys:
+        if key not in Rows.model_fields:
+            raise ConfigError(f"--drop {key}: not one of {', '.join(Rows.model_fields)}")
+    return keys
 
 
 def _labels(texts: Sequence[str]) -> dict[str, list[str]]:
