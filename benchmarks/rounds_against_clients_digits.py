@@ -85,7 +85,7 @@ def aucs_by_round(algorithm: str, k: int, seed: int, out: Path, options: argpars
         "seed": seed,
     }
     if algorithm == "coda_plus":
-        settings["federated.algorithm.output"] = "last"
+        settings["federated.stage_output"] = "last"
     pairs = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "chestfed", "study", ROOT / "pipelines" / "digits_ih.yaml", "--no-tracking"]
     subprocess.run([*command, "--out", own, *pairs], check=True, capture_output=True, cwd=ROOT)
