@@ -40,7 +40,9 @@ def ui(
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", local_store(out)]
     command += ["--default-artifact-root", artifacts, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--workers", "1"]  # one reader: more processes would only start later and take more memory
-    status = serve(command, {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"})
+    # Runners of MLflow's own jobs, which evaluate language models, would be several more processes.
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    status = serve(command, {**os.environ, **quiet})
     if status not in (0, -signal.SIGINT, -signal.SIGTERM, 130):
         raise ChestfedError(f"MLflow stopped with status {status}; is port {port} taken? Choose another with --port")
 
