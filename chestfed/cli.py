@@ -27,6 +27,7 @@ from chestfed.commands.site.new import site_new
 from chestfed.commands.site.stats import site_stats
 from chestfed.commands.site.table import site_table
 from chestfed.commands.study import study
+from chestfed.commands.tune.command import tune
 from chestfed.commands.ui import ui
 from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError
@@ -79,6 +80,7 @@ cache.command("verify")(cache_verify)
 
 _STUDIES, _RESULTS, _HOSPITALS = "Run a study", "Models and results", "Hospitals"
 app.command(rich_help_panel=_STUDIES)(study)
+app.command(rich_help_panel=_STUDIES)(tune)
 app.command(rich_help_panel=_STUDIES)(algorithms)
 app.command(rich_help_panel=_STUDIES)(samples)
 app.command(rich_help_panel=_RESULTS)(evaluate)

@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
         *("algorithms", "objectives", "models", "engines", "evaluation", "images", "sites"),
         *("public_datasets", "experiment", "results"),
     },
+    "tuning": {"experiment", "training"},
     "scoring": {"models", "evaluation", "images", "sites", "experiment", "results", "training"},
     "testing": {"algorithms", "objectives", "models", "engines", "experiment", "images", "inspection", "sites"},
     "report": {"evaluation", "images", "inspection", "sites", "results"},

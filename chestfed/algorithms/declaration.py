@@ -152,7 +152,12 @@ def numbers_sent(formula: str, weights: int, diseases: int) -> int:
 class MinMaxOptions(Options):
     """Step size of the dual variables."""
 
-    dual_lr: float | None = Field(None, gt=0, description="step size of alpha; null: local_lr")
+    dual_lr: float | None = Field(
+        None,
+        gt=0,
+        description="step size of alpha; null: local_lr",
+        json_schema_extra={"search": [0.01, 1.0, "log"]},
+    )
     dual_step: Literal["gradient", "preconditioned"] = Field(
         "gradient",
         description="gradient: alpha steps along its gradient; preconditioned: the step is divided by p(1-p)/J, "

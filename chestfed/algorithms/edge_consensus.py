@@ -111,7 +111,9 @@ class Options(DecentralizedOptions):
     """Options of PDMM-SGD and ADMM-SGD."""
 
     eta: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
-        1.0, description="weight of the dual variables; auto: the tuning-free formula"
+        1.0,
+        description="weight of the dual variables; auto: the tuning-free formula",
+        json_schema_extra={"search": [0.1, 10.0, "log"]},
     )
     rho: float = Field(0.1, ge=0, description="weight of the neighbors' points; 0 halves the traffic")
 

@@ -43,7 +43,12 @@ class FedProx(Algorithm):
 class Options(plugins.Options):
     """Options of FedProx."""
 
-    prox: float = Field(1e-3, ge=0, description="coefficient of the proximal term towards the round's start [mu]")
+    prox: float = Field(
+        1e-3,
+        ge=0,
+        description="coefficient of the proximal term towards the round's start [mu]",
+        json_schema_extra={"search": [1e-3, 1.0, "log"]},
+    )
 
 
 def build(options: Options, setting: Setting) -> FedProx:

@@ -90,8 +90,20 @@ class LocalScgdam(Algorithm):
 class Options(MinMaxOptions):
     """Options of LocalSCGDAM."""
 
-    inner_rate: float = Field(0.9, gt=0, le=1, description="rate of the moving average h [alpha eta]")
-    momentum_rate: float = Field(0.1, gt=0, le=1, description="rate of the gradient averages [beta eta]")
+    inner_rate: float = Field(
+        0.9,
+        gt=0,
+        le=1,
+        description="rate of the moving average h [alpha eta]",
+        json_schema_extra={"search": [0.1, 0.95, "linear"]},
+    )
+    momentum_rate: float = Field(
+        0.1,
+        gt=0,
+        le=1,
+        description="rate of the gradient averages [beta eta]",
+        json_schema_extra={"search": [0.03, 0.9, "log"]},
+    )
 
 
 def build(options: Options, setting: Setting) -> LocalScgdam:

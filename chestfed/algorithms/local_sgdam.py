@@ -78,7 +78,13 @@ class LocalSgdam(Algorithm):
 class Options(MinMaxOptions):
     """Options of LocalSGDAM."""
 
-    momentum_rate: float = Field(0.1, gt=0, le=1, description="rate of the gradient averages [beta eta]")
+    momentum_rate: float = Field(
+        0.1,
+        gt=0,
+        le=1,
+        description="rate of the gradient averages [beta eta]",
+        json_schema_extra={"search": [0.03, 0.9, "log"]},
+    )
 
 
 def build(options: Options, setting: Setting) -> LocalSgdam:

@@ -24,6 +24,11 @@ def load_pipeline(path: Path, overrides: Sequence[str] = (), added: Sequence[Pat
     Where the pipeline lists its `k`, the new numbers of clients are added to them, unless an override says `k`. See
     `chestfed.core.config.load_config` for the errors.
     """
+    return checked(pipeline_document(path, overrides, added), Pipeline)
+
+
+def pipeline_document(path: Path, overrides: Sequence[str] = (), added: Sequence[Path] = ()) -> Document:
+    """The merged data of `load_pipeline`, not checked yet."""
     document = Document(path)
     refuse_other_kind(document, "pipeline")
     if added:
@@ -35,7 +40,7 @@ def load_pipeline(path: Path, overrides: Sequence[str] = (), added: Sequence[Pat
     _narrow_comparison(document, overrides)
     _let_overrides_win(document, overrides)
     _read_graphs(document)
-    return checked(document, Pipeline)
+    return document
 
 
 def _narrow_comparison(document: Document, overrides: Sequence[str]) -> None:

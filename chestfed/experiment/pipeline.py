@@ -22,6 +22,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue, Choice
 from chestfed.evaluation.intervals.names import MethodName
 from chestfed.evaluation.protocols import ImageProtocol
+from chestfed.experiment.ranges import Range
 from chestfed.experiment.stage_2 import SERVER_KEYS, Federated, name_of, section_for
 from chestfed.images.augment import Augment
 from chestfed.images.preprocess import Preprocess
@@ -232,13 +233,19 @@ class Pipeline(StrictModel):
     per_algorithm: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="keys that hold for one algorithm, or for several (`codasca, coda_plus: {...}`): its own step size "
-        "or objective, and its options. They come before those under `federated`, and after `--set federated.KEY`",
+        "or objective, and its options. They come before those under `federated`, and after `--set federated.KEY`; what "
+        "is said of one algorithm comes before what is said of several",
     )
     held_out: HeldOut | None = Field(
         None, description="hold each site out in turn; `k` then is the number of clients of all the others"
     )
     overlap: Overlap = Overlap()
     comparison: Comparison | None = Field(None, description="compare these algorithms, unless told otherwise")
+    search: dict[str, list[Any] | None] = Field(
+        default_factory=dict,
+        description="ranges of `chestfed tune` in place of the declared ones, for every algorithm that has the key: "
+        "`local_lr: [0.01, 1, log]`, `momentum: [0.5, 0.99, linear]`, `objective.inner_lr: null` (not searched)",
+    )
     published: Published | None = Field(None, description="the paper's figures, to stand beside ours")
     evaluation: Evaluation = Evaluation()
     runtime: Runtime = Runtime()
@@ -250,6 +257,14 @@ class Pipeline(StrictModel):
         check_diseases(value)
         if len(set(value)) < len(value):
             raise ValueError("names a disease twice")
+        return value
+
+    @field_validator("search")
+    @classmethod
+    def _ranges_are_ranges(cls, value: dict[str, list[Any] | None]) -> dict[str, list[Any] | None]:
+        for wanted in value.values():
+            if wanted is not None:
+                Range.parse(wanted)
         return value
 
     @model_validator(mode="before")
@@ -339,8 +354,8 @@ class Pipeline(StrictModel):
         chosen = algorithm or self.federated.algorithm.name
         own = {
             name: value
-            for key, keys in self.per_algorithm.items()
-            if chosen in names_in(key)
+            for key, keys in sorted(self.per_algorithm.items(), key=lambda entry: -len(names_in(entry[0])))
+            if chosen in names_in(key)  # what is said of it alone comes last
             for name, value in keys.items()
         }
         section = section_for(self.federated.model_dump(exclude_unset=True), chosen, own)
@@ -401,6 +416,7 @@ _NOT_IDENTITY = (
     ("data_root",),
     ("per_algorithm",),
     ("comparison",),
+    ("search",),
     ("published",),
     ("overlap",),  # what it leaves out is missing in the digests of the sites' content
     ("runtime", "loader_workers"),

@@ -51,7 +51,12 @@ class Federated(StrictModel):
         "on this many batches at once",
     )
     window_growth: float = Field(1.0, ge=1, description="the window is multiplied by this after each stage")
-    local_lr: float = Field(0.1, gt=0, description="step size of the weights at the clients [eta_l]")
+    local_lr: float = Field(
+        0.1,
+        gt=0,
+        description="step size of the weights at the clients [eta_l]",
+        json_schema_extra={"search": [0.01, 1.0, "log"]},
+    )
     batch_size: int = Field(32, ge=1, description="images per client and step")
     weights: Literal["uniform", "images"] = Field(
         "uniform",

@@ -50,7 +50,12 @@ class CompositionalAuc:
 class Options(auc_margin.Options):
     """Options of the compositional AUC loss."""
 
-    inner_lr: float = Field(0.1, ge=0, description="step along the cross-entropy inside the AUC [rho]")
+    inner_lr: float = Field(
+        0.1,
+        ge=0,
+        description="step along the cross-entropy inside the AUC [rho]",
+        json_schema_extra={"search": [1e-3, 0.3, "log"]},
+    )
     hvp: Literal["exact", "drop"] = Field(
         "exact", description="the Hessian-vector product of the inner step, or none, as an ablation"
     )

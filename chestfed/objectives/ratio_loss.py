@@ -85,7 +85,12 @@ class Options(plugins.Options):
     """Options of the Ratio Loss; the weight of a class is alpha + beta R."""
 
     alpha: float = Field(1.0, ge=0, description="weight of a class without its ratio")
-    beta: float = Field(0.1, ge=0, description="weight of the ratio; 0: the cross-entropy, as an ablation")
+    beta: float = Field(
+        0.1,
+        ge=0,
+        description="weight of the ratio; 0: the cross-entropy, as an ablation",
+        json_schema_extra={"search": [0.01, 1.0, "log"]},
+    )
     cap: float = Field(10.0, ge=1, description="the largest ratio; the smallest is 1/cap")
     monitor_images: int = Field(
         16,

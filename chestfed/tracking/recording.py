@@ -26,7 +26,7 @@ from chestfed.results.significance import frame as differences
 from chestfed.results.table import Row, StudyTable, auc_grid, frame
 from chestfed.tracking.store import DataSet, Store
 from chestfed.training.identity import software_versions
-from chestfed.training.reporting import Reporter, StudyRun, Summary
+from chestfed.training.reporting import Reporter, StudyRun, Summary, Trial
 from chestfed.training.state import History
 
 #: Per round; what is summed over the clients is under "cost".
@@ -182,6 +182,21 @@ class MlflowRecord(Reporter):
             if file.name != "mlflow.json":
                 self._store.log_file(run, file)
         self._store.end_run(run)
+
+    def trial_done(self, trial: Trial, *, reused: bool) -> None:
+        """Record one trial of a search as a run, unless the store has it."""
+        store, known = self._store, _known(trial.folder)
+        if store.is_finished(known):
+            return
+        mark = f"{trial.origin} " if trial.origin.any_synthetic else ""
+        about = {"kind": "trial", "pipeline": trial.search, "algorithm": trial.algorithm, "trial": str(trial.number)}
+        tags = {**trial.origin.tags(), **about, "diverged": trial.diverged[:500] or "no"}
+        run = store.start_run(f"{mark}trial {trial.number}, {trial.algorithm}: {trial.search}", tags, known)
+        _remember(trial.folder, run)
+        store.log_params(run, {**trial.values, **{f"range.{key}": value for key, value in trial.ranges.items()}})
+        aucs = {f"validation_auc/seed_{seed}": value for seed, value in trial.aucs.items()}
+        store.log_metrics(run, [(0, {"validation_auc/mean": trial.mean, **aucs, "cost/seconds": trial.seconds})])
+        store.end_run(run)
 
     def _flush(self) -> None:
         """Log the rounds that wait, the last one first."""

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from chestfed.core.errors import Problem
+from chestfed.core.errors import Problem, TrainingError
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.core.randomness import numpy_stream
@@ -137,7 +137,13 @@ class TestSet:
 def score(
     network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet, batch_size: int, machine: Machine
 ) -> np.ndarray:
-    """Probabilities float64 `[n, J]` of the network with these parameters `[>= d]` and buffers, in row order."""
+    """Probabilities float64 `[n, J]` of the network with these parameters `[>= d]` and buffers, in row order.
+
+    Raises
+    ------
+    TrainingError
+        If an output is not finite.
+    """
     network.bind(parameters)
     network.load_buffers(buffers)
     network.module.eval()
@@ -148,7 +154,10 @@ def score(
             with torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast):
                 logits = network.module(images)
             results.append(logits.float().cpu())
-    return probabilities(torch.cat(results).numpy())
+    logits = torch.cat(results)
+    if not torch.isfinite(logits).all():
+        raise TrainingError("the network's outputs are not finite (NaN or infinity): lower federated.local_lr")
+    return probabilities(logits.numpy())
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from chestfed.core.errors import Problem
 from chestfed.core.pseudonyms import PUBLISHED
+from chestfed.core.randomness import stream_seed
 from chestfed.experiment.pipeline import CollectionEntry, Pipeline
 from chestfed.images.index import packed
 from chestfed.images.preprocess import Preprocess
@@ -32,9 +33,16 @@ class CollectionImages:
 
 
 def load_collection(
-    pipeline: Pipeline, data_root: Path | None, progress: Callable[[str, int, int], None] | None = None
+    pipeline: Pipeline,
+    data_root: Path | None,
+    progress: Callable[[str, int, int], None] | None = None,
+    *,
+    validation: float | None = None,
 ) -> StudyData:
     """Read the collection, make the task, cut the clients.
+
+    With `validation`, this share of the training images is set aside and takes the place of the test set, which is left
+    out.
 
     Raises
     ------
@@ -54,14 +62,13 @@ def load_collection(
     positive = binary.positive_classes(count, entry.positive, seed)
     labels = binary.binary_labels(train.classes, positive)
     if test is None:
-        if train.patients is None:
-            held = binary.hold_out(train.classes, entry.test_fraction, seed)
-        else:
-            held = binary.hold_out_patients(labels, train.patients, entry.test_fraction, seed)
-        test_rows, rows = np.flatnonzero(held), np.flatnonzero(~held)
+        rows, test_rows = _held_out(train, labels, np.arange(len(labels)), entry.test_fraction, seed)
         test = train
     else:
         test_rows, rows = np.arange(len(test.classes)), np.arange(len(train.classes))
+    if validation is not None:
+        rows, test_rows = _held_out(train, labels, rows, validation, stream_seed(seed, "validation"))
+        test = train
     if entry.imratio is not None:
         rows = rows[binary.drop_positives(train.classes[rows], labels[rows], entry.imratio, seed)]
 
@@ -85,6 +92,17 @@ def load_collection(
     digests["test set"] = test_set.digest(PUBLISHED)
     left_out: dict[str, list[Problem]] = {entry.name: list(collection.unreadable)} if collection.unreadable else {}
     return StudyData(tuple(clients), test_set, pipeline.tasks, left_out, digests)
+
+
+def _held_out(
+    part: Part, labels: np.ndarray, rows: np.ndarray, fraction: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """These rows without those that are held out, and those: by patient, where there are patients."""
+    if part.patients is None:
+        held = binary.hold_out(part.classes[rows], fraction, seed)
+    else:
+        held = binary.hold_out_patients(labels[rows], part.patients[rows], fraction, seed)
+    return rows[~held], rows[held]
 
 
 def _deal(entry: CollectionEntry, train: Part, labels: np.ndarray, rows: np.ndarray, seed: int) -> list[np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +42,23 @@ class Summary:
     runs: Mapping[str, str] = field(default_factory=dict)  #: what the studies are called -> their folders
 
 
+@dataclass(frozen=True)
+class Trial:
+    """Settings that a search has tried, and the validation AUC that they came to."""
+
+    folder: Path  #: for what is noted about it
+    search: str  #: the pipeline's name
+    algorithm: str
+    number: int  #: from 1
+    values: dict[str, float]
+    ranges: dict[str, list[Any]]  #: what each value was drawn from, as it is written in YAML
+    aucs: dict[int, float]  #: training seed -> validation AUC, the mean over the diseases
+    mean: float | None  #: over the seeds; None if training diverged
+    diverged: str  #: why; empty if it did not
+    seconds: float
+    origin: Origin
+
+
 class Reporter:
     """Hears about a study. Nothing happens on any event unless a subclass says what.
 
@@ -75,6 +92,9 @@ class Reporter:
 
     def summary_done(self, summary: Summary) -> None:
         """All studies of a command that runs several are done, and what they come to together is written."""
+
+    def trial_done(self, trial: Trial, *, reused: bool) -> None:
+        """A search for settings has tried one; `reused`: in an earlier start."""
 
 
 class Reporters:

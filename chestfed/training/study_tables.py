@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +23,15 @@ from chestfed.sites.table import SiteTable
 class SiteRows:
     """One site of a pipeline: the training rows of each client that it is cut into, by name.
 
-    `test` are the rows of the evaluated split and views; no client trains on their patients. May be empty.
+    `test` are the rows of the evaluated split and views; no client trains on their patients. May be empty. `validation`
+    are those of the patients that `validation_fraction` sets aside, of the same views.
     """
 
     entry: SiteEntry
     whole: SiteTable
     clients: tuple[tuple[str, SiteTable], ...]
     test: SiteTable
+    validation: SiteTable
 
     @property
     def name(self) -> str:
@@ -105,9 +107,10 @@ def open_sites(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> tupl
             )
         placed = config if entry.root is None else config.model_copy(update={"root": entry.root})
         table = open_site(placed, data_root)
-        training, test = _training_and_test(table, entry, pipeline)
+        training, test, validation = _parts(table, entry, pipeline)
         clients = [(name, part.about(pipeline.diseases)) for name, part in _cut(table.name, training, entry, pipeline)]
-        found.append(SiteRows(entry, table, tuple(clients), test.about(pipeline.diseases)))
+        scored = [part.about(pipeline.diseases) for part in (test, validation)]
+        found.append(SiteRows(entry, table, tuple(clients), *scored))
     _check_clients([client for site in found for client in site.clients], pipeline.diseases)
     return tuple(found)
 
@@ -136,6 +139,34 @@ def study_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
         )
     clients = tuple(client for site in sites for client in site.clients)
     return StudyTables(tuple(site.whole for site in sites), clients, tuple(site.test for site in tests))
+
+
+def with_validation(pipeline: Pipeline, fraction: float) -> Pipeline:
+    """The pipeline with this `validation_fraction` at every scored site that has none of its own."""
+    sites = [
+        entry.model_copy(update={"validation_fraction": fraction})
+        if entry.validation_fraction is None and (place == 0 or entry.test_fraction is not None)
+        else entry
+        for place, entry in enumerate(pipeline.sites)
+    ]
+    return pipeline.model_copy(update={"sites": sites})
+
+
+def selection_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
+    """The rows of a search for settings: validation patients in place of the test set, of which no row is in it.
+
+    Raises
+    ------
+    ConfigError
+        As `study_tables`, or if no validation image has the views that are evaluated.
+    """
+    tables = study_tables(pipeline, sites)
+    found = tuple(site.validation for site in sites if site.test in tables.tests)
+    if not all(len(table.frame) for table in found):
+        raise ConfigError(
+            "no validation image has the views of evaluation.protocol: set a larger validation_fraction at the site"
+        )
+    return replace(tables, tests=found)
 
 
 def left_out_views(table: SiteTable, split: str | None, protocol: Protocol) -> str:
@@ -180,14 +211,16 @@ def _without(table: SiteTable, diseases: Sequence[str]) -> SiteTable:
     return table.with_frame(table.frame.assign(**dict.fromkeys(diseases, np.float32(np.nan))))
 
 
-def _training_and_test(table: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> tuple[SiteTable, SiteTable]:
-    """A site's training rows, and its rows of the evaluated split and views, which may be none."""
+def _parts(table: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> tuple[SiteTable, SiteTable, SiteTable]:
+    """A site's training rows, and its test and validation rows of the evaluated views, which may be none."""
     training, test = table.select(split="train"), table.select(split=pipeline.evaluation.split)
+    validation = table.with_frame(table.frame[:0])
     if entry.test_fraction is not None:
         training, test = hold_out(training, entry.test_fraction, pipeline.seed)
     if entry.validation_fraction is not None:
-        training, _ = hold_out(training, entry.validation_fraction, pipeline.seed, "validation")
-    return training, test.select(views=views_of(pipeline.evaluation.protocol))
+        training, validation = hold_out(training, entry.validation_fraction, pipeline.seed, "validation")
+    views = views_of(pipeline.evaluation.protocol)
+    return training, test.select(views=views), validation.select(views=views)
 
 
 def _cut(name: str, training: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> list[tuple[str, SiteTable]]:

@@ -1,0 +1,153 @@
+"""What `chestfed tune` does: plans or runs the search, writes the chosen settings, and tests them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from chestfed.commands import study_run
+from chestfed.commands.console import say
+from chestfed.commands.progress import Bars
+from chestfed.commands.samples import hospitals_to_look_at, write_samples
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.ranges import Range
+from chestfed.tracking.recording import MlflowRecord
+from chestfed.tracking.store import local_store
+from chestfed.training.clients import StudyData, load_images
+from chestfed.training.plan import duration, plan_study, time_steps
+from chestfed.training.public_clients import load_collection
+from chestfed.training.reporting import Reporters
+from chestfed.training.study_tables import StudyTables, open_sites, selection_tables, with_validation
+from chestfed.tuning.outcome import render, write_tuned
+from chestfed.tuning.search import SEEDS_FROM, Search, declared_ranges, refuse_without_optuna
+
+#: Share of the target's training patients, or of a collection's training images, that settings are chosen on.
+_VALIDATION = 0.25
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What is to be done; `studies` are the runs of the pipeline as it is, which have been checked."""
+
+    studies: study_run.Studies
+    pipeline: Pipeline  #: with validation patients set aside
+    overrides: Sequence[str]
+    data: Path | None
+    ranges: Mapping[str, Mapping[str, Range]]
+    trials: int
+    seeds: int
+
+
+def prepare(
+    console: Console,
+    file: Path,
+    overrides: Sequence[str],
+    data: Path | None,
+    algorithms: Sequence[str],
+    *,
+    trials: int,
+    seeds: int,
+) -> Tuning:
+    """Read the pipeline and check that all trials can run.
+
+    Raises
+    ------
+    ConfigError
+        If Optuna is missing, the pipeline holds sites out, or a range cannot be used.
+    """
+    refuse_without_optuna()
+    own = study_run.load_pipeline(file, overrides)
+    if own.held_out is not None:
+        raise ConfigError(f"{file}: a pipeline with held_out is several studies; tune one without it")
+    wanted = own.comparison.algorithms if own.comparison is not None else [own.federated.algorithm.name]
+    names = list(algorithms) or wanted
+    studies = study_run.prepare(console, file, overrides, [], data, algorithms=names, windows=[], seeds=None)
+    pipeline = with_validation(studies.pipeline, _VALIDATION)
+    return Tuning(studies, pipeline, overrides, data, declared_ranges(pipeline, names), trials, seeds)
+
+
+def show_plan(tuning: Tuning) -> None:
+    """Print ranges, runs and time; nothing is written."""
+    studies, pipeline = tuning.studies, tuning.pipeline
+    if pipeline.collection is not None or studies.root is None:
+        _show(tuning, load_collection(pipeline, studies.root, validation=_VALIDATION))
+        return
+    with hospitals_to_look_at(studies.console, pipeline, studies.root) as place:
+        _show(tuning, selection_tables(pipeline, open_sites(pipeline, studies.file, place)))
+
+
+def _show(tuning: Tuning, source: StudyTables | StudyData) -> None:
+    pipeline, names, console = tuning.pipeline, list(tuning.ranges), tuning.studies.console
+    table = Table(title=f"{pipeline.title}: what would be searched", title_justify="left")
+    for column in ("algorithm", "setting", "from", "to", "scale"):
+        table.add_column(column, overflow="fold")
+    seconds = 0.0
+    for name, ranges in tuning.ranges.items():
+        for key, one in ranges.items():
+            low, high, scale = one.plain()
+            table.add_row(name, key, f"{low:g}", f"{high:g}", scale)
+        variant = pipeline.variant(name, pipeline.seed, names)
+        plan = plan_study(name, variant, source, time_steps(variant, tuning.studies.machine))
+        seconds += tuning.seeds * (tuning.trials + 1) * plan.stage_2_seconds(variant.k[-1])
+    seconds += 2 * tuning.seeds * plan.stage_1_seconds  # of the search, and of the tested runs
+    console.print(table)
+    each, test = len(names) * tuning.trials * tuning.seeds, len(names) * tuning.seeds
+    text = (
+        f"{len(names)} algorithms, {tuning.trials} trials each, {tuning.seeds} seeds per trial: {each:,} runs of stage 2 with "
+        f"K={pipeline.k[-1]}, chosen on {plan.test.images:,} validation images; then {test:,} runs with the chosen settings, "
+        f"which are tested. Estimated total: about {duration(seconds)}. Nothing was written."
+    )
+    say(console, text)
+
+
+def run(
+    tuning: Tuning, out: Path, cache: Path, tracking_uri: str | None, *, tracking: bool, skip_unreadable: bool
+) -> Path:
+    """Search, or go on searching, write `tuned.yaml`, and run the study that it describes; returns its path."""
+    studies, pipeline, console = tuning.studies, tuning.pipeline, tuning.studies.console
+    say(console, f"{pipeline.title}: search for settings\n{studies.file} on {studies.machine.name}")
+    with Bars(console) as bars:
+        data = _load(tuning, cache, bars, skip_unreadable=skip_unreadable)
+        out.mkdir(parents=True, exist_ok=True)
+        record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
+        search = Search(
+            pipeline,
+            studies.file.stem,
+            tuple(tuning.ranges),
+            tuning.trials,
+            tuple(pipeline.seed + SEEDS_FROM + number for number in range(tuning.seeds)),
+            data,
+            studies.machine,
+            out,
+            Reporters([record] if tracking else [], lambda text: say(console, text, "yellow")),
+            lambda what, done, total: bars.show(what, done, total, unit="round"),
+            lambda text: say(console, text),
+        )
+        found = search.run()
+    console.print(render(found, tuning.ranges))
+    tuned = write_tuned(search.folder, studies.file, tuning.overrides, studies.pipeline, found, tuning.seeds)
+    say(console, f"all trials: {search.folder}/trials.csv and trials.json")
+    say(console, f"chosen settings: {tuned}; the test set is read now, for these alone")
+    tested = study_run.prepare(console, tuned, [], [], tuning.data, algorithms=[], windows=[], seeds=None)
+    study_run.run(tested, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
+    say(console, f"the same again: chestfed study {tuned} --out {out}")
+    return tuned
+
+
+def _load(tuning: Tuning, cache: Path, bars: Bars, *, skip_unreadable: bool) -> StudyData:
+    """Training and validation images; no test image is read."""
+    studies, pipeline = tuning.studies, tuning.pipeline
+    if pipeline.collection is not None or studies.root is None:
+        return load_collection(pipeline, studies.root, bars.decoding, validation=_VALIDATION)
+    if pipeline.samples is not None:
+        write_samples(studies.console, studies.root, pipeline.samples.seed, pipeline.samples.size, bars)
+    tables = selection_tables(pipeline, open_sites(pipeline, studies.file, studies.root))
+    data = load_images([tables], pipeline, cache, skip_unreadable=skip_unreadable, progress=bars.decoding)[0]
+    for site, problems in data.quarantined.items():
+        say(studies.console, f"{site}: skipped {len(problems)} unreadable images", "yellow")
+    return data

@@ -1,0 +1,118 @@
+"""The ranges that `chestfed tune` searches: declared beside an option, or in a pipeline.
+
+An option declares its range as `Field(..., json_schema_extra={"search": [0.01, 1.0, "log"]})`. All algorithms that have an
+option are searched over the same range of it. An option whose value is no number (`null`, `auto`) is left as it is, unless
+the pipeline's `search` gives it a range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from pydantic.fields import FieldInfo
+
+from chestfed.experiment.stage_2 import Federated
+
+#: The best value is at an edge if it lies in this outer share of the range, which is then widened by `_WIDER` of its width.
+_EDGE, _WIDER = 0.1, 0.5
+
+
+@dataclass(frozen=True)
+class Range:
+    """From `low` to `high`, evenly or by factors (`log`); `bounds` are the option's own limits, which are not reached."""
+
+    low: float
+    high: float
+    log: bool
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+
+    @classmethod
+    def parse(cls, value: Any) -> Self:
+        """A range as it is written: `[low, high, log]` or `[low, high, linear]`.
+
+        Raises
+        ------
+        ValueError
+            If it is not one.
+        """
+        numbers = value[:2] if isinstance(value, list | tuple) and len(value) == 3 else ()
+        fine = all(isinstance(one, int | float) and math.isfinite(one) for one in numbers) and len(numbers) == 2
+        if not fine or value[2] not in ("log", "linear") or not numbers[0] < numbers[1]:
+            raise ValueError(
+                f"a range is [low, high, log] or [low, high, linear], such as [0.01, 1, log]; found {value}"
+            )
+        if value[2] == "log" and numbers[0] <= 0:
+            raise ValueError(f"a range by factors (log) begins above 0; found {value}")
+        return cls(float(numbers[0]), float(numbers[1]), value[2] == "log")
+
+    def plain(self) -> list[Any]:
+        """As it is written."""
+        return [self.low, self.high, "log" if self.log else "linear"]
+
+    def widened(self, best: float) -> Range:
+        """The range, wider on the side where `best` lies at its edge, unless the option's limit is near there."""
+        to, back = (math.log, math.exp) if self.log else (float, float)
+        low, high = to(self.low), to(self.high)
+        edge = _EDGE * (high - low)
+        below, above = (to(limit) if limit > 0 or not self.log else -math.inf for limit in self.bounds)
+        if to(best) < low + edge and low - below > edge:
+            return replace(self, low=back(max(low - _WIDER * (high - low), (low + below) / 2)))
+        if to(best) > high - edge and above - high > edge:
+            return replace(self, high=back(min(high + _WIDER * (high - low), (high + above) / 2)))
+        return self
+
+    def at_edge(self, best: float) -> bool:
+        """Whether it lies in the outer tenth of the range on either side, which may be next to the option's limit."""
+        without = replace(self, bounds=(-math.inf, math.inf))
+        return without.widened(best) != without
+
+
+def ranges_of(settings: Federated, chosen: Mapping[str, list[Any] | None]) -> dict[str, Range]:
+    """What is searched for an algorithm: keys of `federated`, its options, and `objective.` its objective's options.
+
+    `chosen` are the pipeline's own ranges, which replace the declared ones; null: not searched.
+    """
+    found = {}
+    for key, (field, value) in options_of(settings).items():
+        extra = field.json_schema_extra
+        declared = extra.get("search") if isinstance(extra, dict) else None
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        wanted = chosen[key] if key in chosen else declared if is_number else None
+        if wanted is not None:
+            found[key] = replace(Range.parse(wanted), bounds=_bounds(field))
+    return found
+
+
+def options_of(settings: Federated) -> dict[str, tuple[FieldInfo, Any]]:
+    """Every key that may be searched, such as `local_lr`, `prox`, `objective.inner_lr`: its field and its value."""
+
+    def fields(prefix: str, part: Any) -> Iterator[tuple[str, tuple[FieldInfo, Any]]]:
+        for name, field in type(part).model_fields.items():
+            if name not in ("name", "algorithm", "objective"):
+                yield prefix + name, (field, getattr(part, name))
+
+    common = dict(fields("", settings))
+    own = {key: value for key, value in fields("", settings.algorithm) if key not in common}
+    return {**common, **own, **dict(fields("objective.", settings.objective))}
+
+
+def keys_with(settings: Federated, values: Mapping[str, float]) -> dict[str, Any]:
+    """The entry of `per_algorithm` that gives an algorithm these values."""
+    own: dict[str, Any] = {key: value for key, value in values.items() if not key.startswith("objective.")}
+    inner = {key.removeprefix("objective."): value for key, value in values.items() if key not in own}
+    if inner:
+        assert settings.objective is not None
+        own["objective"] = {**settings.objective.model_dump(exclude_unset=True), **inner}
+    return own
+
+
+def _bounds(field: FieldInfo) -> tuple[float, float]:
+    """The limits of a number, as its field declares them."""
+    low, high = -math.inf, math.inf
+    for limit in field.metadata:
+        low = max(low, *(getattr(limit, name, -math.inf) for name in ("gt", "ge")))
+        high = min(high, *(getattr(limit, name, math.inf) for name in ("lt", "le")))
+    return low, high

@@ -1,0 +1,120 @@
+"""What a search comes to: its trials as files, the chosen settings as a pipeline, and a table of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from rich.table import Table
+
+from chestfed.core.checkpoint import write_json, write_text
+from chestfed.core.config import Document
+from chestfed.experiment.loading import pipeline_document
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.ranges import Range, keys_with
+from chestfed.training.reporting import Trial
+
+TRIALS, TUNED = "trials.csv", "tuned.yaml"
+
+
+def best_of(trials: Sequence[Trial]) -> Trial | None:
+    """The trial with the highest mean AUC, the first of several; None if all diverged."""
+    scored = [trial for trial in trials if trial.mean is not None]
+    return max(scored, key=lambda trial: trial.mean or 0.0) if scored else None
+
+
+def write_trials(folder: Path, found: Mapping[str, Sequence[Trial]], seeds: Sequence[int]) -> None:
+    """Write `trials.csv`, a row per trial and training seed, and `trials.json`, which has the ranges too."""
+    rows: list[dict[str, Any]] = []
+    whole: list[dict[str, Any]] = []
+    for trials in found.values():
+        best = best_of(trials)
+        for trial in trials:
+            about = {"algorithm": trial.algorithm, "trial": trial.number, "best_so_far": trial is best}
+            state = "diverged" if trial.diverged else "finished"
+            for seed in seeds:
+                auc = trial.aucs.get(seed)
+                rows.append({**about, "state": state, "seed": seed, "validation_auc": auc, **trial.values})
+            result = {"state": state, "why": trial.diverged, "validation_auc": trial.mean, "aucs": trial.aucs}
+            whole.append({**about, **result, "values": trial.values, "ranges": trial.ranges, "seconds": trial.seconds})
+    write_text(folder / TRIALS, pd.DataFrame(rows).to_csv(index=False))
+    origin = next(iter(found.values()))[0].origin
+    write_json(folder / "trials.json", {**origin.keys(), "seeds": list(seeds), "trials": whole})
+
+
+def write_tuned(
+    folder: Path,
+    file: Path,
+    overrides: Sequence[str],
+    pipeline: Pipeline,
+    found: Mapping[str, Sequence[Trial]],
+    seeds: int,
+) -> Path:
+    """Write `tuned.yaml`: the pipeline with the chosen settings, as a comparison of the algorithms.
+
+    It extends the pipeline's file, unless `--set` or the file of a graph changed what that says: then it holds all keys.
+    """
+    merged = pipeline_document(file, overrides).data
+    same = not overrides and merged == Document(file).data
+    data: dict[str, Any] = {"extends": _relative(file, folder)} if same else dict(merged)
+    data["title"] = f"{pipeline.title}, tuned"
+    if pipeline.sites:
+        sites = merged["sites"]
+        data["sites"] = [{**entry, "config": _relative(file.parent / entry["config"], folder)} for entry in sites]
+    data["comparison"] = {"algorithms": list(found), "windows": [], "seeds": seeds}
+    own = {} if same else dict(merged.get("per_algorithm") or {})
+    lines = []
+    for name, trials in found.items():
+        best = best_of(trials)
+        assert best is not None
+        keys = keys_with(pipeline.for_algorithm(name).federated, best.values)
+        own[name] = {**(own.get(name) or {}), **keys}
+        lines.append(f"#   {name}: {best.mean:.4f} (trial {best.number} of {len(trials)})")
+    data["per_algorithm"] = own
+    first = found[next(iter(found))][0]
+    head = [
+        "# Settings chosen by `chestfed tune`: the highest validation AUC, the mean over training seeds "
+        f"{', '.join(map(str, first.aucs))}.",
+        *([f"# {first.origin.sentence}"] if first.origin.any_synthetic else []),
+        *lines,
+    ]
+    path = folder / TUNED
+    write_text(path, "\n".join([*head, yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)]))
+    return path
+
+
+def render(found: Mapping[str, Sequence[Trial]], declared: Mapping[str, Mapping[str, Range]]) -> Table:
+    """The chosen settings with their validation AUCs; ranges that were widened, and values at an edge, are marked."""
+    table = Table(title="Chosen on validation images", title_justify="left")
+    for column in ("algorithm", "setting", "value", "range at the end"):
+        table.add_column(column, overflow="fold")
+    for column in ("validation AUC, mean", "seeds, SD", "trials", "diverged"):
+        table.add_column(column, justify="right")
+    for name, trials in found.items():
+        best = best_of(trials)
+        assert best is not None
+        assert best.mean is not None
+        diverged = sum(bool(trial.diverged) for trial in trials)
+        spread = f"{np.std(list(best.aucs.values()), ddof=1):.3f}" if len(best.aucs) > 1 else ""
+        figures = [f"{best.mean:.3f}", spread, str(len(trials)), str(diverged)]
+        for key, value in best.values.items():
+            last = Range.parse(trials[-1].ranges[key])
+            notes = [f"{last.low:.3g} to {last.high:.3g}"]
+            notes += ["widened"] if last.plain() != declared[name][key].plain() else []
+            notes += ["best at the edge"] if last.at_edge(value) else []
+            table.add_row(name, key, f"{value:g}", ", ".join(notes), *figures)
+            name, figures = "", [""] * 4
+    return table
+
+
+def _relative(path: Path, folder: Path) -> str:
+    """A path as it is written in a file of this folder."""
+    try:
+        return Path(os.path.relpath(path.absolute(), folder.absolute())).as_posix()
+    except ValueError:  # on another drive
+        return path.absolute().as_posix()

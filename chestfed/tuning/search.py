@@ -1,0 +1,308 @@
+"""The search: settings of each algorithm are tried one after the other, and all trials are kept.
+
+The folder of a search is named by the digest of what can change a validation AUC, and holds
+
+    optuna.db           every trial; a search that was stopped goes on from it
+    trials.csv          one row per trial and seed
+    trials.json         the same, with the ranges and what was chosen
+    tuned.yaml          the chosen settings, a pipeline for `chestfed study`
+
+Which settings are tried next depends on the seed and on the finished trials alone, so a search that was stopped and resumed
+tries the same ones as one that was not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from filelock import FileLock
+
+from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
+from chestfed.core.randomness import stream_seed
+from chestfed.experiment.device import Machine
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.ranges import Range, keys_with, ranges_of
+from chestfed.training.clients import StudyData
+from chestfed.training.identity import identify, stage_1_identity
+from chestfed.training.loop import train_federated
+from chestfed.training.pretrain import Pretrained, pretrain
+from chestfed.training.reporting import Reporters, Trial
+from chestfed.training.state import History
+from chestfed.tuning.outcome import best_of, write_trials
+
+if TYPE_CHECKING:
+    import optuna
+
+#: Trials drawn at random before the sampler learns from them, and trials after which a range may be widened.
+_RANDOM, _BEFORE_WIDENING = 5, 3
+#: The training seeds of a search are these above the pipeline's, so that those of the study are other ones.
+SEEDS_FROM = 1000
+
+
+def refuse_without_optuna() -> None:
+    """Say how Optuna is installed.
+
+    Raises
+    ------
+    ConfigError
+        If it is not.
+    """
+    if importlib.util.find_spec("optuna") is None:
+        raise ConfigError('chestfed tune needs Optuna, which is not installed: pip install "chestfed[tune]"')
+
+
+def with_settings(pipeline: Pipeline, algorithm: str, values: Mapping[str, float]) -> Pipeline:
+    """The pipeline with these settings under `per_algorithm`."""
+    own = keys_with(pipeline.for_algorithm(algorithm).federated, values)
+    entry = {**pipeline.per_algorithm.get(algorithm, {}), **own}
+    return pipeline.model_copy(update={"per_algorithm": {**pipeline.per_algorithm, algorithm: entry}})
+
+
+def declared_ranges(pipeline: Pipeline, algorithms: Sequence[str]) -> dict[str, dict[str, Range]]:
+    """What is searched for each algorithm.
+
+    Raises
+    ------
+    ConfigError
+        If the pipeline's `search` has a key that none of them has, an algorithm has nothing to search, or the end of a
+        range is no value of its key.
+    """
+    found = {name: ranges_of(pipeline.for_algorithm(name).federated, pipeline.search) for name in algorithms}
+    unknown = [key for key in pipeline.search if pipeline.search[key] and not any(key in own for own in found.values())]
+    if unknown:
+        raise ConfigError(
+            f"search: none of {', '.join(algorithms)} has {', '.join(unknown)}; see `chestfed algorithms NAME`"
+        )
+    for name, own in found.items():
+        if not own:
+            raise ConfigError(f"search: nothing to search for {name}: give it a range, e.g. local_lr: [0.01, 1, log]")
+        for end in ("low", "high"):
+            try:
+                with_settings(pipeline, name, {key: getattr(one, end) for key, one in own.items()}).for_algorithm(name)
+            except ValueError as error:
+                raise ConfigError(f"search, {name}: an end of a range cannot be used: {error}") from None
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """A search over the settings of several algorithms; `data` have validation images in place of the test set."""
+
+    pipeline: Pipeline
+    name: str
+    algorithms: tuple[str, ...]
+    trials: int
+    seeds: tuple[int, ...]
+    data: StudyData
+    machine: Machine
+    out: Path
+    reporters: Reporters
+    report: Callable[[str, int, int], None]  #: `report(what, done, total)`: rounds of a trial
+    say: Callable[[str], None]
+
+    @cached_property
+    def folder(self) -> Path:
+        """Where the search is kept."""
+        this = identify(self.pipeline.for_algorithm(), self.data, self.machine)
+        text = json.dumps([this.digest, self.seeds, self.algorithms])
+        digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        return self.out / f"{self.data.origin.prefix}tune-{self.name}-{digest}"
+
+    def run(self) -> dict[str, list[Trial]]:
+        """All trials of each algorithm, those of earlier starts included.
+
+        Raises
+        ------
+        ChestfedError
+            If all trials of an algorithm diverged, or no disease has validation images of both classes.
+        """
+        labels = self.data.test.labels
+        if not ((labels == 0).any(axis=0) & (labels == 1).any(axis=0)).any():
+            raise ChestfedError("the validation images are of one class: set a larger validation_fraction at the site")
+        declared = declared_ranges(self.pipeline, self.algorithms)
+        found = {name: _OneAlgorithm(self, name, declared[name]).run() for name in self.algorithms}
+        for name, trials in found.items():
+            if best_of(trials) is None:
+                raise ChestfedError(
+                    f"all {len(trials)} trials of {name} diverged: lower its range of local_lr (`search` in the pipeline)"
+                )
+        return found
+
+    def pretrained(self, seed: int) -> Pretrained:
+        """Stage 1 of a seed, shared by all algorithms and trials, and by studies that have it in common."""
+        if seed not in self._pretrained:
+            pipeline = self.pipeline.variant(self.algorithms[0], seed, self.algorithms)
+            digest = stage_1_identity(identify(pipeline, self.data, self.machine), self.data).digest
+            folder = self.out / f"{self.data.origin.prefix}pretrained-{digest}"
+            folder.mkdir(parents=True, exist_ok=True)
+            steps = pipeline.pretrain.steps(self.data.clients[0].training_rows)
+            with FileLock(folder / ".lock"):
+                tell = lambda step, _: self.report(f"stage 1, seed {seed}", step, steps)  # noqa: E731
+                self._pretrained[seed] = pretrain(pipeline, self.data, self.machine, folder, tell)
+        return self._pretrained[seed]
+
+    def keep(self, algorithm: str, trials: Sequence[Trial]) -> None:
+        """Write all trials so far to `trials.csv` and `trials.json`."""
+        self._found[algorithm] = list(trials)
+        write_trials(self.folder, self._found, self.seeds)
+
+    @cached_property
+    def _found(self) -> dict[str, list[Trial]]:
+        return {}
+
+    @cached_property
+    def _pretrained(self) -> dict[int, Pretrained]:
+        return {}
+
+
+class _OneAlgorithm:
+    """The trials of one algorithm."""
+
+    def __init__(self, search: Search, name: str, declared: Mapping[str, Range]) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.search, self.name, self.declared = search, name, declared
+        base = search.pipeline.variant(name, search.pipeline.seed, search.algorithms)
+        ranges = {key: one.plain() for key, one in declared.items()}
+        text = json.dumps([identify(base, search.data, search.machine).digest, ranges, search.seeds])
+        digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        search.folder.mkdir(parents=True, exist_ok=True)
+        storage = f"sqlite:///{(search.folder / 'optuna.db').resolve()}"
+        self.study = optuna.create_study(
+            storage=storage, study_name=f"{name} {digest}", direction="maximize", load_if_exists=True
+        )
+        for trial in self.study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING]):
+            self.study.tell(trial.number, state=optuna.trial.TrialState.FAIL)  # of a process that was killed
+
+    def finished(self) -> list[Trial]:
+        """The trials that came to an end, in their order."""
+        from optuna.trial import TrialState
+
+        kept = self.study.get_trials(deepcopy=False, states=[TrialState.COMPLETE, TrialState.PRUNED])
+        return [self._trial(number, trial) for number, trial in enumerate(kept, start=1)]
+
+    def run(self) -> list[Trial]:
+        """Go on until there are as many trials as wanted."""
+        search = self.search
+        for trial in (done := self.finished()):
+            search.reporters.tell(lambda reporter, it=trial: reporter.trial_done(it, reused=True))
+        if done:
+            search.keep(self.name, done)
+            search.say(f"{self.name}: {len(done)} trials from the earlier run")
+        while len(done) < search.trials:
+            ranges = widened(self.declared, done)
+            before = widened(self.declared, done[:-1])
+            for key in ranges:
+                if ranges[key] != before[key]:
+                    search.say(f"{self.name}: the best {key} lies at the edge of its range, now {ranges[key].plain()}")
+            self._next(len(done) + 1, ranges)
+            done = self.finished()
+            search.keep(self.name, done)
+            self._tell(done)
+        return done[: search.trials]
+
+    def _next(self, number: int, ranges: Mapping[str, Range]) -> None:
+        """One trial: draw its settings, train with every seed, score the validation images."""
+        import optuna
+
+        seed = stream_seed(self.search.pipeline.seed, "tune", number)  # the same draws for every algorithm
+        self.study.sampler = optuna.samplers.TPESampler(seed=seed % 2**32, n_startup_trials=_RANDOM)
+        trial = self.study.ask()
+        values = {}
+        for key, one in ranges.items():
+            drawn = trial.suggest_float(key, one.low, one.high, log=one.log)
+            values[key] = float(f"{drawn:.4g}")  # as it is written in the YAML
+        aucs: dict[str, dict[str, float | None]] = {}
+        started, diverged = time.monotonic(), ""
+        for training_seed in self.search.seeds:
+            first = self.search.pretrained(training_seed)
+            try:
+                aucs[str(training_seed)] = self._auc(number, values, training_seed, first)
+            except TrainingError as error:
+                diverged = f"seed {training_seed}: {error}"
+                break
+        attributes = {
+            "values": values,
+            "ranges": {key: one.plain() for key, one in ranges.items()},
+            "aucs": aucs,
+            "diverged": diverged,
+            "seconds": round(time.monotonic() - started, 1),
+        }
+        for attribute, value in attributes.items():
+            trial.set_user_attr(attribute, value)
+        if diverged:
+            self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        else:
+            self.study.tell(trial, float(np.mean([_mean(own) for own in aucs.values()])))
+        shutil.rmtree(self._folder(number), ignore_errors=True)  # the state of training
+
+    def _auc(self, number: int, values: Mapping[str, float], seed: int, first: Pretrained) -> dict[str, float | None]:
+        """Validation AUC per disease after the last round."""
+        search = self.search
+        chosen = with_settings(search.pipeline, self.name, values)
+        pipeline = chosen.variant(self.name, seed, search.algorithms)
+        text = json.dumps(values)
+        folder = self._folder(number) / f"{seed}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
+        folder.mkdir(parents=True, exist_ok=True)
+        what = f"{self.name}, trial {number} of {search.trials}, seed {seed}"
+
+        def report(history: History) -> None:
+            search.report(what, len(history), pipeline.federated.rounds)
+
+        trained = train_federated(pipeline, search.data, search.machine, pipeline.k[-1], first, folder, report)
+        return dict(trained.history[-1]["auc"])
+
+    def _folder(self, number: int) -> Path:
+        return self.search.folder / "training" / f"{self.name.replace(':', '.')}-{number}"
+
+    def _tell(self, done: Sequence[Trial]) -> None:
+        trial, best = done[-1], best_of(done)
+        self.search.reporters.tell(lambda reporter: reporter.trial_done(trial, reused=False))
+        settings = ", ".join(f"{key} {value:g}" for key, value in trial.values.items())
+        result = "diverged" if trial.mean is None else f"AUC {trial.mean:.3f}"
+        so_far = "" if best is None or best.mean is None else f" (best {best.mean:.3f}, trial {best.number})"
+        self.search.say(f"{self.name} {trial.number}/{self.search.trials}: {settings}: {result}{so_far}")
+
+    def _trial(self, number: int, found: optuna.trial.FrozenTrial) -> Trial:
+        kept: dict[str, Any] = found.user_attrs
+        folder, seeds = self.search.folder, {int(seed): _mean(own) for seed, own in kept["aucs"].items()}
+        ranges = {key: Range.parse(plain) for key, plain in kept["ranges"].items()}
+        return Trial(
+            folder / "trials" / f"{self.name.replace(':', '.')}-{number}",
+            self.search.name,
+            self.name,
+            number,
+            dict(kept["values"]),
+            {key: one.plain() for key, one in ranges.items()},
+            seeds,
+            found.value,
+            kept["diverged"],
+            kept["seconds"],
+            self.search.data.origin,
+        )
+
+
+def widened(declared: Mapping[str, Range], done: Sequence[Trial]) -> dict[str, Range]:
+    """The ranges of the next trial: those declared, widened after each trial wherever the best so far was at an edge."""
+    ranges = dict(declared)
+    for count in range(_BEFORE_WIDENING, len(done) + 1):
+        best = best_of(done[:count])
+        if best is not None:
+            ranges = {key: one.widened(best.values[key]) for key, one in ranges.items()}
+    return ranges
+
+
+def _mean(aucs: Mapping[str, float | None]) -> float:
+    """Over the diseases that have one, which are the same in every trial."""
+    return float(np.mean([value for value in aucs.values() if value is not None]))
