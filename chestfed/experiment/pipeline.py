@@ -233,8 +233,8 @@ class Pipeline(StrictModel):
     per_algorithm: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="keys that hold for one algorithm, or for several (`codasca, coda_plus: {...}`): its own step size "
-        "or objective, and its options. They come before those under `federated`, and after `--set federated.KEY`; what "
-        "is said of one algorithm comes before what is said of several",
+        "or objective, and its options. They come before those under `federated`, and after `--set federated.KEY`; "
+        "what is said of one algorithm comes before what is said of several",
     )
     held_out: HeldOut | None = Field(
         None, description="hold each site out in turn; `k` then is the number of clients of all the others"

@@ -1,8 +1,8 @@
 """The ranges that `chestfed tune` searches: declared beside an option, or in a pipeline.
 
-An option declares its range as `Field(..., json_schema_extra={"search": [0.01, 1.0, "log"]})`. All algorithms that have an
-option are searched over the same range of it. An option whose value is no number (`null`, `auto`) is left as it is, unless
-the pipeline's `search` gives it a range.
+An option declares its range as `Field(..., json_schema_extra={"search": [0.01, 1.0, "log"]})`. All algorithms that have
+an option are searched over the same range of it. An option whose value is not a number (`null`, `auto`) is left as it
+is, unless the pipeline's `search` gives it a range.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pydantic.fields import FieldInfo
 
 from chestfed.experiment.stage_2 import Federated
 
-#: The best value is at an edge if it lies in this outer share of the range, which is then widened by `_WIDER` of its width.
+#: The best value is at an edge if it lies in this outer share of the range, which then grows by `_WIDER` of its width.
 _EDGE, _WIDER = 0.1, 0.5
 
 
 @dataclass(frozen=True)
 class Range:
-    """From `low` to `high`, evenly or by factors (`log`); `bounds` are the option's own limits, which are not reached."""
+    """From `low` to `high`, evenly or by factors (`log`); `bounds` are the option's limits, which are not reached."""
 
     low: float
     high: float
@@ -38,19 +38,23 @@ class Range:
         ValueError
             If it is not one.
         """
-        numbers = value[:2] if isinstance(value, list | tuple) and len(value) == 3 else ()
-        fine = all(isinstance(one, int | float) and math.isfinite(one) for one in numbers) and len(numbers) == 2
-        if not fine or value[2] not in ("log", "linear") or not numbers[0] < numbers[1]:
+        low, high, scale = value if isinstance(value, list | tuple) and len(value) == 3 else (0.0, 0.0, "")
+        fine = all(isinstance(one, int | float) and math.isfinite(one) for one in (low, high))
+        if not fine or scale not in ("log", "linear") or not low < high:
             raise ValueError(
                 f"a range is [low, high, log] or [low, high, linear], such as [0.01, 1, log]; found {value}"
             )
-        if value[2] == "log" and numbers[0] <= 0:
+        if scale == "log" and low <= 0:
             raise ValueError(f"a range by factors (log) begins above 0; found {value}")
-        return cls(float(numbers[0]), float(numbers[1]), value[2] == "log")
+        return cls(float(low), float(high), scale == "log")
 
     def plain(self) -> list[Any]:
         """As it is written."""
         return [self.low, self.high, "log" if self.log else "linear"]
+
+    def at(self, share: float) -> float:
+        """The value at this share of the way from `low` to `high`."""
+        return self.low * (self.high / self.low) ** share if self.log else self.low + share * (self.high - self.low)
 
     def widened(self, best: float) -> Range:
         """The range, wider on the side where `best` lies at its edge, unless the option's limit is near there."""
@@ -80,7 +84,7 @@ def ranges_of(settings: Federated, chosen: Mapping[str, list[Any] | None]) -> di
         extra = field.json_schema_extra
         declared = extra.get("search") if isinstance(extra, dict) else None
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        wanted = chosen[key] if key in chosen else declared if is_number else None
+        wanted = chosen.get(key, declared if is_number else None)
         if wanted is not None:
             found[key] = replace(Range.parse(wanted), bounds=_bounds(field))
     return found

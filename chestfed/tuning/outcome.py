@@ -41,7 +41,8 @@ def write_trials(folder: Path, found: Mapping[str, Sequence[Trial]], seeds: Sequ
                 auc = trial.aucs.get(seed)
                 rows.append({**about, "state": state, "seed": seed, "validation_auc": auc, **trial.values})
             result = {"state": state, "why": trial.diverged, "validation_auc": trial.mean, "aucs": trial.aucs}
-            whole.append({**about, **result, "values": trial.values, "ranges": trial.ranges, "seconds": trial.seconds})
+            drawn = {"values": trial.values, "ranges": trial.ranges, "seconds": trial.seconds}
+            whole.append({**about, **result, **drawn})
     write_text(folder / TRIALS, pd.DataFrame(rows).to_csv(index=False))
     origin = next(iter(found.values()))[0].origin
     write_json(folder / "trials.json", {**origin.keys(), "seeds": list(seeds), "trials": whole})
@@ -57,7 +58,7 @@ def write_tuned(
 ) -> Path:
     """Write `tuned.yaml`: the pipeline with the chosen settings, as a comparison of the algorithms.
 
-    It extends the pipeline's file, unless `--set` or the file of a graph changed what that says: then it holds all keys.
+    It extends the pipeline's file, unless `--set` or a graph's file changed what that says: then it holds all keys.
     """
     merged = pipeline_document(file, overrides).data
     same = not overrides and merged == Document(file).data
@@ -107,8 +108,8 @@ def render(found: Mapping[str, Sequence[Trial]], declared: Mapping[str, Mapping[
             notes = [f"{last.low:.3g} to {last.high:.3g}"]
             notes += ["widened"] if last.plain() != declared[name][key].plain() else []
             notes += ["best at the edge"] if last.at_edge(value) else []
-            table.add_row(name, key, f"{value:g}", ", ".join(notes), *figures)
-            name, figures = "", [""] * 4
+            table.add_row(name if figures[0] else "", key, f"{value:g}", ", ".join(notes), *figures)
+            figures = [""] * len(figures)
     return table
 
 

@@ -7,8 +7,8 @@ The folder of a search is named by the digest of what can change a validation AU
     trials.json         the same, with the ranges and what was chosen
     tuned.yaml          the chosen settings, a pipeline for `chestfed study`
 
-Which settings are tried next depends on the seed and on the finished trials alone, so a search that was stopped and resumed
-tries the same ones as one that was not.
+Which settings are tried next depends on the seed and on the finished trials alone, so a search that was stopped and
+resumed tries the same ones as one that was not.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
-from chestfed.core.randomness import stream_seed
+from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.ranges import Range, keys_with, ranges_of
@@ -42,9 +42,11 @@ from chestfed.tuning.outcome import best_of, write_trials
 
 if TYPE_CHECKING:
     import optuna
+    from optuna.distributions import BaseDistribution
 
-#: Trials drawn at random before the sampler learns from them, and trials after which a range may be widened.
-_RANDOM, _BEFORE_WIDENING = 5, 3
+#: Trials that are spread evenly over the ranges before the sampler learns from them, and trials after which a range may
+#: be widened.
+_SPREAD, _BEFORE_WIDENING = 4, 3
 #: The training seeds of a search are these above the pipeline's, so that those of the study are other ones.
 SEEDS_FROM = 1000
 
@@ -124,17 +126,23 @@ class Search:
         Raises
         ------
         ChestfedError
-            If all trials of an algorithm diverged, or no disease has validation images of both classes.
+            If all trials of an algorithm diverged, no disease has validation images of both classes, or another process
+        is at the same search.
         """
         labels = self.data.test.labels
         if not ((labels == 0).any(axis=0) & (labels == 1).any(axis=0)).any():
             raise ChestfedError("the validation images are of one class: set a larger validation_fraction at the site")
         declared = declared_ranges(self.pipeline, self.algorithms)
-        found = {name: _OneAlgorithm(self, name, declared[name]).run() for name in self.algorithms}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(self.folder / ".lock").acquire(timeout=0):
+                found = {name: _OneAlgorithm(self, name, declared[name]).run() for name in self.algorithms}
+        except Timeout:
+            raise ChestfedError(f"{self.folder}: another process is at this search. Wait for it, or stop it.") from None
         for name, trials in found.items():
             if best_of(trials) is None:
                 raise ChestfedError(
-                    f"all {len(trials)} trials of {name} diverged: lower its range of local_lr (`search` in the pipeline)"
+                    f"all {len(trials)} trials of {name} diverged: lower the range of local_lr (`search` in the YAML)"
                 )
         return found
 
@@ -150,6 +158,10 @@ class Search:
                 tell = lambda step, _: self.report(f"stage 1, seed {seed}", step, steps)  # noqa: E731
                 self._pretrained[seed] = pretrain(pipeline, self.data, self.machine, folder, tell)
         return self._pretrained[seed]
+
+    def tell(self, trial: Trial, *, reused: bool) -> None:
+        """Tell the reporters of a trial."""
+        self.reporters.tell(lambda reporter: reporter.trial_done(trial, reused=reused))
 
     def keep(self, algorithm: str, trials: Sequence[Trial]) -> None:
         """Write all trials so far to `trials.csv` and `trials.json`."""
@@ -177,26 +189,21 @@ class _OneAlgorithm:
         ranges = {key: one.plain() for key, one in declared.items()}
         text = json.dumps([identify(base, search.data, search.machine).digest, ranges, search.seeds])
         digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-        search.folder.mkdir(parents=True, exist_ok=True)
         storage = f"sqlite:///{(search.folder / 'optuna.db').resolve()}"
         self.study = optuna.create_study(
             storage=storage, study_name=f"{name} {digest}", direction="maximize", load_if_exists=True
         )
-        for trial in self.study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING]):
-            self.study.tell(trial.number, state=optuna.trial.TrialState.FAIL)  # of a process that was killed
 
     def finished(self) -> list[Trial]:
         """The trials that came to an end, in their order."""
-        from optuna.trial import TrialState
-
-        kept = self.study.get_trials(deepcopy=False, states=[TrialState.COMPLETE, TrialState.PRUNED])
+        kept = self.study.get_trials(deepcopy=False)
         return [self._trial(number, trial) for number, trial in enumerate(kept, start=1)]
 
     def run(self) -> list[Trial]:
         """Go on until there are as many trials as wanted."""
         search = self.search
         for trial in (done := self.finished()):
-            search.reporters.tell(lambda reporter, it=trial: reporter.trial_done(it, reused=True))
+            search.tell(trial, reused=True)
         if done:
             search.keep(self.name, done)
             search.say(f"{self.name}: {len(done)} trials from the earlier run")
@@ -213,41 +220,53 @@ class _OneAlgorithm:
         return done[: search.trials]
 
     def _next(self, number: int, ranges: Mapping[str, Range]) -> None:
-        """One trial: draw its settings, train with every seed, score the validation images."""
-        import optuna
+        """One trial: draw its settings, train with every seed, keep the AUCs of the validation images."""
+        from optuna.distributions import FloatDistribution
+        from optuna.trial import TrialState, create_trial
 
-        seed = stream_seed(self.search.pipeline.seed, "tune", number)  # the same draws for every algorithm
-        self.study.sampler = optuna.samplers.TPESampler(seed=seed % 2**32, n_startup_trials=_RANDOM)
-        trial = self.study.ask()
-        values = {}
-        for key, one in ranges.items():
-            drawn = trial.suggest_float(key, one.low, one.high, log=one.log)
-            values[key] = float(f"{drawn:.4g}")  # as it is written in the YAML
+        distributions: dict[str, BaseDistribution] = {
+            key: FloatDistribution(one.low, one.high, log=one.log) for key, one in ranges.items()
+        }
+        drawn = self._draw(number, ranges, distributions)
+        values = {key: float(f"{value:.4g}") for key, value in drawn.items()}  # as they are written in the YAML
         aucs: dict[str, dict[str, float | None]] = {}
         started, diverged = time.monotonic(), ""
-        for training_seed in self.search.seeds:
-            first = self.search.pretrained(training_seed)
+        for seed in self.search.seeds:
+            start = self.search.pretrained(seed)
             try:
-                aucs[str(training_seed)] = self._auc(number, values, training_seed, first)
+                aucs[str(seed)] = self._auc(number, values, seed, start)
             except TrainingError as error:
-                diverged = f"seed {training_seed}: {error}"
+                diverged = f"seed {seed}: {error}"
                 break
-        attributes = {
+        kept = {
             "values": values,
             "ranges": {key: one.plain() for key, one in ranges.items()},
             "aucs": aucs,
             "diverged": diverged,
             "seconds": round(time.monotonic() - started, 1),
         }
-        for attribute, value in attributes.items():
-            trial.set_user_attr(attribute, value)
-        if diverged:
-            self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-        else:
-            self.study.tell(trial, float(np.mean([_mean(own) for own in aucs.values()])))
+        state = TrialState.PRUNED if diverged else TrialState.COMPLETE  # pruned: the sampler takes it for the worst
+        mean = None if diverged else float(np.mean([_mean(own) for own in aucs.values()]))
+        self.study.add_trial(
+            create_trial(state=state, value=mean, params=drawn, distributions=distributions, user_attrs=kept)
+        )
         shutil.rmtree(self._folder(number), ignore_errors=True)  # the state of training
 
-    def _auc(self, number: int, values: Mapping[str, float], seed: int, first: Pretrained) -> dict[str, float | None]:
+    def _draw(
+        self, number: int, ranges: Mapping[str, Range], distributions: dict[str, BaseDistribution]
+    ) -> dict[str, float]:
+        """The next settings, from seed, number and finished trials; every algorithm begins with the same ones."""
+        import optuna
+
+        seed = self.search.pipeline.seed
+        if number <= _SPREAD:
+            return {key: one.at(_spread(seed, key)[number - 1]) for key, one in ranges.items()}
+        sampler = optuna.samplers.TPESampler(seed=stream_seed(seed, "tune", number) % 2**32, n_startup_trials=_SPREAD)
+        asked = optuna.create_study(sampler=sampler, direction="maximize")
+        asked.add_trials(self.study.get_trials(deepcopy=False)[: number - 1])
+        return asked.ask(distributions).params
+
+    def _auc(self, number: int, values: Mapping[str, float], seed: int, start: Pretrained) -> dict[str, float | None]:
         """Validation AUC per disease after the last round."""
         search = self.search
         chosen = with_settings(search.pipeline, self.name, values)
@@ -260,7 +279,7 @@ class _OneAlgorithm:
         def report(history: History) -> None:
             search.report(what, len(history), pipeline.federated.rounds)
 
-        trained = train_federated(pipeline, search.data, search.machine, pipeline.k[-1], first, folder, report)
+        trained = train_federated(pipeline, search.data, search.machine, pipeline.k[-1], start, folder, report)
         return dict(trained.history[-1]["auc"])
 
     def _folder(self, number: int) -> Path:
@@ -268,7 +287,7 @@ class _OneAlgorithm:
 
     def _tell(self, done: Sequence[Trial]) -> None:
         trial, best = done[-1], best_of(done)
-        self.search.reporters.tell(lambda reporter: reporter.trial_done(trial, reused=False))
+        self.search.tell(trial, reused=False)
         settings = ", ".join(f"{key} {value:g}" for key, value in trial.values.items())
         result = "diverged" if trial.mean is None else f"AUC {trial.mean:.3f}"
         so_far = "" if best is None or best.mean is None else f" (best {best.mean:.3f}, trial {best.number})"
@@ -294,13 +313,19 @@ class _OneAlgorithm:
 
 
 def widened(declared: Mapping[str, Range], done: Sequence[Trial]) -> dict[str, Range]:
-    """The ranges of the next trial: those declared, widened after each trial wherever the best so far was at an edge."""
+    """The ranges of the next trial: those declared, widened after each trial where the best so far was at an edge."""
     ranges = dict(declared)
     for count in range(_BEFORE_WIDENING, len(done) + 1):
         best = best_of(done[:count])
         if best is not None:
             ranges = {key: one.widened(best.values[key]) for key, one in ranges.items()}
     return ranges
+
+
+def _spread(seed: int, key: str) -> list[float]:
+    """Where the first trials lie in a key's range, from 0 to 1: one in each of equal parts, in a random order."""
+    rng = numpy_stream(seed, "tune", key)
+    return list((rng.permutation(_SPREAD) + rng.random(_SPREAD)) / _SPREAD)
 
 
 def _mean(aucs: Mapping[str, float | None]) -> float:

@@ -38,11 +38,11 @@ def tune(
 ) -> None:
     """Choose each algorithm's settings on validation patients, then test the chosen ones once.
 
-    Every algorithm gets the same number of trials over the same ranges, which its options declare; `search` in the pipeline
-    replaces them. A range is widened when the best value lies at its edge. Validation patients are those of
-    `validation_fraction`, else a quarter of the target's training patients. No test image is used before all trials are done.
-    The chosen settings are written to tuned.yaml, which `chestfed study` takes. Interrupted at any point, the same command
-    resumes; with a larger --trials it goes on. Needs Optuna: pip install "chestfed[tune]".
+    Every algorithm gets the same number of trials over the same ranges, which its options declare; `search` in the
+    pipeline replaces them. A range is widened when the best value lies at its edge. Validation patients are those of
+    `validation_fraction`, else a quarter of the target's training patients. No test image is used before all trials are
+    done. The chosen settings are written to tuned.yaml, which `chestfed study` takes. Interrupted at any point, the
+    same command resumes; with a larger --trials it goes on. Needs Optuna: pip install "chestfed[tune]".
 
     Example:
 

@@ -98,9 +98,9 @@ def _show(tuning: Tuning, source: StudyTables | StudyData) -> None:
     console.print(table)
     each, test = len(names) * tuning.trials * tuning.seeds, len(names) * tuning.seeds
     text = (
-        f"{len(names)} algorithms, {tuning.trials} trials each, {tuning.seeds} seeds per trial: {each:,} runs of stage 2 with "
-        f"K={pipeline.k[-1]}, chosen on {plan.test.images:,} validation images; then {test:,} runs with the chosen settings, "
-        f"which are tested. Estimated total: about {duration(seconds)}. Nothing was written."
+        f"{len(names)} algorithms, {tuning.trials} trials each, {tuning.seeds} seeds per trial: {each:,} runs of "
+        f"stage 2 with K={pipeline.k[-1]}, chosen on {plan.test.images:,} validation images; then {test:,} runs with "
+        f"the chosen settings, which are tested. Estimated total: about {duration(seconds)}. Nothing was written."
     )
     say(console, text)
 

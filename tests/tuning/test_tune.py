@@ -1,0 +1,246 @@
+"""`chestfed tune`: ranges, the search, its resumption, and that no test image is used before it ends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from chestfed.commands.tune import run as tune_run
+from chestfed.core.bundled import bundled
+from chestfed.core.errors import ConfigError, TrainingError
+from chestfed.core.provenance import Origin
+from chestfed.evaluation.labeled import Scored
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.ranges import Range, ranges_of
+from chestfed.tracking.recording import MlflowRecord
+from chestfed.tracking.store import connect, local_store
+from chestfed.training.clients import StudyData
+from chestfed.training.public_clients import load_collection
+from chestfed.training.reporting import Trial
+from chestfed.training.study_tables import open_sites, selection_tables, with_validation
+from chestfed.tuning import search
+from chestfed.tuning.search import declared_ranges, widened
+from tests.command_line import Called, call
+
+DIGITS = bundled("pipelines") / "digits_ih.yaml"
+TINY = """\
+extends: {file}
+model: {{init_features: 2, growth_rate: 2, blocks: [1]}}
+preprocess: {{size: 32}}
+federated: {{window: 2, batch_size: 4, stages: 1, stage_steps: 4}}
+evaluation: {{every: 2, resamples: 10}}
+search: {{prox: null}}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with a pipeline of seconds."""
+    (tmp_path / "digits.yaml").write_text(TINY.format(file=DIGITS))
+    return tmp_path
+
+
+def tune(home: Path, *words: str, trials: int = 3) -> Called:
+    common = ["tune", "digits.yaml", "--algorithms", "fedprox,gossip", "--seeds", "2"]
+    return call(*common, "--trials", str(trials), "--no-tracking", *words, folder=home)
+
+
+def results(home: Path) -> pd.DataFrame:
+    (folder,) = (home / "runs").glob("tune-*")
+    return pd.read_csv(folder / "trials.csv")
+
+
+def trial(number: int, value: float, mean: float | None) -> Trial:
+    about = Path(), "x", "fedprox", number, {"local_lr": value}, {}
+    return Trial(*about, {1: mean or 0.0}, mean, "" if mean else "why", 1.0, None)  # type: ignore[arg-type]
+
+
+def test_ranges_are_declared_beside_options_and_a_pipeline_may_replace_them() -> None:
+    pipeline = load_pipeline(DIGITS)
+
+    def found(name: str, **own: Any) -> dict[str, list[Any]]:
+        return {key: one.plain() for key, one in ranges_of(pipeline.for_algorithm(name).federated, own).items()}
+
+    every = {name: found(name) for name in pipeline.comparison.algorithms}  # type: ignore[union-attr]
+    assert {tuple(own["local_lr"]) for own in every.values()} == {(0.01, 1.0, "log")}
+    assert set(every["fedprox"]) == {"local_lr", "prox"}
+    assert set(every["local_scgdam"]) == {"local_lr", "inner_rate", "momentum_rate", "objective.inner_lr"}
+    assert set(every["pdmm"]) == {"local_lr"}  # its eta is `auto`
+    assert found("pdmm", eta=[1, 2, "linear"])["eta"] == [1.0, 2.0, "linear"]
+    assert set(found("fedprox", prox=None)) == {"local_lr"}
+    with pytest.raises(ConfigError, match="none of fedprox has momentum"):
+        declared_ranges(load_pipeline(DIGITS, ["search.momentum=[0.1, 0.2, log]"]), ["fedprox"])
+    with pytest.raises(ConfigError, match=r"search, local_sgdm.*end of a range"):
+        declared_ranges(load_pipeline(DIGITS, ["search.momentum=[0.5, 2.0, log]"]), ["local_sgdm"])
+    for wrong in ("[1, 0.1, log]", "[0, 1, log]", "[0, 1]", "3", "[a, 1, log]", "[0, 1, cubic]"):
+        with pytest.raises(ConfigError, match="search"):
+            load_pipeline(DIGITS, [f"search.local_lr={wrong}"])
+
+
+def test_a_range_is_widened_where_the_best_value_lies_at_its_edge_and_not_beyond_a_limit() -> None:
+    steps = Range(0.01, 1.0, log=True, bounds=(0.0, math.inf))
+    assert steps.widened(0.1) == steps
+    assert (steps.widened(0.9).low, steps.widened(0.9).high) == pytest.approx((0.01, 10.0))
+    assert (steps.widened(0.011).low, steps.widened(0.011).high) == pytest.approx((0.001, 1.0))
+    rate = Range(0.5, 0.99, log=False, bounds=(0.0, 1.0))
+    assert rate.widened(0.98) == rate
+    assert rate.at_edge(0.98)
+    assert rate.widened(0.51).low == pytest.approx(0.255)
+    tried = [trial(1, 0.9, 0.8), trial(2, 0.1, 0.9), trial(3, 0.02, None), trial(4, 0.95, 0.95), trial(5, 0.2, 0.1)]
+    ranges = [widened({"local_lr": steps}, tried[:count])["local_lr"].high for count in range(6)]
+    assert ranges == pytest.approx([1, 1, 1, 1, 10, 10])
+
+
+def test_the_same_trials_for_each_algorithm_and_tuned_settings_that_the_study_takes(home: Path) -> None:
+    plan = tune(home, "--dry-run")
+    assert plan.code == 0, plan.err
+    assert "12 runs" in plan.out
+    assert not (home / "runs").exists()
+    done = tune(home)
+    assert done.code == 0, done.err
+    table = results(home)
+    assert table.groupby("algorithm")["trial"].nunique().to_dict() == {"fedprox": 3, "gossip": 3}
+    assert set(table["seed"]) == {1001, 1002}
+    tried = table.groupby("algorithm")["local_lr"].apply(list)
+    assert tried["fedprox"] == tried["gossip"]  # evenly spread, and the same for all
+    (tuned,) = (home / "runs").glob("tune-*/tuned.yaml")
+    written = yaml.safe_load(tuned.read_text())
+    means = table.groupby(["algorithm", "local_lr"])["validation_auc"].mean()
+    for name in ("fedprox", "gossip"):
+        assert written["per_algorithm"][name] == {"local_lr": means[name].idxmax()}
+        settings = load_pipeline(tuned).for_algorithm(name).federated
+        assert settings.local_lr == means[name].idxmax()
+    assert load_pipeline(tuned).for_algorithm("fedprox").federated.algorithm.model_dump()["prox"] == 0.01  # as it was
+    runs = {path.name for path in (home / "runs").iterdir()}
+    again = call("study", tuned, "--no-tracking", folder=home)
+    assert again.code == 0, again.err
+    assert "from the earlier run" in again.out
+    assert {path.name for path in (home / "runs").iterdir()} == runs
+
+
+def test_a_killed_search_goes_on_and_tries_what_it_would_have_tried(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune_run.study_run, "run", lambda *_, **__: [])  # the search alone
+    whole = home / "whole"
+    whole.mkdir()
+    (whole / "digits.yaml").write_text((home / "digits.yaml").read_text())
+    assert tune(whole, trials=6).code == 0
+    trained, real = [], search.train_federated
+
+    def until_killed(pipeline: Pipeline, *more: Any) -> Any:
+        trained.append(pipeline.federated.local_lr)
+        if len(trained) == 8:
+            raise KeyboardInterrupt
+        return real(pipeline, *more)
+
+    monkeypatch.setattr(search, "train_federated", until_killed)
+    assert tune(home, trials=5).code == 130
+    assert len(results(home)) == 6  # three trials of two seeds; the fourth was killed
+    assert tune(home, trials=6).code == 0
+    assert len(trained) == 8 + 3 * 2 + 6 * 2  # nothing that was finished is trained again
+    pd.testing.assert_frame_equal(results(home), results(whole))
+
+
+def test_diverged_trials_are_counted_and_a_search_of_nothing_else_says_what_to_do(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune_run.study_run, "run", lambda *_, **__: [])
+    real, limit = search.train_federated, [0.1]
+
+    def diverges(pipeline: Pipeline, *more: Any) -> Any:
+        if pipeline.federated.local_lr > limit[0]:
+            raise TrainingError("not finite")
+        return real(pipeline, *more)
+
+    monkeypatch.setattr(search, "train_federated", diverges)
+    assert tune(home).code == 0
+    table = results(home)
+    assert (table["state"] == "diverged").tolist() == (table["local_lr"] > 0.1).tolist()
+    assert {"diverged", "finished"} == set(table["state"])
+    assert table.loc[table["state"] == "diverged", "validation_auc"].isna().all()
+    limit[0] = 0.0
+    failed = tune(home, "--set", "seed=2")
+    assert failed.code == 1
+    assert "diverged" in failed.err
+    assert "local_lr" in failed.err
+
+
+def test_the_search_reads_no_test_label_and_no_test_image(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a search scores is no test image and no training image, and nothing else is scored while it runs."""
+    pipeline = load_pipeline(home / "digits.yaml")
+    study, selected = load_collection(pipeline, None), load_collection(pipeline, None, validation=0.25)
+
+    def images(data: StudyData) -> tuple[set[bytes], set[bytes]]:
+        train = {one for client in data.clients for one in client.images.digests.tolist()}
+        return train, set(data.test.images.digests.tolist())
+
+    test, (train, chosen_on) = images(study)[1], images(selected)
+    assert len(chosen_on) > 300
+    assert not test & (train | chosen_on)
+    assert not train & chosen_on
+    scored: list[np.ndarray] = []
+    real = Scored.columns
+
+    def columns(self: Scored) -> Any:
+        scored.append(self.labels)
+        return real(self)
+
+    monkeypatch.setattr(Scored, "columns", columns)
+    monkeypatch.setattr(tune_run.study_run, "run", lambda *_, **__: [])
+    assert tune(home, trials=1).code == 0
+    assert scored
+    assert {len(labels) for labels in scored} == {len(selected.test.labels)} != {len(study.test.labels)}
+
+
+def test_hospitals_are_searched_without_their_test_images(tiny_hospitals: Path) -> None:
+    file = bundled("pipelines") / "source_addition_samples.yaml"
+    pipeline = with_validation(load_pipeline(file, ["samples.size=tiny", "diseases=[cardiomegaly]"]), 0.3)
+    assert [entry.validation_fraction for entry in pipeline.sites] == [0.3, None, None, None, None]
+    sites = open_sites(pipeline, file, tiny_hospitals)
+    tables = selection_tables(pipeline, sites)
+    (validation,) = tables.tests
+    patients = [set(part.frame["patient"]) for part in (validation, sites[0].test, tables.clients[0][1])]
+    assert all(patients)
+    assert not patients[0] & patients[1]
+    assert not patients[0] & patients[2]
+    assert all(table is not sites[0].test for table, _ in tables.parts)
+
+
+def test_what_cannot_be_tuned_is_refused_with_what_to_do(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held_out = call("tune", bundled("pipelines") / "leave_one_site_out.yaml", folder=home)
+    assert held_out.code == 1
+    assert "held_out" in held_out.err
+    monkeypatch.setattr(search.importlib.util, "find_spec", lambda name: None)
+    missing = tune(home)
+    assert missing.code == 1
+    assert 'pip install "chestfed[tune]"' in missing.err
+    assert not (home / "runs").exists()
+
+
+def test_every_trial_is_one_run_in_mlflow(tmp_path: Path) -> None:
+    record = MlflowRecord(local_store(tmp_path), tmp_path / "artifacts")
+    one = Trial(
+        tmp_path / "1", "digits", "fedprox", 1, {"local_lr": 0.1}, {"local_lr": [0.01, 1.0, "log"]},
+        {1001: 0.8, 1002: 0.9}, 0.85, "", 2.0, Origin.SYNTHETIC,
+    )  # fmt: skip
+    for reused in (False, True):
+        record.trial_done(one, reused=reused)
+    record.trial_done(replace(one, folder=tmp_path / "2", number=2, mean=None, diverged="why"), reused=False)
+    client = connect(local_store(tmp_path))
+    runs = client.search_runs([client.get_experiment_by_name("chestfed").experiment_id])
+    second, first = sorted(runs, key=lambda run: run.data.tags["trial"], reverse=True)
+    assert first.data.metrics["validation_auc/mean"] == 0.85
+    assert first.data.metrics["validation_auc/seed_1002"] == 0.9
+    assert first.data.params["local_lr"] == "0.1"
+    assert (first.data.tags["diverged"], second.data.tags["diverged"]) == ("no", "why")
+    assert first.info.run_name.startswith(str(Origin.SYNTHETIC))
+    assert "validation_auc/mean" not in second.data.metrics
