@@ -123,12 +123,15 @@ def _print_all(console: Console) -> None:
 
 
 def _print_one(console: Console, name: str, spec: AlgorithmSpec) -> None:
+    from chestfed.experiment.ranges import declared_range
+
     console.print(f"{name}: {spec.title} ({spec.family})\n", style="bold")
     for column, value in row_of(spec).items():
         console.print(f"{column}: {value}")
     fields = {key: field for key, field in spec.options.model_fields.items() if key != "name"}
     console.print("\noptions, in `federated.algorithm` beside `name`:" if fields else "\nno options of its own")
     for key, field in fields.items():
-        console.print(f"  {key} = {field.default}: {field.description}")
+        searched = "" if (one := declared_range(field)) is None else f"; tuned from {one.low:g} to {one.high:g}"
+        console.print(f"  {key} = {field.default}: {field.description}{searched}")
     module = sys.modules[getattr(spec.build, "func", spec.build).__module__]
     console.print(f"\n{module.__name__}:\n{inspect.getdoc(module)}")

@@ -81,13 +81,19 @@ def ranges_of(settings: Federated, chosen: Mapping[str, list[Any] | None]) -> di
     """
     found = {}
     for key, (field, value) in options_of(settings).items():
-        extra = field.json_schema_extra
-        declared = extra.get("search") if isinstance(extra, dict) else None
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        wanted = chosen.get(key, declared if is_number else None)
-        if wanted is not None:
-            found[key] = replace(Range.parse(wanted), bounds=_bounds(field))
+        one = declared_range(field) if is_number else None
+        if key in chosen:
+            one = None if (wanted := chosen[key]) is None else Range.parse(wanted)
+        if one is not None:
+            found[key] = replace(one, bounds=_bounds(field))
     return found
+
+
+def declared_range(field: FieldInfo) -> Range | None:
+    """The range that an option declares, if it does."""
+    extra = field.json_schema_extra
+    return Range.parse(extra["search"]) if isinstance(extra, dict) and "search" in extra else None
 
 
 def options_of(settings: Federated) -> dict[str, tuple[FieldInfo, Any]]:

@@ -81,6 +81,9 @@ class _Walk:
         elif "default" in value and not (sections and isinstance(value["default"], dict)):
             facts += f", default `{json.dumps(value['default'], ensure_ascii=False)}`"
         text = escaped(value.get("description", "") or self.resolved(value).get("description", "")).rstrip(".")
+        if "search" in value:
+            low, high, scale = value["search"]
+            text += f". `chestfed tune` searches {low} to {high}, {scale}"
         links = ", ".join(f"[{heading}](#{label})" for heading, label in sections)
         yield f"`{key}` ({facts})"
         yield f": {text}.{f' Keys: {links}.' if links else ''}\n"
