@@ -39,7 +39,16 @@ def write_trials(folder: Path, found: Mapping[str, Sequence[Trial]], seeds: Sequ
             state = "diverged" if trial.diverged else "finished"
             for seed in seeds:
                 auc = trial.aucs.get(seed)
-                rows.append({**about, "state": state, "seed": seed, "validation_auc": auc, **trial.values})
+                rows.append(
+                    {
+                        "data": str(trial.origin),
+                        **about,
+                        "state": state,
+                        "seed": seed,
+                        "validation_auc": auc,
+                        **trial.values,
+                    }
+                )
             result = {"state": state, "why": trial.diverged, "validation_auc": trial.mean, "aucs": trial.aucs}
             drawn = {"values": trial.values, "ranges": trial.ranges, "seconds": trial.seconds}
             whole.append({**about, **result, **drawn})
@@ -91,7 +100,8 @@ def write_tuned(
 
 def render(found: Mapping[str, Sequence[Trial]], declared: Mapping[str, Mapping[str, Range]]) -> Table:
     """The chosen settings with their validation AUCs; ranges that were widened, and values at an edge, are marked."""
-    table = Table(title="Chosen on validation images", title_justify="left")
+    origin = next(iter(found.values()))[0].origin
+    table = Table(title=f"{origin.short_mark}Chosen on validation images", title_justify="left")
     for column in ("algorithm", "setting", "value", "range at the end"):
         table.add_column(column, overflow="fold")
     for column in ("validation AUC, mean", "seeds, SD", "trials", "diverged"):

@@ -109,6 +109,7 @@ def test_the_same_trials_for_each_algorithm_and_tuned_settings_that_the_study_ta
     table = results(home)
     assert table.groupby("algorithm")["trial"].nunique().to_dict() == {"fedprox": 3, "gossip": 3}
     assert set(table["seed"]) == {1001, 1002}
+    assert set(table["data"]) == {"real"}
     tried = table.groupby("algorithm")["local_lr"].apply(list)
     assert tried["fedprox"] == tried["gossip"]  # evenly spread, and the same for all
     (tuned,) = (home / "runs").glob("tune-*/tuned.yaml")
