@@ -197,7 +197,13 @@ def test_ctrl_c_ends_with_130_and_says_how_to_resume(tmp_path: Path) -> None:
     fifo = tmp_path / "site.yaml"
     os.mkfifo(fifo)
     command = [sys.executable, "-m", "chestfed", "site", "stats", str(fifo)]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
+    )
     with fifo.open("w"):  # waits until the command reads the file, which it then cannot finish
         running.send_signal(signal.SIGINT)
         out, err = running.communicate()

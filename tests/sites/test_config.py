@@ -42,7 +42,10 @@ def test_a_synthetic_configuration_has_the_policy_of_the_real_one_and_says_that_
         assert (real.synthetic, synthetic.synthetic) == (False, True)
         assert "synthetic" in synthetic.title
         assert synthetic.root == f"synthetic-{site.replace('_', '-')}"
-        assert synthetic.model_dump(exclude=told_apart) == real.model_dump(exclude=told_apart)
+        expected = real.model_dump(exclude=told_apart)
+        if site == "vindr":  # as the challenge copy, which does not label it
+            expected["labels"]["edema"] = []
+        assert synthetic.model_dump(exclude=told_apart) == expected
 
 
 def test_one_word_stands_for_all_diseases() -> None:
