@@ -9,6 +9,7 @@ beside the outputs, so that a test sees when code was changed and not run again.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from pathlib import Path
 
@@ -35,6 +36,8 @@ def execute(file: Path) -> None:
     notebook = nbformat.read(file, as_version=4)
     own_python = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook.metadata = nbformat.from_dict({"kernelspec": own_python, "language_info": {"name": "python"}})
+    # MONAI imports optuna where it is installed, and that a progress bar for which Jupyter needs widgets.
+    os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
     NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False).execute(cwd=str(file.parent))
     notebook.metadata["language_info"] = {"name": "python"}  # the kernel writes its version there
     notebook.metadata["executed_code"] = digest_of_code(notebook)
