@@ -5,6 +5,7 @@ Everything here names images and quotes cells of the hospital, so it stays where
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Final
 
@@ -131,14 +132,10 @@ def contact_sheet(survey: Survey, places: np.ndarray, out: Path) -> int:
         for disease in table.diseases:
             if np.isnan(row[disease]) or row[disease] == 1:
                 told["missing" if np.isnan(row[disease]) else "present"].append(TITLES[disease])
-        texts = [
-            f"row {row['row']}, {row['view']}",
-            "+ " + ", ".join(told["present"]),
-            "? " + ", ".join(told["missing"]),
-        ]
-        for line, text in enumerate(texts):
-            wrapped = "\n".join(text[start : start + 34] for start in range(0, len(text), 34))
-            draw.multiline_text((left + 4, top + _SIDE + 26 * line - 2), wrapped, fill=0)
+        texts = [f"row {row['row']}, {row['view']}"]
+        texts += [f"{sign}: {', '.join(names)}" for sign, names in told.items() if names]
+        wrapped = "\n".join(line for text in texts for line in textwrap.wrap(text, 34))
+        draw.multiline_text((left + 4, top + _SIDE - 2), wrapped, fill=0)
     try:
         sheet.save(out, "PNG")
     except OSError as error:
