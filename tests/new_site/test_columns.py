@@ -130,7 +130,7 @@ def test_fractions_are_no_labels(tmp_path: Path) -> None:
     table = rows()
     table[4]["Oedema"] = "0,5"
     bring(tmp_path, table, delimiter=";")
-    with pytest.raises(ConfigError, match=r"'Oedema' \(edema\): .* \(row 6; remove totals\)"):
+    with pytest.raises(ConfigError, match=r"'Oedema' \(edema\): .* \(row 6; remove totals, or add --drop total\)"):
         draft(tmp_path)
 
 
@@ -139,7 +139,9 @@ def test_a_row_of_totals_is_named_by_its_number(tmp_path: Path, file: str) -> No
     table = [{**row, **{name: "x" if row[name] else None for name in LABELS}} for row in rows()]
     bring(tmp_path, table, file=file)
     bring(tmp_path, [*table, {"File": "Total", **dict.fromkeys(LABELS, 6)}], [], file)
-    with pytest.raises(ConfigError, match=r"1 that fewer than 3 rows have \(row 14; remove totals\)"):
+    with pytest.raises(
+        ConfigError, match=r"1 that fewer than 3 rows have \(row 14; remove totals, or add --drop total\)"
+    ):
         draft(tmp_path, file)
 
 
