@@ -138,14 +138,15 @@ class Index:
 
     @contextmanager
     def _reading(self) -> Iterator[Any]:
-        """A connection; None if there is no file. Only a writer can clean up after one that was killed."""
+        """A connection; None if nothing was kept yet. Only a writer can clean up after one that was killed."""
         if not self.file.exists():
             yield None
             return
         mode = "rw" if self.writable else "ro"
         place = f"{self.file.absolute().as_uri()}?mode={mode}"
         with reading(self.file), closing(sqlite3.connect(place, timeout=60, uri=True)) as index:
-            yield index
+            # another process or thread may be making the file at this moment: it is there before its table
+            yield index if index.execute("SELECT 1 FROM sqlite_master").fetchone() else None
 
 
 @contextmanager

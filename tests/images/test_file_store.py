@@ -378,3 +378,12 @@ def test_keys_that_end_with_zeros_are_kept_apart(tmp_path: Path, monkeypatch: py
     assert known.tolist() == [True, True, True, False, True]
     assert found["number"][known].tolist() == [2, 1, 0, 0]
     assert index.blobs(found["blob"][known]) == [keys[2], keys[1], keys[0], keys[0]]
+
+
+def test_an_index_that_another_process_is_just_making_holds_nothing_yet(tmp_path: Path) -> None:
+    kept = index.Index(tmp_path / "some.sqlite", {"number": np.int64})
+    kept.file.touch()  # as sqlite leaves it between opening it and the first table
+    assert (kept.count(), kept.largest("number"), list(kept.all())) == (0, -1, [])
+    assert not kept.has(index.packed([b"a" * 16])).any()
+    kept.keep([(b"a" * 16, 1)])
+    assert kept.has(index.packed([b"a" * 16])).all()
