@@ -59,6 +59,12 @@ class SiteEntry(StrictModel):
     validation_fraction: float | None = Field(
         None, gt=0, lt=1, description="set this share of the remaining training patients aside: nothing trains on them"
     )
+    control: Literal["labels_permuted", "noise"] | None = Field(
+        None,
+        description="make an added site a negative control, which must not help. labels_permuted: the label rows of "
+        "its training images are dealt to them at random, so that prevalences and co-occurrences stay; noise: its "
+        "training images are uniform noise",
+    )
 
 
 class CollectionEntry(StrictModel):
@@ -286,6 +292,8 @@ class Pipeline(StrictModel):
             available = self.collection.clients
         if self.held_out is not None:
             self._can_hold_out(available)
+        if self.sites and self.sites[0].control is not None:
+            raise ValueError("control: the first site is the target; only added sites can be negative controls")
         if not all(1 <= k <= available for k in self.k) or self.k != sorted(set(self.k)):
             raise ValueError(
                 f"k must be increasing numbers from 1 to {available}, the number of clients; found {self.k}"
@@ -436,7 +444,7 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
             section = section[parent]
         del section[last]
     for entry in data["sites"]:  # what the sites hold is in the digests of their content
-        del entry["config"], entry["root"]
+        del entry["config"], entry["root"], entry["control"]
     if data["collection"] is not None:
         del data["collection"]["root"]
     if pipeline.federated.spec.decentralized:

@@ -6,6 +6,7 @@ whole state of a `TrainBatches` is its position.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -57,6 +58,21 @@ class PooledImages:
         """Pixels of a row; raises what its part raises."""
         part = int(np.searchsorted(self._starts, row, side="right")) - 1
         return self._parts[part].read(row - int(self._starts[part]))
+
+
+class NoiseImages:
+    """Uniform noise in place of each readable image: a negative control. A function of seed, name and row."""
+
+    def __init__(self, images: Images, seed: int, name: str) -> None:
+        self._images, self._stream = images, (seed, "noise", name)
+        self.records = images.records
+        mark = np.frombuffer(hashlib.blake2b(repr(self._stream).encode(), digest_size=16).digest(), np.uint8)
+        self.digests = (images.digests.view(np.uint8).reshape(-1, 16) ^ mark).view("V16").ravel()
+
+    def read(self, row: int) -> np.ndarray:
+        """Pixels of a row; raises what reading the image raises."""
+        shape = self._images.read(row).shape
+        return numpy_stream(*self._stream, row).integers(0, 256, shape, np.uint8)
 
 
 class NetworkInput(StrictModel):

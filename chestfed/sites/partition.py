@@ -52,6 +52,13 @@ def cut_into_clients(table: SiteTable, clients: int, seed: int, cut: str = "alik
     return [table.with_frame(table.frame[parts == part].reset_index(drop=True)) for part in range(clients)]
 
 
+def with_permuted_labels(table: SiteTable, seed: int) -> SiteTable:
+    """The table with its label rows, and how often they repeat, dealt to its images at random."""
+    columns = [*table.diseases, "repeats"]
+    order = numpy_stream(seed, "permuted labels", table.name).permutation(len(table.frame))
+    return table.with_frame(table.frame.assign(**{name: table.frame[name].to_numpy()[order] for name in columns}))
+
+
 def hold_out(table: SiteTable, fraction: float, seed: int, purpose: str = "hold out") -> tuple[SiteTable, SiteTable]:
     """Training rows, and a test split of about `fraction` of the patients, whose rows are not repeated.
 

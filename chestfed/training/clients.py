@@ -21,7 +21,7 @@ from chestfed.evaluation.probabilities import probabilities
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.augment import Augment
-from chestfed.images.batches import EvalBatches, Images, PooledImages, TrainBatches, normalize
+from chestfed.images.batches import EvalBatches, Images, NoiseImages, PooledImages, TrainBatches, normalize
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.images.index import blobs
 from chestfed.models import FlatModule
@@ -228,9 +228,11 @@ def load_images(
     quarantined = {name: list(site.images.quarantined) for name, site in by_name.items() if site.images.quarantined}
 
     @cache
-    def client_of(name: str, table: SiteTable) -> tuple[ClientData, str]:
-        repeats = table.frame["repeats"].to_numpy()
-        client = ClientData(name, by_name[table.name].of(table), table.labels(), repeats, table.origin)
+    def client_of(name: str, table: SiteTable, noise: bool) -> tuple[ClientData, str]:
+        images: Images = by_name[table.name].of(table)
+        if noise:
+            images = NoiseImages(images, pipeline.seed, name)
+        client = ClientData(name, images, table.labels(), table.frame["repeats"].to_numpy(), table.origin)
         return client, client.digest(key)
 
     test_of = cache(lambda table: _test_set(table, by_name[table.name].of(table), key))
@@ -238,7 +240,7 @@ def load_images(
     @cache
     def study_of(study: StudyTables) -> StudyData:
         kept, shared = apart_of(study.parts)
-        clients = [client_of(name, kept[table]) for name, table in study.clients]
+        clients = [client_of(name, kept[table], name in study.noise) for name, table in study.clients]
         test = _all_of([test_of(kept[table]) for table in study.tests])
         digests = {client.name: digest for client, digest in clients}
         digests["test set"] = test.digest(key)

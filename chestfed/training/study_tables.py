@@ -15,7 +15,7 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.protocols import Protocol, views_of
 from chestfed.experiment.pipeline import Pipeline, SiteEntry
 from chestfed.sites import load_site_config, open_site
-from chestfed.sites.partition import cut_into_clients, hold_out
+from chestfed.sites.partition import cut_into_clients, hold_out, with_permuted_labels
 from chestfed.sites.table import SiteTable
 
 
@@ -52,6 +52,7 @@ class StudyTables:
     held_out: str | None = None  #: the site that the test rows are from, if none of the clients is
     seen: dict[str, SiteTable] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)  #: disease -> why the sites' labels give it no AUC
+    noise: frozenset[str] = frozenset()  #: clients whose images are replaced by noise
 
     @property
     def parts(self) -> tuple[tuple[SiteTable, bool], ...]:
@@ -138,7 +139,9 @@ def study_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
             "there. Change 'diseases' in the pipeline, or the site's YAML"
         )
     clients = tuple(client for site in sites for client in site.clients)
-    return StudyTables(tuple(site.whole for site in sites), clients, tuple(site.test for site in tests))
+    return StudyTables(
+        tuple(site.whole for site in sites), clients, tuple(site.test for site in tests), noise=_noise(sites)
+    )
 
 
 def with_validation(pipeline: Pipeline, fraction: float) -> Pipeline:
@@ -201,7 +204,12 @@ def _held_out(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
         name,
         {site.name: _without(site.test, untaught) for site in others if len(site.test.frame)},
         reasons | dict.fromkeys(unlabeled, f"{name} does not label it"),
+        _noise(others),
     )
+
+
+def _noise(sites: Sequence[SiteRows]) -> frozenset[str]:
+    return frozenset(name for site in sites if site.entry.control == "noise" for name, _ in site.clients)
 
 
 def _without(table: SiteTable, diseases: Sequence[str]) -> SiteTable:
@@ -224,11 +232,14 @@ def _parts(table: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> tuple[Site
 
 
 def _cut(name: str, training: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> list[tuple[str, SiteTable]]:
-    """The clients that a site's training rows are cut into, by name."""
-    if entry.clients == 1:
-        return [(name, training)]
-    parts = cut_into_clients(training, entry.clients, pipeline.seed, entry.cut)
-    return [(f"{name}-{number}", part) for number, part in enumerate(parts, start=1)]
+    """The clients that a site's training rows are cut into, by name; a negative control's says so everywhere."""
+    parts = [training] if entry.clients == 1 else cut_into_clients(training, entry.clients, pipeline.seed, entry.cut)
+    names = [name] if entry.clients == 1 else [f"{name}-{number}" for number in range(1, len(parts) + 1)]
+    if entry.control is None:
+        return list(zip(names, parts, strict=True))
+    if entry.control == "labels_permuted":
+        parts = [with_permuted_labels(part, pipeline.seed) for part in parts]
+    return [(f"{name} ({entry.control.replace('_', ' ')})", part) for name, part in zip(names, parts, strict=True)]
 
 
 def _check_clients(clients: Sequence[tuple[str, SiteTable]], diseases: Sequence[str]) -> None:
