@@ -229,10 +229,9 @@ def load_images(
 
     @cache
     def client_of(name: str, table: SiteTable, noise: bool) -> tuple[ClientData, str]:
-        images: Images = by_name[table.name].of(table)
-        if noise:
-            images = NoiseImages(images, pipeline.seed, name)
-        client = ClientData(name, images, table.labels(), table.frame["repeats"].to_numpy(), table.origin)
+        images = by_name[table.name].of(table)
+        shown = NoiseImages(images, pipeline.seed, name) if noise else images
+        client = ClientData(name, shown, table.labels(), table.frame["repeats"].to_numpy(), table.origin)
         return client, client.digest(key)
 
     test_of = cache(lambda table: _test_set(table, by_name[table.name].of(table), key))
@@ -242,8 +241,7 @@ def load_images(
         kept, shared = apart_of(study.parts)
         clients = [client_of(name, kept[table], name in study.noise) for name, table in study.clients]
         test = _all_of([test_of(kept[table]) for table in study.tests])
-        digests = {client.name: digest for client, digest in clients}
-        digests["test set"] = test.digest(key)
+        digests = {client.name: digest for client, digest in clients} | {"test set": test.digest(key)}
         return StudyData(
             tuple(client for client, _ in clients),
             test,
