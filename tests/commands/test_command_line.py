@@ -78,7 +78,8 @@ def test_tab_completes_commands_choices_and_algorithms() -> None:
 
 def test_completion_can_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    result = CliRunner().invoke(app, ["--install-completion", "bash"], prog_name="chestfed")
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))  # else that of the process above
+    result = CliRunner().invoke(app, ["--install-completion"], prog_name="chestfed")
     assert result.exit_code == 0
     assert "chestfed" in (tmp_path / ".bash_completions/chestfed.sh").read_text()
     assert ".bash_completions/chestfed.sh" in (tmp_path / ".bashrc").read_text()
