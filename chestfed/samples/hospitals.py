@@ -19,6 +19,9 @@ from chestfed.samples.patients import CaseMix, Film, Visit, draw_films, draw_pat
 #: with them.
 VALID_FRONTAL, VALID_PATIENTS, VALID_LATERAL = 202, 200, 32
 VALID_POSITIVES: Final = dict(zip(DISEASES, (66, 42, 32, 75, 64), strict=True))
+#: Share of positives among a hospital's test images, at least, of every disease that it has: an AUC over two or three
+#: positives would say nothing.
+TEST_POSITIVES: Final = 0.06
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,13 @@ def films_of(hospital: Hospital, seed: int, size: Size) -> list[Film]:
             films += _validation_set(rng, hospital, first, size)
         else:
             visits = _visits(rng, hospital, first, size.of(images))
-            films += draw_films(rng, hospital.mix, visits, split, exact=False)
+            mix = hospital.mix if split != "test" else _enriched(hospital.mix)
+            films += draw_films(rng, mix, visits, split, exact=False)
     return films
+
+
+def _enriched(mix: CaseMix) -> CaseMix:
+    return replace(mix, prevalence={name: p and max(p, TEST_POSITIVES) for name, p in mix.prevalence.items()})
 
 
 def _visits(rng: np.random.Generator, hospital: Hospital, first: int, images: int) -> list[Visit]:
@@ -122,8 +130,7 @@ def _validation_set(rng: np.random.Generator, hospital: Hospital, first: int, si
         if place < seconds:
             visits.append(Visit(patient, 2, 0, 1))
     ratios = {disease: count / VALID_FRONTAL for disease, count in VALID_POSITIVES.items()}
-    mix = CaseMix(**{**vars(hospital.mix), "prevalence": ratios})
-    drawn = draw_films(rng, mix, visits, "valid", exact=True)
+    drawn = draw_films(rng, replace(hospital.mix, prevalence=ratios), visits, "valid", exact=True)
     films = [film for film in drawn if film.study == 1]
     for extra in (film for film in drawn if film.study == 2):
         views = Counter(film.patient.number for film in films)

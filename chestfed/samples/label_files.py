@@ -74,8 +74,8 @@ def write_chestxray8(root: Path, films: Sequence[Film], hospital: Hospital, seed
 
 
 def write_padchest(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
-    """The one CSV, with an unnamed first column as in the release."""
-    rows = []
+    """The one CSV, with an unnamed first column as in the release, and `splits.csv`, which that does not have."""
+    rows, splits = [], {}
     height, width = hospital.look.shape
     for index, film in enumerate(films):
         rng = _row_stream(seed, hospital, film)
@@ -83,13 +83,15 @@ def write_padchest(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
         lying = film.view == "ap" and rng.random() < 0.5
         method = "Physician" if rng.random() < 0.27 else "RNN_model"
         terms = _padchest_terms(film, rng)
+        person = layouts.identifier("person", film.patient.number)
+        splits[person] = film.split
         cells = {
             "": index,
             "ImageID": layouts.padchest_name(film),
             "ImageDir": layouts.padchest_folder(film),
             "StudyDate_DICOM": "20170101",
             "StudyID": layouts.identifier("study", film.patient.number, film.study),
-            "PatientID": layouts.identifier("person", film.patient.number),
+            "PatientID": person,
             "PatientBirth": 2017 - film.patient.age,
             "PatientSex_DICOM": "F" if film.patient.female else "M",
             "ViewPosition_DICOM": {"pa": "POSTEROANTERIOR", "ap": "ANTEROPOSTERIOR", "lateral": "LATERAL"}[film.view],
@@ -111,6 +113,7 @@ def write_padchest(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
         }
         rows.append([cells.get(name, "") for name in _COLUMNS["padchest"]])
     _write_csv(root / "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv", _COLUMNS["padchest"], rows)
+    _write_csv(root / "splits.csv", ["patient", "split"], splits.items())
 
 
 def _padchest_terms(film: Film, rng: np.random.Generator) -> list[str]:

@@ -56,8 +56,8 @@ class Splits(StrictModel):
     file: str | None = Field(
         None,
         min_length=1,
-        description="CSV with columns patient and split that replaces the official splits, relative to the YAML "
-        "(`chestfed site check --fix-splits` writes one)",
+        description="CSV with columns patient and split that replaces the official splits: beside the YAML if it is "
+        "there, else in the site's root (`chestfed site check --fix-splits` writes one)",
     )
 
     @field_validator("test_fraction")
@@ -232,8 +232,8 @@ def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteCon
     config = load_config(path, SiteConfig, overrides, "site")
     folder = Path(path).parent
     update: dict[str, object] = {}
-    if config.splits.file is not None:
-        update["splits"] = config.splits.model_copy(update={"file": str(expand_path(config.splits.file, folder))})
+    if config.splits.file is not None and (beside := expand_path(config.splits.file, folder)).exists():
+        update["splits"] = config.splits.model_copy(update={"file": str(beside)})
     if config.table is not None and isinstance(config.table.terms, str):
         update["table"] = config.table.model_copy(update={"terms": str(expand_path(config.table.terms, folder))})
     return config.model_copy(update=update)

@@ -119,7 +119,7 @@ def survey_site(
         raw = READERS.find(config.reader.name).read(source, config.reader)
         _check_form(raw, config, cells=not source.problems)
     if config.splits.file is not None:
-        raw = with_splits(raw, Path(config.splits.file), source)
+        raw = with_splits(raw, expand_path(config.splits.file, source.root), source)
     raw, dropped = _without_dirty(raw, config, source)
     found, sound = _check(raw, config, source)
     formulas = {(problem.file, problem.row) for problem in source.problems if problem.kind == FORMULA}

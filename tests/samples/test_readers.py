@@ -28,3 +28,13 @@ def test_every_image_of_the_table_decodes_with_air_dark(tiny_hospitals: Path, na
         air, abdomen = gray[: height // 12, : width // 8], gray[-height // 6 :, 2 * width // 5 : 3 * width // 5]
         darker.append(np.median(air) < np.median(abdomen) - 30)
     assert np.mean(darker) > 0.97
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_every_further_hospital_has_test_patients_who_do_not_train(tiny_hospitals: Path, name: str) -> None:
+    table = open_site(load_site_config(bundled("site_configs") / "synthetic" / f"{name}.yaml"), tiny_hospitals)
+    train, test = (table.select(split=split) for split in ("train", "test"))
+    assert len(test.frame) >= 20
+    assert not set(train.frame["patient"]) & set(test.frame["patient"])
+    labels = [disease for disease in table.diseases if (train.frame[disease] == 1).any()]
+    assert all((test.frame[disease] == 1).sum() >= 2 for disease in labels)
