@@ -71,7 +71,7 @@ def run(
     ChestfedError
         If data are missing or damaged, or training fails. What is finished is kept, and resumed by the same call.
     """
-    from chestfed.commands import study_run
+    from chestfed.commands.study import run as study_run
     from chestfed.core.console import open_console
     from chestfed.report.study import Study
 

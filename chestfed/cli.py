@@ -26,7 +26,7 @@ from chestfed.commands.site.check import site_check
 from chestfed.commands.site.new import site_new
 from chestfed.commands.site.stats import site_stats
 from chestfed.commands.site.table import site_table
-from chestfed.commands.study import study
+from chestfed.commands.study.command import study
 from chestfed.commands.tune.command import tune
 from chestfed.commands.ui import ui
 from chestfed.core.console import open_console

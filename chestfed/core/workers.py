@@ -46,6 +46,11 @@ class _Workers(SpawnContext):
     Process = _Worker
 
 
+def process_context() -> SpawnContext:
+    """Starts processes that do not import the parent's main module."""
+    return _Workers()
+
+
 @contextmanager
 def _without_main_module() -> Iterator[None]:
     """While a process is started its main module looks empty, so that the process has none to import."""
@@ -59,15 +64,16 @@ def _without_main_module() -> Iterator[None]:
 
 
 def start_worker() -> None:
-    """Initializer of every process pool.
-
-    The processes share the cores already, so OpenCV gets one thread. A parent that is killed outright cannot stop
-    its workers, which would wait for work forever: each watches for the parent's end, and ends with it.
-    """
+    """Initializer of every process pool. The processes share the cores already, so OpenCV gets one thread."""
     import cv2
 
     _IS_WORKER.set()
     cv2.setNumThreads(1)
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """End this process when its parent ends: one that is killed outright cannot stop its children itself."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), name="parent's end", daemon=True).start()

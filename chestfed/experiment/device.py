@@ -33,8 +33,8 @@ class Machine:
         return f"CPU, {self.threads} thread{'s' if self.threads > 1 else ''}"
 
 
-def prepare_machine(runtime: Runtime) -> Machine:
-    """Resolve `auto`, set torch's threads.
+def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:
+    """Resolve `auto`, set torch's threads; `at_once` studies share the CPU's cores.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def prepare_machine(runtime: Runtime) -> Machine:
         raise ConfigError(f"runtime.device: '{name}' is not a torch device; use auto, cpu, cuda or cuda:N") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError("runtime.device: this torch sees no CUDA device; use --set runtime.device=cpu")
-    threads = runtime.threads or os.cpu_count() or 1
+    threads = runtime.threads or max(1, (os.cpu_count() or 1) // at_once)
     torch.set_num_threads(threads)
     workers = runtime.loader_workers
     if workers is None:

@@ -112,7 +112,7 @@ def test_the_choices_are_those_of_the_modules_that_the_help_does_not_load() -> N
 def test_plain_options_of_study_are_overrides_and_a_comparison_runs_only_what_they_name(
     monkeypatch: pytest.MonkeyPatch, chestfed: Callable[..., Any]
 ) -> None:
-    from chestfed.commands import study_run
+    from chestfed.commands.study import run as study_run
 
     loaded = []
 

@@ -77,7 +77,7 @@ def test_the_same_command_finds_the_finished_study(home: Path, finished: Path) -
 #: middle of writing it, or after. The processes are forks of one that has imported everything and computed nothing.
 KILLER = """
 import json, os, signal, sys
-import chestfed.commands.study_run
+import chestfed.commands.study.run
 import chestfed.core.checkpoint as checkpoint
 import chestfed.training.loop as loop
 from chestfed.cli import main

@@ -40,6 +40,18 @@ def both(home: Path, alone: Path) -> Called:
     return called
 
 
+def test_seeds_at_the_same_time_come_to_the_same_tables(home: Path, both: Called) -> None:
+    called = run(home, command("at_once", "--no-tracking", "--seeds", "2", "--jobs", "2"))
+    assert called.code == 0, called.err
+    for name in ("table.csv", "k2/predictions.parquet", "k2/model.safetensors"):
+        one_by_one, at_once = (
+            [file.read_bytes() for file in sorted((home / runs).glob(f"synthetic-source_addition_samples-*/{name}"))]
+            for runs in ("runs", "at_once")
+        )
+        assert one_by_one == at_once
+        assert len(at_once) == 2
+
+
 @pytest.fixture(scope="module")
 def summary(home: Path, both: Called) -> Path:
     """The folder of both seeds."""

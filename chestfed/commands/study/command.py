@@ -77,6 +77,14 @@ Seeds = Annotated[
         "takes to test whether adding hospitals helps. With --algorithms or --windows: the largest K.",
     ),
 ]
+Jobs = Annotated[
+    int,
+    _compared(
+        min=1,
+        help="Studies at a time, each in a process of its own; on several GPUs one on each in turn. Without "
+        "runtime.threads they share the CPU's cores.",
+    ),
+]
 
 
 def study(
@@ -98,6 +106,7 @@ def study(
     algorithms: Algorithms = None,
     windows: Windows = None,
     seeds: Seeds = None,
+    jobs: Jobs = 1,
 ) -> None:
     """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
 
@@ -118,7 +127,7 @@ def study(
     overrides, chosen = _overrides(set_ or [], keys), _seeds(seeds)
     if seed is not None and isinstance(chosen, list):
         raise typer.BadParameter("--seed and a list of --seeds: use one of them")
-    from chestfed.commands.study_run import prepare, run, show_plan
+    from chestfed.commands.study.run import prepare, run, show_plan
 
     studies = prepare(
         open_console(),
@@ -129,6 +138,7 @@ def study(
         algorithms=[name.strip() for name in (algorithms or "").split(",") if name.strip()],
         windows=_numbers(windows, "--windows", 1),
         seeds=chosen,
+        jobs=jobs,
     )
     if dry_run:
         show_plan(studies)

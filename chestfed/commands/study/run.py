@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from rich.console import Console
 from chestfed.commands.console import say
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
+from chestfed.commands.study.jobs import Job, run_jobs
+from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.loading import load_pipeline
@@ -48,6 +50,7 @@ class Studies:
     compared: bool
     root: Path | None
     machine: Machine
+    jobs: int = 1  #: studies at a time
 
 
 def prepare(
@@ -60,6 +63,7 @@ def prepare(
     algorithms: Sequence[str],
     windows: Sequence[int],
     seeds: int | Sequence[int] | None,
+    jobs: int = 1,
 ) -> Studies:
     """Read the pipeline and check that all its studies can run; what it compares may be named by the caller."""
     pipeline = load_pipeline(file, overrides, added)
@@ -68,11 +72,16 @@ def prepare(
         algorithms, windows, seeds = algorithms or wanted.algorithms, windows or wanted.windows, seeds or wanted.seeds
     variants = variants_of(pipeline, file, algorithms, windows, seeds)
     check_runs([variant.pipeline for variant in variants])
+    if jobs > 1 and len(variants) == 1:
+        raise ConfigError(
+            f"--jobs {jobs}: this is one study, whose K share stage 1. Several at a time need --seeds, --algorithms, "
+            "--windows or held-out sites"
+        )
     entry = pipeline.collection
     root = resolve_data_root(pipeline, data) if entry is None or COLLECTIONS[entry.name].needs_root else None
     compared = bool(algorithms or windows or len(variants) > 1)
-    machine = prepare_machine(pipeline.runtime)
-    return Studies(console, pipeline, file, variants, windows, compared, root, machine)
+    machine = prepare_machine(pipeline.runtime, at_once=jobs)
+    return Studies(console, pipeline, file, variants, windows, compared, root, machine, jobs)
 
 
 def show_plan(studies: Studies) -> None:
@@ -111,12 +120,7 @@ def run(
         out.mkdir(parents=True, exist_ok=True)
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
         reporters = Reporters([bars, record] if tracking else [bars], lambda text: say(console, text, "yellow"))
-        results = []
-        for number, (variant, its) in enumerate(zip(studies.variants, data, strict=True), start=1):
-            if len(studies.variants) > 1:
-                say(console, f"{number}/{len(studies.variants)}: {variant.label}")
-            name = studies.file.stem + variant.suffix
-            results.append(run_study(variant.pipeline, name, its, studies.machine, out, reporters))
+        results = _run_all(studies, data, out, reporters, bars)
     if pipeline.held_out is not None:
         table, folder = _show_held_out(studies, data, results, out)
         name, runs = "all held-out sites", {fold.site: fold.folder for fold in table.folds}
@@ -136,6 +140,27 @@ def run(
         say(console, f"see it in MLflow: chestfed ui --out {out}")
     say(console, f"took {time.monotonic() - started:.0f} s")
     return results
+
+
+def _run_all(
+    studies: Studies, data: Sequence[StudyData], out: Path, reporters: Reporters, bars: Bars
+) -> list[StudyResult]:
+    """Every study, one after the other or several at a time; results in the order of the variants."""
+    console, machine = studies.console, studies.machine
+    jobs = [
+        Job(variant.label, studies.file.stem + variant.suffix, variant.pipeline, its, machine, out)
+        for variant, its in zip(studies.variants, data, strict=True)
+    ]
+    done: Iterable[Job] = jobs
+    if studies.jobs > 1:
+        say(console, f"{len(jobs)} studies, {studies.jobs} at a time")
+        done = run_jobs(jobs, studies.jobs, bars, lambda text: say(console, text, "yellow"))
+    results = {}
+    for number, job in enumerate(done, start=1):
+        if len(jobs) > 1:
+            say(console, f"{number}/{len(jobs)}: {job.label}")
+        results[job.name, job.label] = run_study(job.pipeline, job.name, job.data, machine, out, reporters)
+    return [results[job.name, job.label] for job in jobs]
 
 
 def _load(studies: Studies, cache: Path, bars: Bars, *, skip_unreadable: bool) -> list[StudyData]:

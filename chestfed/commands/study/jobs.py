@@ -1,0 +1,151 @@
+"""`chestfed study --jobs N`: several studies at a time, each in a process of its own.
+
+A process trains its study and writes the run folder. The command's own process shows how far each is and, when one is
+done, runs it again: everything is found in the folder, and MLflow has one writer.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chestfed.commands.progress import Bars
+from chestfed.core.console import open_console
+from chestfed.core.errors import ChestfedError
+from chestfed.core.workers import end_with_parent, process_context
+
+if TYPE_CHECKING:
+    from chestfed.experiment.device import Machine
+    from chestfed.experiment.pipeline import Pipeline
+    from chestfed.training.clients import StudyData
+
+#: Seconds that the processes of an interrupted command have to save their state.
+_GRACE = 60.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One study: `name` is its run folder's without the digest, `label` is for people."""
+
+    label: str
+    name: str
+    pipeline: Pipeline
+    data: StudyData
+    machine: Machine
+    out: Path
+
+
+class _Sender(Bars):
+    """Sends what a progress bar would show to the command's process."""
+
+    def __init__(self, label: str, messages: Any) -> None:
+        super().__init__(open_console(quiet=True))
+        self._label, self._messages = label, messages
+
+    def show(self, name: str, done: int, total: int, note: str = "", unit: str = "") -> None:
+        """Send the state of a step."""
+        self._messages.put((self._label, (f"{self._label}: {name}", done, total, note, unit), None))
+
+
+def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars, warn: Callable[[str], object]) -> Iterator[Job]:
+    """Train all jobs, `at_once` at a time, and yield each when it is done.
+
+    Raises
+    ------
+    ChestfedError
+        After all have ended, if some failed: which, and why. The others are finished.
+    """
+    context = process_context()
+    messages, waiting, running, failed = context.Queue(), list(jobs), dict[str, BaseProcess](), dict[str, str]()
+    by_label = {job.label: job for job in jobs}
+    places = list(range(at_once))
+    held: dict[str, int] = {}
+    try:
+        while waiting or running:
+            while waiting and places:
+                job = waiting.pop(0)
+                held[job.label] = places.pop(0)
+                process = context.Process(target=_work, args=(_placed(job, held[job.label]), messages))
+                process.start()
+                running[job.label] = process
+            label, shown, ended = _next(messages, running)
+            if shown is not None:
+                bars.show(*shown)
+            if ended is None:
+                continue
+            running.pop(label).join()
+            places.append(held.pop(label))
+            if ended:
+                failed[label] = ended
+                warn(f"{label} failed: {ended}")
+            else:
+                yield by_label[label]
+    finally:
+        _stop(running.values())
+    if failed:
+        text = "\n".join(f"{label}: {why}" for label, why in failed.items())
+        raise ChestfedError(
+            f"{len(failed)} of {len(jobs)} studies failed, the others are finished:\n{text}\n"
+            "The same command runs what is missing"
+        )
+
+
+def _next(messages: Any, running: dict[str, BaseProcess]) -> tuple[str, tuple[Any, ...] | None, str | None]:
+    """The next message: label, what to show, and how the job ended ("" is well, None: it has not)."""
+    while True:
+        with suppress(queue.Empty):
+            return messages.get(timeout=0.5)
+        for label, process in running.items():
+            if not process.is_alive():  # and it sent nothing: killed, or out of memory
+                with suppress(queue.Empty):
+                    return messages.get(timeout=0.5)
+                return label, None, f"its process ended with exit code {process.exitcode}"
+
+
+def _placed(job: Job, place: int) -> Job:
+    """On several GPUs each place has its own."""
+    import torch
+
+    if job.machine.device.type != "cuda" or job.machine.device.index is not None:
+        return job
+    device = torch.device("cuda", place % torch.cuda.device_count())
+    return replace(job, machine=replace(job.machine, device=device))
+
+
+def _work(job: Job, messages: Any) -> None:
+    """Train one study; runs in a process of its own."""
+    import torch
+
+    from chestfed.training.reporting import Reporters
+    from chestfed.training.run import run_study
+
+    end_with_parent()
+    torch.set_num_threads(job.machine.threads)
+    try:
+        run_study(job.pipeline, job.name, job.data, job.machine, job.out, Reporters([_Sender(job.label, messages)]))
+        ended = ""
+    except ChestfedError as error:
+        ended = str(error)
+    except Exception as error:
+        ended = f"{type(error).__name__}: {error}"
+        raise  # with the traceback on stderr: it is a bug
+    finally:
+        messages.put((job.label, None, ended))
+
+
+def _stop(processes: Any) -> None:
+    """End what still runs: the command was interrupted, or has failed."""
+    alive = [process for process in processes if process.is_alive()]
+    for process in alive:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGTERM)
+    for process in alive:
+        process.join(_GRACE)
+        process.kill()

@@ -1,0 +1,21 @@
+"""What the processes of test_study_jobs.py do in place of training. It is quick to import: no torch."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+
+def work(job: Any, messages: Any) -> None:
+    """Write a file, or end as the label says."""
+    messages.put((job.label, (f"{job.label}: step", 1, 2, "", ""), None))
+    if job.label == "killed":
+        os._exit(9)
+    if job.label == "endless":
+        Path(job.out, "endless.pid").write_text(str(os.getpid()))
+        time.sleep(600)
+    if job.label != "failing":
+        Path(job.out, job.label).touch()
+    messages.put((job.label, None, "no memory" if job.label == "failing" else ""))

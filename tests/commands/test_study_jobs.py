@@ -1,0 +1,61 @@
+"""Studies in processes of their own: all are run, what fails is named, nothing outlives the command."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chestfed.commands.progress import Bars
+from chestfed.commands.study import jobs as study_jobs
+from chestfed.commands.study.jobs import Job, run_jobs
+from chestfed.core.console import open_console
+from chestfed.core.errors import ChestfedError
+from tests.commands.job_work import work
+
+MACHINE: Any = SimpleNamespace(device=SimpleNamespace(type="cpu", index=None))
+
+
+def job(label: str, out: Path) -> Job:
+    return Job(label, "study", None, None, MACHINE, out)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def bars(monkeypatch: pytest.MonkeyPatch) -> Bars:
+    monkeypatch.setattr(study_jobs, "_work", work)
+    return Bars(open_console(quiet=True))
+
+
+def test_what_fails_is_named_after_all_others_are_done(tmp_path: Path, bars: Bars) -> None:
+    said: list[str] = []
+    jobs = [job(label, tmp_path) for label in ("one", "failing", "killed", "two")]
+    running = run_jobs(jobs, 2, bars, said.append)
+    assert {next(running).label, next(running).label} == {"one", "two"}
+    with pytest.raises(ChestfedError, match="2 of 4") as caught:
+        next(running)
+    assert "failing: no memory" in str(caught.value)
+    assert "killed: its process ended with exit code 9" in str(caught.value)
+    assert len(said) == 2
+    assert (tmp_path / "one").exists()
+    assert (tmp_path / "two").exists()
+
+
+def test_an_interrupted_command_ends_its_processes(tmp_path: Path, bars: Bars) -> None:
+    running = run_jobs([job("one", tmp_path), job("endless", tmp_path)], 1, bars, print)
+    assert next(running).label == "one"
+    mark = tmp_path / "endless.pid"
+
+    def interrupt(*_: object) -> None:
+        while not mark.exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    bars.show = interrupt  # type: ignore[method-assign, assignment]
+    with pytest.raises(KeyboardInterrupt):
+        next(running)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(mark.read_text()), 0)
