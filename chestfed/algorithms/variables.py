@@ -47,9 +47,9 @@ def named_tensors(record: Any, prefix: str = "") -> dict[str, Tensor]:
 
 
 def from_named_tensors(like: Record, tensors: Mapping[str, Tensor], prefix: str = "") -> Record:
-    """The inverse of `named_tensors`; `like` is any record of these types and gives the devices."""
+    """The inverse of `named_tensors`; `like` is any record of these types and gives the devices, but for meta."""
     if isinstance(like, Tensor):
-        return tensors[prefix].to(like.device)  # type: ignore[return-value]
+        return tensors[prefix] if like.is_meta else tensors[prefix].to(like.device)  # type: ignore[return-value]
     if isinstance(like, tuple):
         inside = ((part, f"{prefix.removesuffix('s')}.{number}") for number, part in enumerate(like))
         return tuple(from_named_tensors(part, tensors, name) for part, name in inside)  # type: ignore[return-value]

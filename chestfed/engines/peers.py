@@ -1,18 +1,28 @@
-"""The decentralized engine: nodes of a graph in this process, one after the other."""
+"""The decentralized engine: the order of a round on a graph, whoever computes the nodes' part."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import PeerAlgorithm, Point, byte_count, mean_of
+from chestfed.algorithms.variables import (
+    PeerAlgorithm,
+    Point,
+    byte_count,
+    from_named_tensors,
+    mean_of,
+    named_tensors,
+)
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
-from chestfed.engines.engine import Client, Engine, RoundRecord, spread
+from chestfed.engines.engine import Engine, RoundRecord, spread
+from chestfed.engines.fleet import Fleet
+from chestfed.engines.host import ends_of
+from chestfed.engines.requests import Steps, Take
 from chestfed.engines.topology import Graph
 
 Schedule = Literal["synchronous", "random_edge", "round_robin"]
@@ -29,11 +39,12 @@ def refuse_running_statistics(number: int) -> None:
 
 @dataclass(frozen=True)
 class Peers:
-    """Everything that is kept between rounds: the nodes' states, and the number of finished rounds (int64 `[]`)."""
+    """What is known of all nodes between rounds: their points, and the number of finished rounds (int64 `[]`)."""
 
-    nodes: tuple[Any, ...]
+    points: tuple[Point, ...]
     rounds: Tensor
     buffers: Tensor
+    turns: Tensor
 
 
 class PeerEngine(Engine):
@@ -48,18 +59,16 @@ class PeerEngine(Engine):
         Of the random edges, which depend on it and on the round's number only.
     """
 
-    def __init__(
-        self, algorithm: PeerAlgorithm, clients: Sequence[Client], graph: Graph, schedule: Schedule, seed: int
-    ) -> None:
-        if graph.nodes != len(clients):
-            raise ConfigError(f"the graph has {graph.nodes} nodes, and there are {len(clients)} clients")
-        super().__init__(algorithm, clients)
+    def __init__(self, algorithm: PeerAlgorithm, fleet: Fleet, graph: Graph, schedule: Schedule, seed: int) -> None:
+        if graph.nodes != len(fleet.names):
+            raise ConfigError(f"the graph has {graph.nodes} nodes, and there are {len(fleet.names)} clients")
+        super().__init__(algorithm, fleet)
         self.graph = graph
         self._schedule = schedule
         self._seed = seed
         self._neighbors = [graph.neighbors(node) for node in range(graph.nodes)]
 
-    def start_stage(self, point: Point, buffers: Tensor) -> Peers:
+    def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> Peers:
         """All nodes at the same point.
 
         Raises
@@ -72,41 +81,37 @@ class PeerEngine(Engine):
             raise ConfigError(
                 f"{type(self.algorithm).__name__} minimizes and has no step for dual variables: take another objective"
             )
-        nodes = []
-        for node, neighbors in enumerate(self._neighbors):
-            signs = torch.tensor([1.0 if node < other else -1.0 for other in neighbors])
-            degrees = torch.tensor([float(self.graph.degree(other)) for other in neighbors])
-            nodes.append(self.algorithm.start_node(point, signs, degrees))
-        return Peers(tuple(nodes), torch.zeros((), dtype=torch.int64), buffers)
+        turns = self.begun(point, turns)
+        return Peers((point,) * self.graph.nodes, torch.zeros((), dtype=torch.int64), buffers, turns)
 
     def run_round(self, state: Peers) -> tuple[Peers, RoundRecord]:
         """Local steps at every node, and one exchange; see `Engine.run_round`."""
-        work = self.local_work(
-            state.nodes,
-            state.buffers,
-            lambda client, node: self.algorithm.local_round(node, client.oracle),
-            lambda node: (self.algorithm.current(node).primal,),
-            "node '{}': its point",
-        )
-        received: list[dict[int, Any]] = [{} for _ in work.results]
-        sent = 0
+        ends: list[list[tuple[int, int]]] = [[] for _ in self._neighbors]  # (edge, neighbor) that a node exchanges with
         for i, j in self._edges(int(state.rounds)):
             for node, other in ((i, j), (j, i)):
-                edge = self._neighbors[node].index(other)
-                message = self.algorithm.message(work.results[other], self._neighbors[other].index(node))
-                received[node][edge] = message
-                sent += byte_count(message)
-        nodes = tuple(map(self.algorithm.exchange, work.results, received))
-        record = RoundRecord(
-            work.gradients,
-            work.images,
-            bytes_up=sent,
-            bytes_down=0,
-            loss=sum(work.losses) / len(work.losses),
-            drift=spread([self.algorithm.current(node).primal for node in nodes]),
-            gradient_drift=spread(work.slopes),
+                ends[node].append((self._neighbors[node].index(other), other))
+        edges = [tuple(edge for edge, _ in own) for own in ends]
+        turns = state.turns.tolist()
+        work = self.fleet.ask_all(lambda node: Steps(turns[node], state.buffers, edges[node]))
+        sent = {
+            (node, other): message
+            for node, own in enumerate(ends)
+            for (_, other), message in zip(own, work[node].messages, strict=True)
+        }
+        taken = self.fleet.ask_all(
+            lambda node: Take(turns[node], edges[node], tuple(sent[other, node] for _, other in ends[node]))
         )
-        return Peers(nodes, state.rounds + 1, state.buffers), record
+        points, done = tuple(its.point for its in taken.values()), list(work.values())
+        record = RoundRecord(
+            sum(its.gradients for its in done),
+            sum(its.images for its in done),
+            bytes_up=sum(map(byte_count, sent.values())),
+            bytes_down=0,
+            loss=sum(its.loss for its in done) / len(done),
+            drift=spread([point.primal for point in points]),
+            gradient_drift=spread([its.slope for its in done]),
+        )
+        return Peers(points, state.rounds + 1, state.buffers, state.turns + 1), record
 
     def _edges(self, number: int) -> Sequence[tuple[int, int]]:
         edges = self.graph.edges
@@ -118,5 +123,15 @@ class PeerEngine(Engine):
 
     def current(self, state: Peers) -> Point:
         """The mean of the nodes' points, also what a stage returns."""
-        points = [self.algorithm.current(node) for node in state.nodes]
-        return mean_of(points, [1 / len(points)] * len(points))
+        return mean_of(state.points, [1 / len(state.points)] * len(state.points))
+
+    def tensors(self, state: Peers) -> dict[str, Tensor]:
+        """See `Engine.tensors`."""
+        return named_tensors(state) | self.fleet.exported(state.turns.tolist(), "node")
+
+    def restored(self, tensors: Mapping[str, Tensor], like: Peers) -> Peers:
+        """See `Engine.restored`."""
+        state = from_named_tensors(like, tensors)
+        blank = [self.algorithm.start_node(point, *ends_of(self.graph, node)) for node, point in enumerate(like.points)]
+        self.fleet.restore(tensors, "node", state.turns.tolist(), self.stage, blank)
+        return state

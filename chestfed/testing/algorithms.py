@@ -13,8 +13,10 @@ from chestfed.algorithms.declaration import Setting, numbers_sent
 from chestfed.algorithms.variables import Point
 from chestfed.core.plugins import Options
 from chestfed.engines.engine import Engine
-from chestfed.engines.in_process import InProcessEngine
+from chestfed.engines.fleet import LocalFleet
+from chestfed.engines.host import Host
 from chestfed.engines.peers import PeerEngine
+from chestfed.engines.server import ServerEngine
 from chestfed.engines.topology import build_graph
 from chestfed.testing.contract import Contract, global_generators_untouched, rule
 from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, optimum, problems
@@ -75,9 +77,10 @@ class _Trial(Contract):
             returns_average=False,
         )
         built = spec.build(self.options, setting)
+        self.fleet = LocalFleet.of(clients, built, graph)
         if graph is not None:
-            return PeerEngine(built, clients, graph, "synchronous", seed=0)
-        return InProcessEngine(built, clients, [1 / len(parts)] * len(parts))
+            return PeerEngine(built, self.fleet, graph, "synchronous", seed=0)
+        return ServerEngine(built, self.fleet, [1 / len(parts)] * len(parts))
 
     def start(self, engine: Engine) -> Any:
         """The engine's state at zero."""
@@ -92,8 +95,9 @@ class _Trial(Contract):
     def states_are_tensors(self) -> str | None:
         engine = self.engine()
         state = self.start(engine)
-        with engine.clients[0].training(_NOTHING):
-            records = _records(engine, state)
+        host = self.fleet.hosts[0]
+        with host.client.training(_NOTHING):
+            records = _records(engine, state, host)
         for what, record in records.items():
             if not is_dataclass(record):
                 return f"{what} is a {type(record).__name__}, not a dataclass"
@@ -117,9 +121,10 @@ class _Trial(Contract):
         for window in (1, 4):
             engine = self.engine(window)
             state, _ = engine.run_round(self.start(engine))
-            before = engine.clients[0].images_seen
+            client = self.fleet.hosts[0].client
+            before = client.images_seen
             engine.run_round(state)
-            taken, wanted = engine.clients[0].images_seen - before, window if self.spec.pace == "window" else 1
+            taken, wanted = client.images_seen - before, window if self.spec.pace == "window" else 1
             if taken != wanted:
                 return f"a second round with a window of {wanted} took {taken} gradients"
         return None
@@ -132,7 +137,7 @@ class _Trial(Contract):
             return None
         formula = spec.formula(self.options)
         edges = 2 if spec.decentralized else 1  # every node of the ring has two
-        wanted = 8 * numbers_sent(formula, WEIGHTS, self.sizes[1]) * edges * len(engine.clients)
+        wanted = 8 * numbers_sent(formula, WEIGHTS, self.sizes[1]) * edges * len(engine.fleet.names)
         if (record.bytes_up, record.bytes_down) == (wanted, 0 if spec.decentralized else wanted):
             return None
         return f"'{formula}' comes to {wanted} bytes; {record.bytes_up} went up and {record.bytes_down} down"
@@ -170,7 +175,7 @@ class _Trial(Contract):
     def solves(self, window: int) -> str | None:
         """Whether it ends at the optimum."""
         engine = self.engine(window)
-        parts = problems(*self.sizes, clients=len(engine.clients))
+        parts = problems(*self.sizes, clients=len(engine.fleet.names))
         wanted, state, near, error = optimum(parts), self.start(engine), 0, float("inf")
         for number in range(1, STAGES * ROUNDS + 1):
             state, _ = engine.run_round(state)
@@ -182,16 +187,17 @@ class _Trial(Contract):
                 return None
             if number % ROUNDS == 0 and not self.spec.decentralized:
                 begun = engine.restart(engine.finish_stage(state))
-                state = engine.start_stage(begun.point, begun.buffers)
+                state = engine.start_stage(begun.point, begun.buffers, begun.turns)
         return f"it ends {error:.1e} away from it, with a step of {STEP}"
 
 
-def _records(engine: Engine, state: Any) -> dict[str, Any]:
+def _records(engine: Engine, state: Any, host: Host) -> dict[str, Any]:
     """Every state and message of a round, by what it is."""
     rule: Any = engine.algorithm
+    kept, oracle = host.kept[1].state, host.client.oracle
     if isinstance(engine, PeerEngine):
-        node = rule.local_round(state.nodes[0], engine.clients[0].oracle)
-        return {"node": state.nodes[0], "node after its steps": node, "message": rule.message(node, 0)}
+        node = rule.local_round(kept, oracle)
+        return {"node": kept, "node after its steps": node, "message": rule.message(node, 0)}
     message = rule.message(state.server)
-    update, client = rule.local_round(message, state.clients[0], engine.clients[0].oracle)
+    update, client = rule.local_round(message, kept, oracle)
     return {"server": state.server, "client": client, "message": message, "update": update}

@@ -6,7 +6,7 @@ optimum of the mean solves one linear system. Without dual variables it is a min
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -127,6 +127,16 @@ class QuadraticClient:
 
     def gather_statistics(self, primal: Tensor, batches: int) -> None:
         """There are none."""
+
+    def positions(self) -> list[int]:
+        """It has no batches."""
+        return []
+
+    def seek(self, positions: Sequence[int]) -> None:
+        """Nowhere to go."""
+
+    def close(self) -> None:
+        """Nothing to let go."""
 
     def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
         """The maximizer of this client's problem at `primal`."""

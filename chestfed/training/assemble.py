@@ -1,10 +1,10 @@
-"""What trains in stage 2 for one K: the network, the clients with their objectives, and the engine of each stage."""
+"""What trains in stage 2 for one K: what the clients have in common, their hosts, and the engine of each stage."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -13,8 +13,10 @@ from torch import Tensor
 from chestfed.algorithms.variables import Point
 from chestfed.engines.client import NetworkClient
 from chestfed.engines.engine import Engine
-from chestfed.engines.in_process import ClassMonitor, InProcessEngine
+from chestfed.engines.fleet import Fleet, LocalFleet
+from chestfed.engines.host import Host
 from chestfed.engines.peers import PeerEngine
+from chestfed.engines.server import ClassMonitor, ServerEngine
 from chestfed.engines.topology import Graph
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
@@ -22,95 +24,193 @@ from chestfed.experiment.rules import graph_of, objective_of, participants_of, r
 from chestfed.experiment.stage_2 import Federated
 from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, build_model, reset_classifier
-from chestfed.objectives.declaration import Population
+from chestfed.objectives.declaration import Objective, Population
 from chestfed.training.clients import ClientData, StudyData, pooled
 from chestfed.training.pretrain import Pretrained
 
 
 @dataclass(frozen=True)
-class Team:
-    """A network and the clients that train it in turn; `start` is the point of all of them at the beginning."""
+class Facts:
+    """What is known of a client beyond its own walls: no image, no patient. Ratios and shares float64 `[J]`."""
+
+    name: str
+    training_rows: int
+    positive_ratios: np.ndarray
+    labeled_share: Tensor
+
+    @classmethod
+    def of(cls, client: ClientData) -> Facts:
+        """Those of a client whose images are here."""
+        return cls(client.name, client.training_rows, client.positive_ratios(), client.labeled_share())
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """What the first K clients and whoever leads them have in common: made from facts, the same wherever it is made.
+
+    `images_per_step` are those of a local step of one client, or of the pool of all.
+    """
 
     settings: Federated
-    network: FlatModule
-    clients: tuple[NetworkClient, ...]
-    weights: tuple[float, ...]
-    positive_ratio: Tensor
-    start: Point
-    graph: Graph | None
-    monitor: ClassMonitor | None
     seed: int
+    k: int
+    names: tuple[str, ...]
+    weights: tuple[float, ...]
+    population: Population
+    images_per_step: int
+    graph: Graph | None
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, facts: Sequence[Facts], device: torch.device, pool: Facts | None = None) -> Cohort:
+        """The clients with these facts; `pool`, if all their images are in one place, has those of all together."""
+        settings, k = pipeline.federated, len(facts)
+        weights = client_weights(facts, settings.weights)
+        p = common_positive_ratio(facts, weights).to(device, torch.float32)
+        members, images = facts, settings.images_per_step
+        if pool is not None:
+            members, weights, images = [pool], [1.0], images * k
+        ratios = torch.stack([own_ratio(one) for one in members]).to(p)
+        labeled = torch.stack([one.labeled_share for one in members]).to(p)
+        population, names = Population(p, ratios, labeled=labeled), tuple(one.name for one in members)
+        return cls(settings, pipeline.seed, k, names, tuple(weights), population, images, graph_of(settings, k))
+
+    def objective(self, number: int = 0) -> Objective:
+        """The loss of a client."""
+        return objective_of(self.settings, replace(self.population, site=number))
+
+    def rule(self, stage: int) -> Any:
+        """The algorithm's rule in a stage, counted from 0; after the last, that of the last."""
+        number, ratio = min(stage, len(self.settings.schedule) - 1), ratio_of_duals(self.objective(), self.population)
+        return rule_of_stage(self.settings, number, ratio, len(self.names), self.graph)
+
+
+@dataclass(frozen=True)
+class Team:
+    """A network to score with and the fleet that trains it; `start` is the point of all at the beginning."""
+
+    cohort: Cohort
+    network: FlatModule
+    fleet: Fleet
+    start: Point
+    monitor: ClassMonitor | None
+
+    @property
+    def settings(self) -> Federated:
+        """Those of stage 2."""
+        return self.cohort.settings
 
     def engine_of(self, stage: int) -> Engine:
         """The engine with the rule of a stage, counted from 0; after the last stage, that of the last."""
-        settings = self.settings
-        number = min(stage, len(settings.schedule) - 1)
-        rule = rule_of_stage(settings, number, self.positive_ratio, len(self.clients), self.graph)
-        if self.graph is not None:
+        cohort, settings = self.cohort, self.settings
+        rule, number = cohort.rule(stage), min(stage, len(settings.schedule) - 1)
+        if cohort.graph is not None:
             exchange: Any = getattr(settings.algorithm, "exchange", "synchronous")
-            return PeerEngine(rule, self.clients, self.graph, exchange, self.seed)
-        return InProcessEngine(
+            return PeerEngine(rule, self.fleet, cohort.graph, exchange, cohort.seed)
+        return ServerEngine(
             rule,
-            self.clients,
-            self.weights,
+            self.fleet,
+            cohort.weights,
+            stage=number,
             monitor=self.monitor,
             sends=not settings.spec.pooled,
-            participants=participants_of(settings, self.seed, number, len(self.clients)),
+            participants=participants_of(settings, cohort.seed, number, len(cohort.names)),
         )
 
-    def close(self) -> None:
-        """Let the batches' threads and files go."""
-        for client in self.clients:
-            client.close()
 
-
-def assemble(pipeline: Pipeline, data: StudyData, machine: Machine, k: int, pretrained: Pretrained) -> Team:
-    """The team of the first `k` clients, with the weights of stage 1 and a new classifier."""
+def assemble(
+    pipeline: Pipeline,
+    data: StudyData,
+    machine: Machine,
+    k: int,
+    pretrained: Pretrained,
+    deployment: Deployment | None = None,
+) -> Team:
+    """The team of the first `k` clients, with the weights of stage 1 and a new classifier; None: in this process."""
     settings = pipeline.federated
-    network = _network(pipeline, data, machine, pretrained)
-    participants: Sequence[ClientData] = data.clients[:k]
-    weights = client_weights(participants, settings.weights)
-    p = common_positive_ratio(participants, weights).to(network.grad)
+    network, cohort = starting_network(pipeline, machine, pretrained), cohort_of(pipeline, data, k, machine.device)
+    objective = cohort.objective()
+    extra = torch.zeros(objective.extra_size).to(network.grad)
+    start = Point(torch.cat([network.parameters(), extra]), torch.zeros(objective.dual_size).to(network.grad))
     monitor = None
     if settings.objective_spec.kind == "server-weighted":
         each = -(-getattr(settings.objective, "monitor_images", 16) // k)
-        chosen = [client.some_of_each_class(each, pipeline.seed) for client in participants]
+        chosen = [client.some_of_each_class(each, pipeline.seed) for client in data.clients[:k]]
         images, labels = (torch.cat(parts) for parts in zip(*chosen, strict=True))
         monitor = ClassMonitor(network, images.to(machine.device), labels.to(machine.device), autocast=machine.autocast)
-    images_per_step = settings.images_per_step
-    if settings.spec.pooled:
-        participants, weights, images_per_step = [pooled(participants)], [1.0], images_per_step * k
-    ratios = torch.stack([own_ratio(client) for client in participants]).to(p)
-    labeled = torch.stack([client.labeled_share() for client in participants]).to(p)
-    population = Population(p, ratios, labeled=labeled)
-    objective = objective_of(settings, population)
-    composed = settings.objective_spec.kind == "compositional"
+    fleet = (deployment or InProcess()).fleet(pipeline, data, machine, pretrained, cohort, network)
+    return Team(cohort, network, fleet, start, monitor)
 
-    def batches_of(client: ClientData, stream: str) -> TrainBatches:
-        return client.train_batches(images_per_step, pipeline.seed, stream, pipeline.augment, machine)
 
-    clients = tuple(
-        NetworkClient(
-            client.name,
-            batches_of(client, client.name),
-            network,
-            objective_of(settings, replace(population, site=number)),
-            device=machine.device,
-            autocast=machine.autocast,
-            inner_batches=batches_of(client, f"{client.name} inner") if composed else None,
-            seed=pipeline.seed,
-            weight_decay=settings.weight_decay,
+class Deployment(Protocol):
+    """Where the clients of a study compute: what an engine of the user's choice decides."""
+
+    def fleet(
+        self,
+        pipeline: Pipeline,
+        data: StudyData,
+        machine: Machine,
+        pretrained: Pretrained,
+        cohort: Cohort,
+        network: FlatModule,
+    ) -> Fleet:
+        """The clients of the cohort, ready for the first stage."""
+
+
+class InProcess:
+    """All clients in this process, one after the other; they share the network."""
+
+    def fleet(
+        self,
+        pipeline: Pipeline,
+        data: StudyData,
+        machine: Machine,
+        pretrained: Pretrained,
+        cohort: Cohort,
+        network: FlatModule,
+    ) -> Fleet:
+        """See `Deployment.fleet`."""
+        members = members_of(pipeline, data, cohort.k)
+        return LocalFleet(
+            [host_of(pipeline, cohort, number, member, network, machine) for number, member in enumerate(members)]
         )
-        for number, client in enumerate(participants)
+
+
+def members_of(pipeline: Pipeline, data: StudyData, k: int) -> tuple[ClientData, ...]:
+    """Whose images are trained on in a place of their own: the first `k` clients, or the pool of them."""
+    return (pooled(data.clients[:k]),) if pipeline.federated.spec.pooled else data.clients[:k]
+
+
+def cohort_of(pipeline: Pipeline, data: StudyData, k: int, device: torch.device) -> Cohort:
+    """The cohort of clients whose images are here."""
+    facts = [Facts.of(client) for client in data.clients[:k]]
+    pool = Facts.of(*members_of(pipeline, data, k)) if pipeline.federated.spec.pooled else None
+    return Cohort.of(pipeline, facts, device, pool)
+
+
+def host_of(
+    pipeline: Pipeline, cohort: Cohort, number: int, data: ClientData, network: FlatModule, machine: Machine
+) -> Host:
+    """The host of a client of the cohort, whose images are here; `network` may be shared by hosts of one process."""
+
+    def batches(stream: str) -> TrainBatches:
+        return data.train_batches(cohort.images_per_step, pipeline.seed, stream, pipeline.augment, machine)
+
+    composed = cohort.settings.objective_spec.kind == "compositional"
+    client = NetworkClient(
+        data.name,
+        batches(data.name),
+        network,
+        cohort.objective(number),
+        device=machine.device,
+        autocast=machine.autocast,
+        inner_batches=batches(f"{data.name} inner") if composed else None,
+        seed=pipeline.seed,
+        weight_decay=cohort.settings.weight_decay,
     )
-    extra, dual = torch.zeros(objective.extra_size).to(p), torch.zeros(objective.dual_size).to(p)
-    start = Point(torch.cat([network.parameters(), extra]), dual)
-    graph = graph_of(settings, k)
-    ratio = ratio_of_duals(objective, population)
-    return Team(settings, network, clients, tuple(weights), ratio, start, graph, monitor, pipeline.seed)
+    return Host(client, cohort.rule, cohort.graph, number)
 
 
-def client_weights(clients: Sequence[ClientData], mode: str) -> list[float]:
+def client_weights(clients: Sequence[Facts], mode: str) -> list[float]:
     """Aggregation weights: 1/K each, or the share of the training rows."""
     if mode == "uniform":
         return [1 / len(clients)] * len(clients)
@@ -118,27 +218,29 @@ def client_weights(clients: Sequence[ClientData], mode: str) -> list[float]:
     return [client.training_rows / total for client in clients]
 
 
-def common_positive_ratio(clients: Sequence[ClientData], weights: Sequence[float]) -> Tensor:
+def common_positive_ratio(clients: Sequence[Facts], weights: Sequence[float]) -> Tensor:
     """The one p per disease, float64 `[J]`: the clients' ratios, averaged with the aggregation weights.
 
     With these p the weighted sum of the clients' losses is the loss of the pooled (weighted) data. It takes a
     single exchange of J ratios. A client that does not label a disease is left out of that disease's mean.
     """
-    ratios = np.stack([client.positive_ratios() for client in clients])
+    ratios = np.stack([client.positive_ratios for client in clients])
     share = np.where(np.isnan(ratios), 0.0, np.asarray(weights)[:, None])
     total = share.sum(axis=0)
     p = np.divide((np.nan_to_num(ratios) * share).sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
     return torch.from_numpy(p)
 
 
-def own_ratio(client: ClientData) -> Tensor:
+def own_ratio(client: Facts) -> Tensor:
     """The client's own positive ratio per disease, float64 `[J]`; 0 without labels."""
-    return torch.from_numpy(np.nan_to_num(client.positive_ratios()))
+    return torch.from_numpy(np.nan_to_num(client.positive_ratios))
 
 
-def _network(pipeline: Pipeline, data: StudyData, machine: Machine, pretrained: Pretrained) -> FlatModule:
-    network = FlatModule(build_model(pipeline.model, len(data.diseases), pipeline.seed), machine.device)
+def starting_network(pipeline: Pipeline, machine: Machine, pretrained: Pretrained) -> FlatModule:
+    """The network with the weights of stage 1 and a new classifier."""
+    tasks = len(pipeline.tasks)
+    network = FlatModule(build_model(pipeline.model, tasks, pipeline.seed), machine.device)
     network.bind(pretrained.weights.to(machine.device).clone())
     network.load_buffers(pretrained.buffers.to(machine.device))
-    reset_classifier(network.module, pipeline.model, len(data.diseases), pipeline.seed)
+    reset_classifier(network.module, pipeline.model, tasks, pipeline.seed)
     return network

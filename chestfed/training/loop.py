@@ -18,7 +18,7 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import returned_round
 from chestfed.models import FlatModule
-from chestfed.training.assemble import Team, assemble
+from chestfed.training.assemble import Deployment, Team, assemble
 from chestfed.training.clients import StudyData, score
 from chestfed.training.pretrain import Pretrained
 from chestfed.training.state import History, Progress, at_the_start, load_progress, save_progress
@@ -47,18 +47,20 @@ def train_federated(
     pretrained: Pretrained,
     folder: Path,
     report: Callable[[History], None],
+    deployment: Deployment | None = None,
 ) -> Trained:
     """Run stage 2 with the first `k` clients, or what is left of it.
 
     State is written to `folder` at the end of a stage, and after a round that ends `SECONDS_BETWEEN_SAVES` or more
     after the last save. `report(history)` is called after every round, and after the state if that is written.
+    `deployment` says where the clients compute; None: here.
 
     Raises
     ------
     TrainingError
         If a client's update is not finite.
     """
-    team = assemble(pipeline, data, machine, k, pretrained)
+    team = assemble(pipeline, data, machine, k, pretrained, deployment)
     evaluated, state_file = frozenset(pipeline.evaluated_rounds), folder / "state.safetensors"
 
     def scores_of(point: Point, buffers: Tensor) -> np.ndarray:
@@ -84,11 +86,11 @@ def train_federated(
                 entry[f"auc_of_{rule}"] = entry["mean_auc"]
             progress.history.append(entry)
             if progress.round == 0 or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
-                save_progress(state_file, progress, team.clients)
+                save_progress(state_file, progress)
                 saved = time.monotonic()
             report(progress.history)
     finally:
-        team.close()
+        team.fleet.close()
 
     point, buffers = progress.engine.current(progress.federation), progress.federation.buffers
     if scores is None:  # everything was done before this start
@@ -129,7 +131,7 @@ def _run_round(team: Team, progress: Progress) -> tuple[dict[str, Any], Point, d
 
 def _keep(team: Team, progress: Progress, point: Point) -> None:
     """Put aside what the stage may return besides its last point: the one of the drawn round, or the mean so far."""
-    drawn = returned_round(team.settings, team.seed, progress.stage)
+    drawn = returned_round(team.settings, team.cohort.seed, progress.stage)
     if drawn is None:
         kept, share = progress.kept if progress.round > 1 else point, 1 / progress.round
         progress.kept = Point(kept.primal.lerp(point.primal, share), kept.dual.lerp(point.dual, share))
@@ -142,11 +144,11 @@ def _end_stage(team: Team, progress: Progress) -> list[StageEnd]:
     engine, state = progress.engine, progress.federation
     match team.settings.stage_output:
         case "last":
-            end = StageEnd(engine.current(state), state.buffers)
+            end = StageEnd(engine.current(state), state.buffers, turns=state.turns)
         case "average":
             end = engine.settled(progress.kept, state)
         case "random_round":
-            end = StageEnd(progress.kept, progress.kept_buffers)
+            end = StageEnd(progress.kept, progress.kept_buffers, turns=state.turns)
         case "algorithm":
             end = engine.finish_stage(state)
     ends = [end]
@@ -154,5 +156,5 @@ def _end_stage(team: Team, progress: Progress) -> list[StageEnd]:
     if progress.stage < len(team.settings.schedule):
         ends.append(engine.restart(end))
     progress.engine = team.engine_of(progress.stage)
-    progress.federation = progress.engine.start_stage(ends[-1].point, ends[-1].buffers)
+    progress.federation = progress.engine.start_stage(ends[-1].point, ends[-1].buffers, ends[-1].turns)
     return ends

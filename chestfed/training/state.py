@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Point, named_tensors
 from chestfed.core.checkpoint import load_checkpoint, save_checkpoint
-from chestfed.engines.client import NetworkClient
+from chestfed.core.errors import ChestfedError
 from chestfed.engines.engine import Engine
 from chestfed.training.assemble import Team
 
@@ -42,7 +41,7 @@ def at_the_start(team: Team) -> Progress:
     return Progress(engine, engine.start_stage(team.start, buffers), 0, 0, [], team.start, buffers)
 
 
-def save_progress(path: Path, progress: Progress, clients: Sequence[NetworkClient]) -> None:
+def save_progress(path: Path, progress: Progress) -> None:
     """Write one checkpoint; a tensor that several states share is stored once."""
     tensors = progress.engine.tensors(progress.federation) | named_tensors(progress.kept, "kept")
     tensors["kept_buffers"] = progress.kept_buffers
@@ -53,9 +52,6 @@ def save_progress(path: Path, progress: Progress, clients: Sequence[NetworkClien
         "stage": progress.stage,
         "round": progress.round,
         "history": progress.history,
-        "positions": [client.positions() for client in clients],
-        "images_seen": [client.images_seen for client in clients],
-        "gradients_computed": [client.gradients_computed for client in clients],
     }
     save_checkpoint(path, {name: tensor for name, tensor in tensors.items() if name not in same}, values)
 
@@ -66,20 +62,18 @@ def load_progress(path: Path, team: Team) -> Progress:
     Raises
     ------
     ChestfedError
-        If the file is damaged.
+        If the file is damaged, or of an earlier version.
     """
-    blank = at_the_start(team)
     stored, values = load_checkpoint(path)
+    if "turns" not in stored:
+        raise ChestfedError(f"{path}: written by an earlier version of chestfed. Delete it to start this part again.")
+    blank = at_the_start(team)
     device = blank.kept.primal.device
     tensors = {name: tensor.to(device) for name, tensor in stored.items()}
     tensors |= {name: tensors[first] for name, first in values["same"].items()}
-    for index, client in enumerate(team.clients):
-        client.seek(values["positions"][index])
-        client.images_seen = values["images_seen"][index]
-        client.gradients_computed = values["gradients_computed"][index]
-    federation = blank.engine.restored(tensors, blank.federation)
-    kept = Point(tensors["kept.primal"], tensors["kept.dual"])
     engine = team.engine_of(values["stage"])
+    federation = engine.restored(tensors, blank.federation)
+    kept = Point(tensors["kept.primal"], tensors["kept.dual"])
     history = values["history"]
     return Progress(engine, federation, values["stage"], values["round"], history, kept, tensors["kept_buffers"])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -53,6 +53,15 @@ class QuadraticClient:
     def gather_statistics(self, primal: Tensor, batches: int) -> None:
         self.images_seen += batches
         self._buffers = torch.full_like(self._buffers, float(primal.sum()) * len(self.name))
+
+    def positions(self) -> list[int]:
+        return []
+
+    def seek(self, positions: Sequence[int]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
     def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
         self.images_seen += 50

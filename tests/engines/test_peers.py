@@ -9,6 +9,7 @@ from chestfed.algorithms.edge_consensus import EdgeConsensus
 from chestfed.algorithms.gossip import Gossip
 from chestfed.algorithms.variables import Point
 from chestfed.core.errors import ConfigError, TrainingError
+from chestfed.engines.fleet import LocalFleet
 from chestfed.engines.peers import PeerEngine, Peers, Schedule
 from chestfed.engines.topology import build_graph
 from tests.engines.quadratic_client import QuadraticClient
@@ -21,7 +22,8 @@ PDMM = EdgeConsensus("pdmm", 3, 8.0)
 def engine(method: object, nodes: int = 4, schedule: Schedule = "synchronous", poison: int | None = None) -> PeerEngine:
     problems = saddle.heterogeneous(nodes, dimension=6, duals=0)
     clients = [QuadraticClient(f"n{i}", p, poison if i == 1 else None, buffers=0) for i, p in enumerate(problems)]
-    return PeerEngine(method, clients, build_graph("ring", nodes), schedule, seed=3)  # type: ignore[arg-type]
+    graph = build_graph("ring", nodes)
+    return PeerEngine(method, LocalFleet.of(clients, method, graph), graph, schedule, seed=3)  # type: ignore[arg-type]
 
 
 def start(peers: PeerEngine) -> Peers:
@@ -50,16 +52,16 @@ def test_every_edge_has_its_turn_and_random_edges_are_a_function_of_seed_and_rou
 
 
 def test_going_on_from_the_stored_tensors_changes_no_bit() -> None:
-    peers = engine(PDMM, schedule="random_edge")
+    peers, other = engine(PDMM, schedule="random_edge"), engine(PDMM, schedule="random_edge")
     state = start(peers)
     for _ in range(3):
         state, _ = peers.run_round(state)
     stored = {name: tensor.clone() for name, tensor in peers.tensors(state).items()}
-    again = peers.restored(stored, start(peers))
+    again = other.restored(stored, start(other))
     for _ in range(4):
         state, _ = peers.run_round(state)
-        again, _ = peers.run_round(again)
-    mine, theirs = peers.tensors(state), peers.tensors(again)
+        again, _ = other.run_round(again)
+    mine, theirs = peers.tensors(state), other.tensors(again)
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
@@ -81,13 +83,13 @@ def test_what_needs_a_server_is_refused() -> None:
     with pytest.raises(ConfigError, match="EdgeConsensus minimizes and has no step for dual variables"):
         peers.start_stage(Point(point.primal, torch.zeros(5)), NONE)
     with pytest.raises(ConfigError, match="3 nodes, and there are 4 clients"):
-        PeerEngine(PDMM, peers.clients, build_graph("ring", 3), "synchronous", 1)
+        PeerEngine(PDMM, peers.fleet, build_graph("ring", 3), "synchronous", 1)
 
 
 def test_the_mean_of_the_nodes_is_evaluated_and_their_spread_is_the_drift() -> None:
     peers = engine(Gossip(2, 0.05))
     state, record = peers.run_round(start(peers))
-    points = torch.stack([node.primal for node in state.nodes])
+    points = torch.stack([point.primal for point in state.points])
     torch.testing.assert_close(peers.current(state).primal, points.mean(dim=0), rtol=0, atol=1e-15)
     spread = (points - points.mean(dim=0)).square().sum(dim=1).mean()
     assert record.drift == pytest.approx(float(spread), rel=1e-12)

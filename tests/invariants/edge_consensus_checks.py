@@ -6,6 +6,7 @@ Run on the module itself and on mutants of its source, in float64, on quadratics
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +14,8 @@ import numpy as np
 import torch
 
 from chestfed.algorithms.variables import Point
-from chestfed.engines.peers import PeerEngine, Peers, Schedule
+from chestfed.engines.fleet import LocalFleet
+from chestfed.engines.peers import PeerEngine, Schedule
 from chestfed.engines.topology import Graph, build_graph
 from tests.engines.quadratic_client import QuadraticClient
 from tests.invariants import quadratic_saddle as saddle
@@ -27,19 +29,30 @@ IRREGULAR = Graph(7, ((0, 1), (0, 2), (1, 2), (2, 3), (2, 4), (4, 5), (4, 6), (5
 START = np.array([0.9, -1.4, 0.6, 2.1])
 
 
+@dataclass(frozen=True)
+class Nodes:
+    nodes: list[Any]
+
+
+def nodes_of(fleet: LocalFleet) -> list[Any]:
+    """The states of all nodes."""
+    return [host.kept[max(host.kept)].state for host in fleet.hosts]
+
+
 def run(
     method: Any, graph: Graph, rounds: int, schedule: Schedule = "synchronous", seed: int = 0
-) -> tuple[Peers, list[saddle.Saddle]]:
+) -> tuple[Nodes, list[saddle.Saddle]]:
     problems = saddle.heterogeneous(graph.nodes, duals=0, seed=seed)
     clients = [QuadraticClient(f"n{i}", problem, buffers=0) for i, problem in enumerate(problems)]
-    engine = PeerEngine(method, clients, graph, schedule, seed=1)
+    fleet = LocalFleet.of(clients, method, graph)
+    engine = PeerEngine(method, fleet, graph, schedule, seed=1)
     peers = engine.start_stage(Point(torch.from_numpy(START), NONE), NONE)
     for _ in range(rounds):
         peers, _ = engine.run_round(peers)
-    return peers, problems
+    return Nodes(nodes_of(fleet)), problems
 
 
-def errors(peers: Peers, problems: list[saddle.Saddle]) -> tuple[float, float]:
+def errors(peers: Nodes, problems: list[saddle.Saddle]) -> tuple[float, float]:
     """Largest distance of a node to the optimum of the mean loss, and to the mean of the nodes."""
     points = np.stack([node.primal.numpy() for node in peers.nodes])
     optimum, _ = saddle.solution(problems)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,10 +14,15 @@ from chestfed.algorithms.coda_plus import CodaPlus
 from chestfed.algorithms.codasca import Codasca
 from chestfed.algorithms.codasca_minimal import CodascaMinimal
 from chestfed.algorithms.scaffold import Scaffold
+from chestfed.engines.fleet import LocalFleet
 from tests.engines.quadratic_client import QuadraticClient
 from tests.invariants import quadratic_saddle as saddle
 
 ZEROS = torch.zeros(2, dtype=torch.float64)
+
+
+def _engine(module: ModuleType, method: Any, clients: list[QuadraticClient], weights: list[float], **more: Any) -> Any:
+    return module.ServerEngine(method, LocalFleet.of(clients, method), weights, **more)
 
 
 def check_bytes_are_those_of_the_messages_buffers_included(module: ModuleType) -> None:
@@ -28,7 +34,7 @@ def check_bytes_are_those_of_the_messages_buffers_included(module: ModuleType) -
         (CodascaMinimal(Codasca(2, 0.01, 0.01)), d + j),
         (CodaPlus(2, 0.01, 0.01), d + j),
     ):
-        engine = module.InProcessEngine(method, clients, [1 / 3] * 3)
+        engine = _engine(module, method, clients, [1 / 3] * 3)
         federation, record = engine.run_round(engine.start_stage(saddle.origin(problems), ZEROS))
         assert record.bytes_up == record.bytes_down == 3 * number * (per_message + 2)
         assert (record.gradients, record.images) == (6, 6 * 7)
@@ -37,7 +43,7 @@ def check_bytes_are_those_of_the_messages_buffers_included(module: ModuleType) -
         assert end.bytes_up == (3 * number * (d + j + 2) if averages else 0)
         assert end.bytes_down == (3 * number * d if averages else 0)
         assert end.images == (3 * module.STATISTICS_BATCHES if averages else 0)
-        alone = module.InProcessEngine(method, clients, [1 / 3] * 3, sends=False)
+        alone = _engine(module, method, clients, [1 / 3] * 3, sends=False)
         federation, record = alone.run_round(alone.start_stage(saddle.origin(problems), ZEROS))
         end = alone.finish_stage(federation)
         assert record.bytes_up == record.bytes_down == end.bytes_up == end.bytes_down == 0
@@ -46,7 +52,7 @@ def check_bytes_are_those_of_the_messages_buffers_included(module: ModuleType) -
 def check_buffers_loss_and_drift_are_means_over_clients(module: ModuleType) -> None:
     problems = saddle.heterogeneous(2)
     clients = [QuadraticClient("a", problems[0]), QuadraticClient("bbb", problems[1])]
-    engine = module.InProcessEngine(CodaPlus(5, 0.02, 0.02), clients, [0.25, 0.75])
+    engine = _engine(module, CodaPlus(5, 0.02, 0.02), clients, [0.25, 0.75])
     federation, record = engine.run_round(engine.start_stage(saddle.origin(problems), ZEROS))
     mean = 0.25 * 5 + 0.75 * 15
     assert federation.buffers.tolist() == [mean] * 2
@@ -70,7 +76,7 @@ def check_buffers_loss_and_drift_are_means_over_clients(module: ModuleType) -> N
 def check_what_the_next_stage_starts_from_is_charged_once(module: ModuleType) -> None:
     problems = saddle.heterogeneous(3)
     clients = [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)]
-    engine = module.InProcessEngine(Coda(4, 0.02, 0.02), clients, [0.2, 0.3, 0.5])
+    engine = _engine(module, Coda(4, 0.02, 0.02), clients, [0.2, 0.3, 0.5])
     federation, _ = engine.run_round(engine.start_stage(saddle.origin(problems), ZEROS))
     end = engine.finish_stage(federation)
     begun = engine.restart(end)
@@ -86,12 +92,12 @@ def check_what_the_next_stage_starts_from_is_charged_once(module: ModuleType) ->
 def check_averaged_weights_have_statistics_of_their_own(module: ModuleType) -> None:
     problems = saddle.heterogeneous(2)
     clients = [QuadraticClient("a", problems[0]), QuadraticClient("bbb", problems[1])]
-    engine = module.InProcessEngine(CodaPlus(5, 0.02, 0.02), clients, [0.25, 0.75])
+    engine = _engine(module, CodaPlus(5, 0.02, 0.02), clients, [0.25, 0.75])
     state, _ = engine.run_round(engine.start_stage(saddle.origin(problems), ZEROS))
     end = engine.finish_stage(state)
     expected = float(end.point.primal.sum()) * (0.25 * 1 + 0.75 * 3)  # each client's is a multiple of what it was given
     np.testing.assert_allclose(end.buffers.numpy(), expected, rtol=1e-12)
-    last = module.InProcessEngine(CodaPlus(5, 0.02, 0.02, output="last"), clients, [0.25, 0.75])
+    last = _engine(module, CodaPlus(5, 0.02, 0.02, output="last"), clients, [0.25, 0.75])
     state, _ = last.run_round(last.start_stage(saddle.origin(problems), ZEROS))
     end = last.finish_stage(state)
     assert end.buffers is state.buffers  # the last round's weights have theirs
@@ -104,7 +110,7 @@ def check_a_round_of_some_clients_is_theirs_alone(module: ModuleType) -> None:
     turns = [[0, 2], [1, 2], [0, 3], [2, 3]]
     clients = [QuadraticClient(f"c{'x' * i}", p) for i, p in enumerate(problems)]
     method = Scaffold(window, lr, 1.2, clients=4)
-    engine = module.InProcessEngine(method, clients, [0.25] * 4, participants=lambda number: turns[number])
+    engine = _engine(module, method, clients, [0.25] * 4, participants=lambda number: turns[number])
     state = engine.start_stage(saddle.origin(problems), ZEROS)
     x, c, own = np.zeros(4), np.zeros(4), [np.zeros(4) for _ in clients]
     for chosen in turns:
@@ -135,27 +141,24 @@ CHECKS: list[Callable[[ModuleType], None]] = [
 #: name -> (text in the source, its replacement).
 MUTANTS: dict[str, tuple[str, str]] = {
     "buffers are averaged without weights": (
-        "weighted_mean(work.buffers, weights)",
-        "weighted_mean(work.buffers, [1 / len(work.buffers)] * len(work.buffers))",
+        "weighted_mean([its.buffers for its in done], weights)",
+        "weighted_mean([its.buffers for its in done], [1 / len(done)] * len(done))",
     ),
-    "the first client's buffers are kept": ("weighted_mean(work.buffers, weights)", "work.buffers[0]"),
+    "the first client's buffers are kept": ("weighted_mean([its.buffers for its in done], weights)", "done[0].buffers"),
     "averaged buffers are not sent on": (
-        "tuple(states), mean_buffers, state",
-        "tuple(states), state.buffers, state",
+        "Federation(watched, mean_buffers,",
+        "Federation(watched, state.buffers,",
     ),
     "bytes up forget the buffers": ("sum(byte_count(update) + buffer_bytes for", "sum(byte_count(update) for"),
     "bytes down count one client": ("down = len(updates) * (byte_count(message)", "down = (byte_count(message)"),
     "bytes down count clients that do not take part": (
         "down = len(updates) * (byte_count(message)",
-        "down = len(self.clients) * (byte_count(message)",
+        "down = len(self.weights) * (byte_count(message)",
     ),
-    "weights of some clients are not scaled": (" / sum(weights[other] for other in chosen)", ""),
-    "the first clients' states are used": (
-        "[state.clients[number] for number in chosen]",
-        "state.clients[: len(chosen)]",
-    ),
+    "weights of some clients are not scaled": (" / sum(weights[other] for other in work)", ""),
+    "all clients take part": ("message, state.buffers), chosen)", "message, state.buffers))"),
     "the same clients take part in every round": ("self._participants(int(state.rounds))", "self._participants(0)"),
-    "a client's new state is lost": ("states[number] = its", "pass"),
+    "a client's new state is lost": ("turns[list(work)] += 1", "pass"),
     "averaged weights keep the last round's statistics": (
         "if not state.buffers.numel() or torch.equal(",
         "if True or torch.equal(",
@@ -165,8 +168,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "if not state.buffers.numel():",
     ),
     "statistics are those of the last round's weights": (
-        "client.gather_statistics(point.primal,",
-        "client.gather_statistics(state.server.primal,",
+        "Statistics(int(state.turns[number]), point.primal,",
+        "Statistics(int(state.turns[number]), state.server.primal,",
     ),
     "statistics are averaged without weights": (
         "weighted_mean(found, self.weights)",
@@ -176,8 +179,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "statistics are charged where nothing is sent": ("*((up, down) if self._sends else (0, 0))", "up, down"),
     "bytes are counted where nothing is sent": ("bytes_up=up if self._sends else 0", "bytes_up=up"),
     "the loss is averaged without weights": (
-        "sum(weight * loss for weight",
-        "sum(loss / len(updates) for weight",
+        "sum(weight * its.loss for weight",
+        "sum(its.loss / len(updates) for weight",
     ),
     "drift is that of the first client": (
         "spread([update.primal for update in updates])",
@@ -188,8 +191,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "self.algorithm.restart(point, duals, [1 / len(duals)] * len(duals))",
     ),
     "large batches are not counted": (
-        "end.buffers, up, down, images)",
-        "end.buffers, up, down, 0)",
+        "end.buffers, up, down, images, turns + 1)",
+        "end.buffers, up, down, 0, turns + 1)",
     ),
-    "batches for statistics are not counted": ("else (0, 0)), images)", "else (0, 0)), 0)"),
+    "batches for statistics are not counted": ("else (0, 0)), images, state.turns)", "else (0, 0)), 0, state.turns)"),
 }

@@ -29,7 +29,7 @@ CHECKS: dict[str, list[Check]] = {
     "algorithms.edge_consensus": edge_consensus_checks.CHECKS,
     "algorithms.gossip": gossip_checks.CHECKS,
     "engines.compositional": network_composition_checks.CHECKS,
-    "engines.in_process": engine_checks.CHECKS,
+    "engines.server": engine_checks.CHECKS,
     **{f"objectives.{name}": checks for name, checks in objective_checks.CHECKS.items()},
 }
 
@@ -42,7 +42,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "algorithms.edge_consensus": edge_consensus_checks.MUTANTS,
     "algorithms.gossip": gossip_checks.MUTANTS,
     "engines.compositional": network_composition_checks.MUTANTS,
-    "engines.in_process": engine_checks.MUTANTS,
+    "engines.server": engine_checks.MUTANTS,
     **{f"objectives.{name}": mutants for name, mutants in objective_checks.MUTANTS.items()},
 }
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from chestfed.engines.in_process import ClassMonitor
+from chestfed.engines.server import ClassMonitor
 from chestfed.models import FlatModule
 from chestfed.objectives.cross_entropy import CrossEntropy
 from chestfed.objectives.ratio_loss import RatioLoss, class_ratios

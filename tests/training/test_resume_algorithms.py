@@ -15,7 +15,7 @@ from chestfed.algorithms.variables import Point
 from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.errors import ConfigError
-from chestfed.engines.in_process import STATISTICS_BATCHES, Federation, InProcessEngine
+from chestfed.engines.server import STATISTICS_BATCHES, Federation, ServerEngine
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
@@ -211,23 +211,23 @@ def test_coda_starts_a_stage_at_the_best_alpha_for_the_point_that_is_returned(
     points: list[Point] = []
     estimated: list[tuple[Point, Point, list[torch.Tensor]]] = []
 
-    def start_stage(self: InProcessEngine, point: Point, buffers: torch.Tensor) -> Federation:
+    def start_stage(self: ServerEngine, point: Point, *more: torch.Tensor) -> Federation:
         begun.append(point)
-        return original_start(self, point, buffers)
+        return original_start(self, point, *more)
 
     def restart(self: Coda, point: Point, duals: list[torch.Tensor], weights: list[float]) -> Point:
         found = original_restart(self, point, duals, weights)
         estimated.append((point, found, duals))
         return found
 
-    def current(self: InProcessEngine, federation: Federation) -> Point:
+    def current(self: ServerEngine, federation: Federation) -> Point:
         points.append(original_current(self, federation))
         return points[-1]
 
-    original_start, original_restart = InProcessEngine.start_stage, Coda.restart
-    original_current = InProcessEngine.current
-    monkeypatch.setattr(InProcessEngine, "start_stage", start_stage)
-    monkeypatch.setattr(InProcessEngine, "current", current)
+    original_start, original_restart = ServerEngine.start_stage, Coda.restart
+    original_current = ServerEngine.current
+    monkeypatch.setattr(ServerEngine, "start_stage", start_stage)
+    monkeypatch.setattr(ServerEngine, "current", current)
     monkeypatch.setattr(Coda, "restart", restart)
     train(pipeline, tmp_path / "run")
     ((at, found, duals),) = estimated  # once, for there are two stages
@@ -251,14 +251,14 @@ def test_every_rule_of_output_reads_the_same_rounds_and_the_others_are_recorded_
         pipeline = pipeline_of("coda_plus", f"federated.stage_output={rule}", "model.norm=batch", "federated.stages=1")
         found[rule] = train(pipeline, tmp_path / rule)
     with pytest.MonkeyPatch.context() as patch:
-        original = InProcessEngine.run_round
+        original = ServerEngine.run_round
 
-        def run_round(self: InProcessEngine, state: Federation) -> Any:
+        def run_round(self: ServerEngine, state: Federation) -> Any:
             state, record = original(self, state)
             points.append(self.current(state))
             return state, record
 
-        patch.setattr(InProcessEngine, "run_round", run_round)
+        patch.setattr(ServerEngine, "run_round", run_round)
         train(pipeline_of("coda_plus", "model.norm=batch", "federated.stages=1"), tmp_path / "again")
     assert torch.equal(found["last"].point.primal, points[-1].primal)
     torch.testing.assert_close(found["average"].point.primal, sum(p.primal for p in points) / len(points))

@@ -1,8 +1,9 @@
-"""The in-process engine: weighting, accounting, buffers, and a client whose update is not finite."""
+"""The engine with a server: weighting, accounting, buffers, and a client whose update is not finite."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +15,17 @@ from chestfed.algorithms.codasca import Codasca
 from chestfed.algorithms.variables import Point
 from chestfed.core.errors import TrainingError
 from chestfed.engines.engine import StageEnd
-from chestfed.engines.in_process import Federation, InProcessEngine
+from chestfed.engines.fleet import LocalFleet
+from chestfed.engines.server import Federation, ServerEngine
 from tests.engines.quadratic_client import QuadraticClient
 from tests.invariants import quadratic_saddle as saddle
 
 
-def start(engine: InProcessEngine, problems: list[saddle.Saddle]) -> Federation:
+def engine_of(method: Any, clients: list[QuadraticClient], weights: list[float]) -> ServerEngine:
+    return ServerEngine(method, LocalFleet.of(clients, method), weights)
+
+
+def start(engine: ServerEngine, problems: list[saddle.Saddle]) -> Federation:
     return engine.start_stage(saddle.origin(problems), torch.zeros(2, dtype=torch.float64))
 
 
@@ -27,7 +33,7 @@ def test_a_round_is_the_algorithms_round() -> None:
     problems = saddle.heterogeneous(3)
     weights = [0.2, 0.3, 0.5]
     method = Codasca(4, 0.03, 0.02, server_lr=1.1, prox=0.1)
-    engine = InProcessEngine(method, [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)], weights)
+    engine = engine_of(method, [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)], weights)
     federation = start(engine, problems)
     for _ in range(3):
         federation, _ = engine.run_round(federation)
@@ -40,9 +46,8 @@ def test_coda_starts_a_stage_at_the_best_dual_variables_of_the_mean_loss() -> No
     # One curvature along alpha at all clients, as one common p gives it.
     problems = [dataclasses.replace(problem, c=2 * np.eye(2)) for problem in saddle.heterogeneous(3)]
     weights = [0.2, 0.3, 0.5]
-    engine = InProcessEngine(
-        Coda(4, 0.02, 0.02), [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)], weights
-    )
+    clients = [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)]
+    engine = engine_of(Coda(4, 0.02, 0.02), clients, weights)
     federation, _ = engine.run_round(start(engine, problems))
     end = engine.finish_stage(federation)
     assert end.bytes_up == 3 * 8 * (4 + 2) + 3 * 8 * 2
@@ -50,16 +55,16 @@ def test_coda_starts_a_stage_at_the_best_dual_variables_of_the_mean_loss() -> No
     primal = begun.point.primal.numpy()
     slopes = [p.gradients(primal, begun.point.dual.numpy())[1] for p in problems]
     np.testing.assert_allclose(np.average(slopes, axis=0, weights=weights), 0, atol=1e-13)
-    plus = InProcessEngine(CodaPlus(4, 0.02, 0.02), engine.clients, weights)
+    plus = engine_of(CodaPlus(4, 0.02, 0.02), clients, weights)
     again = plus.finish_stage(plus.run_round(start(plus, problems))[0])
     assert torch.equal(begun.point.primal, again.point.primal)
-    assert plus.restart(again) == StageEnd(again.point, again.buffers, 0, 0, 0)
+    assert plus.restart(again) == StageEnd(again.point, again.buffers, 0, 0, 0, again.turns)
 
 
 def test_an_update_that_is_not_finite_names_the_client_and_changes_nothing() -> None:
     problems = saddle.heterogeneous(2)
     clients = [QuadraticClient("good", problems[0]), QuadraticClient("sick", problems[1], poison_at=7 * 6)]
-    engine = InProcessEngine(Codasca(5, 0.02, 0.02), clients, [0.5, 0.5])
+    engine = engine_of(Codasca(5, 0.02, 0.02), clients, [0.5, 0.5])
     federation, _ = engine.run_round(start(engine, problems))
     kept = federation.server.primal.clone()
     with pytest.raises(TrainingError, match=r"client 'sick': its update is not finite .* Lower federated\.local_lr"):

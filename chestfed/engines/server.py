@@ -1,16 +1,27 @@
-"""The engine with a server: clients one after the other in this process, on one device, in client order."""
+"""The engine with a server: the order of a round, whoever computes the clients' part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from chestfed.algorithms.variables import Algorithm, Finishing, Point, Restarting, byte_count, weighted_mean
-from chestfed.engines.engine import Client, Engine, RoundRecord, StageEnd, spread
+from chestfed.algorithms.variables import (
+    Algorithm,
+    Finishing,
+    Point,
+    Restarting,
+    byte_count,
+    from_named_tensors,
+    named_tensors,
+    weighted_mean,
+)
+from chestfed.engines.engine import Engine, RoundRecord, StageEnd, spread
+from chestfed.engines.fleet import Fleet
+from chestfed.engines.requests import BestDual, Finish, Statistics, Work
 from chestfed.models import FlatModule
 from chestfed.objectives.ratio_loss import class_ratios
 
@@ -20,21 +31,23 @@ STATISTICS_BATCHES = 32
 
 @dataclass(frozen=True)
 class Federation:
-    """Everything that a stage keeps between rounds; `rounds` is the number of finished ones, int64 `[]`."""
+    """What the server keeps between rounds; `rounds` is the number of finished ones of the stage, int64 `[]`."""
 
     server: Any
-    clients: tuple[Any, ...]
     buffers: Tensor
     rounds: Tensor
+    turns: Tensor
 
 
-class InProcessEngine(Engine):
+class ServerEngine(Engine):
     """Float buffers are averaged each round, with the same weights as the models.
 
     Parameters
     ----------
     weights
         One per client, summing to 1.
+    stage
+        The stage that the rule is of, counted from 0.
     monitor
         `monitor(primal, buffers)` gives the dual variables that the server sends with the next round's message, for
         objectives whose dual variables are the server's own estimate.
@@ -48,24 +61,25 @@ class InProcessEngine(Engine):
     def __init__(
         self,
         algorithm: Algorithm,
-        clients: Sequence[Client],
+        fleet: Fleet,
         weights: Sequence[float],
         *,
+        stage: int = 0,
         monitor: Callable[[Tensor, Tensor], Tensor] | None = None,
         sends: bool = True,
         participants: Callable[[int], Sequence[int]] | None = None,
     ) -> None:
-        super().__init__(algorithm, clients)
+        super().__init__(algorithm, fleet, stage)
         self.weights = weights
         self._participants = participants
         self._monitor = monitor
         self._sends = sends
 
-    def start_stage(self, point: Point, buffers: Tensor) -> Federation:
+    def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> Federation:
         """All clients and the server at the same point."""
-        states = tuple(self.algorithm.start_client(point) for _ in self.clients)
+        turns = self.begun(point, turns)
         server = self._watched(self.algorithm.start_stage(point), buffers)
-        return Federation(server, states, buffers, torch.zeros((), dtype=torch.int64))
+        return Federation(server, buffers, torch.zeros((), dtype=torch.int64), turns)
 
     def _watched(self, server: Any, buffers: Tensor) -> Any:
         """The server's state with what its monitor sees in the current model."""
@@ -75,37 +89,33 @@ class InProcessEngine(Engine):
 
     def run_round(self, state: Federation) -> tuple[Federation, RoundRecord]:
         """One communication round; see `Engine.run_round`."""
-        message, weights = self.algorithm.message(state.server), self.weights
-        chosen: Sequence[int] = range(len(self.clients))
+        message = self.algorithm.message(state.server)
+        chosen: Sequence[int] = range(len(self.weights))
         if self._participants is not None:
             chosen = self._participants(int(state.rounds))
-            weights = [weights[number] / sum(weights[other] for other in chosen) for number in chosen]
-        work = self.local_work(
-            [state.clients[number] for number in chosen],
-            state.buffers,
-            lambda client, its: self.algorithm.local_round(message, its, client.oracle),
-            lambda result: (result[0].primal, result[0].dual),
-            clients=[self.clients[number] for number in chosen],
-        )
-        updates, states = [update for update, _ in work.results], list(state.clients)
-        for number, (_, its) in zip(chosen, work.results, strict=True):
-            states[number] = its
+        work = self.fleet.ask_all(lambda number: Work(int(state.turns[number]), message, state.buffers), chosen)
+        weights = self.weights
+        if len(work) < len(weights):
+            weights = [weights[number] / sum(weights[other] for other in work) for number in work]
+        done, turns = list(work.values()), state.turns.clone()
+        turns[list(work)] += 1
+        updates = [its.update for its in done]
         server = self.algorithm.server_round(state.server, updates, weights)
-        mean_buffers = weighted_mean(work.buffers, weights)
+        mean_buffers = weighted_mean([its.buffers for its in done], weights)
         buffer_bytes = _bytes(mean_buffers)
         up = sum(byte_count(update) + buffer_bytes for update in updates)
         down = len(updates) * (byte_count(message) + buffer_bytes)
         record = RoundRecord(
-            work.gradients,
-            work.images,
+            sum(its.gradients for its in done),
+            sum(its.images for its in done),
             bytes_up=up if self._sends else 0,
             bytes_down=down if self._sends else 0,
-            loss=sum(weight * loss for weight, loss in zip(weights, work.losses, strict=True)),
+            loss=sum(weight * its.loss for weight, its in zip(weights, done, strict=True)),
             drift=spread([update.primal for update in updates]),
-            gradient_drift=spread(work.slopes),
+            gradient_drift=spread([its.slope for its in done]),
         )
         watched = self._watched(server, mean_buffers)
-        return Federation(watched, tuple(states), mean_buffers, state.rounds + 1), record
+        return Federation(watched, mean_buffers, state.rounds + 1, turns), record
 
     def current(self, state: Federation) -> Point:
         """The server's."""
@@ -115,7 +125,7 @@ class InProcessEngine(Engine):
         """The point that the algorithm returns after a stage, and what the clients send for it."""
         if not isinstance(self.algorithm, Finishing):
             return super().finish_stage(state)
-        finals = [self.algorithm.final_message(its) for its in state.clients]
+        finals = [its.message for its in self.fleet.ask_all(lambda number: Finish(int(state.turns[number]))).values()]
         up = sum(byte_count(final) for final in finals if final is not None) if self._sends else 0
         end = self.settled(self.algorithm.stage_output(state.server, finals, self.weights), state)
         return replace(end, bytes_up=end.bytes_up + up)
@@ -127,27 +137,38 @@ class InProcessEngine(Engine):
         statistics is taken, with the same weights as the models'.
         """
         if not state.buffers.numel() or torch.equal(point.primal, self.current(state).primal):
-            return StageEnd(point, state.buffers)
-        (_, images_before), found = self._counted(), []
-        for client in self.clients:
-            with client.training(state.buffers):
-                client.gather_statistics(point.primal, STATISTICS_BATCHES)
-                found.append(client.buffers())
-        up, down = sum(map(_bytes, found)), len(self.clients) * _bytes(point.primal)
-        images = self._counted()[1] - images_before
-        return StageEnd(point, weighted_mean(found, self.weights), *((up, down) if self._sends else (0, 0)), images)
+            return StageEnd(point, state.buffers, turns=state.turns)
+        answers = self.fleet.ask_all(
+            lambda number: Statistics(int(state.turns[number]), point.primal, state.buffers, STATISTICS_BATCHES)
+        )
+        found = [its.buffers for its in answers.values()]
+        up, down = sum(map(_bytes, found)), len(found) * _bytes(point.primal)
+        images = sum(its.images for its in answers.values())
+        buffers = weighted_mean(found, self.weights)
+        return StageEnd(point, buffers, *((up, down) if self._sends else (0, 0)), images, state.turns)
 
     def restart(self, end: StageEnd) -> StageEnd:
         """What a further stage starts from: of a `Restarting` algorithm with dual variables estimated anew."""
-        if not isinstance(self.algorithm, Restarting):
+        if not isinstance(self.algorithm, Restarting) or end.turns is None:
             return super().restart(end)
-        (_, images_before), duals, point = self._counted(), [], end.point
-        for client in self.clients:
-            with client.training(end.buffers):
-                duals.append(client.best_dual(point.primal, point.dual, self.algorithm.dual_batches))
-        up, down = sum(map(_bytes, duals)), len(self.clients) * (byte_count(point) + _bytes(end.buffers))
-        images = self._counted()[1] - images_before
-        return StageEnd(self.algorithm.restart(point, duals, self.weights), end.buffers, up, down, images)
+        point, turns, batches = end.point, end.turns, self.algorithm.dual_batches
+        answers = self.fleet.ask_all(lambda number: BestDual(int(turns[number]), point, end.buffers, batches))
+        duals = [its.dual for its in answers.values()]
+        up, down = sum(map(_bytes, duals)), len(duals) * (byte_count(point) + _bytes(end.buffers))
+        images = sum(its.images for its in answers.values())
+        begun = self.algorithm.restart(point, duals, self.weights)
+        return StageEnd(begun, end.buffers, up, down, images, turns + 1)
+
+    def tensors(self, state: Federation) -> dict[str, Tensor]:
+        """See `Engine.tensors`."""
+        return named_tensors(state) | self.fleet.exported(state.turns.tolist(), "client")
+
+    def restored(self, tensors: Mapping[str, Tensor], like: Federation) -> Federation:
+        """See `Engine.restored`."""
+        state = from_named_tensors(like, tensors)
+        blank = self.algorithm.start_client(self.current(like))
+        self.fleet.restore(tensors, "client", state.turns.tolist(), self.stage, blank)
+        return state
 
 
 class ClassMonitor:

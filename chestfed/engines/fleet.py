@@ -1,0 +1,82 @@
+"""Where the clients of an engine compute: in this process here, elsewhere in the modules of the other engines."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from chestfed.algorithms.variables import from_named_tensors, named_tensors
+from chestfed.engines.host import Client, Host
+from chestfed.engines.requests import Export, Import, Reply, Request
+from chestfed.engines.topology import Graph
+
+
+class Fleet(ABC):
+    """The clients of a run, by number in the order of addition, wherever their hosts are."""
+
+    names: tuple[str, ...]
+
+    @abstractmethod
+    def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
+        """Each client's answer to its request, in the order of the requests.
+
+        Where a policy lets a round go on without a client, its answer to `Work` is missing.
+
+        Raises
+        ------
+        TrainingError
+            If a client cannot answer; the message names it.
+        """
+
+    def ask_all(self, make: Callable[[int], Request], numbers: Iterable[int] | None = None) -> dict[int, Any]:
+        """The answers to `make(number)` of these clients; None: of all."""
+        chosen = range(len(self.names)) if numbers is None else numbers
+        return self.ask({number: make(number) for number in chosen})
+
+    def exported(self, turns: Sequence[int], name: str) -> dict[str, Tensor]:
+        """The clients' states at these turns, for a checkpoint; `name` is what a client is called in it."""
+        tensors: dict[str, Tensor] = {}
+        for number, its in self.ask_all(lambda number: Export(turns[number])).items():
+            tensors |= named_tensors(its.state, f"{name}.{number}") | {f"drawn.{number}": its.drawn}
+        return tensors
+
+    def restore(self, tensors: Mapping[str, Tensor], name: str, turns: Sequence[int], stage: int, like: Any) -> None:
+        """The inverse of `exported`; `like` is any client's state, or a sequence with one per client."""
+        each = like if isinstance(like, list) else [like] * len(self.names)
+        self.ask_all(
+            lambda number: Import(
+                turns[number],
+                stage,
+                from_named_tensors(each[number], tensors, f"{name}.{number}"),
+                tensors[f"drawn.{number}"].cpu(),
+            )
+        )
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what the clients hold."""
+
+
+class LocalFleet(Fleet):
+    """Clients in this process, one after the other, on one device; nothing is packed."""
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self.hosts = hosts
+        self.names = tuple(host.client.name for host in hosts)
+
+    @classmethod
+    def of(cls, clients: Sequence[Client], rule: Any, graph: Graph | None = None) -> LocalFleet:
+        """The clients under one rule for all stages."""
+        return cls([Host(client, lambda stage: rule, graph, number) for number, client in enumerate(clients)])
+
+    def ask(self, requests: Mapping[int, Request]) -> dict[int, Reply]:
+        """See `Fleet.ask`."""
+        return {number: self.hosts[number].answer(request) for number, request in requests.items()}
+
+    def close(self) -> None:
+        """Let the batches' threads and files go."""
+        for host in self.hosts:
+            host.client.close()

@@ -1,0 +1,148 @@
+"""What every request and reply of a client must look like: records without content, made from the rule alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chestfed.algorithms.variables import Finishing, Point
+from chestfed.engines.host import ends_of
+from chestfed.engines.requests import (
+    BestDual,
+    Done,
+    Estimated,
+    Export,
+    Exported,
+    Finish,
+    Finished,
+    Gathered,
+    Import,
+    Reply,
+    Request,
+    Start,
+    Statistics,
+    Stepped,
+    Steps,
+    Take,
+    Taken,
+    Work,
+    Worked,
+)
+from chestfed.engines.topology import Graph
+from chestfed.engines.wire import WireError
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Those of one client in one stage; all stages of a run have the same.
+
+    `rule` is run once on tensors of the right sizes without content (torch's meta device); no gradient is taken.
+    """
+
+    rule: Any
+    primal: int  #: d + extra
+    dual: int
+    buffers: int
+    composed: bool = False  #: whether the rule asks for `CompositionalGradients`
+    sequences: int = 1  #: of batches that the client draws from
+    graph: Graph | None = None
+    number: int = 0  #: of the node in the graph
+    dtype: torch.dtype = torch.float32
+
+    def request(self, name: str, plain: Mapping[str, Any], sender: str) -> Request:
+        """The request of this name; `plain` are the plain fields that came with it, which say along which edges.
+
+        Raises
+        ------
+        WireError
+            If there is no such request, or an edge that the node does not have.
+        """
+        point, edges = self.point, tuple(plain.get("edges", ()))
+        if not all(type(edge) is int and 0 <= edge < self._degree for edge in edges) or len(set(edges)) < len(edges):
+            raise WireError(f"{sender}: {name} names edges that the node does not have")
+        server = {"Work": lambda: Work(0, self._message, self._buffers)}
+        node = {
+            "Steps": lambda: Steps(0, self._buffers, edges),
+            "Take": lambda: Take(0, edges, (self._along_edge,) * len(edges)),
+        }
+        known: dict[str, Any] = {
+            "Start": lambda: Start(0, 0, point),
+            "Statistics": lambda: Statistics(0, point.primal, self._buffers, 0),
+            "BestDual": lambda: BestDual(0, point, self._buffers, 0),
+            "Finish": lambda: Finish(0),
+            "Export": lambda: Export(0),
+            "Import": lambda: Import(0, 0, self._state, self._drawn),
+            **(server if self.graph is None else node),
+        }
+        if name not in known:
+            raise WireError(f"{sender} sent {ascii(name)[:80]}, which is no request; known are {', '.join(known)}")
+        return known[name]()
+
+    def reply(self, request: Request) -> Reply:
+        """What answers the request."""
+        slope = self.point.primal
+        match request:
+            case Work():
+                update = self._round[0]
+                return Worked(update, self._buffers, slope if request.slope else slope[:0], 0.0, 0, 0)
+            case Steps():
+                messages = (self._along_edge,) * len(request.edges)
+                return Stepped(messages, slope if request.slope else slope[:0], 0.0, 0, 0)
+            case Take():
+                return Taken(self.rule.current(self._state))
+            case Statistics():
+                return Gathered(self._buffers, 0)
+            case BestDual():
+                return Estimated(self.point.dual, 0)
+            case Finish():
+                return Finished(self.rule.final_message(self._state) if isinstance(self.rule, Finishing) else None)
+            case Export():
+                return Exported(self._state, self._drawn)
+        return Done()
+
+    @cached_property
+    def point(self) -> Point:
+        """A point without content."""
+        return Point(self._empty(self.primal), self._empty(self.dual))
+
+    @property
+    def _buffers(self) -> Tensor:
+        return self._empty(self.buffers)
+
+    def _empty(self, size: int) -> Tensor:
+        return torch.empty(size, dtype=self.dtype, device="meta")
+
+    @property
+    def _drawn(self) -> Tensor:
+        return torch.zeros(self.sequences, dtype=torch.int64)
+
+    @property
+    def _degree(self) -> int:
+        return 0 if self.graph is None else self.graph.degree(self.number)
+
+    @cached_property
+    def _message(self) -> Any:
+        return self.rule.message(self.rule.start_stage(self.point))
+
+    @cached_property
+    def _state(self) -> Any:
+        if self.graph is None:
+            return self.rule.start_client(self.point)
+        return self.rule.start_node(self.point, *ends_of(self.graph, self.number))
+
+    @cached_property
+    def _along_edge(self) -> Any:
+        return self.rule.message(self._state, 0)
+
+    @cached_property
+    def _round(self) -> Any:
+        """The update, and the client's new state."""
+        composed = SimpleNamespace(inner=lambda x: x, outer=lambda h, y: (h, y), pull_back=lambda q: q)
+        oracle = composed if self.composed else lambda v, alpha: (v, alpha)
+        return self.rule.local_round(self._message, self._state, oracle)

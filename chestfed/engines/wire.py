@@ -1,0 +1,211 @@
+"""Requests and replies as bytes: one contiguous array per type of number, in a fixed order, and a small header.
+
+What arrives is taken for nothing until it is checked: names, order, shapes and types must be those expected, the sizes
+those of the shapes, and every floating number finite. There are no pickles and no objects: an array is a run of numbers
+of one of four types, and the header is JSON of numbers, texts and lists.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chestfed.algorithms.variables import from_named_tensors, named_tensors
+from chestfed.core.errors import ChestfedError
+
+#: The types of number that travel, by name. Bits are kept, those of NaN and of -0 too.
+TYPES: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "float16": torch.float16,
+    "int64": torch.int64,
+}
+_NAMES = {dtype: name for name, dtype in TYPES.items()}
+
+#: A header names what is in the arrays; one that is larger than this is none of ours.
+LARGEST_HEADER = 1 << 20
+
+Record = TypeVar("Record")
+
+#: Name, type of number and shape of each tensor, as JSON has them.
+Described = list[list[Any]]
+
+
+class WireError(ChestfedError):
+    """What arrived is not what was expected; the message names the sender."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A record ready to be sent: the header, and per type of number one array `[n]`, in the order of `TYPES`."""
+
+    header: bytes
+    arrays: Mapping[str, np.ndarray]
+
+    @property
+    def size(self) -> int:
+        """Bytes of header and arrays."""
+        return len(self.header) + sum(array.nbytes for array in self.arrays.values())
+
+
+def pack(record: Any) -> Packed:
+    """Pack a dataclass of tensors, states, messages and plain numbers.
+
+    Raises
+    ------
+    TypeError
+        If a tensor has another type of number than those of `TYPES`.
+    """
+    tensors, plain = _parts(record)
+    described, runs = [], dict[str, list[Tensor]]()
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _NAMES:
+            raise TypeError(f"{type(record).__name__}.{name} is {tensor.dtype}; what is sent is {', '.join(TYPES)}")
+        kind = _NAMES[tensor.dtype]
+        described.append([name, kind, list(tensor.shape)])
+        runs.setdefault(kind, []).append(tensor.detach().reshape(-1))
+    header = json.dumps({"record": type(record).__name__, "plain": plain, "tensors": described}, allow_nan=True)
+    arrays = {kind: torch.cat(runs[kind]).cpu().numpy() for kind in TYPES if kind in runs}
+    return Packed(header.encode(), arrays)
+
+
+def unpack(packed: Packed, like: Record, sender: str, device: torch.device | str = "cpu") -> Record:
+    """The record that was packed, checked against `like`: any record of its type and shapes.
+
+    A tensor comes to lie where that of `like` does; on `device`, if that has no content (meta). Plain numbers must have
+    the types of those in `like`.
+
+    Raises
+    ------
+    WireError
+        If anything is not as in `like`, or a number is NaN or infinite.
+    """
+    what = type(like).__name__
+    header = _header(packed.header, sender)
+    if header["record"] != what:
+        raise WireError(f"{sender} sent {_shown(header['record'])}; expected {what}")
+    tensors, plain = _parts(like)
+    expected: Described = [[name, _NAMES[tensor.dtype], list(tensor.shape)] for name, tensor in tensors.items()]
+    if header["tensors"] != expected:
+        raise WireError(f"{sender}: {what} {_difference(header['tensors'], expected)}")
+    _check_plain(header["plain"], plain, f"{sender}: {what}")
+    runs = _runs(packed.arrays, expected, f"{sender}: {what}")
+    for kind, run in runs.items():
+        if not torch.isfinite(run).all():
+            raise WireError(f"{sender}: {what} has NaN or infinity among its {kind} numbers")
+    runs = {kind: run.to(device) for kind, run in runs.items()}
+    found, places = {}, dict.fromkeys(runs, 0)
+    for name, kind, shape in expected:
+        first, count = places[kind], prod(shape)
+        found[name] = runs[kind][first : first + count].view(shape)
+        places[kind] = first + count
+    return _rebuilt(like, found, header["plain"])
+
+
+def peek(packed: Packed, sender: str) -> tuple[str, dict[str, Any]]:
+    """The name of the record and its plain fields, as the header says: not checked yet.
+
+    Raises
+    ------
+    WireError
+        If it is no header.
+    """
+    header = _header(packed.header, sender)
+    if not isinstance(header["record"], str) or not isinstance(header["plain"], dict):
+        raise WireError(f"{sender} sent something that is no message of chestfed")
+    return header["record"], header["plain"]
+
+
+def size_of(like: Any) -> int:
+    """Bytes of the arrays of a record like this one: what a receiver should be ready for, but for the header."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in _parts(like)[0].values())
+
+
+def _parts(record: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a record by dotted name, and its plain fields."""
+    tensors: dict[str, Tensor] = {}
+    plain: dict[str, Any] = {}
+    for one in fields(record):
+        value = getattr(record, one.name)
+        if value is None or isinstance(value, bool | int | float | str) or _is_numbers(value):
+            plain[one.name] = list(value) if isinstance(value, tuple) else value
+        else:
+            tensors |= named_tensors(value, one.name)
+    return tensors, plain
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(part, int) for part in value)
+
+
+def _rebuilt(like: Record, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> Record:
+    values = {}
+    for one in fields(like):  # type: ignore[arg-type]
+        if one.name in plain:
+            value = plain[one.name]
+            values[one.name] = tuple(value) if isinstance(value, list) else value
+        else:
+            values[one.name] = from_named_tensors(getattr(like, one.name), tensors, one.name)
+    return type(like)(**values)
+
+
+def _header(data: bytes, sender: str) -> dict[str, Any]:
+    if len(data) > LARGEST_HEADER:
+        raise WireError(f"{sender} sent a header of {len(data):,} bytes; at most {LARGEST_HEADER:,} are read")
+    try:
+        header = json.loads(data)
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict) or set(header) != {"record", "plain", "tensors"}:
+        raise WireError(f"{sender} sent something that is no message of chestfed")
+    return header
+
+
+def _difference(found: Any, expected: Described) -> str:
+    """The first thing about the tensors that is not as expected."""
+    if not isinstance(found, list) or len(found) != len(expected):
+        number = len(found) if isinstance(found, list) else 0
+        return f"has {number} tensors; expected {len(expected)}"
+    is_one, wanted = next((a, b) for a, b in zip(found, expected, strict=True) if a != b)
+    return f"has {_shown(is_one)}; expected {_shown(wanted)}"
+
+
+def _check_plain(found: Any, like: Mapping[str, Any], what: str) -> None:
+    if not isinstance(found, dict) or list(found) != list(like):
+        raise WireError(f"{what} has other fields than {', '.join(like) or 'none'}")
+    for name, wanted in like.items():
+        value = found[name]
+        good = type(value) is type(wanted)
+        if isinstance(wanted, list):
+            good = good and len(value) == len(wanted) and all(type(part) is int for part in value)
+        elif isinstance(wanted, float):
+            good = good and np.isfinite(value)
+        if not good:
+            raise WireError(f"{what}: {name} is {_shown(value)}; expected a {type(wanted).__name__} that is finite")
+
+
+def _runs(arrays: Mapping[str, np.ndarray], expected: Described, what: str) -> dict[str, Tensor]:
+    """The arrays as tensors, if they are of the expected types and lengths."""
+    lengths = dict.fromkeys((kind for kind in TYPES if any(kind == its for _, its, _ in expected)), 0)
+    for _, kind, shape in expected:
+        lengths[kind] += prod(shape)
+    if set(arrays) != set(lengths):
+        raise WireError(f"{what} came with arrays of {_shown(sorted(arrays))}; expected {_shown(sorted(lengths))}")
+    for kind, length in lengths.items():
+        array = arrays[kind]
+        if array.dtype != np.dtype(kind) or array.shape != (length,):
+            raise WireError(f"{what} came with {array.shape} numbers of {array.dtype}; expected {length} of {kind}")
+    return {kind: torch.from_numpy(np.require(arrays[kind], requirements=["C", "W"])) for kind in lengths}
+
+
+def _shown(value: Any) -> str:
+    """What somebody sent, cut short: it goes into a log."""
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
