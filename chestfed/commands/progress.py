@@ -80,6 +80,7 @@ class Bars(StepBars, Reporter):
     """Progress bars of a study."""
 
     name = "the progress display"
+    tells_reused = True  #: whether a K that was found finished is marked
 
     def drawing(self, done: int, total: int) -> None:
         """Pictures of the synthetic hospitals."""
@@ -106,5 +107,5 @@ class Bars(StepBars, Reporter):
     def k_done(self, row: Row, table: StudyTable, *, reused: bool) -> None:
         """The result of one K."""
         mean = "undefined" if row.mean.value is None else f"{row.mean.value:.3f}"
-        again = " (from the earlier run)" if reused else ""
+        again = " (from the earlier run)" if reused and self.tells_reused else ""
         self._console.print(f"K={row.k} (+ {row.clients[-1]}): mean AUC {mean}{again}", highlight=False)

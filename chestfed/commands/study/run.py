@@ -154,6 +154,7 @@ def _run_all(
     done: Iterable[Job] = jobs
     if studies.jobs > 1:
         say(console, f"{len(jobs)} studies, {studies.jobs} at a time")
+        bars.tells_reused = False  # every job is found finished here
         done = run_jobs(jobs, studies.jobs, bars, lambda text: say(console, text, "yellow"))
     results = {}
     for number, job in enumerate(done, start=1):

@@ -1,0 +1,164 @@
+"""Does the default study's answer hold with other training seeds?
+
+    python -m benchmarks.source_addition --save benchmarks/results/source_addition_seeds.json
+
+Ten seeds with 1 and with 2 threads, the ceiling, two negative controls, and pairs within a site: about an hour on two
+cores. Every part is a `chestfed study` command, printed as it starts; what is finished in --out is not run again. The
+ceiling is centralized training on the pooled images (`centralized_auc`), with as many steps and images per step. With
+--readme, the table between README's markers and docs/images/auc_against_k.png are written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+from scipy import stats
+
+from chestfed.core.diseases import DISEASES, TITLES
+from chestfed.report.run_figures import over_seeds
+from chestfed.results import compare
+
+_ROOT = Path(__file__).parents[1]
+_MARKS = ("<!-- source addition: begin -->", "<!-- source addition: end -->")
+_WITHIN = "federated.objective={name: auc, pairs: within_site}"
+
+
+def main() -> None:
+    """Run what is missing, and say what it came to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--fewer", type=int, default=5, help="seeds of the ceiling and the controls")
+    parser.add_argument("--out", type=Path, default=Path("runs_source_addition"))
+    parser.add_argument("--parts", default="1,2,centralized,controls,within", help="1 and 2: the study, by threads")
+    parser.add_argument("--save", type=Path)
+    parser.add_argument("--readme", action="store_true")
+    chosen = parser.parse_args()
+    parts, found = chosen.parts.split(","), dict[str, Any]()
+    for threads in (1, 2):
+        if str(threads) in parts:
+            main_study = _study(chosen, threads, "--seeds", str(chosen.seeds))
+            found[f"{threads} thread{'s' * (threads > 1)}"] = by_seed(main_study, (1, 5))
+            if threads == 1 and chosen.readme:
+                _write_readme(main_study)
+    if "centralized" in parts:
+        both = _study(chosen, 1, "--seeds", str(chosen.fewer), "--algorithms", "codasca,centralized_auc")
+        found["centralized"] = ceiling(both, _study(chosen, 1, "--seeds", str(chosen.fewer), "--k", "1,5"))
+    for control in ("labels_permuted", "noise") if "controls" in parts else ():
+        file = str(_ROOT / "pipelines" / "controls" / f"{control}.yaml")
+        found[control] = by_seed(_study(chosen, 1, file, "--seeds", str(chosen.fewer)), (1, 5))
+    if "within" in parts:
+        study = _study(chosen, 1, "--seeds", str(chosen.seeds), "--k", "1,5", "--set", _WITHIN)
+        found["pairs within a site"] = by_seed(study, (1, 5))
+    print(json.dumps(found, indent=1))
+    if chosen.save:
+        machine = {"processor": _processor(), "cores": os.cpu_count(), "torch": metadata.version("torch")}
+        chosen.save.write_text(json.dumps({"synthetic": True, "machine": machine, **found}, indent=1) + "\n", "utf-8")
+
+
+def _study(chosen: argparse.Namespace, threads: int, *words: str) -> compare.Comparison:
+    """Run one command, and read the tables that it has written."""
+    command = [sys.executable, "-m", "chestfed", "study", *words, "--no-tracking", "--out", str(chosen.out)]
+    command += ["--set", f"runtime.threads={threads}", "--jobs", "2" if threads == 1 else "1"]
+    print("\n$", shlex.join(command[1:]), flush=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    print(done.stdout)
+    (folder,) = set(re.findall(r"chestfed report (\S+comparison-\w+)", done.stdout))
+    return compare.read(Path(folder))
+
+
+def by_seed(comparison: compare.Comparison, ks: tuple[int, int]) -> dict[str, Any]:
+    """AUC by K, the difference of two K seed by seed, and by disease; the intervals are t over the seeds."""
+    results = comparison.results
+    means = results.groupby(["k", "seed"])["auc"].mean().unstack()
+    per_disease = results.groupby(["disease", "k"])["auc"].mean().unstack()
+    return {
+        "mean AUC by K": _rounded(means.mean(axis=1)),
+        "sd over seeds": _rounded(means.std(axis=1)),
+        f"K={ks[1]} minus K={ks[0]}": {
+            **_over_seeds(means.loc[ks[1]] - means.loc[ks[0]]),
+            "by disease": _rounded((per_disease[ks[1]] - per_disease[ks[0]]).reindex(list(DISEASES))),
+        },
+        "p, over patients and seeds": None if comparison.compared is None else _p_of(comparison),
+    }
+
+
+def _p_of(comparison: compare.Comparison) -> float | None:
+    assert comparison.compared is not None
+    p = comparison.compared.comparisons[-1][-1].p
+    return None if p is None else float(f"{p:.3g}")
+
+
+def ceiling(algorithms: compare.Comparison, alone: compare.Comparison) -> dict[str, Any]:
+    """What centralized training on the pooled images gains over the target alone, and CODASCA's share of it."""
+    by_algorithm = algorithms.results.groupby(["algorithm", "seed"])["auc"].mean().unstack()
+    one = alone.results[alone.results["k"] == 1].groupby("seed")["auc"].mean()
+    gains = by_algorithm.loc[["codasca", "centralized_auc"]] - one
+    found = {name: _over_seeds(gains.loc[name]) for name in gains.index}
+    share = gains.loc["codasca"].mean() / gains.loc["centralized_auc"].mean()
+    return found | {"share of the gain": round(float(share), 2)}
+
+
+def _over_seeds(differences: pd.Series) -> dict[str, Any]:
+    low, high = stats.t.interval(0.95, len(differences) - 1, differences.mean(), stats.sem(differences))
+    return {
+        "seed by seed": [round(float(one), 3) for one in differences],
+        "positive": f"{int((differences > 0).sum())} of {len(differences)}",
+        "mean": round(float(differences.mean()), 3),
+        "95% over seeds": [round(float(low), 3), round(float(high), 3)],
+    }
+
+
+def _rounded(values: pd.Series) -> dict[str, float]:
+    return {str(name): round(float(value), 3) for name, value in values.items()}
+
+
+def _write_readme(comparison: compare.Comparison) -> None:
+    """The table between README's markers, and the picture above it."""
+    results = comparison.results
+    table = results.groupby(["k", "disease"])["auc"].mean().unstack()[list(DISEASES)]
+    means = results.groupby(["k", "seed"])["auc"].mean().unstack()
+    seeds = means.shape[1]
+    heads = ["K", *(TITLES[disease] for disease in DISEASES), f"mean ± sd of {seeds} seeds"]
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+    for k in table.index:
+        cells = [f"{value:.3f}" for value in table.loc[k]]
+        lines.append([str(k), *cells, f"**{means.loc[k].mean():.3f}** ± {means.loc[k].std():.3f}"])
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    gain = _over_seeds(means.loc[means.index[-1]] - means.loc[1])
+    low, high = gain["95% over seeds"]
+    text += (
+        f"\n\nK={means.index[-1]} minus K=1: {gain['mean']:+.3f} [{low:+.3f}, {high:+.3f}] over {seeds} training "
+        f"seeds, positive in {gain['positive']}."
+    )
+    readme = _ROOT / "README.md"
+    before, _, rest = readme.read_text("utf-8").partition(_MARKS[0])
+    after = rest.partition(_MARKS[1])[2]
+    readme.write_text(f"{before}{_MARKS[0]}\n{text}\n{_MARKS[1]}{after}", "utf-8")
+    (picture,) = over_seeds(comparison)
+    with TemporaryDirectory() as folder:
+        picture.save_png(Path(folder))
+        shutil.copyfile(Path(folder, f"{picture.name}.png"), _ROOT / "docs" / "images" / "auc_against_k.png")
+
+
+def _processor() -> str:
+    """Its name, where Linux tells it."""
+    told = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.*)", told.read_text("utf-8")) if told.exists() else []
+    return names[0] if names else platform.machine()
+
+
+if __name__ == "__main__":
+    main()
