@@ -1,12 +1,16 @@
 """The command line, assembled from the commands in `chestfed.commands`, and the exit codes.
 
-0: done; 1: an error that the user can fix; 2: usage error; 130: interrupted.
+0: done; 1: an error that the user can fix; 2: usage error; 70: a defect of chestfed; 130: Ctrl-C; 143: another signal
+that asks to end.
 """
 
 from __future__ import annotations
 
+import platform
 import sys
-from typing import Annotated
+import traceback
+import warnings
+from typing import Annotated, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -30,7 +34,8 @@ from chestfed.commands.study.command import study
 from chestfed.commands.tune.command import tune
 from chestfed.commands.ui import ui
 from chestfed.core.console import open_console
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, UncheckedWarning
+from chestfed.core.stopping import Stopped, heeded
 
 
 class _Commands(TyperGroup):
@@ -42,9 +47,9 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             say(open_console(stderr=True), "interrupted. Finished work is kept: run the same command again to resume")
-            raise typer.Exit(130) from None
+            raise typer.Exit(stop.exit_code if isinstance(stop, Stopped) else 130) from None
 
 
 app = typer.Typer(
@@ -110,11 +115,51 @@ def _root(
 
 def main() -> None:
     """Entry point: an error that the user can fix is printed as one message, without a traceback."""
-    try:
-        app(prog_name="chestfed")
-    except ChestfedError as error:
-        print_error(error)
-        sys.exit(1)
+    with warnings.catch_warnings(), heeded():
+        warnings.simplefilter("default", UncheckedWarning)
+        warnings.showwarning = _print_warning
+        try:
+            app(prog_name="chestfed")
+        except ChestfedError as error:
+            print_error(error)
+            sys.exit(1)
+        except Exception as error:
+            sys.exit(_unforeseen(error))
+
+
+def _unforeseen(error: Exception) -> int:
+    """Print an error that nobody caught: one message if the machine is to blame, else a report of a defect."""
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        print_error(ChestfedError(f"{place}{error.strerror}. What is finished is kept: run the same command to resume"))
+        return 1
+    text = str(error)
+    if isinstance(error, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text:
+        advice = "Lower the batch size, the images' size or the network's, and run the same command again"
+        print_error(ChestfedError(f"not enough memory. {advice}. What is finished is kept"))
+        return 1
+    about = f"chestfed {__version__}, Python {platform.python_version()}, {platform.system()}"
+    traceback.print_exception(error)
+    advice = (
+        f"a defect of chestfed ({about}). Please report it with the lines above and the command, as CONTRIBUTING.md "
+        "and SECURITY.md say; remove names of folders and patients first. What is finished is kept."
+    )
+    print_error(ChestfedError(advice))
+    return 70
+
+
+def _print_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning of ours as one line; those of libraries as Python prints them."""
+    ours = issubclass(category, UncheckedWarning)
+    text = f"warning: {message}" if ours else warnings.formatwarning(message, category, filename, lineno, line).rstrip()
+    say(open_console(stderr=True), text, "yellow" if ours else None)
 
 
 if __name__ == "__main__":

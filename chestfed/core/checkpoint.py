@@ -1,23 +1,28 @@
 """State on disk: written atomically, read back bit by bit.
 
-A checkpoint is one safetensors file: tensors by name, and counters and history as JSON in its header. A file is
-written beside its final name, flushed to the disk and renamed, so that a process killed at any moment leaves
-the old file or the new one, never a part.
+A checkpoint is one safetensors file: tensors by name, and counters, history and a digest of all of it as JSON in its
+header. A file is written beside its final name, flushed to the disk and renamed, so that a process killed at any moment
+leaves the old file or the new one, never a part, and at most an orphan of the name `.*.part`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, DamagedError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+#: Key of a checkpoint's values: digest of its tensors and other values. Files of earlier versions have none.
+CHECKSUM: Final = "checksum"
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -45,6 +50,12 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def remove_orphans(folder: Path) -> None:
+    """Remove what killed processes left of unfinished writes, here and below; nobody else may be writing here."""
+    for part in folder.rglob(".*.part"):
+        part.unlink(missing_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
@@ -52,7 +63,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON atomically, readable by people; NaN is refused."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """What `write_json` writes."""
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -73,29 +89,69 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
     """Write tensors and JSON values to one file, atomically."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_atomically(path, lambda temporary: save_file(stored, temporary, {"chestfed": json.dumps(dict(values))}))
+    header = {"chestfed": json.dumps({**values, CHECKSUM: _checksum(stored, values)})}
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(stored, temporary, header)
+        except SafetensorError as error:  # a full disk, say: it is no OSError
+            raise OSError(str(error)) from None
+
+    write_atomically(path, write)
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors (on the CPU) and values of `save_checkpoint`.
+    """Tensors (on the CPU) and values of `save_checkpoint`, checked; those of earlier versions have no `CHECKSUM`.
 
     Raises
     ------
+    DamagedError
+        If its content is not what was written, with what to do.
     ChestfedError
-        If the file is damaged, with what to do.
+        If the file cannot be read.
     """
     from safetensors import SafetensorError, safe_open
 
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            values = json.loads(file.metadata()["chestfed"])
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise ChestfedError(f"{path}: damaged checkpoint ({error}). Delete it to start this part again.") from None
+    with as_damaged(path):
+        try:
+            with path.open("rb"), safe_open(path, framework="pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+                values = json.loads(file.metadata()["chestfed"])
+        except SafetensorError as error:
+            raise ValueError(str(error)) from None
+        except OSError as error:
+            raise ChestfedError(f"{path}: cannot be read: {error.strerror or error}") from None
+        if CHECKSUM in values and _checksum(tensors, values) != values[CHECKSUM]:
+            raise ValueError("its content has changed since it was written")
     return tensors, values
+
+
+@contextlib.contextmanager
+def as_damaged(path: Path) -> Iterator[None]:
+    """Say of a checkpoint whose content is not of its kind that it is damaged."""
+    try:
+        yield
+    except (KeyError, IndexError, AttributeError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise DamagedError(f"{path}: damaged checkpoint ({reason}). Delete it to start this part again.") from None
+
+
+def _checksum(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:
+    """Over names, types, shapes and bytes of the tensors, and over the other values."""
+    import torch
+
+    digest = hashlib.blake2b(digest_size=16)
+    plain = {name: value for name, value in values.items() if name != CHECKSUM}
+    digest.update(json.dumps(plain, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _sync_folder(folder: Path) -> None:

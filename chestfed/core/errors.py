@@ -20,6 +20,14 @@ class ConfigError(ChestfedError):
     """A YAML file or an override that cannot be used; the message names file, line and key."""
 
 
+class DamagedError(ChestfedError):
+    """A stored file whose content is not what was written: it can be made again."""
+
+
+class UncheckedWarning(UserWarning):
+    """Stored results are used that nothing tells whether they are as they were written."""
+
+
 class ImageError(ChestfedError):
     """An image that cannot be decoded. The message gives the reason, never the content of a header."""
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+from chestfed.core import stopping
 from chestfed.core.errors import ChestfedError
 
 Job = TypeVar("Job")
@@ -64,10 +65,14 @@ def _without_main_module() -> Iterator[None]:
 
 
 def start_worker() -> None:
-    """Initializer of every process pool. The processes share the cores already, so OpenCV gets one thread."""
+    """Initializer of every process pool.
+
+    The processes share the cores already, so OpenCV gets one thread. Signals that ask to end are the parent's alone.
+    """
     import cv2
 
     _IS_WORKER.set()
+    stopping.ignored()
     cv2.setNumThreads(1)
     end_with_parent()
 

@@ -15,7 +15,16 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Scored, numbered
-from chestfed.results.run_folder import PREDICTIONS, STUDY, RunFolder, read_predictions
+from chestfed.results.run_folder import (
+    EVALUATION,
+    PREDICTIONS,
+    STUDY,
+    RunFolder,
+    check_files,
+    expected,
+    read_json_file,
+    read_predictions,
+)
 
 
 @dataclass(frozen=True)
@@ -77,17 +86,23 @@ def read_run(path: Path, k: int | None = None) -> Predictions:
         If there are none.
     """
     folder = path.parent if not path.is_dir() else RunFolder(path).folder(k) if (path / STUDY).is_file() else path
+    whole = (folder.parent / STUDY).is_file()
+    if whole and folder.name.removeprefix("k").isdigit():
+        RunFolder(folder.parent).folder(int(folder.name.removeprefix("k")))
+    elif (folder / EVALUATION).is_file():
+        check_files(folder, (PREDICTIONS, EVALUATION), "Score the model again with `chestfed evaluate`")
     frame = read_predictions(folder / PREDICTIONS if path.is_dir() else path)
-    evaluation, seeds = folder / "evaluation.json", list[int]()
-    if (folder.parent / STUDY).is_file():
+    evaluation, seeds = folder / EVALUATION, list[int]()
+    if whole:
         run, number = RunFolder.open(folder.parent), folder.name.removeprefix("k")
         name = f"{run.settings.algorithm}, I={run.settings.window}, K={number}, seed {run.settings.seed}"
         kin = digest(json.dumps([{**run.configuration, "seed": None, "k": None}, number], sort_keys=True))
         protocol, origin, seeds = run.settings.protocol, Origin.read(run.about), [run.settings.seed]
     elif evaluation.is_file():
-        about = json.loads(evaluation.read_text(encoding="utf-8"))
-        name, kin = f"{about['model']['name']} on {about['site']}", digest(str(folder.resolve()))
-        protocol, origin = about["protocol"], Origin.read(about)
+        about = read_json_file(evaluation)
+        with expected(evaluation):
+            name, kin = f"{about['model']['name']} on {about['site']}", digest(str(folder.resolve()))
+            protocol, origin = about["protocol"], Origin.read(about)
     else:
         name, kin = str(path), digest(str(path.resolve()))
         protocol, origin = str(frame.attrs.get("protocol", "")), Origin.read(frame.attrs)

@@ -4,16 +4,18 @@
         study.json                      identity: configuration, digests, versions
         sites.json, thumbnails.npz      what a report says of the sites
         k1/ k2/ ...                     per K: result.json, predictions.parquet, model.safetensors,
-                                        rounds.jsonl, seconds.jsonl, time.json
+                                        rounds.jsonl, seconds.jsonl, time.json, manifest.json
         table.csv, table.json
         significance.csv, significance.json
+        manifest.json                   digests of the files beside it, as each K has one of its own
 
-Everything is read when it is asked for, and then kept.
+Everything is read when it is asked for, and then kept; the manifest beside it is compared with the files before that.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +27,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError, UncheckedWarning
+from chestfed.core.manifest import MANIFEST, damaged
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Column, Scored
 from chestfed.results.table import PublishedRow, Row, StudyTable, frame
@@ -37,12 +40,20 @@ SIGNIFICANCE: Final = "significance.json"
 SITES: Final = "sites.json"
 THUMBNAILS: Final = "thumbnails.npz"
 COMPARISON: Final = "comparison.json"
+#: What the manifest of a run folder is about.
+FILES: Final = (STUDY, SITES, THUMBNAILS, "table.csv", TABLE, "significance.csv", SIGNIFICANCE)
+#: In the folder of an evaluation.
+EVALUATION: Final = "evaluation.json"
 #: In the folder of a K.
 RESULT: Final = "result.json"
 PREDICTIONS: Final = "predictions.parquet"
 ROUNDS: Final = "rounds.jsonl"
 TIME: Final = "time.json"
 MODEL_FILE: Final = "model.safetensors"
+#: What the manifest of a K is about.
+FILES_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, ROUNDS, SECONDS, TIME)
+#: What no finished K is without.
+NEEDED_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, ROUNDS)
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,8 @@ class RunFolder:
         ------
         ConfigError
             If it is not one, or holds several: then they are named.
+        ChestfedError
+            If a file of it is damaged.
         """
         folder = Path(path)
         inside = sorted(file.parent for file in folder.glob(f"*/{STUDY}"))
@@ -114,6 +127,7 @@ class RunFolder:
             (folder,) = inside
         if not (folder / STUDY).is_file():
             raise ConfigError(_not_a_run_folder(folder, inside))
+        check_files(folder, (STUDY,))
         run = cls(folder)
         with expected(folder / STUDY):  # what is damaged is named before anything is made of it
             run.title, run.settings  # noqa: B018
@@ -169,6 +183,8 @@ class RunFolder:
         ------
         ConfigError
             If that K does not exist or is not finished.
+        ChestfedError
+            If a file in it is damaged or missing.
         """
         finished = self.ks
         if not finished:
@@ -176,7 +192,9 @@ class RunFolder:
         if k is not None and k not in finished:
             names = ", ".join(f"K={one}" for one in finished)
             raise ConfigError(f"{self.path}: K={k} does not exist or is not finished; finished: {names}")
-        return self.path / f"k{finished[-1] if k is None else k}"
+        folder = self.path / f"k{finished[-1] if k is None else k}"
+        self._once(folder / MANIFEST, lambda _: check_files(folder, NEEDED_OF_K))
+        return folder
 
     def row(self, k: int | None = None) -> Row:
         """AUCs and intervals of a K, from its `result.json`."""
@@ -306,6 +324,26 @@ class RunFolder:
         return self._kept[place]
 
 
+def check_files(folder: Path, needed: Sequence[str], remedy: str = "Run the same `chestfed study` again") -> None:
+    """Compare the files of a folder with its manifest; warn if it has none, as those of earlier versions.
+
+    Raises
+    ------
+    ChestfedError
+        If a file is damaged or missing; `remedy` makes it again.
+    """
+    try:
+        bad = damaged(folder, needed)
+    except OSError as error:
+        raise ChestfedError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    if bad is None:
+        text = f"{folder}: has no {MANIFEST}, as results of earlier versions: it cannot be checked for damage"
+        warnings.warn(text, UncheckedWarning, stacklevel=2)
+    elif bad:
+        names = ", ".join(str(folder / name) for name in bad)
+        raise ChestfedError(f"{names}: damaged or missing. {remedy}: it makes again what is damaged.")
+
+
 def finished_row(folder: Path) -> Row | None:
     """The result in a folder of one K, or of one scored site; None if there is none yet."""
     return _row(folder / RESULT) if (folder / RESULT).is_file() else None
@@ -320,7 +358,7 @@ def read_predictions(file: Path) -> pd.DataFrame:
         If the file cannot be read, a column or a score is missing, or a label is not 0, 1 or empty.
     """
     try:
-        frame = pd.read_parquet(file)
+        frame = pd.read_parquet(file, engine="pyarrow", page_checksum_verification=True)
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such file; a finished study or an evaluation has it") from None
     except (OSError, ValueError) as error:  # pyarrow's errors are among them
@@ -353,6 +391,8 @@ def _lines(file: Path) -> list[dict[str, Any]]:
         entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError) as error:
         raise _damaged(file, error) from None
+    if not all(isinstance(entry, dict) and "round" in entry for entry in entries):
+        raise _damaged(file, "a line is not about a round")
     if not entries:
         raise _damaged(file, "it is empty")
     return entries

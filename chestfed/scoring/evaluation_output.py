@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from chestfed.core.checkpoint import write_atomically, write_json, write_text
+from chestfed.core.checkpoint import json_text, write_atomically, write_text
+from chestfed.core.manifest import seal
 from chestfed.evaluation.estimates import as_csv
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.intervals.methods import METHODS
@@ -17,6 +18,7 @@ from chestfed.evaluation.protocols import unit_of
 from chestfed.evaluation.summary import MAIN, Summary
 from chestfed.results.grid import Cell, Grid, Line, number, pair, rich_table, title_of
 from chestfed.results.methods_text import computed_with, methods_text, of_aucs
+from chestfed.results.run_folder import EVALUATION, PREDICTIONS
 from chestfed.scoring.evaluate import Evaluation
 from chestfed.training.identity import software_versions
 
@@ -31,7 +33,7 @@ _WITH_INTERVAL = ("auc", "sensitivity_at", "specificity_at")
 
 
 def write(evaluation: Evaluation, folder: Path) -> None:
-    """Write `evaluation.json`, three CSV files, `predictions.parquet` and `methods.md`."""
+    """Write three CSV files, `methods.md`, `predictions.parquet`, their manifest, and `evaluation.json`."""
     folder.mkdir(parents=True, exist_ok=True)
     summary, predictions = evaluation.summary, evaluation.predictions
     head = {"data": str(evaluation.origin), "site": evaluation.site, "split": evaluation.split}
@@ -42,9 +44,13 @@ def write(evaluation: Evaluation, folder: Path) -> None:
     what = f"{summary.units:,} {unit} ({summary.protocol}, {evaluation.split} split of {evaluation.title})"
     sentences = of_aucs(what, summary.patients, len(summary.diseases), summary.intervals)
     write_text(folder / "methods.md", str(methods_text([*sentences, computed_with()])))
-    path = folder / "predictions.parquet"
-    write_atomically(path, lambda temporary: predictions.to_parquet(temporary, index=False))
-    write_json(folder / "evaluation.json", _about(evaluation) | {name: _rows(frame) for name, frame in frames.items()})
+    write_atomically(
+        folder / PREDICTIONS,
+        lambda temporary: predictions.to_parquet(temporary, index=False, write_page_checksum=True),
+    )
+    about = json_text(_about(evaluation) | {name: _rows(frame) for name, frame in frames.items()})
+    seal(folder, [*(f"{name}.csv" for name in FRAMES), "methods.md", PREDICTIONS], {EVALUATION: about})
+    write_text(folder / EVALUATION, about)
 
 
 def render(evaluation: Evaluation) -> RenderableType:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chestfed.core.checkpoint import load_checkpoint
+from chestfed.core.checkpoint import CHECKSUM, load_checkpoint
 from chestfed.core.config import load_config
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
@@ -118,6 +118,8 @@ def _chestfed_model(file: ModelFile) -> Scorer:
     options, changed = network_in(values, path, declared.network)
     call, notes = load_network(options, tensors, len(outputs), path, file.machine)
     kind = f"chestfed model, {title_of(options)}"
+    if CHECKSUM not in values:
+        notes = (*notes, f"{path}: of an earlier version, without a checksum: it cannot be checked for damage")
     if "levels" not in values.get("preprocess", {}):
         text = "trained by an earlier version, whose gray levels of DICOM and 16-bit PNG files were others"
         notes = (*notes, f"{path}: {text}; for other files nothing has changed")

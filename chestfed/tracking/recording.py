@@ -18,6 +18,7 @@ import numpy as np
 
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.diseases import TITLES
+from chestfed.core.errors import ChestfedError
 from chestfed.report.run_figures import overview
 from chestfed.results.grid import markdown
 from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
@@ -77,12 +78,14 @@ class MlflowRecord(Reporter):
 
     def pretraining(self, step: int, steps: int, loss: float) -> None:
         """Log the loss of stage 1."""
-        if np.isfinite(loss) and step not in self._pretrained:
+        if not self._whole and np.isfinite(loss) and step not in self._pretrained:
             self._pretrained.add(step)
             self._store.log_metrics(self._parent, [(step, {"pretraining/loss": loss})])
 
     def k_started(self, k: int) -> None:
         """Begin the child of K, or resume it."""
+        if self._whole:  # files of the folder are made again, which are recorded
+            return
         study, store = self._study, self._store
         folder, last = study.folder / f"k{k}", study.clients[k - 1]
         name = f"{_mark(study)}K={k}: {last if k == 1 else f'+ {last}'}"
@@ -101,6 +104,8 @@ class MlflowRecord(Reporter):
 
         Rounds wait for the next one with AUCs: one message then, and AUC before loss where the page lists metrics.
         """
+        if self._whole:
+            return
         for entry in history[self._rounds :]:
             if entry["round"] not in self._logged:
                 aucs = {f"round/auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
@@ -288,7 +293,11 @@ def _test_aucs(row: Row) -> dict[str, float | None]:
 
 
 def _known(folder: Path) -> str:
-    return str(read_json(folder / "mlflow.json").get("run", ""))
+    """Id of the run that a folder was recorded in; empty if it was not, or if its note of it is damaged."""
+    try:
+        return str(read_json(folder / "mlflow.json").get("run", ""))
+    except (ChestfedError, AttributeError):
+        return ""
 
 
 def _remember(folder: Path, run: str) -> None:

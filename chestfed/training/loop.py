@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point
+from chestfed.core import stopping
 from chestfed.engines.engine import StageEnd
 from chestfed.evaluation.estimates import auc_per_disease, mean_of
 from chestfed.experiment.device import Machine
@@ -52,13 +53,15 @@ def train_federated(
     """Run stage 2 with the first `k` clients, or what is left of it.
 
     State is written to `folder` at the end of a stage, and after a round that ends `SECONDS_BETWEEN_SAVES` or more
-    after the last save. `report(history)` is called after every round, and after the state if that is written.
-    `deployment` says where the clients compute; None: here.
+    after the last save, or in which a signal has asked to end. `report(history)` is called after every round, and
+    after the state if that is written. `deployment` says where the clients compute; None: here.
 
     Raises
     ------
     TrainingError
         If a client's update is not finite.
+    DamagedError
+        If the saved state is damaged.
     """
     team = assemble(pipeline, data, machine, k, pretrained, deployment)
     evaluated, state_file = frozenset(pipeline.evaluated_rounds), folder / "state.safetensors"
@@ -85,10 +88,12 @@ def train_federated(
             if outputs and (rule := team.settings.stage_output) != "algorithm":
                 entry[f"auc_of_{rule}"] = entry["mean_auc"]
             progress.history.append(entry)
-            if progress.round == 0 or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
-                save_progress(state_file, progress)
+            due = time.monotonic() - saved >= SECONDS_BETWEEN_SAVES
+            if progress.round == 0 or due or stopping.asked():
+                save_progress(state_file, progress, team)
                 saved = time.monotonic()
             report(progress.history)
+            stopping.safe_point()
     finally:
         team.fleet.close()
 

@@ -10,15 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chestfed.core.checkpoint import load_checkpoint, save_checkpoint
+from chestfed.core import stopping
+from chestfed.core.checkpoint import as_damaged, load_checkpoint, save_checkpoint
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.client import NetworkClient
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
+from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, build_model
 from chestfed.objectives.cross_entropy import CrossEntropy
-from chestfed.training.clients import StudyData
+from chestfed.training.clients import ClientData, StudyData
 
 #: Steps between two checkpoints.
 CHECKPOINT_STEPS = 25
@@ -39,6 +41,13 @@ def pretrain(
     """Run stage 1, or what is left of it.
 
     `report(step, loss)` is called after every checkpoint with the number of finished steps.
+
+    Raises
+    ------
+    DamagedError
+        If the saved state is damaged.
+    TrainingError
+        If the weights are not finite.
     """
     state_file = folder / "state.safetensors"
     settings = pipeline.pretrain
@@ -48,28 +57,15 @@ def pretrain(
     network = FlatModule(build_model(pipeline.model, len(data.diseases), pipeline.seed), machine.device)
     weights = torch.nn.Parameter(network.parameters())
     adam = torch.optim.Adam([weights], lr=settings.lr, weight_decay=settings.weight_decay)
-    batches = target.train_batches(
-        settings.batch_size, pipeline.seed, f"pretrain {target.name}", pipeline.augment, machine
-    )
-    client = NetworkClient(
-        target.name,
-        batches,
-        network,
-        CrossEntropy(target.labeled_share().to(network.grad)),
-        device=machine.device,
-        autocast=machine.autocast,
-        seed=stream_seed(pipeline.seed, "pretrain"),
-    )
+    client, batches = _client(pipeline, target, network, machine)
     vector = weights.detach()  # one tensor object for the same storage, so that the network is bound to it once
     done, losses, buffers = 0, [], network.buffers()
     if state_file.exists():
         tensors, values = load_checkpoint(state_file)
-        vector.copy_(tensors["weights"])
-        buffers = tensors["buffers"].to(machine.device)
-        done, losses = values["step"], values["losses"]
-        if done:
-            moments = {name: tensors[f"adam.{name}"] for name in ("step", "exp_avg", "exp_avg_sq")}
-            adam.load_state_dict({"state": {0: moments}, "param_groups": adam.state_dict()["param_groups"]})
+        with as_damaged(state_file):
+            done, losses = values["step"], values["losses"]
+            _put(tensors, vector, adam, done)
+            buffers = tensors["buffers"].to(machine.device)
         report(done, losses[-1] if losses else float("nan"))
 
     empty = torch.zeros(0, device=machine.device)
@@ -90,9 +86,39 @@ def pretrain(
             losses.append(client.mean_loss())
             _save(state_file, weights, buffers, adam, {"step": done, "losses": losses})
             report(done, losses[-1])
+            stopping.safe_point()
     finally:
         batches.close()
     return Pretrained(weights.detach().cpu(), buffers.cpu(), losses)
+
+
+def _client(
+    pipeline: Pipeline, target: ClientData, network: FlatModule, machine: Machine
+) -> tuple[NetworkClient, TrainBatches]:
+    """The target site as a client, and its batches."""
+    batches = target.train_batches(
+        pipeline.pretrain.batch_size, pipeline.seed, f"pretrain {target.name}", pipeline.augment, machine
+    )
+    client = NetworkClient(
+        target.name,
+        batches,
+        network,
+        CrossEntropy(target.labeled_share().to(network.grad)),
+        device=machine.device,
+        autocast=machine.autocast,
+        seed=stream_seed(pipeline.seed, "pretrain"),
+    )
+    return client, batches
+
+
+def _put(tensors: dict[str, Tensor], vector: Tensor, adam: torch.optim.Adam, done: int) -> None:
+    """Put saved weights into `vector` and moments into `adam`."""
+    if tensors["weights"].shape != vector.shape:
+        raise ValueError("it is of another network")
+    if done:
+        moments = {name: tensors[f"adam.{name}"] for name in ("step", "exp_avg", "exp_avg_sq")}
+        adam.load_state_dict({"state": {0: moments}, "param_groups": adam.state_dict()["param_groups"]})
+    vector.copy_(tensors["weights"])
 
 
 def _save(path: Path, weights: Tensor, buffers: Tensor, adam: torch.optim.Adam, values: dict[str, Any]) -> None:

@@ -104,7 +104,7 @@ class Reporters:
     """
 
     def __init__(self, reporters: Iterable[Reporter] = (), warn: Callable[[str], object] = warnings.warn) -> None:
-        self._reporters, self._warn = list(reporters), warn
+        self._reporters, self.warn = list(reporters), warn
 
     def __contains__(self, reporter: Reporter) -> bool:
         """Whether it is still listening."""
@@ -118,4 +118,4 @@ class Reporters:
             except Exception as error:
                 self._reporters.remove(reporter)
                 reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                self._warn(f"{reporter.name} stopped ({reason}). Training continues; results are in the run folder.")
+                self.warn(f"{reporter.name} stopped ({reason}). Training continues; results are in the run folder.")

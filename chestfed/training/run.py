@@ -6,35 +6,53 @@ sites (pixels, labels), and the code. The same command therefore finds its own u
     runs/<pipeline>-<digest>/
         study.json       identity: configuration, digests, versions
         sites.json, thumbnails.npz      what a report says of the sites
-        k1/ k2/ ...      state of stage 2, model, predictions, result
+        k1/ k2/ ...      state of stage 2, model, predictions, result, manifest.json
             seen/<site>/     with a held-out site: predictions and result on the sites that are trained on
         table.csv, table.json
         significance.csv, significance.json
+        manifest.json    digests of these files, as in the folder of each K
     runs/pretrained-<digest>/
         state of stage 1, shared by all studies that have it in common
+
+What is damaged or missing when a study starts again is named and made again: files of a K from its saved state, a
+damaged state by training again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from chestfed.core.checkpoint import write_json, write_text
-from chestfed.core.errors import ChestfedError
+from chestfed.core import stopping
+from chestfed.core.checkpoint import read_json, remove_orphans, write_json, write_text
+from chestfed.core.errors import ChestfedError, DamagedError
+from chestfed.core.manifest import MANIFEST, damaged, seal
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import title_of
 from chestfed.results import table as tables
-from chestfed.results.run_folder import PREDICTIONS, TABLE, TIME, finished_row, read_predictions
+from chestfed.results.run_folder import (
+    FILES,
+    NEEDED_OF_K,
+    PREDICTIONS,
+    RESULT,
+    SITES,
+    STUDY,
+    TABLE,
+    TIME,
+    finished_row,
+    read_predictions,
+)
 from chestfed.results.significance import Significance, of_study
 from chestfed.results.significance import write as write_significance
 from chestfed.results.timing import SECONDS, RoundTimes
@@ -45,7 +63,9 @@ from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import Pretrained, pretrain
 from chestfed.training.reporting import Reporters, StudyRun
 from chestfed.training.run_files import read_model, write_identity, write_model, write_result, write_rounds
-from chestfed.training.state import History
+from chestfed.training.state import STATE, History
+
+Trains = TypeVar("Trains")
 
 
 @dataclass(frozen=True)
@@ -76,8 +96,11 @@ def run_study(
     this, reporters = identify(pipeline, data, machine), reporters or Reporters()
     folder = out / f"{data.origin.prefix}{name}-{this.digest}"
     with _locked(folder):
+        remove_orphans(folder)
+        _remove_damaged(folder, this.digest, reporters)
         write_identity(folder, pipeline, this, data)
         write_site_cards(folder, data, pipeline.seed)
+        seal(folder, FILES)
         clients = tuple(client.name for client in data.clients)
         about = StudyRun(folder, name, pipeline, this, data.origin, clients, data.held_out)
         reporters.tell(lambda reporter: reporter.study_started(about))
@@ -88,6 +111,7 @@ def run_study(
             significance = of_study([folder], pipeline.k, pipeline.evaluation.resamples, pipeline.evaluation.interval)
             if significance is not None:
                 write_significance(significance, folder, "significance")
+                seal(folder, FILES)
         except BaseException as error:
             failure = error
             reporters.tell(lambda reporter: reporter.study_failed(failure))
@@ -111,12 +135,13 @@ class _Running:
         """Every K, with the tables written after each."""
         rows: list[tables.Row] = []
         for k in self.pipeline.k:
-            row = self._finished(self.folder / f"k{k}", k, self.data.test)
+            row = self._finished(self.folder / f"k{k}", k, self.data.test, NEEDED_OF_K)
             reused = row is not None
             rows.append(row or self.one_k(k))
             table = _table(self.pipeline, self.data, rows)
             write_text(self.folder / "table.csv", as_csv(tables.frame(table)))
             write_json(self.folder / TABLE, tables.as_json(table))
+            seal(self.folder, FILES)
             self._tell_done(rows[-1], table, reused=reused)
         return table
 
@@ -133,14 +158,15 @@ class _Running:
         folder = self.folder.parent / f"{data.origin.prefix}pretrained-{digest}"
         folder.mkdir(exist_ok=True)
         with FileLock(folder / ".lock"):  # another study that needs the same weights is waited for
-            return pretrain(pipeline, data, self.machine, folder, report)
+            remove_orphans(folder)
+            return self._or_again(folder / STATE, lambda: pretrain(pipeline, data, self.machine, folder, report))
 
     def one_k(self, k: int) -> tables.Row:
         """Stage 2 with the first K clients, or what is left of it."""
         pretrained, own = self.pretrained, self.folder / f"k{k}"
         own.mkdir(exist_ok=True)
         self.reporters.tell(lambda reporter: reporter.k_started(k))
-        started, resumed = time.monotonic(), (own / "state.safetensors").exists()
+        started, resumed = time.monotonic(), (own / STATE).exists()
         times = RoundTimes(own / SECONDS, resumed=resumed)
 
         def report(history: History) -> None:
@@ -148,12 +174,16 @@ class _Running:
             self.reporters.tell(lambda reporter: reporter.round_done(k, history, self.pipeline.federated.rounds))
             times.next_round()
 
-        trained = train_federated(self.pipeline, self.data, self.machine, k, pretrained, own, report)
+        trained = self._or_again(
+            own / STATE,
+            lambda: train_federated(self.pipeline, self.data, self.machine, k, pretrained, own, report),
+        )
         row = self._row(k, trained.scores, self.data.test)
         write_model(own, self.pipeline, trained, self.data)
         write_rounds(own, trained.history)
-        seconds = time.monotonic() - started
-        write_json(own / TIME, {"seconds": seconds, "resumed": resumed, "on": self.machine.name})
+        if not (own / TIME).exists():  # unless only other files of a finished K are made again
+            seconds = time.monotonic() - started
+            write_json(own / TIME, {"seconds": seconds, "resumed": resumed, "on": self.machine.name})
         write_result(own, row, trained.scores, self.data.test)
         return row
 
@@ -181,15 +211,35 @@ class _Running:
         evaluation = self.pipeline.evaluation
         return tables.Row.of_scores(k, clients, test.scored(scores), evaluation.resamples, evaluation.interval)
 
-    def _finished(self, own: Path, k: int, test: TestSet) -> tables.Row | None:
-        """A stored result, with the intervals that are asked for now; None without."""
+    def _finished(
+        self, own: Path, k: int, test: TestSet, needed: Sequence[str] = (RESULT, PREDICTIONS)
+    ) -> tables.Row | None:
+        """A stored result, with the intervals that are asked for now; None without, or if its folder is damaged."""
+        bad = damaged(own, needed)
+        if bad:
+            for name in (RESULT, *bad):  # without a result it counts as unfinished, whatever happens next
+                (own / name).unlink(missing_ok=True)
+            self.reporters.warn(f"{own}: {', '.join(bad)} damaged or missing, made again")
+            return None
         row = finished_row(own)
+        if row is not None and bad is None:
+            self.reporters.warn(f"{own}: has no {MANIFEST}, as results of earlier versions: used unchecked")
         if row is None or row.interval == self.pipeline.evaluation.interval:
             return row
         scores = read_predictions(own / PREDICTIONS)[[f"score_{name}" for name in test.diseases]].to_numpy()
         row = self._row(k, scores, test)
         write_result(own, row, scores, test)
         return row
+
+    def _or_again(self, state: Path, train: Callable[[], Trains]) -> Trains:
+        """Train on from a saved state, or from the beginning if that is damaged; signals wait until it is saved."""
+        with stopping.postponed():
+            try:
+                return train()
+            except DamagedError:
+                state.unlink()
+                self.reporters.warn(f"{state}: damaged or of an earlier version, so this part is trained again")
+                return train()
 
 
 def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> tables.StudyTable:
@@ -234,6 +284,21 @@ def _published(pipeline: Pipeline) -> tables.PublishedRow | None:
     return None
 
 
+def _remove_damaged(folder: Path, digest: str, reporters: Reporters) -> None:
+    """Remove what describes the study and cannot be used, so that it is made again; the tables are so anyway."""
+    bad = damaged(folder)
+    if bad is None:  # a new folder, or one of an earlier version
+        try:
+            bad = [] if read_json(folder / STUDY).get("digest", digest) == digest else [STUDY]
+        except (ChestfedError, AttributeError):
+            bad = [STUDY]
+    for name in bad:
+        (folder / name).unlink(missing_ok=True)
+        reporters.warn(f"{folder / name}: damaged or missing, made again")
+    if bad or not (folder / MANIFEST).exists():
+        (folder / SITES).unlink(missing_ok=True)  # with its pictures; both depend on the images and the seed alone
+
+
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """One process per run folder; the lock goes with the process, however it ends."""
@@ -248,6 +313,8 @@ def _locked(folder: Path) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout:
         raise ChestfedError(f"{folder}: another process is running this study. Wait for it, or stop it.") from None
+    except OSError as error:
+        raise ChestfedError(f"{folder}: cannot be written: {error.strerror}. Choose another with --out.") from None
     try:
         yield
     finally:

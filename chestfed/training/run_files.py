@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 
 from chestfed.core.checkpoint import (
+    json_text,
     load_checkpoint,
     save_checkpoint,
     write_atomically,
     write_json,
     write_text,
 )
+from chestfed.core.manifest import seal
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline, shareable
 from chestfed.models import MODELS, FlatModule, build_model
-from chestfed.results.run_folder import MODEL_FILE, PREDICTIONS, RESULT, ROUNDS, STUDY
+from chestfed.results.run_folder import FILES_OF_K, MODEL_FILE, PREDICTIONS, RESULT, ROUNDS, STUDY
 from chestfed.results.table import Row
 from chestfed.training.clients import NAMED_BY, StudyData, TestSet
 from chestfed.training.identity import Identity, installed_packages, software_versions
@@ -83,9 +85,11 @@ def read_model(folder: Path, pipeline: Pipeline, outputs: int, machine: Machine)
 
 
 def write_result(folder: Path, row: Row, scores: np.ndarray, test: TestSet) -> None:
-    """Write `predictions.parquet` and then `result.json`, whose presence says that all of the folder is written."""
+    """Write `predictions.parquet`, the manifest, and `result.json`, whose presence says that all of the folder is."""
     write_predictions(folder / PREDICTIONS, scores, test)
-    write_json(folder / RESULT, row.to_plain())
+    result = json_text(row.to_plain())
+    seal(folder, {*FILES_OF_K} - {RESULT}, {RESULT: result})
+    write_text(folder / RESULT, result)
 
 
 def write_predictions(path: Path, scores: np.ndarray, test: TestSet) -> None:
@@ -98,4 +102,4 @@ def write_predictions(path: Path, scores: np.ndarray, test: TestSet) -> None:
         columns[f"label_{disease}"] = test.labels[:, j]
     frame = pd.DataFrame(columns)
     frame.attrs = {"key": test.key, "named_by": NAMED_BY}
-    write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
+    write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False, write_page_checksum=True))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point, named_tensors
-from chestfed.core.checkpoint import load_checkpoint, save_checkpoint
-from chestfed.core.errors import ChestfedError
+from chestfed.core.checkpoint import as_damaged, load_checkpoint, save_checkpoint
 from chestfed.engines.engine import Engine
 from chestfed.training.assemble import Team
 
+#: Name of the file, of stage 1 too.
+STATE: Final = "state.safetensors"
 #: One entry per finished round: counters, loss, drift, and AUCs where the round was evaluated.
 History = list[dict[str, Any]]
 
@@ -41,7 +42,7 @@ def at_the_start(team: Team) -> Progress:
     return Progress(engine, engine.start_stage(team.start, buffers), 0, 0, [], team.start, buffers)
 
 
-def save_progress(path: Path, progress: Progress) -> None:
+def save_progress(path: Path, progress: Progress, team: Team) -> None:
     """Write one checkpoint; a tensor that several states share is stored once."""
     tensors = progress.engine.tensors(progress.federation) | named_tensors(progress.kept, "kept")
     tensors["kept_buffers"] = progress.kept_buffers
@@ -52,6 +53,7 @@ def save_progress(path: Path, progress: Progress) -> None:
         "stage": progress.stage,
         "round": progress.round,
         "history": progress.history,
+        "clients": list(team.cohort.names),
     }
     save_checkpoint(path, {name: tensor for name, tensor in tensors.items() if name not in same}, values)
 
@@ -61,15 +63,20 @@ def load_progress(path: Path, team: Team) -> Progress:
 
     Raises
     ------
-    ChestfedError
-        If the file is damaged, or of an earlier version.
+    DamagedError
+        If the file is damaged, of an earlier version or of other clients.
     """
     stored, values = load_checkpoint(path)
-    if "turns" not in stored:
-        raise ChestfedError(f"{path}: written by an earlier version of chestfed. Delete it to start this part again.")
     blank = at_the_start(team)
     device = blank.kept.primal.device
     tensors = {name: tensor.to(device) for name, tensor in stored.items()}
+    with as_damaged(path):
+        if "turns" not in stored or values.get("clients") != list(team.cohort.names):
+            raise ValueError("of an earlier version of chestfed, or of other clients")
+        return _restored(team, blank, tensors, values)
+
+
+def _restored(team: Team, blank: Progress, tensors: dict[str, Tensor], values: dict[str, Any]) -> Progress:
     tensors |= {name: tensors[first] for name, first in values["same"].items()}
     engine = team.engine_of(values["stage"])
     federation = engine.restored(tensors, blank.federation)

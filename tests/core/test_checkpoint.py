@@ -10,9 +10,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
-from chestfed.core.checkpoint import load_checkpoint, save_checkpoint, write_atomically, write_json
-from chestfed.core.errors import ChestfedError
+from chestfed.core.checkpoint import (
+    CHECKSUM,
+    load_checkpoint,
+    remove_orphans,
+    save_checkpoint,
+    write_atomically,
+    write_json,
+)
+from chestfed.core.errors import ChestfedError, DamagedError
 
 
 def test_every_bit_comes_back(tmp_path: Path) -> None:
@@ -25,6 +33,7 @@ def test_every_bit_comes_back(tmp_path: Path) -> None:
     tensors["alias"] = tensors["a"]
     save_checkpoint(tmp_path / "s", tensors, {"step": 3, "history": [{"auc": 0.1 + 0.2}]})
     found, values = load_checkpoint(tmp_path / "s")
+    del values[CHECKSUM]
     assert values == {"step": 3, "history": [{"auc": 0.1 + 0.2}]}
     assert set(found) == set(tensors)
     for name, tensor in tensors.items():
@@ -39,6 +48,44 @@ def test_a_truncated_checkpoint_is_named_with_what_to_do(tmp_path: Path, keep: i
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(ChestfedError, match=r"state\.safetensors: damaged checkpoint .* Delete it"):
         load_checkpoint(path)
+
+
+def test_no_altered_bit_of_a_checkpoint_goes_unseen(tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    save_checkpoint(path, {"a": torch.arange(7.0), "b": torch.zeros(2, dtype=torch.bfloat16)}, {"step": 1, "t": "é"})
+    whole, seen = path.read_bytes(), 0
+    sound, values = load_checkpoint(path)
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        try:
+            found, others = load_checkpoint(path)
+        except DamagedError:
+            seen += 1
+            continue
+        assert (others["step"], others["t"]) == (values["step"], values["t"]), place  # the checksum's own name was hit
+        assert all(torch.equal(found[name], tensor) for name, tensor in sound.items()), place
+    assert seen > 0.9 * len(whole)
+
+
+def test_a_full_disk_under_a_checkpoint_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(ChestfedError, match="No space left on device"):
+        save_checkpoint(tmp_path / "s", {"a": torch.ones(2)}, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_orphans_of_killed_writers_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "k1").mkdir()
+    for name in (".table.csv.ab_12.part", "k1/.state.safetensors.x9.part", "k1/result.json", ".lock"):
+        (tmp_path / name).write_text("x")
+    remove_orphans(tmp_path)
+    assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()) == [
+        ".lock",
+        "k1/result.json",
+    ]
 
 
 def test_a_failed_write_keeps_the_old_file_and_leaves_no_part(tmp_path: Path) -> None:

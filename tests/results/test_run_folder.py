@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 
 from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.manifest import seal
 from chestfed.core.provenance import Origin
-from chestfed.results.run_folder import RunFolder, Settings, finished_row
+from chestfed.results.predictions import read_run
+from chestfed.results.run_folder import FILES, FILES_OF_K, RunFolder, Settings, finished_row
 from tests.results.finished_runs import IMAGES, NAMES, write_run
 
 
@@ -84,6 +86,24 @@ def test_a_damaged_file_is_named(run: RunFolder) -> None:
             read_all(copy)
         assert str(caught.value).startswith(f"{copy / name}: cannot be read"), name
         shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize("name", ["study.json", "table.json", "k1/result.json", "k2/predictions.parquet"])
+def test_a_file_that_is_not_as_it_was_written_is_refused_though_it_can_be_read(run: RunFolder, name: str) -> None:
+    seal(run.path, FILES)
+    for k in ("k1", "k2"):
+        (run.path / k / "model.safetensors").write_bytes(b"weights")
+        seal(run.path / k, FILES_OF_K)
+    RunFolder.open(run.path).check_finished()
+    file = run.path / name
+    if file.suffix == ".parquet":
+        pd.read_parquet(file).assign(score_edema=0.5).to_parquet(file)
+    else:
+        file.write_text(file.read_text().replace("0", "1"))
+    with pytest.raises(ChestfedError, match=rf"{file.name}: damaged or missing"):
+        RunFolder.open(run.path).check_finished()
+    with pytest.raises(ChestfedError, match=rf"{file.name}: damaged or missing"):
+        read_run(run.path / "k2" if "k2" in name else run.path, 1)
 
 
 def test_results_on_other_test_images_are_refused(run: RunFolder) -> None:

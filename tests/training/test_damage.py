@@ -1,0 +1,117 @@
+"""A run folder whose files are deleted, cut, altered by one bit or replaced: repaired when the study starts again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import call
+from tests.training.tiny_studies import command, run
+
+#: What must come out the same, whatever was damaged.
+OF_K = ("result.json", "rounds.jsonl", "predictions.parquet", "model.safetensors")
+SAME = (
+    "table.csv",
+    "table.json",
+    "significance.json",
+    "sites.json",
+    *(f"k{k}/{name}" for k in (1, 2) for name in OF_K),
+)
+
+
+@pytest.fixture(scope="module")
+def finished(home: Path) -> Path:
+    """The output folder of a study."""
+    result = run(home, command("sound", "--no-tracking"))
+    assert result.code == 0, result.err
+    return home / "sound"
+
+
+@pytest.fixture
+def copy(finished: Path, home: Path) -> Iterator[Path]:
+    """A copy of it to damage, as `damaged` in the home folder."""
+    yield Path(shutil.copytree(finished, home / "damaged"))
+    shutil.rmtree(home / "damaged")
+
+
+def flip(content: bytes) -> bytes:
+    """One bit of a byte in the middle, where values are: of safetensors the tensors, of JSON often a number."""
+    place = len(content) * 3 // 4
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
+    "deleted": lambda _: None,
+    "cut": lambda content: content[: len(content) // 2],
+    "a bit": flip,
+    "of another shape": lambda _: b"[1]",
+}
+#: Each study has several files damaged at once; `benchmarks.faults` takes all files one at a time.
+CASES = {
+    "files": {
+        "study.json": "of another shape",
+        "thumbnails.npz": "deleted",
+        "table.json": "a bit",
+        "k1/time.json": "cut",
+        "k1/model.safetensors": "deleted",
+        "k2/result.json": "a bit",
+        "k2/predictions.parquet": "a bit",
+        "k2/rounds.jsonl": "of another shape",
+    },
+    "manifests": {"manifest.json": "of another shape", "k1/manifest.json": "cut", "k2/manifest.json": "a bit"},
+}
+
+
+def damage(file: Path, how: str) -> None:
+    """Alter or delete a file."""
+    content = DAMAGES[how](file.read_bytes())
+    file.unlink() if content is None else file.write_bytes(content)
+
+
+def study_in(out: Path) -> Path:
+    """The only study in an output folder."""
+    (folder,) = out.glob("synthetic-source_addition_samples-*")
+    return folder
+
+
+def assert_repaired(copy: Path, finished: Path, home: Path) -> str:
+    """The same command ends in the same files; returns what it printed."""
+    again = run(home, command("damaged", "--no-tracking"))
+    assert again.code == 0, again.err
+    for one in SAME:
+        assert (study_in(copy) / one).read_bytes() == (study_in(finished) / one).read_bytes(), one
+    assert call("report", study_in(copy), folder=home).code == 0
+    return again.out
+
+
+@pytest.mark.parametrize("which", CASES)
+def test_what_is_damaged_is_named_and_made_again(copy: Path, finished: Path, home: Path, which: str) -> None:
+    for name, how in CASES[which].items():
+        damage(study_in(copy) / name, how)
+    out = assert_repaired(copy, finished, home)
+    for name in CASES[which]:
+        assert Path(name).name in out
+
+
+def test_a_damaged_state_is_trained_again_and_never_used(copy: Path, finished: Path, home: Path) -> None:
+    folder = study_in(copy)
+    (of_stage_1,) = copy.glob("synthetic-pretrained-*/state.safetensors")
+    for state in (of_stage_1, folder / "k2" / "state.safetensors"):
+        damage(state, "a bit")
+    shutil.copyfile(folder / "k2" / "model.safetensors", folder / "k1" / "state.safetensors")
+    for k in ("k1", "k2"):
+        (folder / k / "result.json").unlink()
+    assert assert_repaired(copy, finished, home).count("so this part is trained again") == 3
+
+
+def test_a_folder_of_an_earlier_version_is_used_and_said_to_be_unchecked(copy: Path, home: Path) -> None:
+    folder = study_in(copy)
+    for file in folder.rglob("manifest.json"):
+        file.unlink()
+    again = run(home, command("damaged", "--no-tracking"))
+    assert again.code == 0, again.err
+    assert again.out.count("used unchecked") == 2
+    assert call("report", folder, folder=home).err.count("cannot be checked for damage") >= 2
