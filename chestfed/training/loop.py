@@ -61,7 +61,7 @@ def train_federated(
     TrainingError
         If a client's update is not finite.
     DamagedError
-        If the saved state is damaged.
+        If the saved state is not what was written.
     """
     team = assemble(pipeline, data, machine, k, pretrained, deployment)
     evaluated, state_file = frozenset(pipeline.evaluated_rounds), folder / "state.safetensors"
@@ -88,8 +88,7 @@ def train_federated(
             if outputs and (rule := team.settings.stage_output) != "algorithm":
                 entry[f"auc_of_{rule}"] = entry["mean_auc"]
             progress.history.append(entry)
-            due = time.monotonic() - saved >= SECONDS_BETWEEN_SAVES
-            if progress.round == 0 or due or stopping.asked():
+            if progress.round == 0 or stopping.asked() or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
                 save_progress(state_file, progress, team)
                 saved = time.monotonic()
             report(progress.history)
