@@ -13,6 +13,11 @@ from chestfed.core.pseudonyms import VARIABLE, make_key
 from tests.command_line import Called, call
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Most run folders that tests make have no manifest, of which they would be warned."""
+    config.addinivalue_line("filterwarnings", "ignore::chestfed.core.errors.UncheckedWarning")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests neither use nor make the user's own key."""
