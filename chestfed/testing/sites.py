@@ -28,8 +28,8 @@ from chestfed.sites.table import SiteTable
 #: Key of a check -> what must hold.
 CHECKS: Final = {
     "site check": "`chestfed site check` finds no error, and the rows of the reader are valid.",
-    "repeatable": "Read again from another working folder, the site has the same rows in the same order.",
-    "missing columns": "A lost column is refused, or named by a remark, or the labels are the same without it.",
+    "repeatable": "Read from another working folder, the site has the same rows in the same order.",
+    "missing columns": "If a column is missing, the site is refused, a remark names it, or the labels do not change.",
     "damaged label files": "A label file that is empty, or is not a table, is refused by name.",
     "untouched": "No file of the site is changed, added or removed.",
 }
