@@ -52,6 +52,21 @@ def test_seeds_at_the_same_time_come_to_the_same_tables(home: Path, both: Called
         assert len(at_once) == 2
 
 
+def test_seeds_as_jobs_of_a_cluster_are_found_finished_or_named(home: Path, both: Called) -> None:
+    (home / "cluster.yaml").write_text("scheduler: local\nparameters: {timeout_min: 10}\n")
+    called = run(home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml"))
+    assert called.code == 0, called.err
+    assert "not recorded in MLflow" in called.err + called.out
+    assert (home / "runs" / "jobs").is_dir()
+    wrong = run(
+        home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml", "--set", "federated.local_lr=1e30")
+    )
+    assert wrong.code == 1
+    assert "seed 1, K=1, 2: " in wrong.err
+    (home / "cluster.yaml").write_text("scheduler: local\nparameters: {no_such_parameter: 1}\n")
+    assert "no_such_parameter" in run(home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml")).err
+
+
 @pytest.fixture(scope="module")
 def summary(home: Path, both: Called) -> Path:
     """The folder of both seeds."""

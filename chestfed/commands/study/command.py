@@ -85,6 +85,14 @@ Jobs = Annotated[
         "runtime.threads they share the CPU's cores.",
     ),
 ]
+OnCluster = Annotated[
+    Path | None,
+    _compared(
+        metavar="FILE.yaml",
+        help="Send each study as a job to a Slurm cluster, with the settings in this file (docs/slurm.md); at most "
+        "--jobs run at a time.",
+    ),
+]
 
 
 def study(
@@ -107,6 +115,7 @@ def study(
     windows: Windows = None,
     seeds: Seeds = None,
     jobs: Jobs = 1,
+    cluster: OnCluster = None,
 ) -> None:
     """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
 
@@ -139,6 +148,7 @@ def study(
         windows=_numbers(windows, "--windows", 1),
         seeds=chosen,
         jobs=jobs,
+        cluster=cluster,
     )
     if dry_run:
         show_plan(studies)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.console import Console
 from chestfed.commands.console import say
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
+from chestfed.commands.study.cluster import run_on_cluster
 from chestfed.commands.study.jobs import Job, run_jobs
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
@@ -51,6 +53,7 @@ class Studies:
     root: Path | None
     machine: Machine
     jobs: int = 1  #: studies at a time
+    cluster: Path | None = None  #: settings of the cluster that they are sent to
 
 
 def prepare(
@@ -64,6 +67,7 @@ def prepare(
     windows: Sequence[int],
     seeds: int | Sequence[int] | None,
     jobs: int = 1,
+    cluster: Path | None = None,
 ) -> Studies:
     """Read the pipeline and check that all its studies can run; what it compares may be named by the caller."""
     pipeline = load_pipeline(file, overrides, added)
@@ -72,7 +76,7 @@ def prepare(
         algorithms, windows, seeds = algorithms or wanted.algorithms, windows or wanted.windows, seeds or wanted.seeds
     variants = variants_of(pipeline, file, algorithms, windows, seeds)
     check_runs([variant.pipeline for variant in variants])
-    if jobs > 1 and len(variants) == 1:
+    if jobs > 1 and len(variants) == 1 and cluster is None:
         raise ConfigError(
             f"--jobs {jobs}: this is one study, whose K share stage 1. Several at a time need --seeds, --algorithms, "
             "--windows or held-out sites"
@@ -80,8 +84,8 @@ def prepare(
     entry = pipeline.collection
     root = resolve_data_root(pipeline, data) if entry is None or COLLECTIONS[entry.name].needs_root else None
     compared = bool(algorithms or windows or len(variants) > 1)
-    machine = prepare_machine(pipeline.runtime, at_once=jobs)
-    return Studies(console, pipeline, file, variants, windows, compared, root, machine, jobs)
+    machine = prepare_machine(pipeline.runtime, at_once=1 if cluster else jobs)
+    return Studies(console, pipeline, file, variants, windows, compared, root, machine, jobs, cluster)
 
 
 def show_plan(studies: Studies) -> None:
@@ -119,8 +123,11 @@ def run(
             say(console, f"{' and '.join(pair.sites)} share {text}", "yellow")
         out.mkdir(parents=True, exist_ok=True)
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
+        if studies.cluster is not None and tracking and tracking_uri is None:
+            say(console, "not recorded in MLflow: jobs of a cluster need --tracking-uri with the address of a server")
+            tracking = False
         reporters = Reporters([bars, record] if tracking else [bars], lambda text: say(console, text, "yellow"))
-        results = _run_all(studies, data, out, reporters, bars)
+        results = _run_all(studies, data, out, reporters, bars, tracking_uri if tracking else None)
     if pipeline.held_out is not None:
         table, folder = _show_held_out(studies, data, results, out)
         name, runs = "all held-out sites", {fold.site: fold.folder for fold in table.folds}
@@ -143,7 +150,12 @@ def run(
 
 
 def _run_all(
-    studies: Studies, data: Sequence[StudyData], out: Path, reporters: Reporters, bars: Bars
+    studies: Studies,
+    data: Sequence[StudyData],
+    out: Path,
+    reporters: Reporters,
+    bars: Bars,
+    tracking_uri: str | None,
 ) -> list[StudyResult]:
     """Every study, one after the other or several at a time; results in the order of the variants."""
     console, machine = studies.console, studies.machine
@@ -151,6 +163,8 @@ def _run_all(
         Job(variant.label, studies.file.stem + variant.suffix, variant.pipeline, its, machine, out)
         for variant, its in zip(studies.variants, data, strict=True)
     ]
+    if studies.cluster is not None:
+        return run_on_cluster(jobs, studies.jobs, studies.cluster, tracking_uri, partial(say, console))
     done: Iterable[Job] = jobs
     if studies.jobs > 1:
         say(console, f"{len(jobs)} studies, {studies.jobs} at a time")
