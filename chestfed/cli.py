@@ -34,7 +34,7 @@ from chestfed.commands.study.command import study
 from chestfed.commands.tune.command import tune
 from chestfed.commands.ui import ui
 from chestfed.core.console import open_console
-from chestfed.core.errors import ChestfedError, UncheckedWarning
+from chestfed.core.errors import ChestfedError, ChestfedWarning
 from chestfed.core.stopping import Stopped, heeded
 
 
@@ -116,7 +116,7 @@ def _root(
 def main() -> None:
     """Entry point: an error that the user can fix is printed as one message, without a traceback."""
     with warnings.catch_warnings(), heeded():
-        warnings.simplefilter("default", UncheckedWarning)
+        warnings.simplefilter("default", ChestfedWarning)
         warnings.showwarning = _print_warning
         try:
             app(prog_name="chestfed")
@@ -157,7 +157,7 @@ def _print_warning(
     line: str | None = None,
 ) -> None:
     """A warning of ours as one line; those of libraries as Python prints them."""
-    ours = issubclass(category, UncheckedWarning)
+    ours = issubclass(category, ChestfedWarning)
     text = f"warning: {message}" if ours else warnings.formatwarning(message, category, filename, lineno, line).rstrip()
     say(open_console(stderr=True), text, "yellow" if ours else None)
 

@@ -24,7 +24,11 @@ class DamagedError(ChestfedError):
     """A stored file whose content is not what was written: it can be made again."""
 
 
-class UncheckedWarning(UserWarning):
+class ChestfedWarning(UserWarning):
+    """What a user should know; the command line prints it as one line."""
+
+
+class UncheckedWarning(ChestfedWarning):
     """Stored results are used that nothing tells whether they are as they were written."""
 
 

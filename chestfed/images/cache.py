@@ -117,6 +117,13 @@ def fill_cache(
     return _collect(table, file, preprocess.size, files, skip_unreadable)
 
 
+def lacking_bytes(table: Table, cache_root: Path, preprocess: Preprocess) -> int:
+    """What the pixels of these rows take beyond those of this site that are cached, if no two files are equal."""
+    file = cache_root / table.name / f"{pixels(preprocess).name}.u8"
+    there = file.stat().st_size if file.exists() else 0
+    return max(0, table.frame["image"].nunique() * preprocess.size**2 - there)
+
+
 def _forget_lost_records(index: Index, file: Path, size: int) -> None:
     """Entries whose pixels a cut or missing file has lost are decoded again."""
     last = index.largest("record")

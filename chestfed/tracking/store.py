@@ -5,21 +5,27 @@ Every method raises what MLflow raises. Nothing that names a patient or an image
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import logging
 import os
 import re
+import sqlite3
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock
+
 from chestfed._version import __version__
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, ChestfedWarning
 from chestfed.results.run_folder import MODEL_FILE
 
 if TYPE_CHECKING:
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 EXPERIMENT = "chestfed"
+_SQLITE = "sqlite:///"
 _ABOUT = (
     "A **parent run** is one study: open it for the table of K (number of clients) against AUC. Its **children** (+) "
     "are one model per K: select them and press *Compare*. Runs tagged `data: synthetic` are about phantoms, "
@@ -73,7 +80,47 @@ class DataSet:
 
 def local_store(out: Path) -> str:
     """URI of the SQLite store in the output folder."""
-    return f"sqlite:///{(out / 'mlflow.db').resolve()}"
+    return f"{_SQLITE}{(out / 'mlflow.db').resolve()}"
+
+
+def make_whole(file: Path) -> None:
+    """Make an SQLite store, or leave it as it is; one that is damaged, or that was never finished, is set aside.
+
+    MLflow makes its tables in some fifty steps, and cannot go on from one that was interrupted. So it is made under
+    another name, by one process at a time, and renamed.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written, or another process is still making it after five minutes.
+    """
+    with FileLock(file.with_name(f".{file.name}.lock"), timeout=300):
+        if file.exists() and not os.access(file, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+        if file.exists() and not _is_whole(file):
+            taken = {other.name for other in file.parent.iterdir()}
+            name = next(name for n in itertools.count(1) if (name := f"{file.name}.unusable-{n}") not in taken)
+            file.rename(file.with_name(name))
+            text = f"{file}: damaged, or never finished: set aside as {name}, and made anew"
+            warnings.warn(text, ChestfedWarning, stacklevel=2)
+        if not file.exists():
+            part = file.with_name(f".{file.name}.part")
+            for rest in (part, part.with_name(f"{part.name}-journal")):  # of a process that was killed
+                rest.unlink(missing_ok=True)
+            part.touch()
+            connect(f"{_SQLITE}{part}").search_experiments()
+            part.rename(file)
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether MLflow has finished it: the last thing that it makes is its first experiment."""
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as store:
+            return store.execute("SELECT count(*) FROM experiments").fetchone()[0] > 0
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorname in ("SQLITE_ERROR", "SQLITE_CORRUPT", "SQLITE_NOTADB"):  # an error: no such table
+            return False
+        raise
 
 
 def connect(uri: str | None) -> MlflowClient:
@@ -107,6 +154,8 @@ class Store:
     def __init__(self, uri: str, artifacts: Path) -> None:
         from mlflow.exceptions import MlflowException
 
+        if uri.startswith(_SQLITE):
+            make_whole(Path(uri.removeprefix(_SQLITE)))
         self._client = connect(uri)
         found = self._client.get_experiment_by_name(EXPERIMENT)
         if found is None:

@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from chestfed.core.disk import check_folder, check_room
 from chestfed.core.errors import Problem, TrainingError
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
@@ -22,7 +23,7 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.augment import Augment
 from chestfed.images.batches import EvalBatches, Images, NoiseImages, PooledImages, TrainBatches, normalize
-from chestfed.images.cache import CachedImages, fill_cache
+from chestfed.images.cache import CachedImages, fill_cache, lacking_bytes
 from chestfed.images.index import blobs
 from chestfed.models import FlatModule
 from chestfed.sites.table import SiteTable
@@ -195,6 +196,20 @@ class SiteImages:
     def of(self, table: SiteTable) -> CachedImages:
         """The images of a part of the site."""
         return self.images.take(self.places(table))
+
+
+def check_cache(studies: Sequence[StudyTables], pipeline: Pipeline, cache_root: Path) -> None:
+    """Make sure that what `load_images` decodes has room.
+
+    Raises
+    ------
+    ChestfedError
+        If it has not, or nothing can be written where there is no cache yet.
+    """
+    if not cache_root.is_dir():  # a complete one may be there to read only
+        check_folder(cache_root, "--cache")
+    needed = sum(lacking_bytes(rows, cache_root, pipeline.preprocess) for rows in _rows_in_use(studies))
+    check_room(cache_root, needed, "the decoded images", "--cache")
 
 
 def load_images(

@@ -33,13 +33,14 @@ from filelock import FileLock, Timeout
 
 from chestfed.core import stopping
 from chestfed.core.checkpoint import read_json, remove_orphans, write_json, write_text
+from chestfed.core.disk import check_room
 from chestfed.core.errors import ChestfedError, DamagedError
 from chestfed.core.manifest import MANIFEST, damaged, seal
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.models import title_of
+from chestfed.models import build_model, title_of
 from chestfed.results import table as tables
 from chestfed.results.run_folder import (
     FILES,
@@ -157,6 +158,10 @@ class _Running:
         digest = stage_1_identity(self.identity, data).digest
         folder = self.folder.parent / f"{data.origin.prefix}pretrained-{digest}"
         folder.mkdir(exist_ok=True)
+        parameters = sum(part.numel() for part in build_model(pipeline.model, len(data.diseases), 0).parameters())
+        # At least, per K: the model, the last and the kept point; of stage 1: weights and moments.
+        there = sum(file.stat().st_size for file in self.folder.rglob("*.safetensors"))
+        check_room(folder, 12 * parameters * (len(pipeline.k) + 1) - there, "models and states", "--out")
         with FileLock(folder / ".lock"):  # another study that needs the same weights is waited for
             remove_orphans(folder)
             return self._or_again(folder / STATE, lambda: pretrain(pipeline, data, self.machine, folder, report))

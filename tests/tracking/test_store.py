@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, ChestfedWarning
 from chestfed.tracking import store as module
 from chestfed.tracking.store import EXPERIMENT, Store, local_model, local_store
 
@@ -22,6 +24,30 @@ def store(tmp_path: Path) -> Store:
 
 def client_of(folder: Path) -> module.MlflowClient:
     return module.connect(local_store(folder))
+
+
+def test_a_half_made_store_is_set_aside_and_a_whole_one_is_kept(tmp_path: Path) -> None:
+    """As processes leave it that are killed while MLflow makes its tables."""
+    file = tmp_path / "mlflow.db"
+    with closing(sqlite3.connect(file)) as half, half:
+        half.execute("CREATE TABLE experiments (experiment_id INTEGER)")
+        half.execute("CREATE TABLE _alembic_tmp_runs (run_uuid TEXT)")
+    (tmp_path / ".mlflow.db.part").write_bytes(b"SQLite format 3")
+    with pytest.warns(ChestfedWarning, match=r"mlflow\.db: .*set aside as mlflow\.db\.unusable-1"):
+        store = Store(local_store(tmp_path), tmp_path / "artifacts")
+    run = store.start_run("study", {})
+    made = file.stat().st_ino
+    assert Store(local_store(tmp_path), tmp_path / "artifacts").start_run("study", {}, known=run) == run
+    assert file.stat().st_ino == made
+    names = {one.name for one in tmp_path.iterdir()}
+    assert names - {".mlflow.db.lock"} == {"mlflow.db", "mlflow.db.unusable-1"}
+
+
+def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(module, "connect", lambda uri: pytest.fail("MLflow would try for minutes"))
+    with pytest.raises(OSError, match="file"):
+        Store(local_store(tmp_path / "file"), tmp_path / "artifacts")
 
 
 def test_runs_metrics_and_files_arrive_in_the_local_store(store: Store, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from chestfed.commands.progress import Bars
+from chestfed.core.checkpoint import load_checkpoint
+from chestfed.training.state import History
 from tests.training.tiny_studies import command, run
 
 
@@ -122,6 +126,26 @@ def test_killed_at_any_moment_it_ends_in_bit_identical_tables(home: Path, finish
         "k2/model.safetensors",
     ):
         assert (again / name).read_bytes() == (finished / name).read_bytes(), name
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGTERM is a POSIX signal")
+def test_a_stopped_study_saves_the_round_says_how_to_resume_and_ends_in_the_same_tables(
+    home: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def second_round(self: Bars, k: int, history: History, rounds: int) -> None:
+        if (k, len(history)) == (2, 2):
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Bars, "round_done", second_round)
+        stopped = run(home, command("stopped", "--no-tracking"))
+    assert (stopped.code, "run the same command again" in stopped.err) == (143, True)
+    assert "Traceback" not in stopped.err
+    folder = folder_of(home, "stopped")
+    _, saved = load_checkpoint(folder / "k2" / "state.safetensors")
+    assert len(saved["history"]) >= 2
+    assert run(home, command("stopped", "--no-tracking")).code == 0
+    assert (folder / "table.csv").read_bytes() == (finished / "table.csv").read_bytes()
 
 
 def test_a_dry_run_without_sample_hospitals_draws_them_elsewhere_and_removes_them(

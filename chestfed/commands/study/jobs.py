@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chestfed.commands.progress import Bars
+from chestfed.core import stopping
 from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError
 from chestfed.core.workers import end_with_parent, process_context
@@ -127,10 +128,15 @@ def _work(job: Job, messages: Any) -> None:
     from chestfed.training.run import run_study
 
     end_with_parent()
+    stopping.ignored()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's word alone, else a terminal's Ctrl-C would be a second
     torch.set_num_threads(job.machine.threads)
     try:
-        run_study(job.pipeline, job.name, job.data, job.machine, job.out, Reporters([_Sender(job.label, messages)]))
+        with stopping.heeded():
+            run_study(job.pipeline, job.name, job.data, job.machine, job.out, Reporters([_Sender(job.label, messages)]))
         ended = ""
+    except stopping.Stopped:
+        ended = "stopped"
     except ChestfedError as error:
         ended = str(error)
     except Exception as error:

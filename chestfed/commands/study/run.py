@@ -15,6 +15,7 @@ from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.commands.study.cluster import run_on_cluster
 from chestfed.commands.study.jobs import Job, run_jobs
+from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine, prepare_machine
@@ -32,7 +33,7 @@ from chestfed.results.significance import verdict
 from chestfed.results.table import render as render_table
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import local_store
-from chestfed.training.clients import StudyData, load_images
+from chestfed.training.clients import StudyData, check_cache, load_images
 from chestfed.training.plan import StudyPlan, duration, plan_study, render, render_held_out, time_steps
 from chestfed.training.public_clients import load_collection
 from chestfed.training.reporting import Reporters, Summary
@@ -110,6 +111,7 @@ def run(
     """Run all studies, or resume them, and print their table."""
     started, console, pipeline = time.monotonic(), studies.console, studies.pipeline
     say(console, f"{pipeline.title}\n{studies.file} on {studies.machine.name}")
+    check_folder(out, "--out")
     with Bars(console) as bars:
         if pipeline.samples is not None and studies.root is not None:
             write_samples(console, studies.root, pipeline.samples.seed, pipeline.samples.size, bars)
@@ -121,7 +123,6 @@ def run(
         for pair in {pair: None for its in data for pair in its.shared}:
             text = f"{pair.pictures:,} pictures, {pair.patients:,} patients; {pair.rows_left_out:,} rows left out"
             say(console, f"{' and '.join(pair.sites)} share {text}", "yellow")
-        out.mkdir(parents=True, exist_ok=True)
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
         if studies.cluster is not None and tracking and tracking_uri is None:
             say(console, "not recorded in MLflow: jobs of a cluster need --tracking-uri with the address of a server")
@@ -184,6 +185,7 @@ def _load(studies: Studies, cache: Path, bars: Bars, *, skip_unreadable: bool) -
     if pipeline.collection is not None or studies.root is None:
         return [load_collection(pipeline, studies.root, bars.decoding)] * len(studies.variants)
     tables = _tables(studies, studies.variants, studies.root)
+    check_cache(tables, pipeline, cache)
     return load_images(tables, pipeline, cache, skip_unreadable=skip_unreadable, progress=bars.decoding)
 
 

@@ -13,6 +13,7 @@ from chestfed.commands.console import say
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.commands.study import run as study_run
+from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.ranges import Range
@@ -111,9 +112,9 @@ def run(
     """Search, or go on searching, write `tuned.yaml`, and run the study that it describes; returns its path."""
     studies, pipeline, console = tuning.studies, tuning.pipeline, tuning.studies.console
     say(console, f"{pipeline.title}: search for settings\n{studies.file} on {studies.machine.name}")
+    check_folder(out, "--out")
     with Bars(console) as bars:
         data = _load(tuning, cache, bars, skip_unreadable=skip_unreadable)
-        out.mkdir(parents=True, exist_ok=True)
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
         search = Search(
             pipeline,

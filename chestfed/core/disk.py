@@ -1,0 +1,45 @@
+"""Folders are tried before hours are spent on what goes into them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from chestfed.core.checkpoint import write_text
+from chestfed.core.errors import ChestfedError
+
+
+def check_folder(folder: Path, option: str) -> None:
+    """Make sure that files can be written and renamed in a folder, made if need be; `option` chooses another.
+
+    Raises
+    ------
+    ChestfedError
+        If they cannot.
+    """
+    probe = folder / f".probe-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(probe, "chestfed\n")
+        probe.unlink()
+    except OSError as error:
+        raise ChestfedError(f"{folder}: cannot be written: {error.strerror}. Choose another with {option}.") from None
+    except ChestfedError as error:
+        raise ChestfedError(f"{error} Choose another folder with {option}.") from None
+
+
+def check_room(folder: Path, needed: int, what: str, option: str) -> None:
+    """Make sure that `needed` bytes fit on the disk of a folder that exists.
+
+    Raises
+    ------
+    ChestfedError
+        If they do not.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ChestfedError(
+            f"{folder}: {what} need about {needed / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free. Make room, or "
+            f"choose another folder with {option}."
+        )
