@@ -16,9 +16,9 @@ from chestfed.evaluation.labeled import Scored
 if TYPE_CHECKING:
     import pandas as pd
 
-_COUNTS = ("n", "group_n", "count", "positives", "negatives", "missing", "over_diseases")
+_COUNTS = ("n", "group_n", "count", "images", "patients", "seeds", "positives", "negatives", "missing", "over_diseases")
 _NUMBERS = (
-    *("value", "auc", "low", "high", "paper_auc", "mean_score", "observed_rate", "auc_reference", "auc_model"),
+    *("value", "auc", "low", "high", "sd", "paper_auc", "mean_score", "observed_rate", "auc_reference", "auc_model"),
     *("difference", "p", "p_holm", "delong_p", "delong_p_holm", "seed_sd_reference", "seed_sd_model"),
 )
 #: Columns of tidy frames -> what they hold: also where some, or all, are not defined.

@@ -182,6 +182,11 @@ class Evaluation(StrictModel):
 
     split: Literal["valid", "test"] = Field("valid", description="split of the target site")
     protocol: ImageProtocol = Field("frontal-image", description="which images are scored, and in which unit")
+    hospitals: Literal["own_test", "none"] = Field(
+        "own_test",
+        description="own_test: every K is also scored at each hospital that takes part, on patients of its own: those "
+        "of its test_fraction, else of its test split, else of its valid split; none: at the target only",
+    )
     every: int = Field(
         1,
         ge=1,
@@ -429,6 +434,7 @@ _NOT_IDENTITY = (
     ("overlap",),  # what it leaves out is missing in the digests of the sites' content
     ("runtime", "loader_workers"),
     ("evaluation", "interval"),  # made anew from the stored scores
+    ("evaluation", "hospitals"),  # scored by the stored models
 )
 
 

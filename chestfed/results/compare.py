@@ -20,8 +20,9 @@ import pandas as pd
 
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.provenance import Origin
-from chestfed.results import significance
+from chestfed.results import hospital_table, significance
 from chestfed.results.grid import Cell, Grid, Line, rich_table, title_of
+from chestfed.results.hospital_table import HospitalTable
 from chestfed.results.predictions import as_one, digest, read_run
 from chestfed.results.run_folder import COMPARISON, SIGNIFICANCE, RunFolder, expected, read_json_file
 from chestfed.results.significance import Significance
@@ -52,6 +53,8 @@ class Comparison:
         What a page says of them: model, protocol, images, patients, versions, device.
     compared
         The others minus the first, with two or more seeds.
+    hospitals
+        All of them at every hospital that takes part, if there are several.
     """
 
     title: str
@@ -62,6 +65,7 @@ class Comparison:
     runs: tuple[dict[str, Any], ...] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
     compared: Significance | None = None
+    hospitals: HospitalTable | None = None
 
     @property
     def trained(self) -> list[int]:
@@ -105,9 +109,8 @@ def collect(
     table = runs[0].table()
     about = {name: getattr(table, name) for name in ("model", "protocol", "images", "patients")}
     about |= {name: runs[0].about[name] for name in ("machine", "versions")}
-    return Comparison(
-        title, origin, pd.DataFrame(results), pd.DataFrame(curves), published, tuple(names), about, compared
-    )
+    frames, hospitals = (pd.DataFrame(results), pd.DataFrame(curves)), hospital_table.of_models(models)
+    return Comparison(title, origin, *frames, published, tuple(names), about, compared, hospitals)
 
 
 def write(comparison: Comparison, out: Path) -> Path:
@@ -134,6 +137,8 @@ def write(comparison: Comparison, out: Path) -> Path:
     )
     if comparison.compared is not None:
         significance.write(comparison.compared, folder, "significance")
+    if comparison.hospitals is not None:
+        hospital_table.write(comparison.hospitals, folder)
     return folder
 
 
@@ -157,6 +162,7 @@ def read(folder: Path) -> Comparison:
             tuple(plain["runs"]),
             plain.get("about", {}),
             None if tested is None else significance.from_json(tested),
+            hospital_table.read(folder),
         )
 
 
@@ -182,7 +188,7 @@ def metrics(comparison: Comparison) -> dict[str, float | None]:
         mean = comparison.compared.comparisons[-1][-1]
         low, high = mean.interval or (None, None)
         found |= {"gain/mean": mean.difference, "gain/low": low, "gain/high": high, "gain/p": mean.p}
-    return found
+    return found | (hospital_table.metrics(comparison.hospitals) if comparison.hospitals else {})
 
 
 def largest_windows(comparison: Comparison) -> dict[str, int]:
@@ -256,6 +262,8 @@ def render(comparison: Comparison) -> RenderableType:
             significance.render(found, "Differences", spread=False),
             Text(significance.verdict(found).replace("−", "-")),
         ]
+    if comparison.hospitals is not None:
+        parts.append(hospital_table.render(comparison.hospitals))
     return Group(*parts)
 
 

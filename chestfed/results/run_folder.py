@@ -39,12 +39,15 @@ TABLE: Final = "table.json"
 SIGNIFICANCE: Final = "significance.json"
 SITES: Final = "sites.json"
 THUMBNAILS: Final = "thumbnails.npz"
+HOSPITALS_FILE: Final = "hospitals.json"
+HOSPITAL_FILES: Final = (HOSPITALS_FILE, "hospitals.csv", "hospital_gains.csv", "hospital_table.json")
 COMPARISON: Final = "comparison.json"
 #: What the manifest of a run folder is about.
-FILES: Final = (STUDY, SITES, THUMBNAILS, "table.csv", TABLE, "significance.csv", SIGNIFICANCE)
+FILES: Final = (STUDY, SITES, THUMBNAILS, "table.csv", TABLE, "significance.csv", SIGNIFICANCE, *HOSPITAL_FILES)
 #: In the folder of an evaluation.
 EVALUATION: Final = "evaluation.json"
-#: In the folder of a K.
+#: In the folder of a K; HOSPITALS is a folder, with one of each hospital.
+HOSPITALS: Final = "hospitals"
 RESULT: Final = "result.json"
 PREDICTIONS: Final = "predictions.parquet"
 ROUNDS: Final = "rounds.jsonl"
@@ -292,6 +295,11 @@ class RunFolder:
     def significance(self) -> dict[str, Any] | None:
         """The stored comparisons of the other K with the smallest; None if there are none."""
         return read_json_file(self.path / SIGNIFICANCE, optional=True)
+
+    @cached_property
+    def hospitals(self) -> dict[str, Any]:
+        """Whose own held-out patients every K is scored on (`hospitals.json`); empty if nobody's."""
+        return read_json_file(self.path / HOSPITALS_FILE, optional=True) or {}
 
     def check_finished(self) -> None:
         """Make sure that all K are done, on the same test images.

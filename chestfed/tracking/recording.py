@@ -20,6 +20,7 @@ from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ChestfedError
 from chestfed.report.run_figures import overview
+from chestfed.results import hospital_table
 from chestfed.results.grid import markdown
 from chestfed.results.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
 from chestfed.results.significance import Significance
@@ -32,7 +33,7 @@ from chestfed.training.state import History
 
 #: Per round; what is summed over the clients is under "cost".
 _COST = ("images", "gradients", "bytes_up", "bytes_down")
-_FILES = ("table.csv", "table.json", "significance.csv", "significance.json", "sites.json")
+_FILES = ("table.csv", "table.json", "significance.csv", "significance.json", "sites.json", *hospital_table.FILES)
 #: Decimals of tables, which are for reading; `table.csv` has all.
 _DIGITS = 4
 
@@ -151,6 +152,9 @@ class MlflowRecord(Reporter):
         by_k = results.pivot(index=["data", "k", "added"], columns="disease", values="auc").round(_DIGITS)
         by_k = by_k[list(results["disease"].unique())].reset_index().rename(columns={"k": "K", **TITLES})
         store.log_table(run, by_k, "auc_by_k.json")
+        if (hospitals := hospital_table.read(study.folder)) is not None:
+            store.log_table(run, hospital_table.frame(hospitals).round(_DIGITS), "auc_by_hospital.json")
+            store.log_metrics(run, [(table.rows[-1].k, hospital_table.metrics(hospitals))])
         if significance is not None:
             store.log_table(run, differences(significance).round(_DIGITS), "significance.json")
         with TemporaryDirectory(prefix="chestfed-") as made:

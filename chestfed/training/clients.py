@@ -163,7 +163,7 @@ def score(
 
 @dataclass(frozen=True)
 class StudyData:
-    """The images of one study; `held_out`, `seen` and `reasons` as in `StudyTables`."""
+    """The images of one study; `held_out`, `hospitals`, `joins` and `reasons` as in `StudyTables`."""
 
     clients: tuple[ClientData, ...]  #: in the order of addition
     test: TestSet
@@ -171,7 +171,8 @@ class StudyData:
     quarantined: dict[str, list[Problem]]  #: site -> unreadable images, which are left out
     digests: dict[str, str]  #: keyed digest of each client, and of the `test set`
     held_out: str | None = None
-    seen: dict[str, TestSet] = field(default_factory=dict)
+    hospitals: dict[str, TestSet] = field(default_factory=dict)
+    joins: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)  #: site -> what its labels do not show by themselves
     shared: tuple[Shared, ...] = ()
@@ -264,7 +265,8 @@ def load_images(
             quarantined,
             digests,
             study.held_out,
-            {name: test_of(kept[table]) for name, table in study.seen.items()},
+            {name: test_of(kept[table]) for name, table in study.hospitals.items()},
+            study.joins,
             study.reasons,
             {table.name: list(table.notes) for table in study.whole if table.notes},
             shared,

@@ -7,9 +7,10 @@ sites (pixels, labels), and the code. The same command therefore finds its own u
         study.json       identity: configuration, digests, versions
         sites.json, thumbnails.npz      what a report says of the sites
         k1/ k2/ ...      state of stage 2, model, predictions, result, manifest.json
-            seen/<site>/     with a held-out site: predictions and result on the sites that are trained on
+            hospitals/<site>/    predictions and result on a hospital's own held-out patients
         table.csv, table.json
         significance.csv, significance.json
+        hospitals.json, hospitals.csv, hospital_gains.csv    who is scored, the AUCs there, and what they gain
         manifest.json    digests of these files, as in the folder of each K
     runs/pretrained-<digest>/
         state of stage 1, shared by all studies that have it in common
@@ -41,9 +42,12 @@ from chestfed.evaluation.estimates import as_csv
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import build_model, title_of
+from chestfed.results import hospital_table
 from chestfed.results import table as tables
+from chestfed.results.hospital_table import HospitalTable
 from chestfed.results.run_folder import (
     FILES,
+    HOSPITALS,
     NEEDED_OF_K,
     PREDICTIONS,
     RESULT,
@@ -51,6 +55,7 @@ from chestfed.results.run_folder import (
     STUDY,
     TABLE,
     TIME,
+    RunFolder,
     finished_row,
     read_predictions,
 )
@@ -63,7 +68,15 @@ from chestfed.training.identity import Identity, identify, stage_1_identity
 from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import Pretrained, pretrain
 from chestfed.training.reporting import Reporters, StudyRun
-from chestfed.training.run_files import read_model, write_identity, write_model, write_result, write_rounds
+from chestfed.training.run_files import (
+    holds,
+    read_model,
+    write_hospitals,
+    write_identity,
+    write_model,
+    write_result,
+    write_rounds,
+)
 from chestfed.training.state import STATE, History
 
 Trains = TypeVar("Trains")
@@ -76,6 +89,7 @@ class StudyResult:
     folder: Path
     table: tables.StudyTable
     significance: Significance | None = None  #: the other K compared with the smallest, if there are any
+    at_hospitals: HospitalTable | None = None  #: every K at every hospital that takes part, if there are several
     seen: dict[str, tables.Row] = field(default_factory=dict)  #: with a held-out site: on each site trained on
 
 
@@ -101,6 +115,7 @@ def run_study(
         _remove_damaged(folder, this.digest, reporters)
         write_identity(folder, pipeline, this, data)
         write_site_cards(folder, data, pipeline.seed)
+        write_hospitals(folder, data)
         seal(folder, FILES)
         clients = tuple(client.name for client in data.clients)
         about = StudyRun(folder, name, pipeline, this, data.origin, clients, data.held_out)
@@ -108,7 +123,10 @@ def run_study(
         try:
             running = _Running(pipeline, data, machine, this, folder, reporters)
             table = running.all_k()
-            seen = running.seen()
+            seen = running.at_hospitals(pipeline.k[-1]) if data.held_out else {}
+            at_hospitals = hospital_table.of_study(RunFolder(folder))
+            if at_hospitals is not None:
+                hospital_table.write(at_hospitals, folder)
             significance = of_study([folder], pipeline.k, pipeline.evaluation.resamples, pipeline.evaluation.interval)
             if significance is not None:
                 write_significance(significance, folder, "significance")
@@ -118,7 +136,7 @@ def run_study(
             reporters.tell(lambda reporter: reporter.study_failed(failure))
             raise
         reporters.tell(lambda reporter: reporter.study_done(table, significance))
-        return StudyResult(folder, table, significance, seen)
+        return StudyResult(folder, table, significance, at_hospitals, seen)
 
 
 @dataclass(frozen=True)
@@ -139,6 +157,7 @@ class _Running:
             row = self._finished(self.folder / f"k{k}", k, self.data.test, NEEDED_OF_K)
             reused = row is not None
             rows.append(row or self.one_k(k))
+            self.at_hospitals(k)
             table = _table(self.pipeline, self.data, rows)
             write_text(self.folder / "table.csv", as_csv(tables.frame(table)))
             write_json(self.folder / TABLE, tables.as_json(table))
@@ -192,13 +211,14 @@ class _Running:
         write_result(own, row, trained.scores, self.data.test)
         return row
 
-    def seen(self) -> dict[str, tables.Row]:
-        """The finished model of the largest K on the sites that it was trained on, as far as they have test images."""
-        k = self.pipeline.k[-1]
+    def at_hospitals(self, k: int) -> dict[str, tables.Row]:
+        """The finished model of K at the hospitals whose held-out patients are not the study's test set itself."""
         model, rows, network = self.folder / f"k{k}", {}, None
-        for name, test in self.data.seen.items():
-            own = model / "seen" / name
-            row = self._finished(own, k, test)
+        for name, test in self.data.hospitals.items():
+            if test is self.data.test:
+                continue
+            own = model / HOSPITALS / name
+            row = self._finished(own, k, test) if holds(own, test) else None
             if row is None:
                 network = network or read_model(model, self.pipeline, len(self.data.diseases), self.machine)
                 batch = self.pipeline.evaluation.batch_size

@@ -17,11 +17,21 @@ from chestfed.core.checkpoint import (
     write_json,
     write_text,
 )
+from chestfed.core.errors import ConfigError
 from chestfed.core.manifest import seal
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline, shareable
 from chestfed.models import MODELS, FlatModule, build_model
-from chestfed.results.run_folder import FILES_OF_K, MODEL_FILE, PREDICTIONS, RESULT, ROUNDS, STUDY
+from chestfed.results.run_folder import (
+    FILES_OF_K,
+    HOSPITALS_FILE,
+    MODEL_FILE,
+    PREDICTIONS,
+    RESULT,
+    ROUNDS,
+    STUDY,
+    read_predictions,
+)
 from chestfed.results.table import Row
 from chestfed.training.clients import NAMED_BY, StudyData, TestSet
 from chestfed.training.identity import Identity, installed_packages, software_versions
@@ -49,6 +59,27 @@ def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: Study
         "packages": installed_packages(),
     }
     write_json(folder / STUDY, value)
+
+
+def write_hospitals(folder: Path, data: StudyData) -> None:
+    """Write `hospitals.json`: whose own held-out patients every K is scored on, and from which K on each takes part."""
+    if data.joins:
+        found = [
+            {"name": name, "images": len(test.labels), "patients": int(test.patients.max()) + 1}
+            | {"joins": data.joins[name], "is_test_set": test is data.test}
+            for name, test in data.hospitals.items()
+        ]
+        write_json(folder / HOSPITALS_FILE, {"hospitals": found, "untested": sorted({*data.joins} - {*data.hospitals})})
+
+
+def holds(folder: Path, test: TestSet) -> bool:
+    """Whether predictions in a folder, if they can be read, are of these images, in this order, with these labels."""
+    try:
+        found = read_predictions(folder / PREDICTIONS)
+    except ConfigError:  # missing or damaged, which is looked at before it is used
+        return True
+    labels = found.reindex(columns=[f"label_{disease}" for disease in test.diseases]).to_numpy(np.float32)
+    return found["image"].to_list() == list(test.image_names) and np.array_equal(labels, test.labels, equal_nan=True)
 
 
 def write_rounds(folder: Path, history: History) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,14 +24,16 @@ from chestfed.sites.table import SiteTable
 class SiteRows:
     """One site of a pipeline: the training rows of each client that it is cut into, by name.
 
-    `test` are the rows of the evaluated split and views; no client trains on their patients. May be empty. `validation`
-    are those of the patients that `validation_fraction` sets aside, of the same views.
+    `test` are the rows of the evaluated split and views; no client trains on their patients. May be empty. `own` are
+    those that the site's own AUC is about: the same at the target and with `test_fraction`, else of its test split, or
+    of its valid split if it has no other. `validation` are those of the patients that `validation_fraction` sets aside.
     """
 
     entry: SiteEntry
     whole: SiteTable
     clients: tuple[tuple[str, SiteTable], ...]
     test: SiteTable
+    own: SiteTable
     validation: SiteTable
 
     @property
@@ -43,21 +46,22 @@ class SiteRows:
 class StudyTables:
     """The rows of one study.
 
-    With a held-out site, `seen` are test rows of the sites trained on: only the finished model is scored there.
+    `hospitals` are test rows of each site that takes part, by name: only the finished model of each K is scored there.
     """
 
     whole: tuple[SiteTable, ...]  #: one table per site, as read
     clients: tuple[tuple[str, SiteTable], ...]  #: name and training rows of each, in the order of addition
     tests: tuple[SiteTable, ...]  #: what every evaluated round is scored on; mostly of the first site only
     held_out: str | None = None  #: the site that the test rows are from, if none of the clients is
-    seen: dict[str, SiteTable] = field(default_factory=dict)
+    hospitals: dict[str, SiteTable] = field(default_factory=dict)
+    joins: dict[str, int] = field(default_factory=dict)  #: each of them, and those without such rows -> from which K on
     reasons: dict[str, str] = field(default_factory=dict)  #: disease -> why the sites' labels give it no AUC
     noise: frozenset[str] = frozenset()  #: clients whose images are replaced by noise
 
     @property
     def parts(self) -> tuple[tuple[SiteTable, bool], ...]:
         """Every table whose images are read, and whether it is scored."""
-        scored = (*self.tests, *self.seen.values())
+        scored = dict.fromkeys((*self.tests, *self.hospitals.values()))
         return *((table, False) for _, table in self.clients), *((table, True) for table in scored)
 
     @property
@@ -99,7 +103,7 @@ def open_sites(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> tupl
     """
     configs = [load_site_config(pipeline_file.parent / entry.config) for entry in pipeline.sites]
     _refuse_duplicate_names([config.site for config in configs])
-    found = []
+    found: list[SiteRows] = []
     for entry, config in zip(pipeline.sites, configs, strict=True):
         if not set(config.diseases) & set(pipeline.diseases):
             raise ConfigError(
@@ -108,10 +112,11 @@ def open_sites(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> tupl
             )
         placed = config if entry.root is None else config.model_copy(update={"root": entry.root})
         table = open_site(placed, data_root)
-        training, test, validation = _parts(table, entry, pipeline)
+        training, scored, own, validation = _parts(table, entry, pipeline, target=not found)
         clients = [(name, part.about(pipeline.diseases)) for name, part in _cut(table.name, training, entry, pipeline)]
-        scored = [part.about(pipeline.diseases) for part in (test, validation)]
-        found.append(SiteRows(entry, table, tuple(clients), *scored))
+        test = scored.about(pipeline.diseases)
+        own = test if own is scored else own.about(pipeline.diseases)
+        found.append(SiteRows(entry, table, tuple(clients), test, own, validation.about(pipeline.diseases)))
     _check_clients([client for site in found for client in site.clients], pipeline.diseases)
     return tuple(found)
 
@@ -139,9 +144,21 @@ def study_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
             "there. Change 'diseases' in the pipeline, or the site's YAML"
         )
     clients = tuple(client for site in sites for client in site.clients)
-    return StudyTables(
-        tuple(site.whole for site in sites), clients, tuple(site.test for site in tests), noise=_noise(sites)
-    )
+    whole, joins = tuple(site.whole for site in sites), _joins(pipeline, sites)
+    own = {site.name: site.own for site in sites if site.name in joins and len(site.own.frame)}
+    scored = tuple(site.test for site in tests)
+    return StudyTables(whole, clients, scored, hospitals=own, joins=joins, noise=_noise(sites))
+
+
+def _joins(pipeline: Pipeline, sites: Sequence[SiteRows]) -> dict[str, int]:
+    """The sites whose own AUCs are wanted, and the first K that each takes part in; none if there is one site only."""
+    before = itertools.accumulate((len(site.clients) for site in sites), initial=0)
+    found = {
+        site.name: next(k for k in pipeline.k if k > first)
+        for site, first in zip(sites, before, strict=False)
+        if first < max(pipeline.k)
+    }
+    return found if len(found) > 1 and pipeline.evaluation.hospitals == "own_test" else {}
 
 
 def with_validation(pipeline: Pipeline, fraction: float) -> Pipeline:
@@ -169,7 +186,7 @@ def selection_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTabl
         raise ConfigError(
             "no validation image has the views of evaluation.protocol: set a larger validation_fraction at the site"
         )
-    return replace(tables, tests=found)
+    return replace(tables, tests=found, hospitals={}, joins={})
 
 
 def left_out_views(table: SiteTable, split: str | None, protocol: Protocol) -> str:
@@ -203,6 +220,7 @@ def _held_out(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
         (_without(test, untaught),),
         name,
         {site.name: _without(site.test, untaught) for site in others if len(site.test.frame)},
+        {},
         reasons | dict.fromkeys(unlabeled, f"{name} does not label it"),
         _noise(others),
     )
@@ -219,8 +237,10 @@ def _without(table: SiteTable, diseases: Sequence[str]) -> SiteTable:
     return table.with_frame(table.frame.assign(**dict.fromkeys(diseases, np.float32(np.nan))))
 
 
-def _parts(table: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> tuple[SiteTable, SiteTable, SiteTable]:
-    """A site's training rows, and its test and validation rows of the evaluated views, which may be none."""
+def _parts(
+    table: SiteTable, entry: SiteEntry, pipeline: Pipeline, *, target: bool
+) -> tuple[SiteTable, SiteTable, SiteTable, SiteTable]:
+    """A site's training rows, and `test`, `own` and `validation` of `SiteRows`, which may be empty."""
     training, test = table.select(split="train"), table.select(split=pipeline.evaluation.split)
     validation = table.with_frame(table.frame[:0])
     if entry.test_fraction is not None:
@@ -228,7 +248,10 @@ def _parts(table: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> tuple[Site
     if entry.validation_fraction is not None:
         training, validation = hold_out(training, entry.validation_fraction, pipeline.seed, "validation")
     views = views_of(pipeline.evaluation.protocol)
-    return training, test.select(views=views), validation.select(views=views)
+    test = own = test.select(views=views)
+    if not target and entry.test_fraction is None:
+        own = next((rows for split in ("test", "valid") if len((rows := table.select(split, views)).frame)), own)
+    return training, test, own, validation.select(views=views)
 
 
 def _cut(name: str, training: SiteTable, entry: SiteEntry, pipeline: Pipeline) -> list[tuple[str, SiteTable]]:

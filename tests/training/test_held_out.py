@@ -77,7 +77,7 @@ def test_every_fold_is_a_run_of_its_own_with_predictions_for_report_and_compare(
         table = json.loads((folder / "table.json").read_text(encoding="utf-8"))
         assert table["protocol"] == f"frontal-image, all images of {site}, on which nothing was trained"
         assert table["rows"][0]["clients"] == [name for name in SITES if name != site]
-        assert len(list(folder.glob("k4/seen/*/predictions.parquet"))) == 4
+        assert len(list(folder.glob("k4/hospitals/*/predictions.parquet"))) == 4
     assert call("report", folder, folder=home).code == 0
 
 
@@ -151,10 +151,10 @@ def test_no_image_of_the_held_out_site_is_read_in_training(
 def test_patients_that_are_scored_at_the_other_sites_train_nothing(home: Path) -> None:
     pipeline, (own,) = studies("held_out.sites=[vindr]")
     tables = study_tables(own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
-    assert [name for name, _ in tables.clients] == list(tables.seen) == SITES[:-1]
+    assert [name for name, _ in tables.clients] == list(tables.hospitals) == SITES[:-1]
     for name, client in tables.clients:
-        assert not set(client.frame["patient"]) & set(tables.seen[name].frame["patient"])
-        assert len(tables.seen[name].frame) > 0
+        assert not set(client.frame["patient"]) & set(tables.hospitals[name].frame["patient"])
+        assert len(tables.hospitals[name].frame) > 0
 
 
 def test_studies_of_the_same_sites_share_the_images_of_their_clients(home: Path, tmp_path: Path) -> None:

@@ -194,3 +194,16 @@ def test_seeds_that_make_no_sense_are_a_usage_error(home: Path, options: tuple[s
     assert called.code == 2
     assert "--seeds" in called.err
     assert not (home / "nowhere").exists()
+
+
+def test_every_hospital_has_its_mean_over_the_seeds_and_a_test_of_its_gain(home: Path, summary: Path) -> None:
+    found, gains = (pd.read_csv(summary / name) for name in ("hospitals.csv", "hospital_gains.csv"))
+    each = pd.concat(pd.read_csv(folder / "hospitals.csv") for folder in folders_of(home))
+    keys = ["hospital", "k", "disease"]
+    of_seeds = each.groupby(keys)["auc"].agg(["mean", "std"])
+    np.testing.assert_allclose(found.set_index(keys)[["auc", "sd"]].loc[of_seeds.index], of_seeds, equal_nan=True)
+    assert (found["seeds"] == 2).all()
+    means = gains.query("disease == 'mean'")
+    assert means["hospital"].tolist() == ["chexpert", "chestxray8"]
+    assert means["p"].notna().all()
+    assert (means["p_holm"] >= means["p"]).all()

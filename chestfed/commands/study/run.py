@@ -26,7 +26,7 @@ from chestfed.experiment.variants import Variant, variants_of
 from chestfed.models import title_of
 from chestfed.public_datasets.opening import COLLECTIONS
 from chestfed.report.run_figures import comparison_curves
-from chestfed.results import compare, held_out_table
+from chestfed.results import compare, held_out_table, hospital_table
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.significance import render as render_significance
 from chestfed.results.significance import verdict
@@ -222,6 +222,8 @@ def _show_study(console: Console, study: StudyResult) -> None:
     if study.significance is not None:
         console.print(render_significance(study.significance, "Does it help?"))
         console.print(verdict(study.significance).replace("−", "-"), highlight=False)
+    if study.at_hospitals is not None:
+        console.print(hospital_table.render(study.at_hospitals))
     say(console, f"written to {study.folder}/table.csv and table.json")
     say(console, f"as a page, with figures: chestfed report {study.folder}")
 

@@ -1,0 +1,119 @@
+"""Every K at every hospital that takes part, on patients of its own who trained nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from chestfed.core.bundled import bundled
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.results import hospital_table
+from chestfed.results.run_folder import RunFolder
+from chestfed.training.study_tables import StudyTables, open_sites, selection_tables, study_tables, with_validation
+from tests.training.tiny_studies import SMALL, command, run
+
+PIPELINE = bundled("pipelines") / "source_addition_samples.yaml"
+
+
+def tables_of(home: Path, *overrides: str) -> tuple[Pipeline, StudyTables]:
+    pipeline = load_pipeline(PIPELINE, [*SMALL, *overrides])
+    return pipeline, study_tables(pipeline, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
+
+
+@pytest.fixture
+def folder(tiny_study: Path) -> Path:
+    (found,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
+    return found
+
+
+def test_each_hospital_is_scored_on_its_own_split_and_nobody_there_trains(home: Path) -> None:
+    _, tables = tables_of(home)
+    assert tables.joins == {"chexpert": 1, "chestxray8": 2, "padchest": 3, "mimic_cxr": 4, "vindr": 5}
+    assert list(tables.hospitals) == list(tables.joins)
+    assert tables.hospitals["chexpert"] is tables.tests[0]
+    for name, client in tables.clients:
+        own = tables.hospitals[name]
+        assert set(own.frame["split"]) == {"valid" if name == "chexpert" else "test"}
+        assert not set(client.frame["patient"]) & set(own.frame["patient"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "joins"),
+    [
+        (["k=[2,3]"], {"chexpert": 2, "chestxray8": 2, "padchest": 3}),
+        (["evaluation.hospitals=none"], {}),
+        (["k=[1]"], {}),
+    ],
+)
+def test_only_hospitals_that_take_part_are_scored(home: Path, overrides: list[str], joins: dict[str, int]) -> None:
+    _, tables = tables_of(home, *overrides)
+    assert tables.joins == joins
+    assert list(tables.hospitals) == list(joins)
+
+
+def test_with_test_fractions_each_hospital_has_its_share_of_the_common_test_set(home: Path) -> None:
+    parts = [f"sites.{n}.test_fraction=0.3" for n in (0, 1)]
+    _, tables = tables_of(home, *parts, "evaluation.split=test", "k=[1,2]")
+    assert tuple(tables.hospitals.values()) == tables.tests
+
+
+def test_a_search_for_settings_scores_no_hospital(home: Path) -> None:
+    pipeline = with_validation(load_pipeline(PIPELINE, SMALL), 0.3)
+    found = selection_tables(pipeline, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals"))
+    assert (found.hospitals, found.joins) == ({}, {})
+
+
+def test_the_table_holds_the_auc_of_the_stored_scores_and_the_targets_own_result(folder: Path) -> None:
+    found = pd.read_csv(folder / "hospitals.csv")
+    run = RunFolder(folder)
+    assert found.groupby("hospital", sort=False)["k"].unique().map(list).to_dict() == {
+        "chexpert": [1, 2],
+        "chestxray8": [1, 2],
+    }
+    assert found.query("hospital == 'chestxray8'").groupby("k")["takes_part"].first().tolist() == [False, True]
+    for k in (1, 2):
+        (target,) = found.query("hospital == 'chexpert' and disease == 'mean' and k == @k")["auc"]
+        assert target == run.row(k).mean.value
+        stored = pd.read_parquet(folder / f"k{k}" / "hospitals" / "chestxray8" / "predictions.parquet")
+        label, score = stored["label_edema"].to_numpy(), stored["score_edema"].to_numpy()
+        pairs = score[label == 1][:, None] - score[label == 0][None]
+        (auc,) = found.query("hospital == 'chestxray8' and disease == 'edema' and k == @k")["auc"]
+        assert auc == pytest.approx(((pairs > 0) + 0.5 * (pairs == 0)).mean())
+    assert hospital_table.read(folder) == hospital_table.of_study(run)
+
+
+def test_gains_are_the_differences_of_the_aucs_and_those_of_the_target_are_the_studys(folder: Path) -> None:
+    gains, study = pd.read_csv(folder / "hospital_gains.csv"), pd.read_csv(folder / "significance.csv")
+    target = gains.query("hospital == 'chexpert'").reset_index(drop=True)
+    columns = ["disease", "difference", "low", "high"]
+    pd.testing.assert_frame_equal(target[columns], study[columns])
+    other = gains.query("hospital == 'chestxray8'").set_index("disease")
+    wide = pd.read_csv(folder / "hospitals.csv").query("hospital == 'chestxray8'")
+    wide = wide.pivot(index="disease", columns="k", values="auc")
+    np.testing.assert_allclose(other["difference"], (wide[2] - wide[1])[other.index], atol=1e-12)
+
+
+def test_what_is_missing_or_of_other_images_is_scored_again_by_the_stored_models(
+    tiny_study: Path, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "synthetic_hospitals").symlink_to(tiny_study / "synthetic_hospitals")
+    again = tmp_path / "runs" / folder.name
+    shutil.copytree(folder, again)
+    before = (again / "hospitals.csv").read_bytes()
+    shutil.rmtree(again / "k1" / "hospitals")
+    file = again / "k2" / "hospitals" / "chestxray8" / "predictions.parquet"
+    stale = pd.read_parquet(file)
+    stale["label_edema"] = 1 - stale["label_edema"]
+    stale.to_parquet(file, index=False)
+    called = run(tmp_path, command("runs", "--no-tracking"))
+    assert called.code == 0, called.err
+    assert called.out.count("from the earlier run") == 2
+    assert (again / "hospitals.csv").read_bytes() == before
+    assert "Who gains?" in called.out
+    assert json.loads((again / "hospitals.json").read_text())["untested"] == []
