@@ -19,6 +19,7 @@ import numpy as np
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ChestfedError
+from chestfed.report.page import write_report
 from chestfed.report.run_figures import overview
 from chestfed.results import hospital_table
 from chestfed.results.grid import markdown
@@ -31,7 +32,7 @@ from chestfed.training.identity import software_versions
 from chestfed.training.reporting import Reporter, StudyRun, Summary, Trial
 from chestfed.training.state import History
 
-#: Per round; what is summed over the clients is under "cost".
+#: Sums over the clients: per round under "round", of all rounds under "cost".
 _COST = ("images", "gradients", "bytes_up", "bytes_down")
 _FILES = ("table.csv", "table.json", "significance.csv", "significance.json", "sites.json", *hospital_table.FILES)
 #: Decimals of tables, which are for reading; `table.csv` has all.
@@ -111,8 +112,8 @@ class MlflowRecord(Reporter):
             if entry["round"] not in self._logged:
                 aucs = {f"round/auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
                 own = {f"round/{name}": entry[name] for name in ("loss", "drift", "gradient_drift")}
-                cost = {f"cost/{name}": entry[name] for name in _COST}
-                self._waiting.append((entry["round"], {"round/auc_mean": entry.get("mean_auc"), **aucs, **own, **cost}))
+                own |= {f"round/{name}": entry[name] for name in _COST}
+                self._waiting.append((entry["round"], {"round/auc_mean": entry.get("mean_auc"), **aucs, **own}))
                 if aucs:
                     self._flush()
         self._rounds = max(self._rounds, len(history))
@@ -135,8 +136,10 @@ class MlflowRecord(Reporter):
         aucs = frame(alone).drop(columns=["k", "added", "paper_auc"]).round(_DIGITS)
         store.log_table(run, aucs, "auc_per_disease.json")
         about = self._log_model(alone, folder)
-        seconds = read_json(folder / TIME).get("seconds")
-        store.log_metrics(run, [(row.k, {**_test_aucs(row), "cost/seconds": seconds})], about)
+        entries = RunFolder(self._study.folder).rounds(row.k)
+        cost = {f"cost/{name}": sum(entry[name] for entry in entries) for name in _COST}
+        cost |= {"cost/rounds": len(entries), "cost/seconds": read_json(folder / TIME).get("seconds")}
+        store.log_metrics(run, [(row.k, {**_test_aucs(row), **cost})], about)
         for file in (RESULT, ROUNDS):
             store.log_file(run, folder / file)
         store.set_tags(run, {"mlflow.note.content": _note(alone)})
@@ -161,9 +164,13 @@ class MlflowRecord(Reporter):
             for picture in overview(RunFolder(study.folder)):
                 picture.save_png(Path(made))
             store.log_files(run, Path(made), "figures")
+            write_report(study.folder, Path(made) / "report.html")
+            store.log_file(run, Path(made) / "report.html")
         for file in _FILES:
             if (study.folder / file).exists():
                 store.log_file(run, study.folder / file, "run_folder")
+        last = table.rows[-1].k
+        store.log_metrics(run, [(last, {f"auc/K{row.k}": row.mean.value for row in table.rows} | _gains(significance))])
         for row in table.rows:
             store.log_metrics(run, [(row.k, _test_aucs(row))])
             store.link_model(run, _known(study.folder / f"k{row.k}"), step=row.k)
@@ -294,6 +301,16 @@ def _mark(study: StudyRun) -> str:
 def _test_aucs(row: Row) -> dict[str, float | None]:
     each = {f"auc_per_disease/{one.disease}": one.value for one in row.diseases}
     return {"auc/mean": row.mean.value, **each}
+
+
+def _gains(found: Significance | None) -> dict[str, float | None]:
+    """What the largest K gains over the smallest: the mean with its interval, and each disease."""
+    if found is None:
+        return {}
+    *diseases, mean = found.comparisons[-1]
+    low, high = mean.interval or (None, None)
+    each = {f"gain_per_disease/{one.disease}": one.difference for one in diseases}
+    return {"gain/mean": mean.difference, "gain/low": low, "gain/high": high, **each}
 
 
 def _known(folder: Path) -> str:

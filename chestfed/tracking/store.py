@@ -27,6 +27,7 @@ from filelock import FileLock
 from chestfed._version import __version__
 from chestfed.core.errors import ChestfedError, ChestfedWarning
 from chestfed.results.run_folder import MODEL_FILE
+from chestfed.tracking.moving import follow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,6 +131,7 @@ def connect(uri: str | None) -> MlflowClient:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow import MlflowClient
 
+    follow(uri or "", EXPERIMENT)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it announces every new SQLite file
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import SimpleNamespace
 from typing import Self
 
@@ -22,14 +24,38 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals, rule_of_stage
 from chestfed.experiment.variants import whole_rounds
+from chestfed.images.batches import TrainBatches
 from chestfed.images.decode import decode
 from chestfed.models import FlatModule, build_model, seeded, title_of
 from chestfed.objectives.declaration import Population
 from chestfed.training.clients import StudyData
 from chestfed.training.study_tables import StudyTables
 
-#: Images decoded per site, and training steps timed, to estimate the time.
-_TIMED_IMAGES, _TIMED_STEPS = 6, 3
+#: Images decoded per site, and the seconds that a kind of step is timed for, to estimate the time.
+_TIMED_IMAGES, _TIMED_SECONDS = 3, 0.2
+#: A machine is busy if more than this share of its cores had work already.
+_BUSY = 0.5
+
+
+@dataclass(frozen=True)
+class Span:
+    """Seconds: alone on the machine, and as it is now."""
+
+    low: float = 0.0
+    high: float = 0.0
+
+    def __add__(self, other: Span) -> Span:
+        return Span(self.low + other.low, self.high + other.high)
+
+    def __mul__(self, times: float) -> Span:
+        return Span(self.low * times, self.high * times)
+
+    def __str__(self) -> str:
+        low, high = duration(self.low), duration(self.high)
+        if low == high:
+            return low
+        number, _, unit = low.partition(" ")
+        return f"{number} to {high}" if high.endswith(unit) else f"{low} to {high}"
 
 
 @dataclass(frozen=True)
@@ -56,26 +82,31 @@ class Counted:
 
 @dataclass(frozen=True)
 class Timings:
-    """Of a network on this machine, measured a moment ago: seconds per step, and per image that is scored."""
+    """Of a network on this machine, measured a moment ago: seconds per step, and per image that is scored.
+
+    `load` is how many processes wanted a core before that, per core; None where the system does not say it.
+    """
 
     parameters: int
     buffers: int
-    pretrain_step: float
-    federated_step: float
-    scored_image: float
+    pretrain_step: Span
+    federated_step: Span
+    scored_image: Span
+    load: float | None
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """One study; times in seconds, `decode_seconds` estimated from a few images."""
+    """One study; `decode_seconds` is estimated from a few images, `at_hospitals` counts images scored once per K."""
 
     label: str
     pipeline: Pipeline
     clients: tuple[Counted, ...]
     test: Counted
     origin: Origin
-    decode_seconds: float
+    decode_seconds: Span
     timings: Timings
+    at_hospitals: int = 0
 
     @property
     def pretrain_steps(self) -> int:
@@ -83,88 +114,145 @@ class StudyPlan:
         return self.pipeline.pretrain.steps(self.clients[0].rows)
 
     @property
-    def stage_1_seconds(self) -> float:
+    def stage_1_seconds(self) -> Span:
         """Estimated."""
-        return self.pretrain_steps * self.timings.pretrain_step
+        return self.timings.pretrain_step * self.pretrain_steps
 
-    def stage_2_seconds(self, k: int) -> float:
+    def stage_2_seconds(self, k: int) -> Span:
         """Estimated, evaluations included."""
-        evaluated = len(self.pipeline.evaluated_rounds) * self.test.images
+        scored = len(self.pipeline.evaluated_rounds) * self.test.images + self.at_hospitals
         steps = self.pipeline.federated.steps * self.pipeline.federated.taking_part(k)
-        return steps * self.timings.federated_step + evaluated * self.timings.scored_image
+        return self.timings.federated_step * steps + self.timings.scored_image * scored
 
     @property
-    def training_seconds(self) -> float:
+    def training_seconds(self) -> Span:
         """Both stages, of every K."""
-        return self.stage_1_seconds + sum(map(self.stage_2_seconds, self.pipeline.k))
+        return sum(map(self.stage_2_seconds, self.pipeline.k), self.stage_1_seconds)
 
 
 def plan_study(label: str, pipeline: Pipeline, source: StudyTables | StudyData, timings: Timings) -> StudyPlan:
     """Count what this study would do; of hospitals labels are read, and a few images to time their decoding."""
+    at_hospitals = 0
     if isinstance(source, StudyTables):
         clients = [Counted.of(name, part.labels(), part.frame["repeats"].to_numpy()) for name, part in source.clients]
         scored = np.concatenate([table.labels() for table in source.tests])
         seconds = _decode_seconds(source)
+        at_hospitals = sum(len(own.frame) for own in source.hospitals.values() if (own,) != source.tests)
     else:
         clients = [Counted.of(client.name, client.labels, client.repeats) for client in source.clients]
-        scored, seconds = source.test.labels, 0.0
+        scored, seconds = source.test.labels, Span()
     test = Counted.of("test set", scored, np.ones(len(scored), np.int64))
-    return StudyPlan(label, pipeline, tuple(clients), test, source.origin, seconds, timings)
+    return StudyPlan(label, pipeline, tuple(clients), test, source.origin, seconds, timings, at_hospitals)
 
 
 def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
-    """Run a few training steps on images without content."""
+    """Run a few training steps on images without content, after one that is not counted."""
+    load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
     network = FlatModule(build_model(pipeline.model, len(pipeline.tasks), pipeline.seed), machine.device)
-    size = pipeline.preprocess.size
+    size, tasks = pipeline.preprocess.size, len(pipeline.tasks)
 
-    def seconds_per_step(batch_size: int, training: bool) -> float:
-        images = torch.zeros(batch_size, 3, size, size, device=machine.device)
-        if machine.channels_last:
-            images = images.to(memory_format=torch.channels_last)
+    def step(images: int, training: bool) -> None:
+        blank = np.zeros((images, tasks), np.float32)
+        batch = TrainBatches(
+            _Blank(images, size),
+            blank,
+            np.ones(images, np.int64),
+            batch_size=images,
+            seed=0,
+            name="timing",
+            augment=pipeline.augment,
+            channels_last=machine.channels_last,
+            workers=0,
+        ).next()
         network.module.train(training)
+        with (
+            seeded(0, machine.device),
+            torch.set_grad_enabled(training),
+            torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast),
+        ):
+            loss = network.module(batch.images.to(machine.device)).float().square().mean()
+        if training:
+            loss.backward()
+        loss.item()  # waits for the device
 
-        def step() -> None:
-            with (
-                seeded(0, machine.device),
-                torch.set_grad_enabled(training),
-                torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast),
-            ):
-                loss = network.module(images).float().square().mean()
-            if training:
-                loss.backward()
-            loss.item()  # waits for the device
+    def per_image(images: int, training: bool) -> Span:
+        step(1, training)  # allocates, and loads what is loaded once
+        (first,) = _seconds(lambda: step(1, training), time.perf_counter, 0)
+        fits = max(1, min(images, int(_TIMED_SECONDS / first)))  # a large network is timed on fewer images
+        return _span(lambda: step(fits, training), machine, load or 0.0) * (1 / fits)
 
-        return min(_seconds(step) for _ in range(_TIMED_STEPS))
-
-    scored = pipeline.evaluation.batch_size
+    of_batch = cache(lambda images: per_image(images, training=True) * images)
     return Timings(
         network.size,
         network.buffers().numel(),
-        seconds_per_step(pipeline.pretrain.batch_size, training=True),
-        seconds_per_step(pipeline.federated.images_per_step, training=True),
-        seconds_per_step(scored, training=False) / scored,
+        of_batch(pipeline.pretrain.batch_size),
+        of_batch(pipeline.federated.images_per_step),
+        per_image(pipeline.evaluation.batch_size, training=False),
+        load,
     )
 
 
-def _seconds(action: Callable[[], None]) -> float:
-    started = time.perf_counter()
+@dataclass(frozen=True)
+class _Blank:
+    """Black images."""
+
+    count: int
+    size: int
+
+    @property
+    def records(self) -> np.ndarray:
+        return np.zeros(self.count, np.int64)
+
+    @property
+    def digests(self) -> np.ndarray:
+        return np.zeros(self.count, "V16")
+
+    def read(self, row: int) -> np.ndarray:
+        return np.zeros((self.size, self.size), np.uint8)
+
+
+def _span(action: Callable[[], object], machine: Machine, load: float) -> Span:
+    """How long it takes alone, and now; on a CPU alone is its time on one processor, shared by all threads.
+
+    That does not count waiting for other processes, or of threads for each other. Now is the median, at most twice what
+    a fair share of the cores makes of it: a moment in which the threads wait for each other is not typical.
+    """
     action()
-    return time.perf_counter() - started
+    found = _seconds(action, time.perf_counter)
+    if machine.device.type != "cpu":
+        return Span(min(found), max(found))
+    torch.set_num_threads(1)
+    try:
+        alone = min(_seconds(action, time.process_time)) / machine.threads
+    finally:
+        torch.set_num_threads(machine.threads)
+    now = min(float(np.median(found)), 2 * alone * (1 + load))
+    return Span(min(alone, now), now)
+
+
+def _seconds(action: Callable[[], object], clock: Callable[[], float], enough: float = _TIMED_SECONDS) -> list[float]:
+    """How long it takes by a clock, again and again until that is long enough."""
+    found, started = list[float](), time.perf_counter()
+    while not found or time.perf_counter() - started < enough:
+        before = clock()
+        action()
+        found.append(clock() - before)
+    return found
 
 
 def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k: int) -> tuple[int, int]:
-    """Bytes (up, down) of one of `k` clients in one round: the algorithm's own messages, of tensors without content.
+    """Bytes (up, down) of one of `k` clients in one round: the algorithm's own messages, of zeros.
 
     Without a server: what a node sends to its neighbors, on average, and 0.
     """
     settings, count = pipeline.federated, len(pipeline.tasks)
-    population = Population(torch.empty(count, device="meta"), torch.empty(k, count, device="meta"))
+    population = Population(torch.full((count,), 0.5), torch.full((k, count), 0.5))
     objective = objective_of(settings, population)
     ratios = ratio_of_duals(objective, population)
-    primal = torch.empty(parameters + objective.extra_size, device="meta")
+    primal = torch.zeros(parameters + objective.extra_size)
     graph = graph_of(settings, k)
     if graph is not None:
-        peer, one = rule_of_stage(settings, 0, ratios, graph.nodes, graph), torch.empty(1, device="meta")
+        peer, one = rule_of_stage(settings, 0, ratios, graph.nodes, graph), torch.zeros(1)
         node = peer.start_node(Point(primal, primal[:0]), one, one)
         synchronous = getattr(settings.algorithm, "exchange", "synchronous") == "synchronous"
         edges = len(graph.edges) if synchronous else min(1, len(graph.edges))
@@ -172,7 +260,7 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
     if settings.spec.pooled:
         return 0, 0
     algorithm = rule_of_stage(settings, 0, ratios, k)
-    point = Point(primal, torch.empty(objective.dual_size, device="meta"))
+    point = Point(primal, torch.zeros(objective.dual_size))
     message = algorithm.message(algorithm.start_stage(point))
     composed = SimpleNamespace(inner=lambda x: x, outer=lambda h, y: (h, y), pull_back=lambda q: q)
     oracle = composed if settings.objective_spec.kind == "compositional" else lambda v, alpha: (v, alpha)
@@ -180,18 +268,21 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
     return byte_count(update) + 4 * buffers, byte_count(message) + 4 * buffers
 
 
-def _decode_seconds(tables: StudyTables) -> float:
-    """Estimated seconds to decode everything in one process, from a few images per site; unreadable ones count 0."""
-    total = 0.0
-    for _, table in tables.clients:
-        rows = table.frame.iloc[np.linspace(0, len(table.frame) - 1, _TIMED_IMAGES).astype(int)]
-        started = time.perf_counter()
+def _decode_seconds(tables: StudyTables) -> Span:
+    """To decode everything, from a few images per site; unreadable ones count 0. At best by all cores, else by one."""
+    total, cores = Span(), os.cpu_count() or 1
+    for table in dict.fromkeys(table for table, _ in tables.parts):
+        rows = table.frame.iloc[np.linspace(0, len(table.frame) - 1, _TIMED_IMAGES + 1).astype(int)]
+        found = []
         for image, stored in zip(rows["image"], table.with_frame(rows).stored(), strict=True):
+            started = time.perf_counter()
             try:
                 decode(table.root / image, stored)
             except (ImageError, OSError):
                 continue  # the study itself reports it
-        total += (time.perf_counter() - started) / _TIMED_IMAGES * len(table.frame)
+            found.append(time.perf_counter() - started)
+        if found[1:]:  # the first may load what is loaded once
+            total += Span(min(found[1:]) / cores, float(np.mean(found[1:]))) * len(table.frame)
     return total
 
 
@@ -204,11 +295,11 @@ def render(plan: StudyPlan, machine: Machine) -> RenderableType:
         ([part.name, f"{part.images:,}", f"{part.rows:,}", *part.per_disease] for part in (*plan.clients, plan.test)),
         "positives/negatives per disease, repeated training rows counted; the rest is missing",
     )
-    columns = ["clients", "steps per client", "images", "rounds", "sent up", "sent down", "time, about"]
+    columns = ["clients", "steps per client", "images", "rounds", "sent up", "sent down", "time"]
     total = plan.decode_seconds + plan.training_seconds
     facts = (
-        f"{_facts(plan, machine)}, evaluated {len(plan.pipeline.evaluated_rounds)} times. {_total(total, 'about')}; "
-        "start-up and MLflow come on top. Nothing was written."
+        f"{_facts(plan, machine)}, evaluated {len(plan.pipeline.evaluated_rounds)} times{_elsewhere(plan)}. "
+        f"{estimated(total, plan.timings)}; start-up and MLflow come on top. Nothing was written."
     )
     return Group(clients, _table("What would run", ["part"], columns, _parts(plan)), Text(facts))
 
@@ -222,7 +313,7 @@ def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) ->
     shown = _table(
         f"{first.origin.short_mark}{title}",
         ["held out", "stage 1 on", "stage 2 on"],
-        ["rows trained on", "images scored", *_tasks(first), "time, about"],
+        ["rows trained on", "images scored", *_tasks(first), "time"],
         (
             [
                 plan.label.removesuffix(" held out"),
@@ -231,16 +322,17 @@ def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) ->
                 f"{sum(client.rows for client in plan.clients):,}",
                 f"{plan.test.images:,}",
                 *plan.test.per_disease,
-                duration(plan.training_seconds),
+                str(plan.training_seconds),
             ]
             for plan in plans
         ),
         f"positives/negatives per disease of the images that are scored: of each held-out site {images} "
         f"({first.pipeline.evaluation.protocol}); the rest is missing. None of them trains.",
     )
+    most = sum((plan.training_seconds for plan in plans), Span())
     facts = (
         f"{len(plans)} studies, one for each site that is held out; stage 1 is shared by those that start on the same "
-        f"site. {_facts(first, machine)}. {_total(sum(plan.training_seconds for plan in plans), 'at most')}; decoding "
+        f"site. {_facts(first, machine)}. {estimated(most, first.timings)} at most; decoding "
         "what is not cached, start-up and MLflow come on top. Nothing was written."
     )
     return Group(shown, Text(facts))
@@ -263,10 +355,10 @@ def _table(
 def _parts(plan: StudyPlan) -> Iterable[Sequence[str]]:
     """Steps, images, bytes and time of decoding, stage 1, and stage 2 of each K."""
     pipeline, settings, steps = plan.pipeline, plan.pipeline.federated, plan.pretrain_steps
-    images = sum(client.images for client in plan.clients) + plan.test.images
-    yield ["decode what is not cached", "", "", f"{images:,}", "", "", "", duration(plan.decode_seconds)]
+    images = sum(client.images for client in plan.clients) + plan.test.images + plan.at_hospitals
+    yield ["decode what is not cached", "", "", f"{images:,}", "", "", "", str(plan.decode_seconds)]
     trained = f"{steps * pipeline.pretrain.batch_size:,}"
-    yield ["stage 1", "1", f"{steps:,}", trained, "", "", "", duration(plan.stage_1_seconds)]
+    yield ["stage 1", "1", f"{steps:,}", trained, "", "", "", str(plan.stage_1_seconds)]
     for k in pipeline.k:
         up, down = bytes_per_client_round(pipeline, plan.timings.parameters, plan.timings.buffers, k)
         clients = settings.taking_part(k)
@@ -278,7 +370,7 @@ def _parts(plan: StudyPlan) -> Iterable[Sequence[str]]:
             f"{settings.rounds:,}",
             _size(settings.rounds * clients * up),
             _size(settings.rounds * clients * down),
-            duration(plan.stage_2_seconds(k)),
+            str(plan.stage_2_seconds(k)),
         ]
 
 
@@ -290,8 +382,18 @@ def _facts(plan: StudyPlan, machine: Machine) -> str:
     )
 
 
-def _total(seconds: float, how: str) -> str:
-    return f"Estimated total: {how} {duration(seconds)}, from {_TIMED_STEPS} timed steps"
+def _elsewhere(plan: StudyPlan) -> str:
+    if not plan.at_hospitals:
+        return ""
+    return f"; every K then on {plan.at_hospitals:,} held-out images of the other hospitals"
+
+
+def estimated(total: Span, timings: Timings) -> str:
+    """The whole time, and on a busy machine that it is one."""
+    said = f"Estimated total: {total}, from steps timed now"
+    if timings.load is None or timings.load < _BUSY:
+        return said
+    return f"{said} on a BUSY machine ({timings.load:.1f} processes per core): the lower end is what it takes alone"
 
 
 def _tasks(plan: StudyPlan) -> list[str]:

@@ -31,11 +31,12 @@ from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.pipeline import Pipeline, Runtime, identity
 from chestfed.report.page import write_report
+from chestfed.results import hospital_table
 from chestfed.scoring.scorers import Declared, open_scorer
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.table import SiteTable
 from chestfed.tracking.recording import MlflowRecord
-from chestfed.tracking.store import Store, local_model, local_store
+from chestfed.tracking.store import Store, connect, local_model, local_store
 from chestfed.training.identity import Identity
 from chestfed.training.reporting import StudyRun
 from tests.command_line import Called, call
@@ -149,9 +150,52 @@ def test_the_auc_of_the_study_has_k_as_its_step(
 def test_every_round_is_there_with_the_auc_first(client: MlflowClient, children: list[Any], run_folder: Path) -> None:
     lines = (run_folder / "k2" / "rounds.jsonl").read_text().splitlines()
     rounds = [json.loads(line) for line in lines]
-    for key, name in (("round/auc_mean", "mean_auc"), ("round/loss", "loss"), ("cost/bytes_up", "bytes_up")):
+    for key, name in (("round/auc_mean", "mean_auc"), ("round/loss", "loss"), ("round/bytes_up", "bytes_up")):
         assert sorted(values(client, children[1], key)) == [(entry["round"], entry[name]) for entry in rounds]
     assert next(iter(children[1].data.metrics)) == "round/auc_mean"  # what the comparison page draws first
+
+
+def test_the_list_of_runs_has_every_k_by_name_the_gain_and_every_hospital(parent: Any, run_folder: Path) -> None:
+    found, rows = parent.data.metrics, rows_of(run_folder)
+    assert {k: found[f"auc/K{k}"] for k in rows} == {k: row["mean_auc"] for k, row in rows.items()}
+    significance = json.loads((run_folder / "significance.json").read_text())["comparisons"][-1]
+    assert found["gain/mean"] == significance["mean"]["difference"]
+    assert [found["gain/low"], found["gain/high"]] == significance["mean"]["interval"]
+    assert found["gain_per_disease/edema"] == significance["diseases"]["edema"]["difference"]
+    hospitals = pd.read_csv(run_folder / "hospitals.csv").query("disease == 'mean' and k == 2").set_index("hospital")
+    assert {name: found[f"auc_at/{name}"] for name in hospitals.index} == hospitals["auc"].to_dict()
+
+
+def test_costs_are_sums_over_all_rounds(client: MlflowClient, children: list[Any], run_folder: Path) -> None:
+    for k, child in enumerate(children, start=1):
+        lines = [json.loads(line) for line in (run_folder / f"k{k}" / "rounds.jsonl").read_text().splitlines()]
+        for name in ("images", "gradients", "bytes_up", "bytes_down"):
+            assert values(client, child, f"cost/{name}") == [(k, sum(line[name] for line in lines))]
+        assert child.data.metrics["cost/rounds"] == len(lines)
+
+
+def test_the_report_is_one_of_the_files(client: MlflowClient, parent: Any, run_folder: Path, tmp_path: Path) -> None:
+    page = client.download_artifacts(parent.info.run_id, "report.html", str(tmp_path))
+    assert Path(page).read_text() == f"report of {run_folder.name}"
+
+
+def test_a_moved_store_finds_its_artifacts_and_a_copy_leaves_the_original_alone(
+    home: Path, parent: Any, run_folder: Path, tmp_path: Path
+) -> None:
+    moved = Path(shutil.copytree(home / "runs", tmp_path / "else where_x" / "runs"))
+    before = (home / "runs" / "mlflow.db").read_bytes()
+    with local_model(f"runs:/{parent.info.run_id}", local_store(moved)) as model:
+        assert (Path(model) / "data" / "model.safetensors").is_file()
+    client = connect(local_store(moved))
+    run = client.get_run(parent.info.run_id)
+    assert run.info.artifact_uri.startswith((moved / "mlflow-artifacts").resolve().as_uri())
+    page = Path(run.info.artifact_uri.removeprefix("file://").replace("%20", " ")) / "report.html"
+    page.write_text("of the copy")
+    assert Path(client.download_artifacts(run.info.run_id, "report.html", str(tmp_path))).read_text() == "of the copy"
+    places = [version.source for version in client.search_model_versions()]
+    assert len(places) == 2
+    assert all(place.startswith((moved / "mlflow-artifacts").resolve().as_uri()) for place in places)
+    assert (home / "runs" / "mlflow.db").read_bytes() == before
 
 
 def test_the_k_table_is_a_table_of_the_page(
@@ -404,7 +448,7 @@ def test_configuration_and_where_files_are_stay_apart(parent: Any, client: Mlflo
     assert params["federated.window"] == "2"
     assert not [key for key in params if "root" in key or key.endswith("config")]
     files = {file.path for file in client.list_artifacts(parent.info.run_id, "run_folder")}
-    names = ("table.csv", "table.json", "significance.csv", "significance.json", "sites.json")
+    names = ("table.csv", "table.json", "significance.csv", "significance.json", "sites.json", *hospital_table.FILES)
     assert files == {f"run_folder/{name}" for name in names}
 
 

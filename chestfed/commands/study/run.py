@@ -34,7 +34,7 @@ from chestfed.results.table import render as render_table
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import local_store
 from chestfed.training.clients import StudyData, check_cache, load_images
-from chestfed.training.plan import StudyPlan, duration, plan_study, render, render_held_out, time_steps
+from chestfed.training.plan import Span, StudyPlan, plan_study, render, render_held_out, time_steps
 from chestfed.training.public_clients import load_collection
 from chestfed.training.reporting import Reporters, Summary
 from chestfed.training.run import StudyResult, run_study
@@ -99,9 +99,9 @@ def show_plan(studies: Studies) -> None:
     if len(variants) > 1:
         names = "\n".join(variant.label for variant in variants)
         runs, stages_1 = sum(len(variant.pipeline.k) for variant in variants), {one.pipeline.seed for one in variants}
-        stage_2 = sum(plans[0].stage_2_seconds(k) for one in variants for k in one.pipeline.k)
-        seconds = plans[0].decode_seconds + len(stages_1) * plans[0].stage_1_seconds + stage_2
-        text = f"That is the first of {len(variants)} studies with {runs} runs of stage 2, about {duration(seconds)}:"
+        stage_2 = sum((plans[0].stage_2_seconds(k) for one in variants for k in one.pipeline.k), Span())
+        seconds = plans[0].decode_seconds + plans[0].stage_1_seconds * len(stages_1) + stage_2
+        text = f"That is the first of {len(variants)} studies with {runs} runs of stage 2, {seconds}:"
         studies.console.print(f"{text}\n{names}", highlight=False)
 
 

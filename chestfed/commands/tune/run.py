@@ -20,7 +20,7 @@ from chestfed.experiment.ranges import Range
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import local_store
 from chestfed.training.clients import StudyData, load_images
-from chestfed.training.plan import duration, plan_study, time_steps
+from chestfed.training.plan import Span, estimated, plan_study, time_steps
 from chestfed.training.public_clients import load_collection
 from chestfed.training.reporting import Reporters
 from chestfed.training.study_tables import StudyTables, open_sites, selection_tables, with_validation
@@ -87,21 +87,21 @@ def _show(tuning: Tuning, source: StudyTables | StudyData) -> None:
     table = Table(title=f"{pipeline.title}: what would be searched", title_justify="left")
     for column in ("algorithm", "setting", "from", "to", "scale"):
         table.add_column(column, overflow="fold")
-    seconds = 0.0
+    seconds = Span()
     for name, ranges in tuning.ranges.items():
         for key, one in ranges.items():
             low, high, scale = one.plain()
             table.add_row(name, key, f"{low:g}", f"{high:g}", scale)
         variant = pipeline.variant(name, pipeline.seed, names)
         plan = plan_study(name, variant, source, time_steps(variant, tuning.studies.machine))
-        seconds += tuning.seeds * (tuning.trials + 1) * plan.stage_2_seconds(variant.k[-1])
-    seconds += 2 * tuning.seeds * plan.stage_1_seconds  # of the search, and of the tested runs
+        seconds += plan.stage_2_seconds(variant.k[-1]) * tuning.seeds * (tuning.trials + 1)
+    seconds += plan.stage_1_seconds * 2 * tuning.seeds  # of the search, and of the tested runs
     console.print(table)
     each, test = len(names) * tuning.trials * tuning.seeds, len(names) * tuning.seeds
     text = (
         f"{len(names)} algorithms, {tuning.trials} trials each, {tuning.seeds} seeds per trial: {each:,} runs of "
         f"stage 2 with K={pipeline.k[-1]}, chosen on {plan.test.images:,} validation images; then {test:,} runs with "
-        f"the chosen settings, which are tested. Estimated total: about {duration(seconds)}. Nothing was written."
+        f"the chosen settings, which are tested. {estimated(seconds, plan.timings)}. Nothing was written."
     )
     say(console, text)
 
