@@ -130,7 +130,7 @@ def run_study(
             significance = of_study([folder], pipeline.k, pipeline.evaluation.resamples, pipeline.evaluation.interval)
             if significance is not None:
                 write_significance(significance, folder, "significance")
-                seal(folder, FILES)
+            seal(folder, FILES)
         except BaseException as error:
             failure = error
             reporters.tell(lambda reporter: reporter.study_failed(failure))
