@@ -24,9 +24,9 @@ Location = tuple[str | int, ...]
 
 
 class StrictModel(BaseModel):
-    """A configuration section: immutable, no unknown keys, no silent conversion of types."""
+    """A configuration section: immutable, no unknown keys, no silent conversion of types, no infinite numbers."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 Model = TypeVar("Model", bound=StrictModel)
@@ -61,6 +61,57 @@ OTHERS = "others"
 
 #: More values than any configuration has: aliases of aliases come to any number of them.
 _MOST_VALUES = 200_000
+#: More bytes than any configuration has; the parser takes seconds for as many brackets.
+_MOST_BYTES = 250_000
+
+
+class _Parsed:
+    """One YAML text as plain data, and the place of each key's location: `name` and line."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
+        self.places: dict[Location, str] = {}
+        try:
+            node = yaml.compose(text, Loader=_Loader)
+            self.data = None if node is None else self._build(node, ())
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            place = self._place(mark.line) if mark else name
+            raise ConfigError(f"{place}: not valid YAML: {getattr(error, 'problem', error)}") from None
+        except RecursionError:
+            raise ConfigError(f"{name}: nested too deeply, or an alias (*) stands for itself") from None
+
+    def _place(self, line: int) -> str:
+        return self._name if self._name.startswith("--set ") else f"{self._name}:{line + 1}"
+
+    def _build(self, node: yaml.Node, location: Location) -> Any:
+        self.places[location] = self._place(node.start_mark.line)
+        if len(self.places) > _MOST_VALUES:
+            raise ConfigError(f"{self._name}: more than {_MOST_VALUES:,} values: aliases (*) of lists of aliases?")
+        if isinstance(node, yaml.MappingNode):
+            mapping: dict[Any, Any] = {}
+            for key_node, value_node in node.value:
+                key, place = self._plain(key_node), self._place(key_node.start_mark.line)
+                if key in mapping:
+                    raise ConfigError(f"{place}: duplicate key '{key}'")
+                mapping[key] = self._build(value_node, (*location, key))
+                self.places[(*location, key)] = place
+            return mapping
+        if isinstance(node, yaml.SequenceNode):
+            return [self._build(child, (*location, index)) for index, child in enumerate(node.value)]
+        return self._plain(node)
+
+    def _plain(self, node: yaml.Node) -> Any:
+        """A value that is neither a mapping nor a list."""
+        place = self._place(node.start_mark.line)
+        if not isinstance(node, yaml.ScalarNode):
+            raise ConfigError(f"{place}: a key is one word or number, not a list or mapping")
+        if node.tag == "tag:yaml.org,2002:merge":
+            raise ConfigError(f"{place}: '<<' is not supported; extend another file with extends: FILE.yaml")
+        try:
+            return _Loader("").construct_object(node, deep=True)
+        except (ValueError, AttributeError):  # a tag that the text does not fit, or a number of thousands of digits
+            raise ConfigError(f"{place}: not valid YAML: the value is not of its type") from None
 
 
 class Document:
@@ -72,52 +123,11 @@ class Document:
     def __init__(self, path: Path, extending: tuple[Path, ...] = ()) -> None:
         self.path = path
         self._extending = (*extending, path.resolve())
-        self.places: dict[Location, str] = {}
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except FileNotFoundError:
-            raise ConfigError(f"{path}: no such file") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: cannot be read: {error}") from None
-        try:
-            node = yaml.compose(text, Loader=_Loader)
-            self.data = {} if node is None else self._build(node, ())
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            line = f":{mark.line + 1}" if mark else ""
-            raise ConfigError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
-        except RecursionError:
-            raise ConfigError(f"{path}: nested too deeply, or an alias (*) stands for itself") from None
+        parsed = _Parsed(_text_of(path), str(path))
+        self.data, self.places = {} if parsed.data is None else parsed.data, parsed.places
         if not isinstance(self.data, dict):
             raise ConfigError(f"{path}:1: expected keys and values, found {type(self.data).__name__}")
         self._extend()
-
-    def _build(self, node: yaml.Node, location: Location) -> Any:
-        self.places[location] = f"{self.path}:{node.start_mark.line + 1}"
-        if len(self.places) > _MOST_VALUES:
-            raise ConfigError(f"{self.path}: more than {_MOST_VALUES:,} values: aliases (*) of lists of aliases?")
-        if isinstance(node, yaml.MappingNode):
-            mapping: dict[Any, Any] = {}
-            for key_node, value_node in node.value:
-                key = self._plain(key_node)
-                if key in mapping:
-                    raise ConfigError(f"{self.path}:{key_node.start_mark.line + 1}: duplicate key '{key}'")
-                mapping[key] = self._build(value_node, (*location, key))
-                self.places[(*location, key)] = f"{self.path}:{key_node.start_mark.line + 1}"
-            return mapping
-        if isinstance(node, yaml.SequenceNode):
-            return [self._build(child, (*location, index)) for index, child in enumerate(node.value)]
-        return self._plain(node)
-
-    def _plain(self, node: yaml.Node) -> Any:
-        """A value that is neither a mapping nor a list."""
-        place = f"{self.path}:{node.start_mark.line + 1}"
-        if not isinstance(node, yaml.ScalarNode):
-            raise ConfigError(f"{place}: a key is one word or number, not a list or mapping")
-        try:
-            return _Loader("").construct_object(node, deep=True)
-        except (ValueError, AttributeError):  # a tag that the text does not fit, or a number of thousands of digits
-            raise ConfigError(f"{place}: not valid YAML: the value is not of its type") from None
 
     def _extend(self) -> None:
         if "extends" not in self.data:
@@ -162,10 +172,7 @@ class Document:
                     target[key] = _long_form(key, target.get(key, {}), {})
                 target = target[key]
             else:
-                try:
-                    value = yaml.load(text, Loader=_Loader)
-                except yaml.YAMLError:
-                    raise ConfigError(f"--set {assignment}: the value is not valid YAML") from None
+                value = _Parsed(text, f"--set {dotted}").data
                 before = target.get(key) if isinstance(target, dict) else None
                 same_part = key in _NAMED_PARTS and isinstance(before, dict) and before.get("name") == value
                 target[key] = before if same_part else value  # naming the part that is there keeps its options
@@ -173,6 +180,20 @@ class Document:
             place: where for place, where in self.places.items() if place[: len(location)] != tuple(location)
         }
         self.places[tuple(location)] = f"--set {dotted}"
+
+
+def _text_of(path: Path) -> str:
+    """The text of a YAML file, if it is one."""
+    try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path}: not a file: give a YAML file")  # a pipe would be waited for without end
+        if path.stat().st_size > _MOST_BYTES:
+            raise ConfigError(f"{path}: more than {_MOST_BYTES // 1000} kB: no YAML of chestfed is as large")
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
 
 
 def _merge(base: dict[Any, Any], over: dict[Any, Any]) -> dict[Any, Any]:
@@ -243,7 +264,7 @@ def _explain(document: Document, model: type[BaseModel], error: ValidationError)
     for detail in error.errors():
         location = tuple(detail["loc"])
         dotted = ".".join(str(part) for part in location)
-        place = document.place(location)
+        place = document.place(location or _named_first(detail["msg"], document))
         if detail["type"] == "extra_forbidden":
             messages.append(f"{place}: unknown key '{dotted}'{_hint(document, model, location)}")
         elif detail["type"] == "missing":
@@ -256,6 +277,12 @@ def _explain(document: Document, model: type[BaseModel], error: ValidationError)
             told = f"'{dotted}': {text}" if dotted else text
             messages.append(f"{place}: {told}" if plain else f"{place}: '{dotted}' should be {text}{shown}")
     return messages
+
+
+def _named_first(message: str, document: Document) -> Location:
+    """The key that the message about a whole file begins with: `Value error, k must be ...`."""
+    key = message.removeprefix("Value error, ").partition(" ")[0].rstrip(":")
+    return (key,) if key in document.data else ()
 
 
 def _hint(document: Document, model: type[BaseModel], location: Location) -> str:

@@ -43,7 +43,7 @@ class SiteEntry(StrictModel):
 
     config: str = Field(description="the site's YAML, relative to this file")
     root: str | None = Field(None, description="where the site's files are, if not where its YAML says")
-    clients: int = Field(1, ge=1, description="cut the training patients into this many clients")
+    clients: int = Field(1, ge=1, le=10_000, description="cut the training patients into this many clients")
     cut: Literal["alike", "unlike"] = Field(
         "alike",
         description="alike: every client has its share of the patients with each disease; unlike: of the patients with "
@@ -74,7 +74,7 @@ class CollectionEntry(StrictModel):
         Field(description="which collection")
     )
     root: str | None = Field(None, description="folder of its files, below the data root; null: its name")
-    clients: int = Field(4, ge=1, description="number of clients that the training images are dealt to")
+    clients: int = Field(4, ge=1, le=10_000, description="number of clients that the training images are dealt to")
     partition: Literal["classes", "sorted", "random"] = Field(
         "classes",
         description="classes: no class is at two clients, the IH construction; sorted: even runs of images sorted by "
@@ -149,14 +149,14 @@ class Comparison(StrictModel):
     windows: list[Annotated[int, Field(ge=1)]] = Field(
         [], description="each algorithm with each; none: federated.window"
     )
-    seeds: int = Field(1, ge=1, description="runs per algorithm and window, counted up from `seed`")
+    seeds: int = Field(1, ge=1, le=1000, description="runs per algorithm and window, counted up from `seed`")
 
 
 class Pretrain(StrictModel):
     """Stage 1: cross-entropy on the target's (the first client's) training images, with Adam."""
 
-    epochs: float = Field(2.0, ge=0, description="passes over the target's training images; 0: no stage 1")
-    batch_size: int = Field(32, ge=1, description="images per step")
+    epochs: float = Field(2.0, ge=0, le=100_000, description="passes over the target's training images; 0: no stage 1")
+    batch_size: int = Field(32, ge=1, le=65_536, description="images per step")
     lr: float = Field(1e-5, gt=0, description="Adam's step size")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty")
     schedule: Literal["constant", "cosine"] = Field(
@@ -199,21 +199,26 @@ class Evaluation(StrictModel):
         description="local steps of a client between two evaluations, in place of `every`, so that all windows of a "
         "comparison are evaluated as often; after the round in which they are reached",
     )
-    batch_size: int = Field(64, ge=1, description="images scored at a time; does not change a result")
-    resamples: int = Field(2000, ge=0, description="bootstrap resamples for the 95% intervals; 0: none")
+    batch_size: int = Field(64, ge=1, le=65_536, description="images scored at a time; does not change a result")
+    resamples: int = Field(2000, ge=0, le=1_000_000, description="bootstrap resamples for the 95% intervals; 0: none")
     interval: MethodName = Field("t-logit", description="how intervals and p values are made: docs/evaluation.md")
 
 
 class Runtime(StrictModel):
     """Where it runs. `loader_workers` never changes a result; the others may change its last bits."""
 
-    device: str = Field("auto", description="auto: CUDA if there is one, else the CPU; or cpu, cuda, cuda:1")
-    threads: int | None = Field(None, ge=1, description="CPU threads of torch; null: all cores")
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
+        description="auto: CUDA if there is one, else the CPU; or cpu, cuda, cuda:1",
+    )
+    threads: int | None = Field(None, ge=1, le=4096, description="CPU threads of torch; null: all cores")
     bf16: bool = Field(False, description="run the network in bfloat16 (autocast)")
     channels_last: bool = Field(True, description="memory format of the images; faster on CPUs and on GPUs")
     loader_workers: int | None = Field(
         None,
         ge=0,
+        le=1024,
         description="threads that read and augment ahead of training; 0: none; null: one per core beyond two, at most "
         "8 (on two cores they would only get in the way of the network)",
     )

@@ -47,6 +47,7 @@ class Federated(StrictModel):
     window: int = Field(
         32,
         ge=1,
+        le=1_000_000,
         description="local steps per round [I]; npa communicates after every step, npa_large_batch after every step "
         "on this many batches at once",
     )
@@ -57,13 +58,15 @@ class Federated(StrictModel):
         description="step size of the weights at the clients [eta_l]",
         json_schema_extra={"search": [0.01, 1.0, "log"]},
     )
-    batch_size: int = Field(32, ge=1, description="images per client and step")
+    batch_size: int = Field(32, ge=1, le=65_536, description="images per client and step")
     weights: Literal["uniform", "images"] = Field(
         "uniform",
         description="weight of a client in every mean: 1/K (the paper), or its share of the training rows",
     )
-    stages: int = Field(3, ge=1, description="number of stages; decentralized, all their steps are one stage")
-    stage_steps: int = Field(1000, ge=1, description="local steps per stage [T0], to the nearest whole round")
+    stages: int = Field(3, ge=1, le=1000, description="number of stages; decentralized, all their steps are one stage")
+    stage_steps: int = Field(
+        1000, ge=1, le=1_000_000_000, description="local steps per stage [T0], to the nearest whole round"
+    )
     stage_growth: float = Field(1.0, ge=1, description="stage_steps is multiplied by this after each stage")
     lr_decay: float = Field(3.0, ge=1, description="step sizes are divided by this after each stage")
     stage_output: Literal["last", "average", "algorithm", "random_round"] = Field(

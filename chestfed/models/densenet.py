@@ -7,7 +7,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 from torch import nn
@@ -23,10 +23,12 @@ _GROUPS = (4, 2, 1)
 class SmallOptions(ModelOptions):
     """A DenseNet that a laptop can train."""
 
-    init_features: int = Field(16, ge=1, description="channels after the first convolution")
-    growth_rate: int = Field(8, ge=1, description="channels that each layer adds")
-    blocks: list[int] = Field([2, 2, 2, 2], min_length=1, description="layers per dense block")
-    bottleneck: int = Field(2, ge=1, description="width of the 1x1 convolutions, in growth rates")
+    init_features: int = Field(16, ge=1, le=4096, description="channels after the first convolution")
+    growth_rate: int = Field(8, ge=1, le=4096, description="channels that each layer adds")
+    blocks: list[Annotated[int, Field(ge=1, le=256)]] = Field(
+        [2, 2, 2, 2], min_length=1, max_length=8, description="layers per dense block"
+    )
+    bottleneck: int = Field(2, ge=1, le=64, description="width of the 1x1 convolutions, in growth rates")
     pool: int = Field(
         1, ge=1, le=8, description="average the image over squares of this side first: 2 is four times as fast"
     )

@@ -21,6 +21,7 @@ from chestfed.commands.site.new import site_new
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.evaluation.protocols import PROTOCOLS
+from tests.command_line import call
 
 HEAVY = ["torch", "monai", "mlflow", "pandas", "numpy", "sklearn", "cv2", "pydicom", "matplotlib", "yaml", "jinja2"]
 
@@ -193,24 +194,41 @@ def test_brackets_and_colons_in_names_are_printed_as_they_are(tmp_path: Path, ch
     assert str(file) in chestfed("key", "--new", file).out
 
 
-@pytest.mark.skipif(os.name == "nt", reason="FIFOs and SIGINT are POSIX")
-def test_ctrl_c_ends_with_130_and_says_how_to_resume(tmp_path: Path) -> None:
-    fifo = tmp_path / "site.yaml"
-    os.mkfifo(fifo)
-    command = [sys.executable, "-m", "chestfed", "site", "stats", str(fifo)]
-    running = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
-    )
-    with fifo.open("w"):  # waits until the command reads the file, which it then cannot finish
-        running.send_signal(signal.SIGINT)
-        out, err = running.communicate()
-    assert (running.returncode, out) == (130, "")
-    assert "run the same command again" in err
-    assert "Traceback" not in err
+@pytest.mark.skipif(os.name == "nt", reason="SIGTERM is a POSIX signal")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_with_its_code_and_says_how_to_resume(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    before = signal.signal(number, signal.default_int_handler)  # tests may run where the shell ignores it
+    monkeypatch.setattr(Path, "exists", lambda _: signal.raise_signal(number))
+    try:
+        result = call("site", "stats", "site.yaml")
+    finally:
+        monkeypatch.undo()
+        signal.signal(number, before)
+    assert (result.code, result.out) == (code, "")
+    assert "run the same command again" in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (OSError(28, "No space left on device", "runs/x"), 1, "runs/x: No space left on device"),
+        (MemoryError(), 1, "not enough memory"),
+        (KeyError("x"), 70, "a defect of chestfed"),
+    ],
+)
+def test_what_nobody_caught_is_a_message_or_a_report_of_a_defect(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, words: str
+) -> None:
+    def fail(_: Path) -> bool:
+        raise error
+
+    monkeypatch.setattr("chestfed.core.config.Document.__init__", lambda *_: fail(Path()))
+    result = call("site", "stats", "site.yaml")
+    assert (result.code, words in result.err) == (code, True)
+    assert ("Traceback" in result.err) == (code == 70)
 
 
 def test_the_tables_of_the_documentation_are_those_of_the_declarations(chestfed: Callable[..., Any]) -> None:

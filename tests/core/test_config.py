@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,10 @@ def test_overrides_reach_into_sections_and_lists(tmp_path: Path) -> None:
         ("title.a=2", "holds a value"),
         ("title", "expected KEY=VALUE"),
         ("title=[", "not valid YAML"),
+        ("title=" + "9" * 6000, "--set title: not valid YAML"),
+        ("title=!!timestamp x", "--set title: not valid YAML"),
+        ("sites=[{config: a, config: b}]", "--set sites: duplicate key 'config'"),
+        ("federated.lr=.inf", "--set federated.lr: 'federated.lr' should be a finite number"),
     ],
 )
 def test_a_bad_override_is_named(tmp_path: Path, assignment: str, message: str) -> None:
@@ -144,9 +149,11 @@ def test_paths_expand_variables_and_an_unset_one_is_named(tmp_path: Path, monkey
         ("? [a]\n: b\n", "site.yaml:1: a key is one word or number"),
         ("title: x\nsites: " + "9" * 6000 + "\n", "site.yaml:2: not valid YAML"),
         ("title: !!timestamp x\n", "site.yaml:1: not valid YAML"),
+        ("title: x\n<<: {lr: 1}\n", "site.yaml:2: '<<' is not supported"),
+        ("title: x\n" + "# \n" * 100_000, "more than 250 kB"),
         ("extends: other.yaml\n", "a file cannot extend itself, nor one that extends it"),
     ],
-    ids=["itself", "aliases of aliases", "key", "digits", "tag", "extends in a circle"],
+    ids=["itself", "aliases of aliases", "key", "digits", "tag", "merge", "size", "extends in a circle"],
 )
 def test_yaml_without_an_end_or_a_plain_reading_is_a_mistake_of_the_file(
     tmp_path: Path, text: str, message: str
@@ -156,3 +163,10 @@ def test_yaml_without_an_end_or_a_plain_reading_is_a_mistake_of_the_file(
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "site.yaml", Whole)
     assert message in str(caught.value)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="FIFOs are POSIX")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "site.yaml")
+    with pytest.raises(ConfigError, match="not a file"):
+        load_config(tmp_path / "site.yaml", Whole)

@@ -239,6 +239,27 @@ def test_an_option_in_the_wrong_place_is_told_where_it_belongs() -> None:
             load_pipeline(path, [setting])
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("pretrain.lr=.inf", "federated.local_lr=.nan", "federated.batch_size=1000000000000", "model.growth_rate=1e9"),
+        *("federated.window=1000000000000", "evaluation.resamples=1000000000000", "runtime.threads=100000"),
+        *("runtime.device=banana", "model.blocks=[0]", "preprocess.size=100000", "sites.0.clients=99999999"),
+    ],
+)
+def test_values_that_nobody_means_are_refused_by_key(setting: str) -> None:
+    path, key = bundled("pipelines") / "source_addition_samples.yaml", setting.partition("=")[0]
+    with pytest.raises(ConfigError, match=rf"^--set {key}: '{key}[.0-9]*' should"):
+        load_pipeline(path, [setting])
+
+
+def test_a_mistake_in_several_keys_has_the_line_of_the_key_that_it_names(tmp_path: Path) -> None:
+    text = f"title: x\nextends: {bundled('pipelines') / 'source_addition_samples.yaml'}\nk: [2, 1]\n"
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"p\.yaml:3: k must be increasing"):
+        load_pipeline(tmp_path / "p.yaml")
+
+
 def test_npa_communicates_after_every_step_and_its_large_batch_holds_a_window_of_batches() -> None:
     schedule: dict[str, Any] = {"window": 4, "stage_steps": 10, "stages": 2, "batch_size": 8}
     plain = Federated.model_validate(schedule)
