@@ -14,10 +14,22 @@ import numpy as np
 
 def stream_seed(seed: int, *name: str | int) -> int:
     """A 63-bit seed that depends on `seed` and on every part of `name`, in order."""
-    text = "\x1f".join([str(seed), *(f"{type(part).__name__}:{part}" for part in name)])
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+    return int.from_bytes(_digest(8, seed, *name), "big") >> 1
 
 
 def numpy_stream(seed: int, *name: str | int) -> np.random.Generator:
     """A NumPy generator for the decision called `name`."""
     return np.random.default_rng(stream_seed(seed, *name))
+
+
+def uniforms(count: int, seed: int, *name: str | int) -> np.ndarray:
+    """Up to eight numbers from [0, 1) for the decision called `name`, float64 `[count]`.
+
+    They are taken from the digest itself: a generator would cost ten times as much, which counts for every image.
+    """
+    return (np.frombuffer(_digest(8 * count, seed, *name), "<u8") >> 11) * 2.0**-53
+
+
+def _digest(size: int, seed: int, *name: str | int) -> bytes:
+    text = "\x1f".join([str(seed), *(f"{type(part).__name__}:{part}" for part in name)])
+    return hashlib.blake2b(text.encode(), digest_size=size).digest()

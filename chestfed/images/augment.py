@@ -1,4 +1,4 @@
-"""Training augmentation: the source papers' random affine map, by albumentations.
+"""Training augmentation: the source papers' random affine map, drawn here, applied by albumentations or on a GPU.
 
 albumentations is used in this module alone: 2.0 is its last release under an open license.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from pydantic import Field
+from torch import Tensor
 
 from chestfed.core.config import StrictModel
+from chestfed.core.randomness import uniforms
 
 
 class Augment(StrictModel):
@@ -22,32 +25,61 @@ class Augment(StrictModel):
     enabled: bool = Field(True, description="false: training images are not changed")
     rotation: float = Field(15.0, ge=0, le=180, description="degrees to either side")
     shift: float = Field(0.05, ge=0, le=0.5, description="share of the side, to either side")
-    scale: float = Field(0.05, ge=0, lt=1, description="share of the size, larger or smaller")
+    scale: float = Field(0.05, ge=0, lt=1, description="share of the width and of the height, larger or smaller")
     flip: bool = Field(False, description="mirror every other image left to right, at random; never for chests")
 
-    def apply(self, image: np.ndarray, seed: int) -> np.ndarray:
-        """The image uint8 `[h, w]` or `[h, w, 3]` under the map that `seed` draws; the same seed gives the same map."""
+    def maps(self, seeds: Sequence[int], height: int, width: int) -> np.ndarray:
+        """What each seed draws, float64 `[n, 3, 3]`: from pixels (x, y, 1) of the image to those of the result."""
+        drawn = np.array([uniforms(6, seed) for seed in seeds]).reshape(-1, 6).T
+        turn, right, down, wide, high = 2 * drawn[:5] - 1
+        angle = np.deg2rad(self.rotation * turn)
+        across, along = 1 + self.scale * wide, 1 + self.scale * high
+        maps = np.zeros((len(seeds), 3, 3))
+        maps[:, 0, 0], maps[:, 0, 1] = across * np.cos(angle), along * np.sin(angle)
+        maps[:, 1, 0], maps[:, 1, 1] = -across * np.sin(angle), along * np.cos(angle)
+        center = np.array([width - 1, height - 1]) / 2
+        moved = center + self.shift * np.stack([width * right, height * down], axis=1)
+        maps[:, :2, 2] = moved - maps[:, :2, :2] @ center
+        maps[:, 2, 2] = 1
+        if self.flip:
+            mirrored = drawn[5] < 0.5
+            maps[mirrored, 0] = [0, 0, width - 1] - maps[mirrored, 0]
+        return maps
+
+    def apply(self, images: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
+        """The images uint8 `[n, h, w]` or `[n, h, w, 3]` under the maps that `seeds` draw, bilinear; on the CPU."""
         if not self.enabled:
-            return image
-        transform = _transform(self, threading.get_ident())
-        transform.set_random_seed(seed % 2**32)
-        return transform(image=image)["image"]
+            return images
+        shape, affine = images.shape[1:3], _albumentations()
+        maps = self.maps(seeds, *shape)
+        return np.stack(
+            [affine.apply(image, matrix=one, output_shape=shape) for image, one in zip(images, maps, strict=True)]
+        )
 
 
-@functools.lru_cache(maxsize=64)
-def _transform(config: Augment, thread: int) -> Any:
-    """One for each thread: it holds the state of its random numbers."""
+def backward(maps: np.ndarray, height: int, width: int) -> np.ndarray:
+    """The inverse of `Augment.maps` as `warped` takes them, float32 `[n, 2, 3]`: in units of half the side."""
+    units = np.array([[2 / width, 0, 1 / width - 1], [0, 2 / height, 1 / height - 1], [0, 0, 1]])
+    return (units @ np.linalg.inv(maps) @ np.linalg.inv(units))[:, :2].astype(np.float32)
+
+
+def warped(images: Tensor, back: Tensor) -> Tensor:
+    """What `Augment.apply` gives, on the images' device and in float32, without rounding.
+
+    `images` are uint8 `[n, h, w]` or `[n, h, w, 3]`, `back` tells for the pixels of the result where they come from.
+    """
+    gray = images.dim() == 3
+    planes = (images[:, None] if gray else images.permute(0, 3, 1, 2)).float()
+    grid = torch.nn.functional.affine_grid(back, list(planes.shape), align_corners=False)
+    found = torch.nn.functional.grid_sample(planes, grid, align_corners=False)
+    return found[:, 0] if gray else found.permute(0, 2, 3, 1)
+
+
+@functools.cache
+def _albumentations() -> Any:
+    """Its affine transform, which is given its maps: it draws nothing, and so serves all threads."""
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # no check for newer versions online
     import albumentations
     import cv2
 
-    affine = albumentations.Affine(
-        rotate=(-config.rotation, config.rotation),
-        translate_percent=(-config.shift, config.shift),
-        scale=(1 - config.scale, 1 + config.scale),
-        interpolation=cv2.INTER_LINEAR,
-        border_mode=cv2.BORDER_CONSTANT,
-        fill=0,
-        p=1.0,
-    )
-    return albumentations.Compose([affine, albumentations.HorizontalFlip(p=0.5)]) if config.flip else affine
+    return albumentations.Affine(interpolation=cv2.INTER_LINEAR, border_mode=cv2.BORDER_CONSTANT, fill=0, p=1.0)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from functools import partial
+from typing import Final, Literal, Protocol
 
 import numpy as np
 import torch
@@ -21,9 +22,14 @@ from torch import Tensor
 
 from chestfed.core.config import StrictModel
 from chestfed.core.randomness import numpy_stream, stream_seed
-from chestfed.images.augment import Augment
+from chestfed.images.augment import Augment, backward, warped
+from chestfed.images.uploads import Uploads
 
-_AHEAD = 2  # batches prepared per worker
+CPU: Final = torch.device("cpu")
+_AHEAD: Final = 2  # batches prepared per worker
+
+#: Numbers of rows, int `[n]`.
+Rows = Sequence[int] | np.ndarray
 
 
 class Images(Protocol):
@@ -39,8 +45,8 @@ class Images(Protocol):
         """16 bytes per row, of the pixels: void `[n]`."""
         ...
 
-    def read(self, row: int) -> np.ndarray:
-        """Pixels uint8 of a row: gray `[size, size]`, or color `[size, size, 3]`; the same for all rows."""
+    def read(self, rows: Rows) -> np.ndarray:
+        """Pixels uint8 of some rows: gray `[n, size, size]`, or color `[n, size, size, 3]`; the same for all rows."""
         ...
 
 
@@ -54,10 +60,15 @@ class PooledImages:
         self.records = np.concatenate([part.records for part in parts])
         self.digests = np.concatenate([part.digests for part in parts])
 
-    def read(self, row: int) -> np.ndarray:
-        """Pixels of a row; raises what its part raises."""
-        part = int(np.searchsorted(self._starts, row, side="right")) - 1
-        return self._parts[part].read(row - int(self._starts[part]))
+    def read(self, rows: Rows) -> np.ndarray:
+        """Pixels of some rows; raises what their parts raise."""
+        rows = np.asarray(rows)
+        part_of = np.searchsorted(self._starts, rows, side="right") - 1
+        found = {part: self._parts[part].read(rows[part_of == part] - self._starts[part]) for part in np.unique(part_of)}
+        pixels = np.empty((len(rows), *next(iter(found.values())).shape[1:]), np.uint8)
+        for part, its in found.items():
+            pixels[part_of == part] = its
+        return pixels
 
 
 class NoiseImages:
@@ -69,10 +80,12 @@ class NoiseImages:
         mark = np.frombuffer(hashlib.blake2b(repr(self._stream).encode(), digest_size=16).digest(), np.uint8)
         self.digests = (images.digests.view(np.uint8).reshape(-1, 16) ^ mark).view("V16").ravel()
 
-    def read(self, row: int) -> np.ndarray:
-        """Pixels of a row; raises what reading the image raises."""
-        shape = self._images.read(row).shape
-        return numpy_stream(*self._stream, row).integers(0, 256, shape, np.uint8)
+    def read(self, rows: Rows) -> np.ndarray:
+        """Pixels of some rows; raises what reading the images raises."""
+        pixels = self._images.read(rows)
+        for picture, row in zip(pixels, rows, strict=True):
+            picture[...] = numpy_stream(*self._stream, int(row)).integers(0, 256, picture.shape, np.uint8)
+        return pixels
 
 
 class NetworkInput(StrictModel):
@@ -125,28 +138,26 @@ class Batch:
     labels: Tensor
 
 
-def normalize(
-    gray: np.ndarray, *, channels_last: bool = False, out: Tensor | None = None, form: NetworkInput = IMAGENET
-) -> Tensor:
-    """uint8 `[n, h, w]`, or in color `[n, h, w, 3]`, to float32 `[n, channels, h, w]`, as `form` says.
+def normalize(gray: np.ndarray | Tensor, *, out: Tensor | None = None, form: NetworkInput = IMAGENET) -> Tensor:
+    """Gray levels `[n, h, w]`, or in color `[n, h, w, 3]`, to float32 `[n, channels, h, w]`, as `form` says.
 
     `out` is overwritten and returned if given: fresh memory costs more than the arithmetic.
     """
+    values = torch.as_tensor(gray).float()
     if out is None:
-        layout = torch.channels_last if channels_last else torch.contiguous_format
-        out = torch.empty((len(gray), form.channels, *gray.shape[1:3]), memory_format=layout)
-    values = torch.from_numpy(gray).float()
+        out = values.new_empty((len(values), form.channels, *values.shape[1:3]))
     for channel, (factor, shift) in enumerate(form.coefficients()):
         levels = values if values.dim() == 3 else values[..., channel]
-        torch.add(torch.tensor(shift), levels, alpha=factor, out=out[:, channel])
+        torch.add(values.new_tensor(shift), levels, alpha=factor, out=out[:, channel])
     return out
 
 
 class TrainBatches:
-    """Endless shuffled batches of one client.
+    """Endless shuffled batches of one client, on the device that trains.
 
     Each epoch is a permutation of the rows, row i standing `repeats[i]` times; unreadable rows are left out. Batches
-    cross the border between epochs, so every batch is full.
+    cross the border between epochs, so every batch is full. On the CPU threads prepare whole batches ahead; for a GPU
+    they read 8-bit images, which are augmented and normalized there.
 
     Parameters
     ----------
@@ -170,8 +181,8 @@ class TrainBatches:
         seed: int,
         name: str,
         augment: Augment,
-        channels_last: bool = False,
         workers: int = 2,
+        device: torch.device = CPU,
     ) -> None:
         rows = np.arange(len(labels))[images.records >= 0]
         self._rows = np.repeat(rows, repeats[rows])
@@ -179,27 +190,28 @@ class TrainBatches:
             raise ValueError(f"client '{name}' has no readable training image")
         self._images, self._labels = images, torch.from_numpy(np.asarray(labels, np.float32))
         self._batch_size, self._seed, self._name = batch_size, seed, name
-        self._augment, self._channels_last = augment, channels_last
-        self._workers = workers
+        self._augment, self._workers = augment, workers
         self._pool: ThreadPoolExecutor | None = None
-        self._pending: deque[Future[Batch]] = deque()
+        self._pending: deque[Future[Callable[[], Batch]]] = deque()
         self._order: tuple[int, np.ndarray] = (-1, self._rows)
         self._lock = threading.Lock()
         # One buffer more than there are batches on their way: the one in the caller's hands is never written to.
-        self._buffers: list[Tensor | None] = [None] * (max(1, workers * _AHEAD) + 1)
+        buffers = max(1, workers * _AHEAD) + 1
+        self._buffers: list[Tensor | None] = [None] * buffers
+        self._uploads = Uploads(buffers, device) if device.type == "cuda" else None
         self.position = 0
 
     def next(self) -> Batch:
         """The batch at `position`, which then moves on by one. Its images are overwritten some batches later."""
         if self._workers == 0:
-            batch = self._make(self.position)
+            finish = self._prepare(self.position)
         else:
             self._pool = self._pool or ThreadPoolExecutor(self._workers, thread_name_prefix="batches")
             while len(self._pending) < self._workers * _AHEAD:
-                self._pending.append(self._pool.submit(self._make, self.position + len(self._pending)))
-            batch = self._pending.popleft().result()
+                self._pending.append(self._pool.submit(self._prepare, self.position + len(self._pending)))
+            finish = self._pending.popleft().result()
         self.position += 1
-        return batch
+        return finish()
 
     def seek(self, position: int) -> None:
         """Go to the batch with this number; what was prepared for elsewhere is dropped."""
@@ -232,22 +244,28 @@ class TrainBatches:
                 self._order = (epoch, rng.permutation(self._rows))
             return self._order[1]
 
-    def _make(self, position: int) -> Batch:
+    def _prepare(self, position: int) -> Callable[[], Batch]:
+        """What can be done ahead, in another thread; what is returned does the rest, in the caller's."""
         rows = self.rows_of(position)
-        first = position * self._batch_size
-        seeds = [stream_seed(self._seed, "augment", self._name, first + index) for index in range(len(rows))]
-        pictures = [
-            self._augment.apply(self._images.read(row), seed) for row, seed in zip(rows.tolist(), seeds, strict=True)
-        ]
-        gray = np.stack(pictures)
-        slot = position % len(self._buffers)
-        images = normalize(gray, channels_last=self._channels_last, out=self._buffers[slot])
-        self._buffers[slot] = images
-        return Batch(images, self._labels[torch.from_numpy(rows)])
+        first, slot = position * self._batch_size, position % len(self._buffers)
+        seeds = [stream_seed(self._seed, "augment", self._name, sample) for sample in range(first, first + len(rows))]
+        labels, pixels = self._labels[torch.from_numpy(rows)], self._images.read(rows)
+        if self._uploads is None:
+            images = normalize(self._augment.apply(pixels, seeds), out=self._buffers[slot])
+            self._buffers[slot] = images
+            return lambda: Batch(images, labels)
+        shape, augment = pixels.shape[1:3], self._augment
+        back = backward(augment.maps(seeds, *shape), *shape)
+        self._uploads.pack(slot, (pixels, back, labels.numpy()))
+        return partial(self._uploaded, self._uploads, slot)
+
+    def _uploaded(self, uploads: Uploads, slot: int) -> Batch:
+        pixels, back, labels = uploads.send(slot)
+        return Batch(normalize(warped(pixels, back) if self._augment.enabled else pixels), labels)
 
 
 class EvalBatches:
-    """The images in row order, without augmentation; the last batch may be smaller."""
+    """The images in row order, without augmentation; the last batch may be smaller. Labels stay on the CPU."""
 
     def __init__(
         self,
@@ -255,16 +273,15 @@ class EvalBatches:
         labels: np.ndarray,
         batch_size: int,
         *,
-        channels_last: bool = False,
         form: NetworkInput = IMAGENET,
+        device: torch.device = CPU,
     ) -> None:
         self._images, self._labels = images, torch.from_numpy(np.asarray(labels, np.float32))
-        self._batch_size, self._channels_last, self._form = batch_size, channels_last, form
+        self._batch_size, self._form, self._device = batch_size, form, device
 
     def __iter__(self) -> Iterator[Batch]:
         """One pass."""
         for start in range(0, len(self._labels), self._batch_size):
             rows = range(start, min(start + self._batch_size, len(self._labels)))
-            gray = np.stack([self._images.read(row) for row in rows])
-            images = normalize(gray, channels_last=self._channels_last, form=self._form)
+            images = normalize(torch.from_numpy(self._images.read(rows)).to(self._device), form=self._form)
             yield Batch(images, self._labels[rows.start : rows.stop])

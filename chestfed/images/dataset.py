@@ -50,7 +50,7 @@ class ImageDataset(Dataset[tuple[Tensor, Tensor]]):
         return len(self._places)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        gray = self._images.read(int(self._places[index]))
+        gray = self._images.read([int(self._places[index])])
         if self._augment is not None:
-            gray = self._augment.apply(gray, int(torch.randint(2**32, ())))
-        return normalize(np.ascontiguousarray(gray)[None])[0], torch.from_numpy(self.labels[index].copy())
+            gray = self._augment.apply(gray, [int(torch.randint(2**32, ()))])
+        return normalize(gray)[0], torch.from_numpy(self.labels[index].copy())

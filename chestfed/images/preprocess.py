@@ -13,7 +13,7 @@ from chestfed.images.levels import Levels
 
 #: Raised whenever decoding or resizing changes pixels, or the content of a cache changes: caches of an older version
 #: are not read.
-PREPROCESS_VERSION = 4
+PREPROCESS_VERSION = 5
 
 
 class Preprocess(StrictModel):

@@ -13,7 +13,7 @@ from chestfed.models.building import (
 )
 from chestfed.models.declaration import ModelOptions, ModelSpec
 from chestfed.models.factory import factory_of
-from chestfed.models.flat import FlatModule
+from chestfed.models.flat import FlatModule, convolve_channels_last
 from chestfed.models.seeded import seeded
 from chestfed.models.weights import load_trained, read_weights
 
@@ -24,6 +24,7 @@ __all__ = [
     "ModelSpec",
     "build_model",
     "classifier_of",
+    "convolve_channels_last",
     "factory_of",
     "load_trained",
     "network_options",

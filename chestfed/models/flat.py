@@ -8,8 +8,27 @@ import torch
 from torch import Tensor, nn
 
 
+def convolve_channels_last(module: nn.Module) -> None:
+    """From its first convolution on, the module works in torch's memory format `channels_last`.
+
+    Layers keep the format of what they are given; images come one channel after the other.
+    """
+    first = next((part for part in module.modules() if isinstance(part, nn.Conv2d)), None)
+    if first is not None:
+        first.register_forward_pre_hook(_channels_last)
+
+
+def _channels_last(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (inputs[0].contiguous(memory_format=torch.channels_last), *inputs[1:])
+
+
 class FlatModule:
     """A module whose trainable parameters are views into one vector, and whose gradients into another.
+
+    Parameters
+    ----------
+    channels_last
+        See `convolve_channels_last`.
 
     Attributes
     ----------
@@ -19,8 +38,10 @@ class FlatModule:
         `[d]`, the gradient of the last backward pass.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu", *, channels_last: bool = False) -> None:
         self.module = module.to(device)
+        if channels_last:
+            convolve_channels_last(module)
         trainable = {name: part for name, part in module.named_parameters() if part.requires_grad}
         self._names, self._parameters = list(trainable), list(trainable.values())
         self._buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]

@@ -49,12 +49,12 @@ def score_images(
     """
     size = scorer.batch or batch_size
     nothing = np.zeros((len(images.records), 0), np.float32)
-    batches = EvalBatches(images, nothing, size, channels_last=machine.channels_last, form=scorer.input)
+    batches = EvalBatches(images, nothing, size, form=scorer.input, device=machine.device)
     results, done = [], 0
     with torch.inference_mode():
         for batch in batches:
             count = len(batch.images)
-            given = batch.images.to(machine.device)
+            given = batch.images
             if scorer.batch is not None and count < scorer.batch:
                 given = torch.cat([given, given[:1].expand(scorer.batch - count, *given.shape[1:])])
             results.append(_called(scorer, given, machine)[:count].cpu())

@@ -20,7 +20,15 @@ from torch import Tensor, nn
 
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.device import Machine
-from chestfed.models import MODELS, ModelOptions, build_model, factory_of, load_trained, network_options
+from chestfed.models import (
+    MODELS,
+    ModelOptions,
+    build_model,
+    convolve_channels_last,
+    factory_of,
+    load_trained,
+    network_options,
+)
 
 #: Library -> where its networks are. Other functions of theirs read files or run bundles.
 _LIBRARIES = {"timm": "timm", "torchvision": "torchvision.models", "monai": "monai.networks.nets"}
@@ -85,6 +93,8 @@ def load_network(
     notes: tuple[str, ...] = ()
     if left:
         notes = (f"{len(left)} tensors of the checkpoint are not the network's and were left out, such as '{left[0]}'",)
+    if machine.channels_last:
+        convolve_channels_last(module)
     return module.to(machine.device).eval(), notes
 
 

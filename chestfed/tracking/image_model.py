@@ -20,6 +20,7 @@ import torch
 
 from chestfed.core.errors import ChestfedError, ImageError
 from chestfed.experiment.device import Machine
+from chestfed.images.batches import Rows
 from chestfed.images.decode import decode
 from chestfed.images.index import KEY
 from chestfed.images.levels import Stored
@@ -113,9 +114,9 @@ class _Decoded:
         self.records = np.arange(len(pixels))
         self.digests = np.zeros(len(pixels), KEY)
 
-    def read(self, row: int) -> np.ndarray:
-        """Pixels uint8 `[size, size]`."""
-        return self._pixels[row]
+    def read(self, rows: Rows) -> np.ndarray:
+        """Pixels uint8 `[n, size, size]`."""
+        return np.stack([self._pixels[row] for row in rows])
 
 
 def _paths(given: Any) -> pd.Series:

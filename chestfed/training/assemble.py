@@ -239,7 +239,8 @@ def own_ratio(client: Facts) -> Tensor:
 def starting_network(pipeline: Pipeline, machine: Machine, pretrained: Pretrained) -> FlatModule:
     """The network with the weights of stage 1 and a new classifier."""
     tasks = len(pipeline.tasks)
-    network = FlatModule(build_model(pipeline.model, tasks, pipeline.seed), machine.device)
+    module = build_model(pipeline.model, tasks, pipeline.seed)
+    network = FlatModule(module, machine.device, channels_last=machine.channels_last)
     network.bind(pretrained.weights.to(machine.device).clone())
     network.load_buffers(pretrained.buffers.to(machine.device))
     reset_classifier(network.module, pipeline.model, tasks, pipeline.seed)

@@ -82,7 +82,7 @@ def _look_at(images: Images, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     histogram, pictures = np.zeros(BINS, np.int64), []
     for number, row in enumerate(rows):
-        pixels = images.read(int(row))
+        pixels = images.read([row])[0]
         histogram += np.bincount(pixels.ravel() // (256 // BINS), minlength=BINS)
         if number < SHOWN:
             small = Image.fromarray(pixels).resize((SIDE, SIDE), Image.Resampling.BOX)

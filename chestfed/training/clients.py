@@ -68,8 +68,8 @@ class ClientData:
             seed=seed,
             name=name,
             augment=augment,
-            channels_last=machine.channels_last,
             workers=machine.loader_workers,
+            device=machine.device,
         )
 
     def some_of_each_class(self, count: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -85,8 +85,7 @@ class ClientData:
                 rows = usable[self.labels[usable, j] == value]
                 chosen.update(rng.choice(rows, min(count, len(rows)), replace=False).tolist())
         rows = np.array(sorted(chosen))
-        pixels = np.stack([self.images.read(int(row)) for row in rows])
-        return normalize(pixels), torch.from_numpy(np.asarray(self.labels[rows], np.float32))
+        return normalize(self.images.read(rows)), torch.from_numpy(np.asarray(self.labels[rows], np.float32))
 
     def digest(self, key: SiteKey) -> str:
         """Keyed digest of the content, row by row: pixels, labels and repeats; no names."""
@@ -150,10 +149,9 @@ def score(
     network.module.eval()
     results = []
     with torch.inference_mode():
-        for batch in EvalBatches(test.images, test.labels, batch_size, channels_last=machine.channels_last):
-            images = batch.images.to(machine.device)
+        for batch in EvalBatches(test.images, test.labels, batch_size, device=machine.device):
             with torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast):
-                logits = network.module(images)
+                logits = network.module(batch.images)
             results.append(logits.float().cpu())
     logits = torch.cat(results)
     if not torch.isfinite(logits).all():

@@ -161,8 +161,8 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
             seed=0,
             name="timing",
             augment=pipeline.augment,
-            channels_last=machine.channels_last,
             workers=0,
+            device=machine.device,
         ).next()
         network.module.train(training)
         with (
@@ -170,7 +170,7 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
             torch.set_grad_enabled(training),
             torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast),
         ):
-            loss = network.module(batch.images.to(machine.device)).float().square().mean()
+            loss = network.module(batch.images).float().square().mean()
         if training:
             loss.backward()
         loss.item()  # waits for the device

@@ -54,7 +54,8 @@ def pretrain(
     target = data.clients[0]
     steps = settings.steps(target.training_rows)
 
-    network = FlatModule(build_model(pipeline.model, len(data.diseases), pipeline.seed), machine.device)
+    module = build_model(pipeline.model, len(data.diseases), pipeline.seed)
+    network = FlatModule(module, machine.device, channels_last=machine.channels_last)
     weights = torch.nn.Parameter(network.parameters())
     adam = torch.optim.Adam([weights], lr=settings.lr, weight_decay=settings.weight_decay)
     client, batches = _client(pipeline, target, network, machine)

@@ -11,6 +11,7 @@ from chestfed.core.errors import Problem
 from chestfed.core.pseudonyms import PUBLISHED
 from chestfed.core.randomness import stream_seed
 from chestfed.experiment.pipeline import CollectionEntry, Pipeline
+from chestfed.images.batches import Rows
 from chestfed.images.index import packed
 from chestfed.images.preprocess import Preprocess
 from chestfed.public_datasets import binary
@@ -27,9 +28,9 @@ class CollectionImages:
         self.records = np.arange(len(rows))
         self.digests = packed([pixels.digest(int(row)) for row in rows])
 
-    def read(self, row: int) -> np.ndarray:
-        """Pixels uint8 `[size, size]` or `[size, size, 3]`."""
-        return self._preprocess.apply(self._pixels.read(int(self._rows[row])))
+    def read(self, rows: Rows) -> np.ndarray:
+        """Pixels uint8 `[n, size, size]` or `[n, size, size, 3]`."""
+        return np.stack([self._preprocess.apply(self._pixels.read(row)) for row in self._rows[rows].tolist()])
 
 
 def load_collection(

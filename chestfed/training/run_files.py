@@ -112,7 +112,7 @@ def read_model(folder: Path, pipeline: Pipeline, outputs: int, machine: Machine)
     module = build_model(pipeline.model.model_copy(update={"initial_weights": None}), outputs, pipeline.seed)
     tensors, _ = load_checkpoint(folder / MODEL_FILE)
     module.load_state_dict(tensors)
-    return FlatModule(module, machine.device)
+    return FlatModule(module, machine.device, channels_last=machine.channels_last)
 
 
 def write_result(folder: Path, row: Row, scores: np.ndarray, test: TestSet) -> None:

@@ -58,7 +58,7 @@ def test_it_gives_back_what_decoding_and_resizing_give(tmp_path: Path) -> None:
     images = fill_cache(table, tmp_path / "cache", SMALL, progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (6, 6)
     for row in range(6):
-        np.testing.assert_array_equal(images.read(row), expected(table, row))
+        np.testing.assert_array_equal(images.read([row])[0], expected(table, row))
     assert len(set(images.digests.tolist())) == 6
 
 
@@ -77,8 +77,8 @@ def test_a_changed_file_or_another_size_is_decoded_anew(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     fill_cache(table, tmp_path / "cache", SMALL)
     Image.fromarray(np.full((40, 50), 7, np.uint8)).save(table.root / table.frame["image"][0])
-    assert (fill_cache(table, tmp_path / "cache", SMALL).read(0) == expected(table, 0)).all()
-    assert fill_cache(table, tmp_path / "cache", Preprocess(size=48)).read(0).shape == (48, 48)
+    assert (fill_cache(table, tmp_path / "cache", SMALL).read([0])[0] == expected(table, 0)).all()
+    assert fill_cache(table, tmp_path / "cache", Preprocess(size=48)).read([0])[0].shape == (48, 48)
 
 
 def test_the_digest_of_a_picture_is_the_same_at_every_size_and_when_it_is_saved_anew(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_cache_of_an_earlier_version_is_not_read(tmp_path: Path, monkeypatch: 
         old = fill_cache(table, tmp_path / "cache", SMALL).file
     old.with_suffix(".sqlite").write_bytes(b"not read")
     images = fill_cache(table, tmp_path / "cache", SMALL)
-    np.testing.assert_array_equal(images.read(0), expected(table, 0))
+    np.testing.assert_array_equal(images.read([0])[0], expected(table, 0))
 
 
 def test_processes_give_the_same_pixels(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_all_missing_and_unreadable_images_are_in_one_report_or_left_out_and_cou
     assert [problem.row for problem in images.quarantined] == [3, 5]
     assert (images.records < 0).tolist() == [False, True, False, True, False, False]
     with pytest.raises(ImageError, match="no readable image"):
-        images.read(1)
+        images.read([1])
 
 
 def test_no_file_name_is_stored_and_the_salt_is_the_owners(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_damaged_cache_is_noticed_when_it_is_read(tmp_path: Path) -> None:
     with images.file.open("r+b") as file:
         file.write(b"\x00" * 900)
     with pytest.raises(ImageError, match=r"is damaged.*cache verify"):
-        images.read(0)
+        images.read([0])
 
 
 def test_a_full_disk_is_a_clear_error_and_what_was_decoded_is_kept(
@@ -182,7 +182,7 @@ def test_a_full_disk_is_a_clear_error_and_what_was_decoded_is_kept(
     images = fill_cache(table, tmp_path / "cache", SMALL, progress=lambda done, total: told.append(total))
     assert set(told) == {6}
     for row in range(10):
-        np.testing.assert_array_equal(images.read(row), expected(table, row))
+        np.testing.assert_array_equal(images.read([row])[0], expected(table, row))
 
 
 KILLER = """
@@ -218,7 +218,7 @@ def test_a_process_killed_while_filling_loses_a_batch_at_most(tmp_path: Path, mo
     images = fill_cache(table, tmp_path / "cache", SMALL, progress=lambda done, total: told.append(total))
     assert set(told) == {7}
     for row in range(10):
-        np.testing.assert_array_equal(images.read(row), expected(table, row))
+        np.testing.assert_array_equal(images.read([row])[0], expected(table, row))
 
 
 def test_two_processes_at_once_fill_one_cache(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_two_processes_at_once_fill_one_cache(tmp_path: Path) -> None:
     images = fill_cache(table, tmp_path / "cache", SMALL)
     assert sorted(images.records) == list(range(40))
     for row in range(40):
-        np.testing.assert_array_equal(images.read(row), expected(table, row))
+        np.testing.assert_array_equal(images.read([row])[0], expected(table, row))
 
 
 @pytest.mark.parametrize("salt", [b"", bytes(100)])
@@ -252,7 +252,7 @@ def test_a_damaged_index_says_what_to_delete(tmp_path: Path) -> None:
         with pytest.raises(ChestfedError, match=f"{file.name}.*delete this file"):
             fill_cache(table, tmp_path / "cache", SMALL)
         file.unlink()
-        np.testing.assert_array_equal(fill_cache(table, tmp_path / "cache", SMALL).read(0), expected(table, 0))
+        np.testing.assert_array_equal(fill_cache(table, tmp_path / "cache", SMALL).read([0])[0], expected(table, 0))
 
 
 def test_a_name_that_no_file_can_have_is_a_missing_image(tmp_path: Path) -> None:

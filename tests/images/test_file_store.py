@@ -69,7 +69,7 @@ def counting(
 def filled(table: Table, folder: Path, **more: bool) -> CachedImages:
     images = fill_cache(table, folder, SMALL, **more)
     for row in np.flatnonzero(images.records >= 0).tolist():
-        np.testing.assert_array_equal(images.read(row), expected(table, row))
+        np.testing.assert_array_equal(images.read([row])[0], expected(table, row))
     return images
 
 
@@ -240,7 +240,7 @@ if sys.argv[3] == "complete":
     cache.decode = lambda *_: sys.exit("decoded again")
 try:
     images = cache.fill_cache(Table("toy", root / sys.argv[2], True, frame), root / "cache", SMALL)
-    print(sum(int(images.read(row).sum()) for row in range(len(frame))))
+    print(sum(int(images.read([row])[0].sum()) for row in range(len(frame))))
 except ChestfedError as error:
     print("ERROR", error)
 """
@@ -276,7 +276,7 @@ def test_a_complete_cache_serves_a_reader_who_may_not_write_and_another_user_if_
     table = make_site(others)
     table.frame.to_pickle(others / "frame.pkl")
     images = filled(table, others / "cache")
-    total = str(sum(int(images.read(row).sum()) for row in range(6)))
+    total = str(sum(int(images.read([row])[0].sum()) for row in range(6)))
     if os.geteuid() == 0:
         assert as_reader(others).startswith("ERROR")
         assert "chmod -R g+rX" in as_reader(others)

@@ -210,7 +210,7 @@ def test_a_model_is_given_the_input_that_is_declared(home: Path, site: SiteTable
 
     chosen = site.select(split="valid", views=("pa", "ap", "frontal"))
     images = fill_cache(chosen, home / "cache", Preprocess(size=64))
-    gray = np.stack([images.read(row) for row in range(len(chosen.frame))]).astype(np.float64)
+    gray = images.read(range(len(chosen.frame))).astype(np.float64)
     for text, mean, std, said in INPUTS:
         given = IMAGENET if text is None else NetworkInput(**yaml.safe_load(f"{{{text}}}"))
         low, high = given.range

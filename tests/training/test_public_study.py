@@ -45,7 +45,7 @@ def test_the_digits_are_cut_into_clients_without_a_common_class() -> None:
     assert [client.name for client in data.clients] == [f"digits-{number}" for number in range(1, 6)]
     for client in data.clients:
         assert client.positive_ratios()[0] == pytest.approx(0.1, abs=0.01)
-        assert client.images.read(0).shape == (32, 32)
+        assert client.images.read([0])[0].shape == (32, 32)
     assert data.test.labels.mean() == pytest.approx(0.5, abs=0.02)
     digests = [digest for client in data.clients for digest in client.images.digests.tolist()]
     assert not set(digests) & set(data.test.images.digests.tolist())
