@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, MinMaxOptions, ProximalOptions, Setting
-from chestfed.algorithms.variables import Algorithm, Gradients, Point, mean_of
+from chestfed.algorithms.variables import Algorithm, Gradients, Point, descend_, mean_of
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class CodaPlus(Algorithm):
 
         for _ in range(self.window):
             grad_v, grad_alpha = gradients(v, alpha)
-            v -= self.local_lr * (grad_v + self.prox * (v - client.reference))
+            descend_(v, self.local_lr, grad_v, prox=self.prox, reference=client.reference)
             alpha += self.dual_lr * grad_alpha
             primal_sum += v
             dual_sum += alpha

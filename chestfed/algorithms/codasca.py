@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms.declaration import AlgorithmSpec, ProximalOptions, ServerStepOptions, Setting
-from chestfed.algorithms.variables import Algorithm, Gradients, Point, mean_of
+from chestfed.algorithms.variables import Algorithm, Gradients, Point, descend_, mean_of
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Codasca(Algorithm):
 
         for _ in range(self.window):
             grad_v, grad_alpha = gradients(v, alpha)
-            v -= self.local_lr * (grad_v + self.prox * (v - client.reference) + shift)
+            descend_(v, self.local_lr, grad_v, prox=self.prox, reference=client.reference, shift=shift)
             alpha += self.dual_lr * (grad_alpha + shift_dual)
 
         # Equation 6, with the old c^k and c; it equals the mean of the gradients used above (equation 7).

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pydantic import Field
 
 from chestfed.algorithms.declaration import AlgorithmSpec, Setting
-from chestfed.algorithms.variables import Algorithm, Gradients, Point, Stateless, weighted_mean
+from chestfed.algorithms.variables import Algorithm, Gradients, Point, Stateless, descend_, weighted_mean
 from chestfed.core import plugins
 
 
@@ -32,7 +32,7 @@ class FedProx(Algorithm):
         w = message.primal.clone()
         for _ in range(self.window):
             gradient, _ = gradients(w, message.dual)
-            w -= self.local_lr * (gradient + self.mu * (w - message.primal))
+            descend_(w, self.local_lr, gradient, prox=self.mu, reference=message.primal)
         return Point(w, message.dual[:0]), client
 
     def server_round(self, server: Point, updates: Sequence[Point], weights: Sequence[float]) -> Point:

@@ -8,9 +8,9 @@ bytes, and a test can compare them bit by bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -20,6 +20,8 @@ from torch import Tensor
 Gradients = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 Record = TypeVar("Record")
+
+_BLOCK: Final = 1 << 16  # numbers
 
 
 @dataclass(frozen=True)
@@ -64,16 +66,45 @@ def byte_count(record: Any) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in named_tensors(record).values())
 
 
+def descend_(
+    v: Tensor,
+    step: float,
+    gradient: Tensor,
+    *,
+    prox: float = 0.0,
+    reference: Tensor | None = None,
+    shift: Tensor | None = None,
+) -> None:
+    """One step: v -= step * (gradient + prox * (v - reference) + shift), in place; what is not given is left out."""
+    for block in _blocks(v):
+        slope = gradient[block]
+        if prox and reference is not None:
+            slope = (v[block] - reference[block]).mul_(prox).add_(slope)
+        if shift is not None:
+            slope = slope + shift[block]
+        v[block] -= step * slope
+
+
 def weighted_mean(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     """Mean of equal-shaped tensors with weights that sum to 1.
 
     Summed in float64 in the given order and cast back, so that every engine gets the same bits; the mean of one
     tensor with weight 1 is that tensor exactly.
     """
-    total = torch.zeros_like(tensors[0], dtype=torch.float64)
-    for tensor, weight in zip(tensors, weights, strict=True):
-        total.add_(tensor, alpha=weight)
-    return total.to(tensors[0].dtype)
+    mean = torch.empty_like(tensors[0], memory_format=torch.contiguous_format)
+    flat, parts = mean.view(-1), [tensor.reshape(-1) for tensor in tensors]
+    for block in _blocks(flat):
+        total = torch.zeros_like(flat[block], dtype=torch.float64)
+        for part, weight in zip(parts, weights, strict=True):
+            total.add_(part[block], alpha=weight)
+        flat[block] = total
+    return mean
+
+
+def _blocks(flat: Tensor) -> Iterator[slice]:
+    """Cuts of a vector: a CPU keeps a block of each operand in its cache and reads memory once; a GPU takes all."""
+    size = _BLOCK if flat.device.type == "cpu" else max(len(flat), 1)
+    return (slice(first, first + size) for first in range(0, len(flat), size))
 
 
 def mean_of(records: Sequence[Record], weights: Sequence[float]) -> Record:

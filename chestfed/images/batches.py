@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from torch import Tensor
 from chestfed.core.config import StrictModel
 from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.images.augment import Augment, backward, warped
-from chestfed.images.uploads import Uploads
 
 CPU: Final = torch.device("cpu")
 _AHEAD: Final = 2  # batches prepared per worker
@@ -64,7 +63,9 @@ class PooledImages:
         """Pixels of some rows; raises what their parts raise."""
         rows = np.asarray(rows)
         part_of = np.searchsorted(self._starts, rows, side="right") - 1
-        found = {part: self._parts[part].read(rows[part_of == part] - self._starts[part]) for part in np.unique(part_of)}
+        found = {
+            part: self._parts[part].read(rows[part_of == part] - self._starts[part]) for part in np.unique(part_of)
+        }
         pixels = np.empty((len(rows), *next(iter(found.values())).shape[1:]), np.uint8)
         for part, its in found.items():
             pixels[part_of == part] = its
@@ -150,6 +151,41 @@ def normalize(gray: np.ndarray | Tensor, *, out: Tensor | None = None, form: Net
         levels = values if values.dim() == 3 else values[..., channel]
         torch.add(values.new_tensor(shift), levels, alpha=factor, out=out[:, channel])
     return out
+
+
+class Uploads:
+    """A ring of buffers in pinned memory, from which a GPU copies while the CPU goes on.
+
+    A buffer is filled anew only when the last copy from it is done.
+
+    Parameters
+    ----------
+    event
+        Makes what is recorded behind a copy, and waited for: `torch.cuda.Event`.
+    """
+
+    def __init__(self, count: int, device: torch.device, event: Callable[[], Any] = torch.cuda.Event) -> None:
+        self._device, self._event = device, event
+        self._buffers: list[list[Tensor]] = [[] for _ in range(count)]
+        self._copied: list[Any] = [None] * count
+
+    def pack(self, slot: int, arrays: Sequence[np.ndarray]) -> None:
+        """Fill a buffer with arrays, whose shapes are the same each time; in any thread."""
+        if self._copied[slot] is not None:
+            self._copied[slot].synchronize()
+        tensors = [torch.from_numpy(array) for array in arrays]
+        if not self._buffers[slot]:
+            pinned = self._device.type == "cuda"
+            self._buffers[slot] = [torch.empty_like(tensor, pin_memory=pinned) for tensor in tensors]
+        for buffer, tensor in zip(self._buffers[slot], tensors, strict=True):
+            buffer.copy_(tensor)
+
+    def send(self, slot: int) -> list[Tensor]:
+        """What was packed, on the device: the copy is queued there, and nothing waits for it."""
+        sent = [buffer.to(self._device, non_blocking=True) for buffer in self._buffers[slot]]
+        self._copied[slot] = self._event()
+        self._copied[slot].record()
+        return sent
 
 
 class TrainBatches:

@@ -75,10 +75,10 @@ class CachedImages:
             with self.file.open("rb", buffering=0) as file:
                 for picture, record in zip(pixels, records.tolist(), strict=True):
                     file.seek(record * picture.size)
-                    file.readinto(picture)
+                    file.readinto(picture.data)
         except FileNotFoundError:
             pass  # as if its content were wrong
-        if [digest_of(picture) for picture in pixels] != blobs(self.digests[rows]):
+        if [digest_of(picture.data) for picture in pixels] != blobs(self.digests[rows]):
             raise ImageError(
                 f"{self.file}: this cache is damaged, or was pruned meanwhile. `chestfed cache verify` removes what is "
                 "damaged; the same command then decodes it again"
@@ -193,6 +193,6 @@ def _collect(table: Table, file: Path, size: int, files: Files, skip_unreadable:
     return CachedImages(file, size, records, found["digest"], found["source"], tuple(problems))
 
 
-def digest_of(data: bytes | np.ndarray) -> bytes:
+def digest_of(data: bytes | memoryview) -> bytes:
     """16 bytes of a record: against damage, and to tell pictures apart; quick enough for every read."""
     return xxhash.xxh3_128_digest(data)

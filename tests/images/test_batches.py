@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chestfed.images.augment import Augment
-from chestfed.images.batches import EvalBatches, TrainBatches, normalize
+from chestfed.images.augment import Augment, backward, warped
+from chestfed.images.batches import EvalBatches, TrainBatches, Uploads, normalize
 
 PLAIN = Augment(enabled=False)
 
@@ -35,13 +36,11 @@ def batches(rows: int = 7, size: int = 3, **options: object) -> TrainBatches:
 
 def test_tensors_are_normalized_with_imagenets_means_and_deviations() -> None:
     gray = np.arange(2 * 4 * 5, dtype=np.uint8).reshape(2, 4, 5) * 6
-    for channels_last in (False, True):
-        found = normalize(gray, channels_last=channels_last)
-        assert found.shape == (2, 3, 4, 5)
-        assert found.dtype == torch.float32
-        for channel, (mean, std) in enumerate(((0.485, 0.229), (0.456, 0.224), (0.406, 0.225))):
-            np.testing.assert_allclose(found[:, channel].numpy(), (gray / 255 - mean) / std, atol=1e-5)
-    assert normalize(gray, channels_last=True).is_contiguous(memory_format=torch.channels_last)
+    found = normalize(gray)
+    assert found.shape == (2, 3, 4, 5)
+    assert found.dtype == torch.float32
+    for channel, (mean, std) in enumerate(((0.485, 0.229), (0.456, 0.224), (0.406, 0.225))):
+        np.testing.assert_allclose(found[:, channel].numpy(), (gray / 255 - mean) / std, atol=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
@@ -94,9 +93,12 @@ def test_a_client_without_a_readable_image_is_refused() -> None:
 def test_augmentation_is_a_function_of_its_seed_and_stays_within_its_limits() -> None:
     picture = np.zeros((120, 120), np.uint8)
     picture[50:70, 50:70] = 255
-    affine = Augment().apply
+
+    def affine(picture: np.ndarray, seed: int) -> np.ndarray:
+        return Augment().apply(picture[None], [seed])[0]
+
     assert np.array_equal(affine(picture, 3), affine(picture, 3))
-    assert np.array_equal(affine(picture, 3), Augment().apply(picture, 3))
+    assert np.array_equal(Augment().apply(picture[None].repeat(4, 0), [1, 2, 3, 4])[2], affine(picture, 3))
     centres, areas = [], []
     for seed in range(60):
         moved = affine(picture, seed).astype(float)
@@ -107,7 +109,37 @@ def test_augmentation_is_a_function_of_its_seed_and_stays_within_its_limits() ->
     assert np.abs(centres).max() > 3
     assert 0.93 < min(areas) < 0.98
     assert 1.02 < max(areas) < 1.07
-    assert np.array_equal(PLAIN.apply(picture, 3), picture)
+    assert np.array_equal(PLAIN.apply(picture[None], [3])[0], picture)
+
+
+@pytest.mark.parametrize(("shape", "flip"), [((64, 64), False), ((48, 80), True), ((48, 80, 3), True)])
+def test_what_a_gpu_computes_is_what_albumentations_does_up_to_rounding(shape: tuple[int, ...], flip: bool) -> None:
+    rng = np.random.default_rng(0)
+    images = np.stack([cv2.GaussianBlur(rng.integers(0, 256, shape, np.uint8), (0, 0), 2) for _ in range(8)])
+    augment, seeds = Augment(flip=flip), range(8)
+    expected = augment.apply(images, seeds)
+    found = warped(torch.from_numpy(images), torch.from_numpy(backward(augment.maps(seeds, *shape[:2]), *shape[:2])))
+    assert np.abs(expected.astype(float) - images).mean() > 5
+    assert np.abs(found.numpy() - expected).max() < 0.6  # gray levels: albumentations rounds
+
+
+def test_a_buffer_on_its_way_to_a_gpu_is_filled_again_only_when_its_copy_is_done() -> None:
+    seen: list[int] = []
+
+    class Event:
+        """A CUDA event on paper: it looks at the first buffer when it is waited for."""
+
+        def record(self) -> None:
+            pass
+
+        def synchronize(self) -> None:
+            seen.append(int(uploads._buffers[0][0][0]))
+
+    uploads = Uploads(2, torch.device("cpu"), Event)
+    for slot, number in ((0, 7), (1, 8), (0, 9)):
+        uploads.pack(slot, (np.array([number]),))
+        assert int(uploads.send(slot)[0]) == number
+    assert seen == [7]
 
 
 def test_evaluation_goes_through_the_rows_in_order() -> None:

@@ -91,14 +91,14 @@ CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
 MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "coda_plus": {
         "dual descends": ("alpha += self.dual_lr * grad_alpha", "alpha -= self.dual_lr * grad_alpha"),
-        "proximal term is forgotten": ("self.prox * (v - client.reference)", "0 * v"),
-        "proximal term has the wrong sign": ("self.prox * (v - client", "-self.prox * (v - client"),
-        "reference point is the round's start": ("(v - client.reference)", "(v - message.primal)"),
+        "proximal term is forgotten": ("prox=self.prox", "prox=0.0"),
+        "proximal term has the wrong sign": ("prox=self.prox", "prox=-self.prox"),
+        "reference point is the round's start": ("reference=client.reference)", "reference=message.primal)"),
         "reference point is noise": (
             "return Client(point.primal,",
             "return Client(0.1 * torch.randn_like(point.primal),",
         ),
-        "gradients are clipped": ("(grad_v + self.prox", "(grad_v.clamp(-1, 1) + self.prox"),
+        "gradients are clipped": ("grad_v, prox=", "grad_v.clamp(-1, 1), prox="),
         "the average forgets the earlier rounds": ("client.primal_sum.clone()", "torch.zeros_like(client.primal_sum)"),
         "the average is divided by the rounds": ("client.steps + self.window", "client.steps + 1"),
         "the average of alpha is its last": ("dual_sum += alpha", "dual_sum = alpha * (client.steps + self.window)"),

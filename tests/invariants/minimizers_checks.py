@@ -110,9 +110,9 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "gradients are clipped": ("y -= self.local_lr * (gradient", "y -= self.local_lr * (gradient.clamp(-1, 1)"),
     },
     "fedprox": {
-        "the proximal term has the wrong sign": ("+ self.mu * (w", "- self.mu * (w"),
-        "the proximal term is doubled": ("+ self.mu * (w", "+ 2 * self.mu * (w"),
-        "gradient ascends": ("w -= self", "w += self"),
+        "the proximal term has the wrong sign": ("prox=self.mu", "prox=-self.mu"),
+        "the proximal term is doubled": ("prox=self.mu", "prox=2 * self.mu"),
+        "gradient ascends": ("self.local_lr, gradient", "self.local_lr, -gradient"),
         "weights are ignored": ("for update in updates], weights)", "for update in updates], [0.25] * 4)"),
         "one local step too many": ("range(self.window)", "range(self.window + 1)"),
     },

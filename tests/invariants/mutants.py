@@ -10,18 +10,13 @@ from types import ModuleType
 #: name -> (text in the source, its replacement). Each text must stand in the source exactly once.
 CODASCA_MUTANTS: dict[str, tuple[str, str]] = {
     "dual descends": ("alpha += self.dual_lr * (grad_alpha", "alpha -= self.dual_lr * (grad_alpha"),
-    "correction has the wrong sign": (
-        "(v - client.reference) + shift)",
-        "(v - client.reference) - shift)",
-    ),
+    "correction has the wrong sign": ("shift=shift)", "shift=-shift)"),
+    "correction is forgotten": (", shift=shift)", ")"),
     "dual correction has the wrong sign": ("(grad_alpha + shift_dual)", "(grad_alpha - shift_dual)"),
     "dual correction is forgotten": ("(grad_alpha + shift_dual)", "grad_alpha"),
-    "proximal term is forgotten": ("self.prox * (v - client.reference)", "0 * v"),
-    "proximal term has the wrong sign": (
-        "self.prox * (v - client.reference)",
-        "self.prox * (client.reference - v)",
-    ),
-    "proximal term is doubled": ("self.prox * (v", "2 * self.prox * (v"),
+    "proximal term is forgotten": ("prox=self.prox", "prox=0.0"),
+    "proximal term has the wrong sign": ("prox=self.prox", "prox=-self.prox"),
+    "proximal term is doubled": ("prox=self.prox", "prox=2 * self.prox"),
     "new control variates use the new c^k": (
         "(self.window * self.local_lr) - shift\n",
         "(self.window * self.local_lr)\n",
@@ -48,10 +43,7 @@ CODASCA_MUTANTS: dict[str, tuple[str, str]] = {
         "torch.zeros_like(point.dual), point.primal)",
         "torch.zeros_like(point.dual), 0.1 * torch.randn_like(point.primal))",
     ),
-    "reference point is the round's start": (
-        "self.prox * (v - client.reference)",
-        "self.prox * (v - message.primal)",
-    ),
+    "reference point is the round's start": ("reference=client.reference", "reference=message.primal"),
     "gradients are clipped": (
         "grad_v, grad_alpha = gradients(v, alpha)",
         "grad_v, grad_alpha = (g.clamp(-1, 1) for g in gradients(v, alpha))",
