@@ -23,10 +23,10 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import graph_of, objective_of, participants_of, ratio_of_duals, rule_of_stage
 from chestfed.experiment.stage_2 import Federated
 from chestfed.images.batches import TrainBatches
-from chestfed.models import FlatModule, build_model, reset_classifier
+from chestfed.models import FlatModule, reset_classifier
 from chestfed.objectives.declaration import Objective, Population
 from chestfed.training.clients import ClientData, StudyData, pooled
-from chestfed.training.pretrain import Pretrained
+from chestfed.training.pretrain import Pretrained, new_network
 
 
 @dataclass(frozen=True)
@@ -238,10 +238,8 @@ def own_ratio(client: Facts) -> Tensor:
 
 def starting_network(pipeline: Pipeline, machine: Machine, pretrained: Pretrained) -> FlatModule:
     """The network with the weights of stage 1 and a new classifier."""
-    tasks = len(pipeline.tasks)
-    module = build_model(pipeline.model, tasks, pipeline.seed)
-    network = FlatModule(module, machine.device, channels_last=machine.channels_last)
+    network = new_network(pipeline, machine)
     network.bind(pretrained.weights.to(machine.device).clone())
     network.load_buffers(pretrained.buffers.to(machine.device))
-    reset_classifier(network.module, pipeline.model, tasks, pipeline.seed)
+    reset_classifier(network.module, pipeline.model, len(pipeline.tasks), pipeline.seed)
     return network

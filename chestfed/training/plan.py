@@ -26,9 +26,10 @@ from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals, ru
 from chestfed.experiment.variants import whole_rounds
 from chestfed.images.batches import TrainBatches
 from chestfed.images.decode import decode
-from chestfed.models import FlatModule, build_model, seeded, title_of
+from chestfed.models import seeded, title_of
 from chestfed.objectives.declaration import Population
 from chestfed.training.clients import StudyData
+from chestfed.training.pretrain import new_network
 from chestfed.training.study_tables import StudyTables
 
 #: Images decoded per site, and the seconds that a kind of step is timed for, to estimate the time.
@@ -148,7 +149,7 @@ def plan_study(label: str, pipeline: Pipeline, source: StudyTables | StudyData, 
 def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     """Run a few training steps on images without content, after one that is not counted."""
     load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
-    network = FlatModule(build_model(pipeline.model, len(pipeline.tasks), pipeline.seed), machine.device)
+    network = new_network(pipeline, machine)
     size, tasks = pipeline.preprocess.size, len(pipeline.tasks)
 
     def step(images: int, training: bool) -> None:

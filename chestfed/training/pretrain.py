@@ -35,6 +35,12 @@ class Pretrained:
     losses: list[float]
 
 
+def new_network(pipeline: Pipeline, machine: Machine) -> FlatModule:
+    """The network with its first weights, on the device."""
+    module = build_model(pipeline.model, len(pipeline.tasks), pipeline.seed)
+    return FlatModule(module, machine.device, channels_last=machine.channels_last)
+
+
 def pretrain(
     pipeline: Pipeline, data: StudyData, machine: Machine, folder: Path, report: Callable[[int, float], None]
 ) -> Pretrained:
@@ -54,8 +60,7 @@ def pretrain(
     target = data.clients[0]
     steps = settings.steps(target.training_rows)
 
-    module = build_model(pipeline.model, len(data.diseases), pipeline.seed)
-    network = FlatModule(module, machine.device, channels_last=machine.channels_last)
+    network = new_network(pipeline, machine)
     weights = torch.nn.Parameter(network.parameters())
     adam = torch.optim.Adam([weights], lr=settings.lr, weight_decay=settings.weight_decay)
     client, batches = _client(pipeline, target, network, machine)
