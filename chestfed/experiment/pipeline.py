@@ -214,7 +214,9 @@ class Runtime(StrictModel):
     )
     threads: int | None = Field(None, ge=1, le=4096, description="CPU threads of torch; null: all cores")
     bf16: bool = Field(False, description="run the network in bfloat16 (autocast)")
-    channels_last: bool = Field(True, description="memory format from the first convolution on; faster on CPUs and on GPUs")
+    channels_last: bool = Field(
+        True, description="memory format from the first convolution on; faster on CPUs and on GPUs"
+    )
     loader_workers: int | None = Field(
         None,
         ge=0,

@@ -24,7 +24,7 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals, rule_of_stage
 from chestfed.experiment.variants import whole_rounds
-from chestfed.images.batches import TrainBatches
+from chestfed.images.batches import Rows, TrainBatches
 from chestfed.images.decode import decode
 from chestfed.models import seeded, title_of
 from chestfed.objectives.declaration import Population
@@ -208,8 +208,8 @@ class _Blank:
     def digests(self) -> np.ndarray:
         return np.zeros(self.count, "V16")
 
-    def read(self, row: int) -> np.ndarray:
-        return np.zeros((self.size, self.size), np.uint8)
+    def read(self, rows: Rows) -> np.ndarray:
+        return np.zeros((len(rows), self.size, self.size), np.uint8)
 
 
 def _span(action: Callable[[], object], machine: Machine, load: float) -> Span:
