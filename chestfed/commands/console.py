@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from chestfed.core import launcher
 from chestfed.core.console import open_console
 from chestfed.core.errors import ConfigError
 
@@ -22,7 +23,8 @@ def say(console: Console, text: str, style: str | None = None) -> None:
 
 def print_error(error: Exception) -> None:
     """Print an error that the user can fix: its message on stderr, without a traceback."""
-    say(open_console(stderr=True), f"error: {error}", "red")
+    who = f"rank {launcher.rank()}: " if launcher.rank() else ""
+    say(open_console(stderr=True), f"{who}error: {error}", "red")
 
 
 @contextmanager

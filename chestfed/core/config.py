@@ -53,7 +53,7 @@ _Loader.add_implicit_resolver(
 
 
 #: Keys whose value may be a name alone, short for a mapping of the name and the part's options.
-_NAMED_PARTS = ("algorithm", "objective", "model", "reader")
+_NAMED_PARTS = ("algorithm", "objective", "model", "reader", "engine")
 
 #: Keys whose value may be a word alone, short for a mapping that gives it to `others`, those that are not named.
 _FOR_ALL = ("uncertain", "blank")

@@ -8,7 +8,7 @@ of one of four types, and the header is JSON of numbers, texts and lists.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, TypeVar
@@ -63,17 +63,8 @@ def pack(record: Any) -> Packed:
     TypeError
         If a tensor has another type of number than those of `TYPES`.
     """
-    tensors, plain = _parts(record)
-    described, runs = [], dict[str, list[Tensor]]()
-    for name, tensor in tensors.items():
-        if tensor.dtype not in _NAMES:
-            raise TypeError(f"{type(record).__name__}.{name} is {tensor.dtype}; what is sent is {', '.join(TYPES)}")
-        kind = _NAMES[tensor.dtype]
-        described.append([name, kind, list(tensor.shape)])
-        runs.setdefault(kind, []).append(tensor.detach().reshape(-1))
-    header = json.dumps({"record": type(record).__name__, "plain": plain, "tensors": described}, allow_nan=True)
-    arrays = {kind: torch.cat(runs[kind]).cpu().numpy() for kind in TYPES if kind in runs}
-    return Packed(header.encode(), arrays)
+    header, tensors = flatten(record)
+    return Packed(header, {kind: run.cpu().numpy() for kind, run in runs_of(tensors).items()})
 
 
 def unpack(packed: Packed, like: Record, sender: str, device: torch.device | str = "cpu") -> Record:
@@ -87,30 +78,63 @@ def unpack(packed: Packed, like: Record, sender: str, device: torch.device | str
     WireError
         If anything is not as in `like`, or a number is NaN or infinite.
     """
-    what = type(like).__name__
-    header = _header(packed.header, sender)
+    lengths, what = check_header(packed.header, like, sender), f"{sender}: {type(like).__name__}"
+    if set(packed.arrays) != set(lengths):
+        raise WireError(f"{what} has arrays of {_shown(sorted(packed.arrays))}; expected {_shown(sorted(lengths))}")
+    for kind, length in lengths.items():
+        array = packed.arrays[kind]
+        if array.dtype != np.dtype(kind) or array.shape != (length,):
+            raise WireError(f"{what} has {array.shape} numbers of {array.dtype}; expected {length} of {kind}")
+    arrays = {kind: np.require(packed.arrays[kind], requirements=["C", "W"]) for kind in lengths}
+    runs = {kind: torch.from_numpy(array).to(device) for kind, array in arrays.items()}
+    return rebuild(packed.header, runs, like, sender)
+
+
+def flatten(record: Any) -> tuple[bytes, list[Tensor]]:
+    """The header of a record, and its tensors in order."""
+    tensors, plain = _parts(record)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _NAMES:
+            raise TypeError(f"{type(record).__name__}.{name} is {tensor.dtype}; what is sent is {', '.join(TYPES)}")
+    header = {"record": type(record).__name__, "plain": plain, "tensors": _described(tensors)}
+    return json.dumps(header).encode(), list(tensors.values())
+
+
+def runs_of(tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+    """The tensors behind one another, one run `[n]` per type of number, in the order of `TYPES`."""
+    groups = {kind: [tensor for tensor in tensors if tensor.dtype == dtype] for kind, dtype in TYPES.items()}
+    return {kind: torch.cat([part.detach().reshape(-1) for part in own]) for kind, own in groups.items() if own}
+
+
+def check_header(data: bytes, like: Any, sender: str) -> dict[str, int]:
+    """How many numbers of each type belong to a header, if it is that of a record like this one; raises as `unpack`."""
+    what, header = type(like).__name__, _header(data, sender)
     if header["record"] != what:
         raise WireError(f"{sender} sent {_shown(header['record'])}; expected {what}")
     tensors, plain = _parts(like)
-    expected: Described = [[name, _NAMES[tensor.dtype], list(tensor.shape)] for name, tensor in tensors.items()]
+    expected = _described(tensors)
     if header["tensors"] != expected:
         raise WireError(f"{sender}: {what} {_difference(header['tensors'], expected)}")
     _check_plain(header["plain"], plain, f"{sender}: {what}")
-    runs = _runs(packed.arrays, expected, f"{sender}: {what}")
+    kinds = {kind for _, kind, _ in expected}
+    return {kind: sum(prod(shape) for _, its, shape in expected if its == kind) for kind in TYPES if kind in kinds}
+
+
+def rebuild(header: bytes, runs: Mapping[str, Tensor], like: Record, sender: str) -> Record:
+    """The record of a checked header, from runs of the right lengths; its tensors are views of them."""
     for kind, run in runs.items():
         if not torch.isfinite(run).all():
-            raise WireError(f"{sender}: {what} has NaN or infinity among its {kind} numbers")
-    runs = {kind: run.to(device) for kind, run in runs.items()}
-    found, places = {}, dict.fromkeys(runs, 0)
-    for name, kind, shape in expected:
-        first, count = places[kind], prod(shape)
-        found[name] = runs[kind][first : first + count].view(shape)
-        places[kind] = first + count
-    return _rebuilt(like, found, header["plain"])
+            raise WireError(f"{sender}: {type(like).__name__} has NaN or infinity among its {kind} numbers")
+    plain, tensors, places = json.loads(header)["plain"], dict[str, Tensor](), dict.fromkeys(runs, 0)
+    for name, one in _parts(like)[0].items():
+        kind = _NAMES[one.dtype]
+        tensors[name] = runs[kind][places[kind] : places[kind] + one.numel()].view(one.shape)
+        places[kind] += one.numel()
+    return _rebuilt(like, tensors, plain)
 
 
 def peek(packed: Packed, sender: str) -> tuple[str, dict[str, Any]]:
-    """The name of the record and its plain fields, as the header says: not checked yet.
+    """The name of a record and its plain fields, as its header says: not checked yet.
 
     Raises
     ------
@@ -139,6 +163,10 @@ def _parts(record: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
         else:
             tensors |= named_tensors(value, one.name)
     return tensors, plain
+
+
+def _described(tensors: Mapping[str, Tensor]) -> Described:
+    return [[name, _NAMES[tensor.dtype], list(tensor.shape)] for name, tensor in tensors.items()]
 
 
 def _is_numbers(value: Any) -> bool:
@@ -189,20 +217,6 @@ def _check_plain(found: Any, like: Mapping[str, Any], what: str) -> None:
             good = good and np.isfinite(value)
         if not good:
             raise WireError(f"{what}: {name} is {_shown(value)}; expected a {type(wanted).__name__} that is finite")
-
-
-def _runs(arrays: Mapping[str, np.ndarray], expected: Described, what: str) -> dict[str, Tensor]:
-    """The arrays as tensors, if they are of the expected types and lengths."""
-    lengths = dict.fromkeys((kind for kind in TYPES if any(kind == its for _, its, _ in expected)), 0)
-    for _, kind, shape in expected:
-        lengths[kind] += prod(shape)
-    if set(arrays) != set(lengths):
-        raise WireError(f"{what} came with arrays of {_shown(sorted(arrays))}; expected {_shown(sorted(lengths))}")
-    for kind, length in lengths.items():
-        array = arrays[kind]
-        if array.dtype != np.dtype(kind) or array.shape != (length,):
-            raise WireError(f"{what} came with {array.shape} numbers of {array.dtype}; expected {length} of {kind}")
-    return {kind: torch.from_numpy(np.require(arrays[kind], requirements=["C", "W"])) for kind in lengths}
 
 
 def _shown(value: Any) -> str:

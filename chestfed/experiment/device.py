@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chestfed.core.errors import ConfigError
@@ -31,6 +31,14 @@ class Machine:
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
         return f"CPU, {self.threads} thread{'s' if self.threads > 1 else ''}"
+
+    def at(self, place: int) -> Machine:
+        """For the process with this number on the machine: where there are several GPUs, its own."""
+        import torch
+
+        if self.device.type != "cuda" or self.device.index is not None:
+            return self
+        return replace(self, device=torch.device("cuda", place % torch.cuda.device_count()))
 
 
 def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:

@@ -19,7 +19,8 @@ from chestfed.algorithms import ALGORITHMS
 from chestfed.core.config import StrictModel
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
-from chestfed.core.plugins import Catalogue, Choice
+from chestfed.core.plugins import Catalogue, Choice, Options
+from chestfed.engines.declaration import ENGINES
 from chestfed.evaluation.intervals.names import MethodName
 from chestfed.evaluation.protocols import ImageProtocol
 from chestfed.experiment.ranges import Range
@@ -267,6 +268,11 @@ class Pipeline(StrictModel):
     published: Published | None = Field(None, description="the paper's figures, to stand beside ours")
     evaluation: Evaluation = Evaluation()
     runtime: Runtime = Runtime()
+    engine: Annotated[Options | None, Choice(ENGINES, optional=True)] = Field(
+        None,
+        description="where the clients compute, which changes no result: a name, or a mapping of `name` and the "
+        "engine's options; null: torchrun if it started this process, else in-process",
+    )
     seed: int = Field(1, ge=0, description="seed of everything but the samples")
 
     @field_validator("diseases")
@@ -438,6 +444,7 @@ _NOT_IDENTITY = (
     ("comparison",),
     ("search",),
     ("published",),
+    ("engine",),
     ("overlap",),  # what it leaves out is missing in the digests of the sites' content
     ("runtime", "loader_workers"),
     ("evaluation", "interval"),  # made anew from the stored scores

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point
+from chestfed.core.plugins import Options
 from chestfed.engines.client import NetworkClient
 from chestfed.engines.engine import Engine
 from chestfed.engines.fleet import Fleet, LocalFleet
 from chestfed.engines.host import Host
 from chestfed.engines.peers import PeerEngine
 from chestfed.engines.server import ClassMonitor, ServerEngine
+from chestfed.engines.shapes import Shapes
 from chestfed.engines.topology import Graph
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
@@ -25,8 +28,12 @@ from chestfed.experiment.stage_2 import Federated
 from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, reset_classifier
 from chestfed.objectives.declaration import Objective, Population
-from chestfed.training.clients import ClientData, StudyData, pooled
-from chestfed.training.pretrain import Pretrained, new_network
+from chestfed.training.client_summary import write_site_cards
+from chestfed.training.clients import ClientData, StudyData, TestSet, pooled, score
+from chestfed.training.pretrain import Pretrained, new_network, pretrain
+
+#: The studies of one command, in order.
+Loaded = Sequence[tuple[Pipeline, StudyData]]
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,21 @@ class Cohort:
     def objective(self, number: int = 0) -> Objective:
         """The loss of a client."""
         return objective_of(self.settings, replace(self.population, site=number))
+
+    def shapes(self, network: FlatModule, number: int) -> Shapes:
+        """What requests to a client and its replies look like."""
+        objective = self.objective(number)
+        composed = self.settings.objective_spec.kind == "compositional"
+        return Shapes(
+            self.rule(0),
+            network.size + objective.extra_size,
+            objective.dual_size,
+            network.buffers().numel(),
+            composed,
+            sequences=2 if composed else 1,
+            graph=self.graph,
+            number=number,
+        )
 
     def rule(self, stage: int) -> Any:
         """The algorithm's rule in a stage, counted from 0; after the last, that of the last."""
@@ -137,12 +159,15 @@ def assemble(
         chosen = [client.some_of_each_class(each, pipeline.seed) for client in data.clients[:k]]
         images, labels = (torch.cat(parts) for parts in zip(*chosen, strict=True))
         monitor = ClassMonitor(network, images.to(machine.device), labels.to(machine.device), autocast=machine.autocast)
-    fleet = (deployment or InProcess()).fleet(pipeline, data, machine, pretrained, cohort, network)
+    fleet = (deployment or Deployment()).fleet(pipeline, data, machine, pretrained, cohort, network)
     return Team(cohort, network, fleet, start, monitor)
 
 
-class Deployment(Protocol):
-    """Where the clients of a study compute: what an engine of the user's choice decides."""
+class Deployment:
+    """Where the images of a study are and its clients compute; this one: all here, one after the other.
+
+    An engine of the user's choice is a subclass that says what is done elsewhere.
+    """
 
     def fleet(
         self,
@@ -153,26 +178,52 @@ class Deployment(Protocol):
         cohort: Cohort,
         network: FlatModule,
     ) -> Fleet:
-        """The clients of the cohort, ready for the first stage."""
-
-
-class InProcess:
-    """All clients in this process, one after the other; they share the network."""
-
-    def fleet(
-        self,
-        pipeline: Pipeline,
-        data: StudyData,
-        machine: Machine,
-        pretrained: Pretrained,
-        cohort: Cohort,
-        network: FlatModule,
-    ) -> Fleet:
-        """See `Deployment.fleet`."""
+        """The clients of the cohort, ready for the first stage; here they share the network."""
         members = members_of(pipeline, data, cohort.k)
         return LocalFleet(
             [host_of(pipeline, cohort, number, member, network, machine) for number, member in enumerate(members)]
         )
+
+    def pretrain(
+        self, pipeline: Pipeline, data: StudyData, machine: Machine, folder: Path, report: Callable[[int, float], None]
+    ) -> Pretrained:
+        """Stage 1; see `chestfed.training.pretrain.pretrain`."""
+        return pretrain(pipeline, data, machine, folder, report)
+
+    def score(
+        self,
+        pipeline: Pipeline,
+        network: FlatModule,
+        parameters: Tensor,
+        buffers: Tensor,
+        test: TestSet,
+        machine: Machine,
+    ) -> np.ndarray:
+        """Probabilities of a test set; see `chestfed.training.clients.score`."""
+        return score(network, parameters, buffers, test, pipeline.evaluation.batch_size, machine)
+
+    def describe(self, folder: Path, data: StudyData, seed: int) -> None:
+        """Write what a report says of the sites; see `chestfed.training.client_summary`."""
+        write_site_cards(folder, data, seed)
+
+    leads = True  #: False in a process that does what another asks: it calls `serve` and nothing else
+
+    def begin(self, studies: Loaded) -> None:
+        """The images of these studies, which come one after the other, are loaded."""
+
+    def serve(self, load: Callable[[], Loaded]) -> None:
+        """Do what the leading process asks, until it is done; `load` reads the images, which it has decoded."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        pass
+
+
+def in_process(options: Options, machine: Machine) -> Deployment:
+    """The deployment of the engine `in-process`."""
+    return Deployment()
 
 
 def members_of(pipeline: Pipeline, data: StudyData, k: int) -> tuple[ClientData, ...]:

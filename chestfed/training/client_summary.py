@@ -32,14 +32,15 @@ def write_site_cards(folder: Path, data: StudyData, seed: int) -> None:
     cards, thumbnails = [], {}
     parts: list[ClientData | TestSet] = [*data.clients, data.test]
     for number, part in enumerate(parts):
-        card, pictures = _card(part, data.diseases, seed)
+        card, pictures = card_of(part, data.diseases, seed)
         cards.append(card)
         thumbnails[str(number)] = pictures
     write_atomically(folder / "thumbnails.npz", lambda temporary: _save(temporary, thumbnails))
     write_json(folder / "sites.json", {**data.origin.keys(), "bins": BINS, "sites": cards})
 
 
-def _card(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> tuple[dict[str, Any], np.ndarray]:
+def card_of(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> tuple[dict[str, Any], np.ndarray]:
+    """What `sites.json` says of a client or test set, and the pictures that are shown, uint8 `[m, SIDE, SIDE]`."""
     readable = np.flatnonzero(part.images.records >= 0)
     labels = part.labels[readable]
     counts = [(int((column == 1).sum()), int((column == 0).sum())) for column in labels.T]

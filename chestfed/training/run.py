@@ -62,11 +62,11 @@ from chestfed.results.run_folder import (
 from chestfed.results.significance import Significance, of_study
 from chestfed.results.significance import write as write_significance
 from chestfed.results.timing import SECONDS, RoundTimes
-from chestfed.training.client_summary import write_site_cards
-from chestfed.training.clients import StudyData, TestSet, score
+from chestfed.training.assemble import Deployment
+from chestfed.training.clients import StudyData, TestSet
 from chestfed.training.identity import Identity, identify, stage_1_identity
 from chestfed.training.loop import train_federated
-from chestfed.training.pretrain import Pretrained, pretrain
+from chestfed.training.pretrain import Pretrained
 from chestfed.training.reporting import Reporters, StudyRun
 from chestfed.training.run_files import (
     holds,
@@ -100,8 +100,11 @@ def run_study(
     machine: Machine,
     out: Path,
     reporters: Reporters | None = None,
+    deployment: Deployment | None = None,
 ) -> StudyResult:
     """Run every K of the pipeline and write the tables; finished parts are taken from the run folder.
+
+    `deployment` says where the images are and the clients compute; None: here.
 
     Raises
     ------
@@ -109,19 +112,20 @@ def run_study(
         If another process works in the same run folder, or training fails. What is finished is kept.
     """
     this, reporters = identify(pipeline, data, machine), reporters or Reporters()
+    deployment = deployment or Deployment()
     folder = out / f"{data.origin.prefix}{name}-{this.digest}"
     with _locked(folder):
         remove_orphans(folder)
         _remove_damaged(folder, this.digest, reporters)
         write_identity(folder, pipeline, this, data)
-        write_site_cards(folder, data, pipeline.seed)
+        deployment.describe(folder, data, pipeline.seed)
         write_hospitals(folder, data)
         seal(folder, FILES)
         clients = tuple(client.name for client in data.clients)
         about = StudyRun(folder, name, pipeline, this, data.origin, clients, data.held_out)
         reporters.tell(lambda reporter: reporter.study_started(about))
         try:
-            running = _Running(pipeline, data, machine, this, folder, reporters)
+            running = _Running(pipeline, data, machine, this, folder, reporters, deployment)
             table = running.all_k()
             seen = running.at_hospitals(pipeline.k[-1]) if data.held_out else {}
             at_hospitals = hospital_table.of_study(RunFolder(folder))
@@ -149,6 +153,7 @@ class _Running:
     identity: Identity
     folder: Path
     reporters: Reporters
+    deployment: Deployment
 
     def all_k(self) -> tables.StudyTable:
         """Every K, with the tables written after each."""
@@ -183,6 +188,7 @@ class _Running:
         check_room(folder, 12 * parameters * (len(pipeline.k) + 1) - there, "models and states", "--out")
         with FileLock(folder / ".lock"):  # another study that needs the same weights is waited for
             remove_orphans(folder)
+            pretrain = self.deployment.pretrain
             return self._or_again(folder / STATE, lambda: pretrain(pipeline, data, self.machine, folder, report))
 
     def one_k(self, k: int) -> tables.Row:
@@ -200,7 +206,9 @@ class _Running:
 
         trained = self._or_again(
             own / STATE,
-            lambda: train_federated(self.pipeline, self.data, self.machine, k, pretrained, own, report),
+            lambda: train_federated(
+                self.pipeline, self.data, self.machine, k, pretrained, own, report, self.deployment
+            ),
         )
         row = self._row(k, trained.scores, self.data.test)
         write_model(own, self.pipeline, trained, self.data)
@@ -221,8 +229,8 @@ class _Running:
             row = self._finished(own, k, test) if holds(own, test) else None
             if row is None:
                 network = network or read_model(model, self.pipeline, len(self.data.diseases), self.machine)
-                batch = self.pipeline.evaluation.batch_size
-                scores = score(network, network.parameters(), network.buffers(), test, batch, self.machine)
+                parameters, buffers = network.parameters(), network.buffers()
+                scores = self.deployment.score(self.pipeline, network, parameters, buffers, test, self.machine)
                 row = self._row(k, scores, test)
                 write_result(own, row, scores, test)
             rows[name] = row

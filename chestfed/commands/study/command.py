@@ -11,6 +11,7 @@ import typer
 
 from chestfed.commands import options
 from chestfed.commands.algorithms import known_algorithms
+from chestfed.core import launcher
 from chestfed.core.bundled import bundled
 from chestfed.core.console import open_console
 from chestfed.evaluation.intervals.names import MethodName
@@ -45,6 +46,14 @@ Ks = Annotated[
 ]
 Seed = Annotated[int | None, _key(min=0, help="Seed of everything except the samples. Same as --set seed=N.")]
 Device = Annotated[str | None, _key(help="auto, cpu, cuda or cuda:N. Same as --set runtime.device=DEVICE.")]
+Engine = Annotated[
+    str | None,
+    _key(
+        metavar="NAME",
+        help="Where the clients compute: in-process or torchrun. Default: torchrun if it started this process, else "
+        "in-process. Same as --set engine=NAME.",
+    ),
+]
 Interval = Annotated[
     MethodName | None, _key(help="How intervals and p values are made. Same as --set evaluation.interval=NAME.")
 ]
@@ -108,6 +117,7 @@ def study(
     k: Ks = None,
     seed: Seed = None,
     device: Device = None,
+    engine: Engine = None,
     interval: Interval = None,
     add_site: AddSite = None,
     set_: Set = None,
@@ -132,14 +142,14 @@ def study(
     if algorithm is not None and algorithms is not None:
         raise typer.BadParameter("--algorithm chooses one, --algorithms compares several: use one of them")
     keys = {"federated.algorithm": algorithm, "k": k and f"[{k}]", "seed": seed, "runtime.device": device}
-    keys |= {"evaluation.interval": interval}
+    keys |= {"evaluation.interval": interval, "engine": engine}
     overrides, chosen = _overrides(set_ or [], keys), _seeds(seeds)
     if seed is not None and isinstance(chosen, list):
         raise typer.BadParameter("--seed and a list of --seeds: use one of them")
     from chestfed.commands.study.run import prepare, run, show_plan
 
     studies = prepare(
-        open_console(),
+        open_console(quiet=launcher.rank() > 0),
         pipeline or bundled("pipelines") / DEFAULT_PIPELINE,
         overrides,
         add_site or [],

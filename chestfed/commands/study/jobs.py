@@ -73,7 +73,8 @@ def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars, warn: Callable[[str]
             while waiting and places:
                 job = waiting.pop(0)
                 held[job.label] = places.pop(0)
-                process = context.Process(target=_work, args=(_placed(job, held[job.label]), messages))
+                own = replace(job, machine=job.machine.at(held[job.label]))
+                process = context.Process(target=_work, args=(own, messages))
                 process.start()
                 running[job.label] = process
             label, shown, ended = _next(messages, running)
@@ -108,16 +109,6 @@ def _next(messages: Any, running: dict[str, BaseProcess]) -> tuple[str, tuple[An
                 with suppress(queue.Empty):
                     return messages.get(timeout=0.5)
                 return label, None, f"its process ended with exit code {process.exitcode}"
-
-
-def _placed(job: Job, place: int) -> Job:
-    """On several GPUs each place has its own."""
-    import torch
-
-    if job.machine.device.type != "cuda" or job.machine.device.index is not None:
-        return job
-    device = torch.device("cuda", place % torch.cuda.device_count())
-    return replace(job, machine=replace(job.machine, device=device))
 
 
 def _work(job: Job, messages: Any) -> None:

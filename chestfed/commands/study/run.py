@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 
 from rich.console import Console
 
@@ -17,7 +18,10 @@ from chestfed.commands.study.cluster import run_on_cluster
 from chestfed.commands.study.jobs import Job, run_jobs
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
+from chestfed.core.launcher import place_here, processes_here
+from chestfed.core.plugins import Options
 from chestfed.core.provenance import Origin
+from chestfed.engines.declaration import ENGINES, IN_PROCESS, engine_for
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
@@ -33,6 +37,7 @@ from chestfed.results.significance import verdict
 from chestfed.results.table import render as render_table
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import local_store
+from chestfed.training.assemble import Deployment, Loaded
 from chestfed.training.clients import StudyData, check_cache, load_images
 from chestfed.training.plan import Span, StudyPlan, plan_study, render, render_held_out, time_steps
 from chestfed.training.public_clients import load_collection
@@ -53,6 +58,7 @@ class Studies:
     compared: bool
     root: Path | None
     machine: Machine
+    engine: Options
     jobs: int = 1  #: studies at a time
     cluster: Path | None = None  #: settings of the cluster that they are sent to
 
@@ -85,8 +91,12 @@ def prepare(
     entry = pipeline.collection
     root = resolve_data_root(pipeline, data) if entry is None or COLLECTIONS[entry.name].needs_root else None
     compared = bool(algorithms or windows or len(variants) > 1)
-    machine = prepare_machine(pipeline.runtime, at_once=1 if cluster else jobs)
-    return Studies(console, pipeline, file, variants, windows, compared, root, machine, jobs, cluster)
+    engine = engine_for(pipeline.engine)
+    if (jobs > 1 or cluster is not None) and engine.name != IN_PROCESS.name:
+        raise ConfigError(f"--jobs and --cluster train each study in one process: not with engine {engine.name}")
+    at_once = (1 if cluster else jobs) * processes_here()
+    machine = prepare_machine(pipeline.runtime, at_once=at_once).at(place_here())
+    return Studies(console, pipeline, file, variants, windows, compared, root, machine, engine, jobs, cluster)
 
 
 def show_plan(studies: Studies) -> None:
@@ -108,7 +118,32 @@ def show_plan(studies: Studies) -> None:
 def run(
     studies: Studies, out: Path, cache: Path, tracking_uri: str | None, *, tracking: bool, skip_unreadable: bool
 ) -> list[StudyResult]:
-    """Run all studies, or resume them, and print their table."""
+    """Run all studies, or resume them, and print their table; nothing, in a process that another leads."""
+    make = resolve_name(ENGINES.find(studies.engine.name).deployment)
+    with make(studies.engine, studies.machine) as deployment:
+        if deployment.leads:
+            where = (out, cache, tracking_uri)
+            return _lead(studies, deployment, *where, tracking=tracking, skip_unreadable=skip_unreadable)
+        deployment.serve(
+            lambda: _pairs(studies, _load(studies, cache, Bars(studies.console), skip_unreadable=skip_unreadable))
+        )
+        return []
+
+
+def _pairs(studies: Studies, data: Sequence[StudyData]) -> Loaded:
+    return [(variant.pipeline, its) for variant, its in zip(studies.variants, data, strict=True)]
+
+
+def _lead(
+    studies: Studies,
+    deployment: Deployment,
+    out: Path,
+    cache: Path,
+    tracking_uri: str | None,
+    *,
+    tracking: bool,
+    skip_unreadable: bool,
+) -> list[StudyResult]:
     started, console, pipeline = time.monotonic(), studies.console, studies.pipeline
     say(console, f"{pipeline.title}\n{studies.file} on {studies.machine.name}")
     check_folder(out, "--out")
@@ -116,6 +151,7 @@ def run(
         if pipeline.samples is not None and studies.root is not None:
             write_samples(console, studies.root, pipeline.samples.seed, pipeline.samples.size, bars)
         data = _load(studies, cache, bars, skip_unreadable=skip_unreadable)
+        deployment.begin(_pairs(studies, data))
         for site, problems in data[0].quarantined.items():
             say(console, f"{site}: skipped {len(problems)} unreadable images", "yellow")
         for site, notes in data[0].notes.items():
@@ -128,7 +164,8 @@ def run(
             say(console, "not recorded in MLflow: jobs of a cluster need --tracking-uri with the address of a server")
             tracking = False
         reporters = Reporters([bars, record] if tracking else [bars], lambda text: say(console, text, "yellow"))
-        results = _run_all(studies, data, out, reporters, bars, tracking_uri if tracking else None)
+        where = tracking_uri if tracking else None
+        results = _run_all(studies, data, out, reporters, bars, deployment, where)
     if pipeline.held_out is not None:
         table, folder = _show_held_out(studies, data, results, out)
         name, runs = "all held-out sites", {fold.site: fold.folder for fold in table.folds}
@@ -156,6 +193,7 @@ def _run_all(
     out: Path,
     reporters: Reporters,
     bars: Bars,
+    deployment: Deployment,
     tracking_uri: str | None,
 ) -> list[StudyResult]:
     """Every study, one after the other or several at a time; results in the order of the variants."""
@@ -175,7 +213,8 @@ def _run_all(
     for number, job in enumerate(done, start=1):
         if len(jobs) > 1:
             say(console, f"{number}/{len(jobs)}: {job.label}")
-        results[job.name, job.label] = run_study(job.pipeline, job.name, job.data, machine, out, reporters)
+        done_study = run_study(job.pipeline, job.name, job.data, machine, out, reporters, deployment)
+        results[job.name, job.label] = done_study
     return [results[job.name, job.label] for job in jobs]
 
 

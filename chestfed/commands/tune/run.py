@@ -15,6 +15,7 @@ from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.commands.study import run as study_run
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
+from chestfed.core.launcher import refuse_several
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.ranges import Range
 from chestfed.tracking.recording import MlflowRecord
@@ -62,6 +63,7 @@ def prepare(
         If Optuna is missing, the pipeline holds sites out, or a range cannot be used.
     """
     refuse_without_optuna()
+    refuse_several("chestfed tune")
     own = study_run.load_pipeline(file, overrides)
     if own.held_out is not None:
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; tune one without it")

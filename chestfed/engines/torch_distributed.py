@@ -1,0 +1,280 @@
+"""Clients on the ranks of torch.distributed: rank 0 is the server and hosts its share, the others serve.
+
+Headers go through the launcher's store, so that a rank may wait for its next request as long as it takes and see within
+a second that another has failed; arrays go from rank to rank, by NCCL between GPUs, else by gloo. What arrives is
+checked as everything that is sent (`wire.py`). Updates are gathered, and summed in the order of the clients: the bits
+are those of one process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from pydantic import Field
+from torch import Tensor
+
+from chestfed.core import plugins
+from chestfed.core.errors import ChestfedError, TrainingError
+from chestfed.engines.declaration import EngineSpec
+from chestfed.engines.fleet import Fleet
+from chestfed.engines.host import Host
+from chestfed.engines.requests import Request
+from chestfed.engines.shapes import Shapes
+from chestfed.engines.wire import Packed, check_header, flatten, peek, rebuild, runs_of
+
+#: Seconds between two looks at whether the others are alive.
+_LOOK = 1.0
+
+Answer = TypeVar("Answer")
+
+
+class Options(plugins.Options):
+    """Options of the engine of torch.distributed."""
+
+    timeout: float = Field(
+        1800.0,
+        gt=0,
+        description="seconds that a rank may take for the local round of a client; then the run ends, and the message "
+        "names client and rank",
+    )
+
+
+TORCHRUN = EngineSpec(
+    "torchrun",
+    "clients on the processes that torchrun started, on one machine or several, each with its own GPU",
+    "chestfed.training.ranks:Ranks",
+    Options,
+)
+
+
+class Link:
+    """The connection of this rank to the others.
+
+    Attributes
+    ----------
+    sent, received
+        Bytes of headers and arrays so far.
+    """
+
+    def __init__(self, timeout: float, device: torch.device) -> None:
+        limit = timedelta(seconds=timeout)
+        store, self.rank, self.size = next(dist.rendezvous("env://", timeout=limit))
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
+        own_gpus = device.type == "cuda" and dist.is_nccl_available() and local <= torch.cuda.device_count()
+        dist.init_process_group(
+            "nccl" if own_gpus else "gloo",
+            store=dist.PrefixStore("arrays", store),
+            rank=self.rank,
+            world_size=self.size,
+            timeout=limit,
+        )
+        self.timeout, self.sent, self.received = timeout, 0, 0
+        self.place = device if own_gpus else torch.device("cpu")  # where arrays lie when they are sent
+        self._device, self._store = device, dist.PrefixStore("chestfed", store)
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._processes: dict[int, tuple[str, int]] = {}
+        self._store.set(f"process/{self.rank}", json.dumps([socket.gethostname(), os.getpid()]))
+
+    def post(self, to: int, note: dict[str, Any]) -> None:
+        """Leave a note for another rank."""
+        text = json.dumps(note)
+        self._store.set(self._key(self.rank, to), text)
+        self.sent += len(text)
+
+    def fetch(self, source: int, patience: float | None, what: str) -> dict[str, Any]:
+        """The next note from a rank; `patience` in seconds, None: as long as that rank is there.
+
+        Raises
+        ------
+        TrainingError
+            If it does not come, or any rank has failed.
+        """
+        key, began = self._key(source, self.rank), time.monotonic()
+        while not self._came(key):
+            self.look_around()
+            if patience is not None and time.monotonic() - began > patience:
+                raise TrainingError(f"{what} has not answered within {patience:g} s. {_RESUME}")
+        text = self._store.get(key)
+        self._store.delete_key(key)
+        self.received += len(text)
+        return dict(json.loads(text))
+
+    def push(self, to: int, runs: Mapping[str, Tensor]) -> list[dist.Work]:
+        """Send arrays; they must stay as they are until the work is waited for."""
+        works = []
+        for run in runs.values():
+            if run.numel():
+                self.sent += run.numel() * run.element_size()
+                works.append(dist.isend(run.to(self.place), to))
+        return [work for work in works if work is not None]
+
+    def pull(self, source: int, lengths: Mapping[str, int], what: str) -> dict[str, Tensor]:
+        """The arrays that a rank sends now, of these types and lengths."""
+        runs = {}
+        for kind, length in lengths.items():
+            runs[kind] = torch.empty(length, dtype=getattr(torch, kind), device=self.place)
+            if length:
+                self.carefully(lambda run=runs[kind]: dist.recv(run, source), what)  # type: ignore[misc]
+                self.received += runs[kind].numel() * runs[kind].element_size()
+        return {kind: run.to(self._device) for kind, run in runs.items()}
+
+    def carefully(self, action: Callable[[], Answer], what: str) -> Answer:
+        """Do something with another rank; a broken connection is told as what it is."""
+        try:
+            return action()
+        except RuntimeError as error:  # gloo's and NCCL's have no class of their own
+            self.look_around()
+            first = str(error).splitlines()[0]
+            raise TrainingError(f"the connection to {what} is broken ({first}). {_RESUME}") from None
+
+    def look_around(self) -> None:
+        """Raise `TrainingError` if another rank has failed, or its process on this machine has ended."""
+        for rank in range(self.size):
+            if rank == self.rank:
+                continue
+            if self._store.check([f"failed/{rank}"]):
+                failure = json.loads(self._store.get(f"failed/{rank}"))
+                raise (TrainingError if failure["known"] else RuntimeError)(failure["text"])
+            if self._ended(rank):
+                raise TrainingError(f"the process of rank {rank} has ended. {_RESUME}")
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the others why this rank ends."""
+        known = isinstance(error, ChestfedError)
+        text = f"{error} (rank {self.rank})" if known else f"rank {self.rank}:\n{traceback.format_exc()}"
+        with suppress(RuntimeError):  # where rank 0 has gone, with it the store
+            self._store.set(f"failed/{self.rank}", json.dumps({"known": known, "text": text}))
+
+    def await_the_end(self) -> None:
+        """Stay, for a while, until rank 0 has heard what `fail` told: the launcher ends all when one process ends."""
+        began = time.monotonic()
+        with suppress(RuntimeError):
+            while not self._came("over") and time.monotonic() - began < min(self.timeout, 60) and not self._ended(0):
+                pass
+
+    def close(self) -> None:
+        """Leave; from rank 0: let all others leave."""
+        if self.rank == 0:
+            with suppress(RuntimeError):
+                self._store.set("over", "")
+        dist.destroy_process_group()
+
+    def _key(self, source: int, to: int) -> str:
+        number = self._numbers[source, to] = self._numbers.get((source, to), 0) + 1
+        return f"{source}/{to}/{number}"
+
+    def _came(self, key: str) -> bool:
+        try:
+            self._store.wait([key], timedelta(seconds=_LOOK))
+        except dist.DistStoreError:
+            return False
+        return True
+
+    def _ended(self, rank: int) -> bool:
+        """Whether a process of this machine has ended; of another machine that is not known."""
+        if rank not in self._processes:
+            if not self._store.check([f"process/{rank}"]):
+                return False
+            host, process = json.loads(self._store.get(f"process/{rank}"))
+            self._processes[rank] = (host, process)
+        host, process = self._processes[rank]
+        if host != socket.gethostname():
+            return False
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
+
+
+_RESUME = "The last saved state is kept: the same command resumes, also with another number of ranks."
+
+
+def rank_hosting(number: int, clients: int, ranks: int) -> int:
+    """The rank that hosts a client: they are dealt out, rank 0 comes last, for it is the server too."""
+    return (number + 1) % ranks if clients > 1 else 0
+
+
+class RankFleet(Fleet):
+    """The clients as rank 0 sees them: some of its own, the others by their ranks."""
+
+    def __init__(self, link: Link, names: Sequence[str], own: Mapping[int, Host], shapes: Sequence[Shapes]) -> None:
+        self.names = tuple(names)
+        self._link, self._own, self._shapes = link, own, shapes
+
+    def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
+        """See `Fleet.ask`; the other ranks work while this one does."""
+        by_rank: dict[int, dict[int, Request]] = {}
+        for number, request in requests.items():
+            if number not in self._own:
+                by_rank.setdefault(self._rank(number), {})[number] = request
+        flat: dict[tuple[int, ...], dict[str, Tensor]] = {}
+        works = [work for rank, its in by_rank.items() for work in self._send(rank, its, flat)]
+        answers = {number: self._own[number].answer(one) for number, one in requests.items() if number in self._own}
+        for rank, its in by_rank.items():
+            for number, request in its.items():
+                answers[number] = self._receive(rank, number, request)
+        for work in works:
+            self._link.carefully(work.wait, "a rank that was sent something")
+        return {number: answers[number] for number in requests}
+
+    def close(self) -> None:
+        """Let the batches' threads and files go; the other ranks do when they are told of the next clients."""
+        for host in self._own.values():
+            host.client.close()
+
+    def _rank(self, number: int) -> int:
+        return rank_hosting(number, len(self.names), self._link.size)
+
+    def _send(self, rank: int, requests: Mapping[int, Request], flat: dict[Any, dict[str, Tensor]]) -> list[dist.Work]:
+        """Requests to one rank; tensors that several of them share are flattened once, and sent once."""
+        described: list[tuple[int, str, int]] = []
+        parcels: dict[tuple[int, ...], int] = {}
+        for number, request in requests.items():
+            header, tensors = flatten(request)
+            key = tuple(id(tensor) for tensor in tensors)
+            if key not in flat:
+                flat[key] = runs_of(tensors)
+            described.append((number, header.decode(), parcels.setdefault(key, len(parcels))))
+        self._link.post(rank, {"do": "ask", "requests": described})
+        return [work for key in parcels for work in self._link.push(rank, flat[key])]
+
+    def _receive(self, rank: int, number: int, request: Request) -> Any:
+        link, what = self._link, f"client '{self.names[number]}' on rank {rank}"
+        note = link.fetch(rank, link.timeout, what)
+        like = self._shapes[number].reply(request)
+        header = note["header"].encode()
+        return rebuild(header, link.pull(rank, check_header(header, like, what), what), like, what)
+
+
+def answer_requests(link: Link, note: Mapping[str, Any], hosts: Mapping[int, Host], shapes: Sequence[Shapes]) -> None:
+    """Answer what rank 0 asks of the clients of this rank."""
+    likes, parcels = {}, dict[int, dict[str, Tensor]]()
+    for number, header, parcel in note["requests"]:
+        name, plain = peek(Packed(header.encode(), {}), "rank 0")
+        likes[number] = shapes[number].request(name, plain, "rank 0")
+        lengths = check_header(header.encode(), likes[number], "rank 0")
+        if parcel not in parcels:
+            parcels[parcel] = link.pull(0, lengths, "rank 0")
+    works: list[tuple[list[dist.Work], Any]] = []
+    for number, header, parcel in note["requests"]:
+        request = rebuild(header.encode(), parcels[parcel], likes[number], "rank 0")
+        told, tensors = flatten(hosts[number].answer(request))
+        runs = runs_of(tensors)
+        link.post(0, {"header": told.decode()})
+        works.append((link.push(0, runs), runs))
+    for own, _ in works:
+        for work in own:
+            link.carefully(work.wait, "rank 0")
