@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -66,24 +67,26 @@ class Link:
         Bytes of headers and arrays so far.
     """
 
-    def __init__(self, timeout: float, device: torch.device) -> None:
-        limit = timedelta(seconds=timeout)
-        store, self.rank, self.size = next(dist.rendezvous("env://", timeout=limit))
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
-        own_gpus = device.type == "cuda" and dist.is_nccl_available() and local <= torch.cuda.device_count()
-        dist.init_process_group(
-            "nccl" if own_gpus else "gloo",
-            store=dist.PrefixStore("arrays", store),
-            rank=self.rank,
-            world_size=self.size,
-            timeout=limit,
-        )
-        self.timeout, self.sent, self.received = timeout, 0, 0
-        self.place = device if own_gpus else torch.device("cpu")  # where arrays lie when they are sent
-        self._device, self._store = device, dist.PrefixStore("chestfed", store)
+    def __init__(
+        self, store: dist.Store, rank: int, size: int, timeout: float, device: torch.device, place: torch.device
+    ) -> None:
+        self.rank, self.size, self.timeout, self.sent, self.received = rank, size, timeout, 0, 0
+        self._store, self._device, self._place = store, device, place  # arrays are sent from `place`
         self._numbers: dict[tuple[int, int], int] = {}
         self._processes: dict[int, tuple[str, int]] = {}
-        self._store.set(f"process/{self.rank}", json.dumps([socket.gethostname(), os.getpid()]))
+        self._store.set(f"process/{rank}", json.dumps([socket.gethostname(), os.getpid()]))
+
+    @classmethod
+    def joined(cls, timeout: float, device: torch.device) -> Link:
+        """Meet the other processes that the launcher started; `timeout` in seconds holds for every answer."""
+        limit = timedelta(seconds=timeout)
+        store, rank, size = next(dist.rendezvous("env://", timeout=limit))
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+        own_gpus = device.type == "cuda" and dist.is_nccl_available() and local <= torch.cuda.device_count()
+        arrays = dist.PrefixStore("arrays", store)
+        dist.init_process_group("nccl" if own_gpus else "gloo", store=arrays, rank=rank, world_size=size, timeout=limit)
+        place = device if own_gpus else torch.device("cpu")
+        return cls(dist.PrefixStore("chestfed", store), rank, size, timeout, device, place)
 
     def post(self, to: int, note: dict[str, Any]) -> None:
         """Leave a note for another rank."""
@@ -103,7 +106,7 @@ class Link:
         while not self._came(key):
             self.look_around()
             if patience is not None and time.monotonic() - began > patience:
-                raise TrainingError(f"{what} has not answered within {patience:g} s. {_RESUME}")
+                raise TrainingError(f"{what} has not answered within {patience:g} s (engine.timeout). {_RESUME}")
         text = self._store.get(key)
         self._store.delete_key(key)
         self.received += len(text)
@@ -115,14 +118,14 @@ class Link:
         for run in runs.values():
             if run.numel():
                 self.sent += run.numel() * run.element_size()
-                works.append(dist.isend(run.to(self.place), to))
+                works.append(dist.isend(run.to(self._place), to))
         return [work for work in works if work is not None]
 
     def pull(self, source: int, lengths: Mapping[str, int], what: str) -> dict[str, Tensor]:
         """The arrays that a rank sends now, of these types and lengths."""
         runs = {}
         for kind, length in lengths.items():
-            runs[kind] = torch.empty(length, dtype=getattr(torch, kind), device=self.place)
+            runs[kind] = torch.empty(length, dtype=getattr(torch, kind), device=self._place)
             if length:
                 self.carefully(lambda run=runs[kind]: dist.recv(run, source), what)  # type: ignore[misc]
                 self.received += runs[kind].numel() * runs[kind].element_size()
@@ -167,17 +170,24 @@ class Link:
         if self.rank == 0:
             with suppress(RuntimeError):
                 self._store.set("over", "")
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
     def _key(self, source: int, to: int) -> str:
         number = self._numbers[source, to] = self._numbers.get((source, to), 0) + 1
         return f"{source}/{to}/{number}"
 
     def _came(self, key: str) -> bool:
-        try:
-            self._store.wait([key], timedelta(seconds=_LOOK))
-        except dist.DistStoreError:
-            return False
+        """Whether there is something under a key, within the time between two looks around.
+
+        It asks again and again: the store's own wait logs a warning each time that it ends without.
+        """
+        pause, until = 1e-4, time.monotonic() + _LOOK
+        while not self._store.check([key]):
+            if time.monotonic() > until:
+                return False
+            time.sleep(pause)
+            pause = min(1.5 * pause, 0.02)
         return True
 
     def _ended(self, rank: int) -> bool:
@@ -192,11 +202,11 @@ class Link:
             return False
         try:
             os.kill(process, 0)
+            return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"  # not waited for yet
         except ProcessLookupError:
             return True
-        except PermissionError:
+        except OSError:  # another user's, or no Linux
             return False
-        return False
 
 
 _RESUME = "The last saved state is kept: the same command resumes, also with another number of ranks."

@@ -32,7 +32,7 @@ class Ranks(Deployment):
     """The clients on ranks. Stage 1 and the scoring of test images are rank 0's; the others wait meanwhile."""
 
     def __init__(self, options: Options, machine: Machine) -> None:
-        self._link, self._machine = Link(options.timeout, machine.device), machine
+        self._link, self._machine = Link.joined(options.timeout, machine.device), machine
         self._studies: Loaded = ()
         self.leads = self._link.rank == 0
 

@@ -17,7 +17,7 @@ from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError
 from tests.commands.job_work import work
 
-MACHINE: Any = SimpleNamespace(device=SimpleNamespace(type="cpu", index=None))
+MACHINE: Any = SimpleNamespace(at=lambda place: MACHINE)
 
 
 def job(label: str, out: Path) -> Job:
