@@ -72,12 +72,12 @@ def run(
         If data are missing or damaged, or training fails. What is finished is kept, and resumed by the same call.
     """
     from chestfed.commands.study import run as study_run
-    from chestfed.core import launcher
     from chestfed.core.console import open_console
+    from chestfed.engines.declaration import refuse_several
     from chestfed.report.study import Study
 
     settings = [*overrides, "comparison=null", *_parts(algorithm, objective, model), *_plain(k, seed, device)]
-    launcher.refuse_several("chestfed.study()")
+    refuse_several("chestfed.study()")
     console = open_console(quiet=quiet)
     added, root = [Path(site) for site in add_sites], None if data is None else Path(data)
     file = _pipeline_file(pipeline)

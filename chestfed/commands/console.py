@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from chestfed.core import launcher
 from chestfed.core.console import open_console
 from chestfed.core.errors import ConfigError
 
@@ -23,7 +22,9 @@ def say(console: Console, text: str, style: str | None = None) -> None:
 
 def print_error(error: Exception) -> None:
     """Print an error that the user can fix: its message on stderr, without a traceback."""
-    who = f"rank {launcher.rank()}: " if launcher.rank() else ""
+    from chestfed.engines.declaration import rank
+
+    who = f"rank {rank()}: " if rank() else ""
     say(open_console(stderr=True), f"{who}error: {error}", "red")
 
 

@@ -53,7 +53,7 @@ class Options(plugins.Options):
 TORCHRUN = EngineSpec(
     "torchrun",
     "clients on the processes that torchrun started, on one machine or several, each with its own GPU",
-    "chestfed.training.ranks:Ranks",
+    "chestfed.training.deployments.ranks:Ranks",
     Options,
 )
 

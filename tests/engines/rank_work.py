@@ -11,17 +11,17 @@ from typing import Any
 
 from torch import Tensor
 
-from chestfed.core import launcher
 from chestfed.core.errors import TrainingError
+from chestfed.engines import declaration
 from chestfed.engines.client import NetworkClient
 from chestfed.engines.torch_distributed import Options
 from chestfed.experiment.device import prepare_machine
 from chestfed.training import loop
 from chestfed.training.assemble import Deployment
+from chestfed.training.deployments.ranks import Ranks
 from chestfed.training.loop import Trained, train_federated
 from chestfed.training.pretrain import pretrain
 from chestfed.training.public_clients import load_collection
-from chestfed.training.ranks import Ranks
 from tests.training.test_resume_algorithms import Interrupted, pipeline_of
 
 PIPELINES = [
@@ -80,7 +80,7 @@ def killed_once_there_is(flag: Path) -> None:
 
 def main(folder: Path) -> None:
     loop.SECONDS_BETWEEN_SAVES = 0.0
-    if launcher.rank() == 1:
+    if declaration.rank() == 1:
         killed_once_there_is(folder / "killed")
     with Ranks(Options(name="torchrun", timeout=60), MACHINE) as ranks:
         studies = list(zip(PIPELINES, DATA, strict=True))

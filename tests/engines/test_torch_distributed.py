@@ -14,9 +14,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from chestfed.core import launcher
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.plugins import Options
+from chestfed.engines import declaration
 from chestfed.engines.declaration import engine_for
 from chestfed.engines.torch_distributed import Link, rank_hosting
 
@@ -35,11 +35,11 @@ def test_the_engine_is_that_of_the_launcher_unless_one_is_chosen(monkeypatch: py
     assert engine_for(Options(name="torchrun")).name == "torchrun"
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
-    assert (engine_for(None).name, launcher.rank()) == ("torchrun", 1)
+    assert (engine_for(None).name, declaration.rank()) == ("torchrun", 1)
     with pytest.raises(ConfigError, match=r"in-process .* 2: start it without torchrun"):
         engine_for(Options(name="in-process"))
     with pytest.raises(ConfigError, match="chestfed tune"):
-        launcher.refuse_several("chestfed tune")
+        declaration.refuse_several("chestfed tune")
 
 
 def test_ranks_come_to_the_bits_of_one_process_and_one_that_dies_ends_the_run_with_its_number(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import typer
 
 from chestfed.commands import options
 from chestfed.commands.algorithms import known_algorithms
-from chestfed.core import launcher
 from chestfed.core.bundled import bundled
 from chestfed.core.console import open_console
 from chestfed.evaluation.intervals.names import MethodName
@@ -147,9 +146,10 @@ def study(
     if seed is not None and isinstance(chosen, list):
         raise typer.BadParameter("--seed and a list of --seeds: use one of them")
     from chestfed.commands.study.run import prepare, run, show_plan
+    from chestfed.engines.declaration import rank
 
     studies = prepare(
-        open_console(quiet=launcher.rank() > 0),
+        open_console(quiet=rank() > 0),
         pipeline or bundled("pipelines") / DEFAULT_PIPELINE,
         overrides,
         add_site or [],

@@ -18,10 +18,9 @@ from chestfed.commands.study.cluster import run_on_cluster
 from chestfed.commands.study.jobs import Job, run_jobs
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
-from chestfed.core.launcher import place_here, processes_here
 from chestfed.core.plugins import Options
 from chestfed.core.provenance import Origin
-from chestfed.engines.declaration import ENGINES, IN_PROCESS, engine_for
+from chestfed.engines.declaration import ENGINES, IN_PROCESS, engine_for, place_here, processes_here
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
@@ -152,13 +151,7 @@ def _lead(
             write_samples(console, studies.root, pipeline.samples.seed, pipeline.samples.size, bars)
         data = _load(studies, cache, bars, skip_unreadable=skip_unreadable)
         deployment.begin(_pairs(studies, data))
-        for site, problems in data[0].quarantined.items():
-            say(console, f"{site}: skipped {len(problems)} unreadable images", "yellow")
-        for site, notes in data[0].notes.items():
-            say(console, "\n".join(f"{site}: {note}" for note in notes), "yellow")
-        for pair in {pair: None for its in data for pair in its.shared}:
-            text = f"{pair.pictures:,} pictures, {pair.patients:,} patients; {pair.rows_left_out:,} rows left out"
-            say(console, f"{' and '.join(pair.sites)} share {text}", "yellow")
+        _tell_of(data, console)
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
         if studies.cluster is not None and tracking and tracking_uri is None:
             say(console, "not recorded in MLflow: jobs of a cluster need --tracking-uri with the address of a server")
@@ -185,6 +178,17 @@ def _lead(
         say(console, f"see it in MLflow: chestfed ui --out {out}")
     say(console, f"took {time.monotonic() - started:.0f} s")
     return results
+
+
+def _tell_of(data: Sequence[StudyData], console: Console) -> None:
+    """What is worth knowing of the images that were read."""
+    for site, problems in data[0].quarantined.items():
+        say(console, f"{site}: skipped {len(problems)} unreadable images", "yellow")
+    for site, notes in data[0].notes.items():
+        say(console, "\n".join(f"{site}: {note}" for note in notes), "yellow")
+    for pair in {pair: None for its in data for pair in its.shared}:
+        text = f"{pair.pictures:,} pictures, {pair.patients:,} patients; {pair.rows_left_out:,} rows left out"
+        say(console, f"{' and '.join(pair.sites)} share {text}", "yellow")
 
 
 def _run_all(

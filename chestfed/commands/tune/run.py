@@ -15,7 +15,7 @@ from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.commands.study import run as study_run
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
-from chestfed.core.launcher import refuse_several
+from chestfed.engines.declaration import refuse_several
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.ranges import Range
 from chestfed.tracking.recording import MlflowRecord

@@ -1,0 +1,1 @@
+"""Where the clients of a study may compute, but for this process."""
