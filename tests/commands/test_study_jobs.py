@@ -15,9 +15,11 @@ from chestfed.commands.study import jobs as study_jobs
 from chestfed.commands.study.jobs import Job, run_jobs
 from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError
+from chestfed.experiment.device import Machine
 from tests.commands.job_work import work
 
-MACHINE: Any = SimpleNamespace(at=lambda place: MACHINE)
+CPU: Any = SimpleNamespace(type="cpu", index=None)
+MACHINE = Machine(CPU, 1, False, False, 0)
 
 
 def job(label: str, out: Path) -> Job:

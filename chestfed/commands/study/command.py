@@ -142,9 +142,7 @@ def study(
         raise typer.BadParameter("--algorithm chooses one, --algorithms compares several: use one of them")
     keys = {"federated.algorithm": algorithm, "k": k and f"[{k}]", "seed": seed, "runtime.device": device}
     keys |= {"evaluation.interval": interval, "engine": engine}
-    overrides, chosen = _overrides(set_ or [], keys), _seeds(seeds)
-    if seed is not None and isinstance(chosen, list):
-        raise typer.BadParameter("--seed and a list of --seeds: use one of them")
+    overrides, chosen = _overrides(set_ or [], keys), _seeds(seeds, seed)
     from chestfed.commands.study.run import prepare, run, show_plan
     from chestfed.engines.declaration import rank
 
@@ -175,10 +173,12 @@ def _overrides(assignments: Sequence[str], keys: Mapping[str, object]) -> list[s
     return [*assignments, *(f"{key}={value}" for key, value in given.items())]
 
 
-def _seeds(text: str | None) -> int | list[int] | None:
-    """How many, or which."""
+def _seeds(text: str | None, first: int | None) -> int | list[int] | None:
+    """How many, counted up from the first, or which."""
     numbers = _numbers(text, "--seeds", 0)
     if len(numbers) > 1:
+        if first is not None:
+            raise typer.BadParameter("--seed and a list of --seeds: use one of them")
         return numbers
     if numbers == [0]:
         raise typer.BadParameter("--seeds 0: give the number of seeds, 1 or more, or a list of them, such as 3,7,11")
