@@ -1,0 +1,89 @@
+"""Commands in forks of one process that has imported everything: a command starts at once, and can be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+from chestfed.cli import main
+
+#: Makes any study of the sample hospitals take seconds.
+SMALL = (
+    *("samples.size=tiny", "model.blocks=[1]", "pretrain.epochs=0.5", "pretrain.batch_size=4"),
+    *("federated.batch_size=2", "federated.window=2", "federated.stage_steps=4", "evaluation.resamples=20"),
+    *("runtime.threads=1", "preprocess.size=64", "k=[1,2]", "evaluation.every=1"),
+)
+STUDY = ("study", *(word for setting in SMALL for word in ("--set", setting)))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit code (-9: killed, or it took too long), its output, and seconds."""
+
+    code: int
+    text: str
+    seconds: float
+
+    @property
+    def told(self) -> bool:
+        """Whether it did its work or gave one message: no traceback, no report of a defect, not endless."""
+        return self.code in (0, 1, 2) and "Traceback" not in self.text
+
+
+def start(words: tuple[str, ...], folder: Path, log: Path, before: Callable[[], object] = lambda: None) -> int:
+    """Start `chestfed WORDS` in a folder, after `before`; returns the number of its process."""
+    child = os.fork()
+    if child:
+        return child
+    code = 99
+    try:
+        os.setsid()
+        os.chdir(folder)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        sys.stdout, sys.stderr = (os.fdopen(n, "w", buffering=1, closefd=False) for n in (1, 2))
+        before()
+        with patch.object(sys, "argv", ["chestfed", *words]):
+            main()
+        code = 0
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def wait(child: int, log: Path, limit: float, kill_after: float = float("inf")) -> Ended:
+    """Wait for a process; it is killed after `kill_after` seconds, or as too slow after `limit`."""
+    began = time.monotonic()
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        seconds = time.monotonic() - began
+        if done:
+            break
+        if seconds > min(limit, kill_after):
+            with suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
+            break
+        time.sleep(0.01)
+    return Ended(os.waitstatus_to_exitcode(status), log.read_text(errors="replace") if log.exists() else "", seconds)
+
+
+def run(
+    words: tuple[str, ...], folder: Path, before: Callable[[], object] = lambda: None, limit: float = 120.0
+) -> Ended:
+    """Run `chestfed WORDS` to its end."""
+    log = folder / "log.txt"
+    return wait(start(words, folder, log, before), log, limit)
