@@ -31,7 +31,7 @@ _SETTINGS = (
         for key in ("evaluation.batch_size", "evaluation.every", "runtime.loader_workers", "preprocess.size")
     ),
     *(f"{key}={_HUGE}" for key in ("model.growth_rate", "model.init_features", "model.bottleneck", "sites.0.clients")),
-    *("pretrain.batch_size=65536", "model.growth_rate=4096", "model.blocks=[256,256,256,256,256,256,256,256]"),
+    *("pretrain.batch_size=65536", "model.growth_rate=512", "model.blocks=[256,256,256,256,256,256,256,256]"),
     *(f"runtime.device={value}" for value in ("banana", "cuda:99", "meta", "''", "3", "cpu; rm -rf /")),
     *("federated.local_lr=.inf", "federated.window=0", "federated.algorithm=nothing", "federated.algorithm={name: []}"),
     *("federated.algorithm=os:system", "model=os.path:join", "model={name: timm:create_model}", "model.blocks=[]"),

@@ -309,6 +309,8 @@ _loaded: dict[str, _Loaded] = {}
 
 def _load(name: str, module: str) -> ModuleType:
     """Import a plug-in's module; again if its files have changed, so that what runs is what is identified."""
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        raise ConfigError(f"'{name}': module '{module}' is of Python's standard library, which has no plug-ins")
     with _working_folder_first():
         known = _loaded.get(module)
         if known is not None and known.is_current():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import torch
@@ -19,12 +20,15 @@ from chestfed.algorithms.variables import (
     named_tensors,
     weighted_mean,
 )
+from chestfed.core.errors import TrainingError
 from chestfed.engines.engine import Engine, RoundRecord, StageEnd, spread
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.requests import BestDual, Finish, Statistics, Work
 from chestfed.models import FlatModule
 from chestfed.objectives.ratio_loss import class_ratios
 
+#: No honest update is so many times as large as the model and as the median of the others' updates.
+OUTSIZED = 1000.0
 #: Batches per client from which running statistics are taken anew.
 STATISTICS_BATCHES = 32
 
@@ -100,6 +104,10 @@ class ServerEngine(Engine):
         done, turns = list(work.values()), state.turns.clone()
         turns[list(work)] += 1
         updates = [its.update for its in done]
+        refuse_outsized(
+            {self.fleet.names[number]: its.update.primal for number, its in work.items()},
+            self.algorithm.current(state.server).primal,
+        )
         server = self.algorithm.server_round(state.server, updates, weights)
         mean_buffers = weighted_mean([its.buffers for its in done], weights)
         buffer_bytes = _bytes(mean_buffers)
@@ -169,6 +177,27 @@ class ServerEngine(Engine):
         blank = self.algorithm.start_client(self.current(like))
         self.fleet.restore(tensors, "client", state.turns.tolist(), self.stage, blank)
         return state
+
+
+def refuse_outsized(updates: Mapping[str, Tensor], current: Tensor) -> None:
+    """Refuse an update that is `OUTSIZED` times as large as the model and as the others' updates, by the client's name.
+
+    Raises
+    ------
+    TrainingError
+        If there is one.
+    """
+    sizes = {name: float(update.norm()) for name, update in updates.items()}
+    model = float(current.norm())
+    for name, size in sizes.items():
+        others = [other for key, other in sizes.items() if key != name]
+        usual = max(model, median(others) if others else 0.0)
+        if 0 < OUTSIZED * usual < size:
+            raise TrainingError(
+                f"client '{name}': its update is {size / usual:,.0f} times as large as the model and as the updates of "
+                "the others. It is refused, and the round does not count; the last saved round is kept. Find out what "
+                "this client sends."
+            )
 
 
 class ClassMonitor:

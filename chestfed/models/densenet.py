@@ -25,8 +25,8 @@ _GROUPS = (4, 2, 1)
 class SmallOptions(ModelOptions):
     """A DenseNet that a laptop can train."""
 
-    init_features: int = Field(16, ge=1, le=4096, description="channels after the first convolution")
-    growth_rate: int = Field(8, ge=1, le=4096, description="channels that each layer adds")
+    init_features: int = Field(16, ge=1, le=1024, description="channels after the first convolution")
+    growth_rate: int = Field(8, ge=1, le=512, description="channels that each layer adds")
     blocks: list[Annotated[int, Field(ge=1, le=256)]] = Field(
         [2, 2, 2, 2], min_length=1, max_length=8, description="layers per dense block"
     )

@@ -71,3 +71,23 @@ def test_an_update_that_is_not_finite_names_the_client_and_changes_nothing() -> 
         engine.run_round(federation)
     assert torch.equal(federation.server.primal, kept)
     assert isinstance(engine.current(federation), Point)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_an_update_scaled_a_million_times_is_refused_by_name_and_the_model_stays(count: int) -> None:
+    problems = saddle.heterogeneous(count)
+    clients = [QuadraticClient(f"c{i}", p) for i, p in enumerate(problems)]
+    engine = engine_of(CodaPlus(4, 0.02, 0.02), clients, [1 / count] * count)
+    federation, _ = engine.run_round(start(engine, problems))
+    before = federation.server.primal.clone()
+    honest = engine.fleet.ask
+
+    def scaled(requests: Any) -> Any:
+        answers = honest(requests)
+        update = dataclasses.replace(answers[1].update, primal=answers[1].update.primal * 1e6)
+        return {**answers, 1: dataclasses.replace(answers[1], update=update)}
+
+    engine.fleet.ask = scaled  # type: ignore[method-assign]
+    with pytest.raises(TrainingError, match=r"client 'c1': its update is .* refused"):
+        engine.run_round(federation)
+    assert torch.equal(federation.server.primal, before)
