@@ -21,7 +21,7 @@ from benchmarks.faults import configurations, corruption, disks, kills, models
 from benchmarks.faults.children import STUDY, run
 
 Rows = Iterator[tuple[str, bool, str]]
-PARTS = ("kills", "stores", "repairs", "flips", "configurations", "disks", "models")
+PARTS = ("kills", "stores", "repairs", "flips", "configurations", "disks", "models", "together")
 
 
 def rows_of(part: str, home: Path, sound: Path, given: argparse.Namespace) -> Rows:
@@ -37,6 +37,8 @@ def rows_of(part: str, home: Path, sound: Path, given: argparse.Namespace) -> Ro
             return corruption.flips(home, sound, given.flips)
         case "configurations":
             return configurations.rows(home)
+        case "together":
+            return kills.together(home, sound)
         case "disks":
             return disks.rows(home, sound)
         case _:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,18 +39,31 @@ class Ended:
         return self.code in (0, 1, 2) and "Traceback" not in self.text
 
 
-def start(words: tuple[str, ...], folder: Path, log: Path, before: Callable[[], object] = lambda: None) -> int:
-    """Start `chestfed WORDS` in a folder, after `before`; returns the number of its process."""
-    child = os.fork()
-    if child:
-        return child
+@dataclass(frozen=True)
+class Child:
+    """A command at work, and what it prints: through a pipe, for a limit on files is one of the faults."""
+
+    number: int
+    printed: list[bytes]
+    reader: threading.Thread
+
+
+def start(words: tuple[str, ...], folder: Path, before: Callable[[], object] = lambda: None) -> Child:
+    """Start `chestfed WORDS` in a folder, after `before`."""
+    source, sink = os.pipe()
+    number = os.fork()
+    if number:
+        os.close(sink)
+        printed: list[bytes] = []
+        reader = threading.Thread(target=_read_all, args=(source, printed), daemon=True)
+        reader.start()
+        return Child(number, printed, reader)
     code = 99
     try:
         os.setsid()
         os.chdir(folder)
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
+        os.dup2(sink, 1)
+        os.dup2(sink, 2)
         sys.stdout, sys.stderr = (os.fdopen(n, "w", buffering=1, closefd=False) for n in (1, 2))
         before()
         with patch.object(sys, "argv", ["chestfed", *words]):
@@ -57,33 +72,37 @@ def start(words: tuple[str, ...], folder: Path, log: Path, before: Callable[[], 
     except SystemExit as ended:
         code = int(ended.code or 0)
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     finally:
         os._exit(code)
 
 
-def wait(child: int, log: Path, limit: float, kill_after: float = float("inf")) -> Ended:
-    """Wait for a process; it is killed after `kill_after` seconds, or as too slow after `limit`."""
+def wait(child: Child, limit: float = 300, kill_after: float = float("inf")) -> Ended:
+    """Wait for a command; it is killed after `kill_after` seconds, or as too slow after `limit`."""
     began = time.monotonic()
     while True:
-        done, status = os.waitpid(child, os.WNOHANG)
+        done, status = os.waitpid(child.number, os.WNOHANG)
         seconds = time.monotonic() - began
         if done:
             break
         if seconds > min(limit, kill_after):
             with suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)
-            _, status = os.waitpid(child, 0)
+                os.killpg(child.number, signal.SIGKILL)
+            _, status = os.waitpid(child.number, 0)
             break
         time.sleep(0.01)
-    return Ended(os.waitstatus_to_exitcode(status), log.read_text(errors="replace") if log.exists() else "", seconds)
+    child.reader.join(10)
+    return Ended(os.waitstatus_to_exitcode(status), b"".join(child.printed).decode(errors="replace"), seconds)
 
 
 def run(
     words: tuple[str, ...], folder: Path, before: Callable[[], object] = lambda: None, limit: float = 120.0
 ) -> Ended:
     """Run `chestfed WORDS` to its end."""
-    log = folder / "log.txt"
-    return wait(start(words, folder, log, before), log, limit)
+    return wait(start(words, folder, before), limit)
+
+
+def _read_all(source: int, printed: list[bytes]) -> None:
+    while part := os.read(source, 65536):
+        printed.append(part)
+    os.close(source)

@@ -20,14 +20,13 @@ _CHAINED = 4
 
 def of_studies(home: Path, sound: Path, kills: int) -> Iterator[tuple[str, bool, str]]:
     """Kill studies with MLflow at random moments, several times each, then let them end: one row per study."""
-    chance, log = random.Random(1), home / "log.txt"
+    chance = random.Random(1)
     whole = run((*STUDY, "--out", "timed"), home).seconds
     shutil.rmtree(home / "timed")
     for number in range(0, kills, _CHAINED):
         out, count = f"killed-{number}", 0
         while count < min(_CHAINED, kills - number):
-            child = start((*STUDY, "--out", out), home, log)
-            ended = wait(child, log, 300, kill_after=chance.uniform(0, whole))
+            ended = wait(start((*STUDY, "--out", out), home), kill_after=chance.uniform(0, whole))
             count += 1
             if ended.code == 0:
                 break
@@ -44,7 +43,7 @@ def of_stores(home: Path, kills: int) -> Iterator[tuple[str, bool, str]]:
     """Kill processes while they make MLflow's store; the next one must end with a store that works."""
     from chestfed.tracking.store import Store, local_store
 
-    chance, log = random.Random(2), home / "log.txt"
+    chance = random.Random(2)
     for number in range(kills):
         out = home / f"store-{number}"
         out.mkdir()
@@ -53,12 +52,30 @@ def of_stores(home: Path, kills: int) -> Iterator[tuple[str, bool, str]]:
             Store(local_store(out), out / "artifacts").start_run("x", {})
             raise SystemExit(0)
 
-        wait(start((), home, log, make), log, 300, kill_after=chance.uniform(0.2, 4))
+        wait(start((), home, make), kill_after=chance.uniform(0.2, 4))
         left = sorted(file.name for file in out.iterdir())
-        ended = wait(start((), home, log, make), log, 300)
+        ended = wait(start((), home, make))
         good = ended.code == 0 and "set aside" not in ended.text
         yield f"store {number + 1}, left: {', '.join(left) or 'nothing'}", good, ended.text[-300:] if not good else ""
         shutil.rmtree(out)
+
+
+def together(home: Path, sound: Path) -> Iterator[tuple[str, bool, str]]:
+    """Commands at the same time in one new output folder with one new cache: each ends well, or in one message."""
+    pairs = {
+        "the same study twice": ((), ()),
+        "two studies": ((), ("--seed", "2")),
+        "two studies of one pipeline's algorithms": (("--algorithm", "coda_plus"), ("--algorithm", "fedavg")),
+    }
+    for number, (name, each) in enumerate(pairs.items()):
+        places = ("--out", f"together-{number}", "--cache", f"cache-{number}")
+        children = [start((*STUDY, *places, *more), home) for more in each]
+        ended = [wait(child) for child in children]
+        told = all(one.told and "tracking stopped" not in one.text for one in ended)
+        good = told and any(one.code == 0 for one in ended)
+        if number == 0:
+            good = good and not differences(home / places[1], sound)
+        yield name, good, "" if good else "; ".join(f"exit {one.code}: {one.text[-300:]}" for one in ended)
 
 
 def differences(out: Path, sound: Path) -> list[str]:

@@ -35,7 +35,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
                 f"{path} cannot be read: refused: it is a pickle of more than tensors, which could run code when it is "
                 "read. Save the state dict alone: torch.save(model.state_dict(), path), or safetensors"
             ) from None
-        raise ConfigError(f"{path} cannot be read: {str(error).splitlines()[0] if str(error) else error!r}") from None
+        if isinstance(error, FileNotFoundError | PermissionError):
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        what = "empty" if path.stat().st_size == 0 else "damaged, or no file of torch or safetensors"
+        raise ConfigError(f"{path} cannot be read: {what} ({type(error).__name__})") from None
     for key in ("state_dict", "model_state_dict", "model"):  # common wrappers
         if isinstance(stored, dict) and isinstance(stored.get(key), dict):
             stored = stored[key]
