@@ -21,6 +21,13 @@ from chestfed.commands.cache import cache_list, cache_prune, cache_verify
 from chestfed.commands.compare import compare
 from chestfed.commands.console import print_error, say
 from chestfed.commands.evaluate import evaluate
+from chestfed.commands.federation.command import (
+    federation_hospital,
+    federation_init,
+    federation_run,
+    federation_server,
+    federation_status,
+)
 from chestfed.commands.key import key
 from chestfed.commands.report import report
 from chestfed.commands.samples import samples
@@ -82,6 +89,17 @@ cache = typer.Typer(
 cache.command("list")(cache_list)
 cache.command("prune")(cache_prune)
 cache.command("verify")(cache_verify)
+federation = typer.Typer(
+    name="federation",
+    cls=_Commands,
+    help="Run a study over real hospitals, each with its images at home: server, hospitals, and the study itself.",
+    rich_markup_mode="markdown",
+)
+federation.command("init")(federation_init)
+federation.command("server")(federation_server)
+federation.command("hospital")(federation_hospital)
+federation.command("run")(federation_run)
+federation.command("status")(federation_status)
 
 _STUDIES, _RESULTS, _HOSPITALS = "Run a study", "Models and results", "Hospitals"
 app.command(rich_help_panel=_STUDIES)(study)
@@ -94,6 +112,7 @@ app.command(rich_help_panel=_RESULTS)(report)
 app.command(rich_help_panel=_RESULTS)(ui)
 app.add_typer(site, rich_help_panel=_HOSPITALS)
 app.add_typer(cache, rich_help_panel=_HOSPITALS)
+app.add_typer(federation, rich_help_panel=_STUDIES)
 app.command(rich_help_panel=_HOSPITALS)(key)
 app.command(rich_help_panel=_STUDIES)(schema)
 

@@ -42,6 +42,10 @@ ALLOWED: dict[str, set[str]] = {
         *("public_datasets", "experiment", "results"),
     },
     "tuning": {"experiment", "training"},
+    "federation": {
+        *("algorithms", "objectives", "models", "engines", "evaluation", "images", "sites"),
+        *("experiment", "results", "training"),
+    },
     "scoring": {"models", "evaluation", "images", "sites", "experiment", "results", "training"},
     "testing": {"algorithms", "objectives", "models", "engines", "experiment", "images", "inspection", "sites"},
     "report": {"evaluation", "images", "inspection", "sites", "results"},

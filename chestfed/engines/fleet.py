@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import from_named_tensors, named_tensors
 from chestfed.engines.host import Client, Host
-from chestfed.engines.requests import Export, Import, Reply, Request
+from chestfed.engines.requests import Done, Export, Import, Reply, Request
 from chestfed.engines.topology import Graph
 
 
@@ -18,6 +18,7 @@ class Fleet(ABC):
     """The clients of a run, by number in the order of addition, wherever their hosts are."""
 
     names: tuple[str, ...]
+    keeps_its_states = False  #: whether hosts keep their clients' states themselves, so that no checkpoint has them
 
     @abstractmethod
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
@@ -80,3 +81,17 @@ class LocalFleet(Fleet):
         """Let the batches' threads and files go."""
         for host in self.hosts:
             host.client.close()
+
+
+class BlankFleet(Fleet):
+    """Begins stages and does nothing else: for a state whose shapes alone are wanted."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+
+    def ask(self, requests: Mapping[int, Request]) -> dict[int, Reply]:
+        """See `Fleet.ask`."""
+        return dict.fromkeys(requests, Done())
+
+    def close(self) -> None:
+        """Nothing is held."""

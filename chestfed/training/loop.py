@@ -20,7 +20,7 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import returned_round
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Deployment, Team, assemble
-from chestfed.training.clients import StudyData, score
+from chestfed.training.clients import StudyData
 from chestfed.training.pretrain import Pretrained
 from chestfed.training.state import History, Progress, at_the_start, load_progress, save_progress
 
@@ -53,8 +53,8 @@ def train_federated(
     """Run stage 2 with the first `k` clients, or what is left of it.
 
     State is written to `folder` at the end of a stage, and after a round that ends `SECONDS_BETWEEN_SAVES` or more
-    after the last save, or in which a signal has asked to end. `report(history)` is called after every round, and
-    after the state if that is written. `deployment` says where the clients compute; None: here.
+    after the last save or in which a signal has asked to end; after every round where clients keep their own states.
+    `report(history)` follows each round, and the state if that is written. `deployment`: where the clients compute.
 
     Raises
     ------
@@ -63,16 +63,15 @@ def train_federated(
     DamagedError
         If the saved state is not what was written.
     """
+    deployment = deployment or Deployment()
     team = assemble(pipeline, data, machine, k, pretrained, deployment)
     evaluated, state_file = frozenset(pipeline.evaluated_rounds), folder / "state.safetensors"
 
     def scores_of(point: Point, buffers: Tensor) -> np.ndarray:
-        batch_size = pipeline.evaluation.batch_size
-        return score(team.network, point.primal, buffers, data.test, batch_size, machine)
+        return deployment.score(pipeline, team.network, point.primal, buffers, data.test, machine)
 
-    progress = at_the_start(team)
-    if state_file.exists():
-        progress = load_progress(state_file, team)
+    progress = load_progress(state_file, team) if state_file.exists() else at_the_start(team)
+    if progress.history:
         report(progress.history)
     scores, saved = None, time.monotonic()
     try:
@@ -88,7 +87,8 @@ def train_federated(
             if outputs and (rule := team.settings.stage_output) != "algorithm":
                 entry[f"auc_of_{rule}"] = entry["mean_auc"]
             progress.history.append(entry)
-            if progress.round == 0 or stopping.asked() or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES:
+            due = stopping.asked() or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES
+            if progress.round == 0 or team.fleet.keeps_its_states or due:
                 save_progress(state_file, progress, team)
                 saved = time.monotonic()
             report(progress.history)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from chestfed.algorithms.variables import Point, named_tensors
 from chestfed.core.checkpoint import as_damaged, load_checkpoint, save_checkpoint
 from chestfed.engines.engine import Engine
+from chestfed.engines.fleet import BlankFleet
 from chestfed.training.assemble import Team
 
 #: Name of the file, of stage 1 too.
@@ -67,7 +68,7 @@ def load_progress(path: Path, team: Team) -> Progress:
         If the file is damaged, of an earlier version or of other clients.
     """
     stored, values = load_checkpoint(path)
-    blank = at_the_start(team)
+    blank = at_the_start(replace(team, fleet=BlankFleet(team.fleet.names)))
     device = blank.kept.primal.device
     tensors = {name: tensor.to(device) for name, tensor in stored.items()}
     with as_damaged(path):

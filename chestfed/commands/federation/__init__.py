@@ -1,0 +1,1 @@
+"""`chestfed federation`."""

@@ -1,0 +1,144 @@
+"""`chestfed federation init`, `server`, `hospital`, `run` and `status`; what they do is imported when one is called."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chestfed.commands import options
+from chestfed.commands.console import say
+from chestfed.commands.study.command import Out, Set, Tracking
+from chestfed.core.console import open_console
+from chestfed.core.errors import ConfigError
+
+Folder = Annotated[Path, typer.Argument(help="Folder of the federation.", show_default=False)]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Without TLS; on loopback only, to look at what is sent. Nodes keep keys.")
+]
+
+
+def federation_init(
+    folder: Folder,
+    hospital: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="A hospital, as `site` in its YAML. Repeatable.", show_default=False),
+    ],
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where hospitals reach the server.")
+    ] = "localhost:9443",
+    name: Annotated[str, typer.Option(help="What the federation is called.")] = "federation",
+) -> None:
+    """Make certificates, keys, and one folder per hospital to hand over.
+
+    Example:
+
+        chestfed federation init trial --hospital chexpert --hospital padchest
+    """
+    _needs_flower()
+    from chestfed._version import __version__
+    from chestfed.federation.founding import found
+
+    found(folder, name, address, "127.0.0.1", hospital, __version__)
+    console = open_console()
+    say(console, f"made {folder}/federation.yaml, the certificates and the server's secrets (private/)")
+    for one in hospital:
+        say(console, f"hand over to {one}: {folder}/hospitals/{one} (holds its secret key; see its README.md)")
+    say(console, f"then: chestfed federation server {folder}")
+
+
+def federation_server(folder: Folder, insecure: Insecure = False) -> None:
+    """Run the server that hospitals connect to, until Ctrl-C.
+
+    Example:
+
+        chestfed federation server trial
+    """
+    _needs_flower()
+    from chestfed.federation.flower.superlink import serve
+    from chestfed.federation.settings import read_federation, refuse_open_network
+
+    federation = read_federation(folder)
+    if insecure:
+        refuse_open_network([federation.file.listen])
+    names = ", ".join(member.name for member in federation.file.hospitals)
+    how = "WITHOUT TLS" if insecure else "over TLS"
+    say(
+        open_console(), f"{federation.file.federation}: hospitals reach it at {federation.file.address}, {how}: {names}"
+    )
+    serve(federation, insecure=insecure)
+
+
+def federation_hospital(
+    folder: Annotated[Path, typer.Argument(help="The folder that the server's side handed over.", show_default=False)],
+    check: Annotated[
+        bool, typer.Option("--check", help="Read hospital.yaml, keys, site YAML and labels; connect to nobody.")
+    ] = False,
+    insecure: Insecure = False,
+) -> None:
+    """Take part with this hospital's images, until Ctrl-C; start it again at any time.
+
+    Example:
+
+        chestfed federation hospital trial/hospitals/chexpert --check
+    """
+    _needs_flower()
+    from chestfed.federation.settings import read_hospital, refuse_open_network, split_address
+    from chestfed.federation.taking_part import check_hospital, take_part
+
+    hospital = read_hospital(folder)
+    if insecure:
+        refuse_open_network([split_address(hospital.file.server)[0]])
+    console = open_console()
+    if check:
+        check_hospital(hospital, lambda text: say(console, text))
+    else:
+        take_part(hospital, lambda text: say(console, text), insecure=insecure)
+
+
+def federation_run(
+    pipeline: Annotated[Path, typer.Argument(help="Pipeline YAML; its sites name hospitals.", show_default=False)],
+    federation: Annotated[Path, typer.Option(help="Folder of the federation.", show_default=False)],
+    out: Out = Path("runs"),
+    tracking: Tracking = True,
+    tracking_uri: options.TrackingUri = None,
+    set_: Set = None,
+    insecure: Insecure = False,
+) -> None:
+    """Run a study over the hospitals, on the server's machine; interrupted at any point, the same command goes on.
+
+    Example:
+
+        chestfed federation run pipelines/source_addition_samples.yaml --federation trial
+    """
+    _needs_flower()
+    from chestfed.commands.federation.run import run
+
+    run(open_console(), pipeline, set_ or [], federation, out, tracking_uri, tracking=tracking, insecure=insecure)
+
+
+def federation_status(folder: Folder, insecure: Insecure = False) -> None:
+    """Show which hospitals are connected.
+
+    Example:
+
+        chestfed federation status trial
+    """
+    _needs_flower()
+    from chestfed.federation.flower.line import server_of
+    from chestfed.federation.settings import read_federation
+
+    console, federation = open_console(), read_federation(folder)
+    nodes = server_of(federation, insecure=insecure).nodes()
+    for member in federation.file.hospitals:
+        status = nodes.get(member.name, "not known to the running server: restart it")
+        say(console, f"{member.name:<20} {status.replace('registered', 'never connected')}")
+
+
+def _needs_flower() -> None:
+    if importlib.util.find_spec("flwr") is None:
+        raise ConfigError('Flower is not installed: pip install "chestfed[flower]"')
+    os.environ["FLWR_TELEMETRY_ENABLED"], os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "0", "1"

@@ -1,0 +1,212 @@
+"""How the server asks hospitals: it waits, and asks again; every event is told with its name."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from chestfed.core.errors import ChestfedError, TrainingError
+from chestfed.engines.wire import Packed, WireError
+from chestfed.federation.parcels import Line, LineLost, Parcel
+from chestfed.federation.settings import Faults
+
+#: Begins a refusal that says that the hospital was started anew.
+UNKNOWN = "unknown:"
+#: Seconds between two looks for answers, and at who is online.
+POLL, LOOK = 0.25, 2.0
+
+_log = logging.getLogger("chestfed.federation")
+
+#: `tell(hospital, event, details)`: who hears of events.
+Tell = Callable[[str, str, str], object]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What one hospital is asked; `read` checks the answer and raises `WireError` if it cannot be used."""
+
+    kind: str
+    values: dict[str, Any] = field(default_factory=dict)
+    packed: Packed = field(default_factory=lambda: Packed(b"", {}))
+    read: Callable[[Parcel], Any] = lambda parcel: parcel
+
+
+@dataclass
+class _Waiting:
+    """A question under way: its ticket while it is, and the mark of the node that it went to."""
+
+    question: Question
+    ticket: str | None = None
+    nonce: str = ""
+    mark: str = ""
+    away: bool = False
+    late: bool = False
+
+
+class Conversation:
+    """Questions to the hospitals of one study.
+
+    Parameters
+    ----------
+    introduce
+        Called with a hospital that knows nothing of the study, because it was started anew.
+    """
+
+    def __init__(self, line: Line, faults: Faults, study: str, tell: Tell) -> None:
+        self.introduce: Callable[[str], object] = lambda name: None
+        self.bytes_sent = self.bytes_received = 0
+        self._line, self._faults, self._study, self._tell = line, faults, study, tell
+        self._online: dict[str, str] = {}
+        self._failures: dict[str, int] = {}
+        self._looked = -LOOK
+
+    def close(self) -> None:
+        """Let the line go."""
+        self._line.close()
+
+    def ask_one(self, name: str, question: Question) -> Any:
+        """The answer of one hospital, for which the server waits."""
+        return self.ask({name: question})[name]
+
+    def ask(
+        self,
+        questions: Mapping[str, Question],
+        judge: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None,
+    ) -> dict[str, Any]:
+        """The answers, in the order of the questions; when all are there, `judge` says which cannot be used, and why.
+
+        Raises
+        ------
+        TrainingError
+            If the time to wait is over, or an answer cannot be used however often it is asked for.
+        """
+        waiting = {name: _Waiting(question) for name, question in questions.items()}
+        answers, started = dict[str, Any](), time.monotonic()
+        while waiting:
+            try:
+                self._exchange(waiting, answers)
+            except LineLost as error:
+                self._mend(waiting, error)
+            if not waiting and judge is not None:
+                for name, reason in judge(answers).items():
+                    del answers[name]
+                    waiting[name] = _Waiting(questions[name])
+                    self._failed(name, reason)
+            if not waiting:
+                self._failures.clear()
+            else:
+                self._wait(waiting, time.monotonic() - started)
+        return {name: answers[name] for name in questions}
+
+    def _wait(self, waiting: Mapping[str, _Waiting], passed: float) -> None:
+        faults = self._faults
+        for name, its in waiting.items():
+            if passed > faults.late_after and not its.late:
+                its.late = True
+                self._tell(name, "late", f"no answer within {faults.late_after:.0f} s")
+        if passed > faults.give_up_after:
+            raise TrainingError(
+                f"no answer from {', '.join(waiting)} within {faults.give_up_after:.0f} s. When they are back, the "
+                "same command goes on with this round"
+            )
+        time.sleep(POLL)
+
+    def _exchange(self, waiting: dict[str, _Waiting], answers: dict[str, Any]) -> None:
+        """Send what is not under way, and take in what has come."""
+        self._look(waiting)
+        for name, its in waiting.items():
+            if its.ticket is None and not its.away:
+                self._send(name, its)
+        under_way = {its.ticket: name for name, its in waiting.items() if its.ticket is not None}
+        replies = self._line.receive(list(under_way)) if under_way else {}
+        for ticket, reply in replies.items():
+            name = under_way[ticket]
+            its = waiting[name]
+            its.ticket = None
+            try:
+                answers[name] = self._read(name, its, reply)
+                del waiting[name]
+            except WireError as error:
+                self._failed(name, str(error))
+            except _Unknown:
+                self._tell(name, "started anew", "is told of the study again")
+                self.introduce(name)
+
+    def _send(self, name: str, its: _Waiting) -> None:
+        its.nonce, question = secrets.token_hex(8), its.question
+        values = question.values | {"kind": question.kind, "nonce": its.nonce, "to": name, "study": self._study}
+        its.mark = self._online[name]
+        its.ticket = self._line.send(name, Parcel(values, question.packed), self._faults.give_up_after)
+        self.bytes_sent += question.packed.size
+
+    def _read(self, name: str, its: _Waiting, reply: Parcel | ChestfedError) -> Any:
+        if not isinstance(reply, Parcel):
+            raise WireError(f"{name}: {reply}")
+        self.bytes_received += reply.packed.size
+        if reply.values.get("nonce") != its.nonce or reply.values.get("kind") != its.question.kind:
+            raise WireError(f"{name} answered another question")
+        refused = reply.values.get("refused")
+        if refused is None:
+            return its.question.read(reply)
+        if str(refused).startswith(UNKNOWN):
+            raise _Unknown
+        raise WireError(f"{name} refuses: {str(refused)[:2000]}")
+
+    def _failed(self, name: str, reason: str) -> None:
+        self._failures[name] = self._failures.get(name, 0) + 1
+        self._tell(name, "failed", reason)
+        if self._failures[name] >= self._faults.tries:
+            raise TrainingError(
+                f"{reason}. That was failure {self._failures[name]} of {name} in a row. What is finished is kept; the "
+                "same command goes on with this round"
+            )
+
+    def _look(self, waiting: Mapping[str, _Waiting]) -> None:
+        """Who is online; a question that went to a node that was started again since is to be sent again."""
+        if time.monotonic() - self._looked < LOOK and all(name in self._online for name in waiting):
+            return
+        self._online, self._looked = self._line.online(), time.monotonic()
+        for name, its in waiting.items():
+            mark = self._online.get(name)
+            if (mark is None) != its.away:
+                its.away = mark is None
+                self._tell(name, "away" if its.away else "back", "")
+            if mark != its.mark:
+                its.ticket = None
+
+    def _mend(self, waiting: Mapping[str, _Waiting], error: LineLost) -> None:
+        """The server was stopped: all that was under way is sent again when it is back."""
+        self._tell("server", "lost", str(error))
+        for its in waiting.values():
+            its.ticket = None
+        self._online, deadline = {}, time.monotonic() + self._faults.give_up_after
+        while True:
+            time.sleep(POLL)
+            try:
+                self._line.mend()
+            except LineLost:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK)
+                continue
+            self._tell("server", "back", "")
+            return
+
+
+class _Unknown(Exception):
+    """The hospital does not know the study."""
+
+
+def norms_out_of_line(sizes: Mapping[str, float], largest: float) -> dict[str, str]:
+    """Whose size is more than `largest` times the (lower) median of all; of one hospital nothing can be said."""
+    ordered = sorted(sizes.values())
+    middle = ordered[(len(ordered) - 1) // 2] if ordered else 0.0
+    return {
+        name: f"{name}: its update is {size / middle:.3g} times as far as the hospitals' median"
+        for name, size in sizes.items()
+        if len(sizes) > 1 and middle > 0 and size > largest * middle
+    }

@@ -1,0 +1,260 @@
+"""A study whose clients are at hospitals: what the server knows of them, and how it has them work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chestfed.core.checkpoint import write_json
+from chestfed.core.errors import ConfigError
+from chestfed.core.provenance import Origin
+from chestfed.engines.fleet import Fleet
+from chestfed.engines.requests import Request, Work, Worked
+from chestfed.engines.shapes import Shapes
+from chestfed.engines.wire import WireError, pack, unpack
+from chestfed.experiment.device import Machine
+from chestfed.experiment.pipeline import Pipeline, shareable
+from chestfed.federation import handshake
+from chestfed.federation.conversation import Conversation, Question, norms_out_of_line
+from chestfed.federation.parcels import Parcel
+from chestfed.federation.records import Beginning, Counts, Network, Scores, TestLabels, shapes_of, with_nan
+from chestfed.federation.settings import Faults
+from chestfed.models import FlatModule
+from chestfed.training.assemble import Cohort, Deployment
+from chestfed.training.client_summary import BINS
+from chestfed.training.clients import ClientData, StudyData, TestSet
+from chestfed.training.pretrain import Pretrained
+
+
+class _Elsewhere:
+    """Images that are at a hospital."""
+
+    records = np.zeros(0, np.int64)
+    digests = np.zeros(0, np.uint8)
+
+    def read(self, row: int) -> np.ndarray:
+        """There are none here."""
+        raise ConfigError("the images are at the hospital")
+
+
+ELSEWHERE: Any = _Elsewhere()
+
+
+@dataclass(frozen=True)
+class DistantClient(ClientData):
+    """A hospital as the server knows it: counts, and no image."""
+
+    rows: int = 0
+    counts: Counts = field(default_factory=lambda: Counts.like(0))
+
+    @property
+    def training_rows(self) -> int:
+        """As the hospital says."""
+        return self.rows
+
+    def positive_ratios(self) -> np.ndarray:
+        """As the hospital says."""
+        return with_nan(self.counts.ratios)
+
+    def labeled_share(self) -> Tensor:
+        """As the hospital says."""
+        return self.counts.labeled
+
+
+class Hospitals(Deployment):
+    """The hospitals of a pipeline, in the order of addition; the first is the target."""
+
+    def __init__(self, conversation: Conversation, faults: Faults, pipeline: Pipeline, names: Sequence[str]) -> None:
+        self._conversation, self._faults = conversation, faults
+        self._pipeline, self.names = pipeline, tuple(names)
+        self.machines: dict[str, dict[str, Any]] = {}
+        self._cards: list[dict[str, Any]] = []
+        self._beginning: Callable[[str], Question] | None = None
+        self._sizes = (0, 0)
+        conversation.introduce = self._introduce
+
+    @property
+    def target(self) -> str:
+        """The hospital with the test images."""
+        return self.names[0]
+
+    def greet(self) -> None:
+        """Compare what must be equal, at all hospitals, before anything is read.
+
+        Raises
+        ------
+        TrainingError
+            With each hospital's differences.
+        """
+        self._passport = handshake.passport(self._pipeline)
+        words = self._passport["model"].split()
+        self._sizes = int(words[0]), int(words[2])
+        told = self._conversation.ask({name: self._greeting(name) for name in self.names})
+        for name, parcel in told.items():
+            self.machines[name] = {key: parcel.values.get(key) for key in ("device", "threads")}
+
+    def gather(self) -> StudyData:
+        """Have every hospital open its data; what they tell of it."""
+        told = self._conversation.ask({name: self._opening() for name in self.names})
+        diseases = tuple(self._pipeline.tasks)
+        clients, digests, unreadable = [], {}, {}
+        for name, (values, counts) in told.items():
+            origin, blank = Origin(values["origin"]), np.zeros((0, len(diseases)), np.float32)
+            repeats = np.zeros(0, np.int64)
+            clients.append(DistantClient(name, ELSEWHERE, blank, repeats, origin, int(values["rows"]), counts))
+            digests[name] = str(values["digest"])
+            if values["unreadable"]:
+                unreadable[name] = [None] * int(values["unreadable"])
+        self._cards = [values["cards"][0] for values, _ in told.values()] + [told[self.target][0]["cards"][1]]
+        test, digests["test set"] = self._conversation.ask_one(self.target, self._of_test())
+        return StudyData(tuple(clients), test, diseases, unreadable, digests)  # type: ignore[arg-type]
+
+    def pretrain(
+        self, pipeline: Pipeline, data: StudyData, machine: Machine, folder: Path, report: Callable[[int, float], None]
+    ) -> Pretrained:
+        """Stage 1, at the target hospital; see `chestfed.training.pretrain.pretrain`."""
+
+        def read(parcel: Parcel) -> Pretrained:
+            network = unpack(parcel.packed, Network.like(*self._sizes), self.target)
+            losses = [float(loss) for loss in parcel.values["losses"]]
+            return Pretrained(network.parameters, network.buffers, losses)
+
+        done: Pretrained = self._conversation.ask_one(self.target, Question("pretrain", read=read))
+        report(pipeline.pretrain.steps(data.clients[0].training_rows), done.losses[-1] if done.losses else float("nan"))
+        return done
+
+    def fleet(
+        self,
+        pipeline: Pipeline,
+        data: StudyData,
+        machine: Machine,
+        pretrained: Pretrained,
+        cohort: Cohort,
+        network: FlatModule,
+    ) -> Fleet:
+        """The first K hospitals, ready for stage 2."""
+        clients = data.clients[: cohort.k]
+        told = [client.counts for client in clients if isinstance(client, DistantClient)]
+        ratios, labeled = (torch.stack([getattr(its, key) for its in told]) for key in ("ratios", "labeled"))
+        packed = pack(Beginning(ratios, labeled, pretrained.weights, pretrained.buffers))
+        names, rows = [client.name for client in clients], [client.training_rows for client in clients]
+
+        def beginning(name: str) -> Question:
+            values = {"k": cohort.k, "number": names.index(name), "names": names, "rows": rows}
+            return Question("begin", values, packed)
+
+        self._beginning = beginning
+        self._conversation.ask({name: beginning(name) for name in names})
+        shapes = [shapes_of(cohort, *self._sizes, number) for number in range(cohort.k)]
+        return HospitalFleet(self._conversation, self._faults, cohort, shapes, machine.device)
+
+    def score(
+        self,
+        pipeline: Pipeline,
+        network: FlatModule,
+        parameters: Tensor,
+        buffers: Tensor,
+        test: TestSet,
+        machine: Machine,
+    ) -> np.ndarray:
+        """Probabilities of the test images, from the hospital that has them."""
+        like = Scores.like(len(test.labels), len(test.diseases))
+        packed = pack(Network(parameters[: network.size], buffers))
+        question = Question("score", packed=packed, read=lambda parcel: unpack(parcel.packed, like, self.target))
+        return self._conversation.ask_one(self.target, question).scores.numpy()
+
+    def describe(self, folder: Path, data: StudyData, seed: int) -> None:
+        """Write `sites.json` with the hospitals' counts; there are no pictures."""
+        if not (folder / "sites.json").exists():
+            write_json(folder / "sites.json", {**data.origin.keys(), "bins": BINS, "sites": self._cards})
+
+    def _greeting(self, name: str) -> Question:
+        values = {
+            "passport": self._passport,
+            "pipeline": shareable(self._pipeline),
+            "place": self.names.index(name),
+        }
+        return Question("greet", values)
+
+    def _opening(self) -> Question:
+        def read(parcel: Parcel) -> tuple[dict[str, Any], Counts]:
+            counts = unpack(parcel.packed, Counts.like(len(self._pipeline.tasks)), "a hospital")
+            if not ((counts.labeled >= 0) & (counts.labeled <= 1)).all() or bool((counts.ratios > 1).any()):
+                raise WireError("a hospital tells shares that are none")
+            return parcel.values, counts
+
+        return Question("open", read=read)
+
+    def _of_test(self) -> Question:
+        diseases = tuple(self._pipeline.tasks)
+
+        def read(parcel: Parcel) -> tuple[TestSet, str]:
+            values = parcel.values
+            images, patients = tuple(map(str, values["images"])), tuple(map(str, values["patients"]))
+            its = unpack(parcel.packed, TestLabels.like(len(images), len(diseases)), self.target)
+            labels, numbers = with_nan(its.labels), its.numbers.numpy()
+            key, origin = str(values["key"]), Origin(values["origin"])
+            test = TestSet(ELSEWHERE, labels, numbers, diseases, images, patients, key, origin)
+            return test, str(values["digest"])
+
+        return Question("open", {"test": True}, read=read)
+
+    def _introduce(self, name: str) -> None:
+        """Tell a hospital that was started anew where the study stands."""
+        self._conversation.ask_one(name, self._greeting(name))
+        self._conversation.ask_one(name, self._opening())
+        if self._beginning is not None:
+            self._conversation.ask_one(name, self._beginning(name))
+
+
+class HospitalFleet(Fleet):
+    """The clients at the first K hospitals. Their states stay there; a checkpoint of the server holds none of them."""
+
+    keeps_its_states = True
+
+    def __init__(
+        self, conversation: Conversation, faults: Faults, cohort: Cohort, shapes: Sequence[Shapes], device: torch.device
+    ) -> None:
+        self.names = cohort.names
+        self._conversation, self._faults = conversation, faults
+        self._k, self._shapes, self._device = cohort.k, shapes, device
+
+    def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
+        """See `Fleet.ask`."""
+        questions = {self.names[number]: self._question(number, request) for number, request in requests.items()}
+        work = {self.names[number]: request for number, request in requests.items() if isinstance(request, Work)}
+
+        def judge(answers: Mapping[str, Any]) -> dict[str, str]:
+            sizes = {name: _distance(work[name], answers[name]) for name in work if name in answers}
+            return norms_out_of_line(sizes, self._faults.largest_norm)
+
+        answers = self._conversation.ask(questions, judge if work else None)
+        return {number: answers[self.names[number]] for number in requests}
+
+    def exported(self, turns: Sequence[int], name: str) -> dict[str, Tensor]:
+        """Nothing: each hospital keeps its own, by turn."""
+        return {}
+
+    def restore(self, tensors: Mapping[str, Tensor], name: str, turns: Sequence[int], stage: int, like: Any) -> None:
+        """Nothing to do: each request says from which turn it goes on."""
+
+    def close(self) -> None:
+        """Nothing: the hospitals stay as they are, for a run that is taken up again."""
+
+    def _question(self, number: int, request: Request) -> Question:
+        name, like = self.names[number], self._shapes[number].reply(request)
+        return Question(
+            "ask", {"k": self._k}, pack(request), lambda parcel: unpack(parcel.packed, like, name, self._device)
+        )
+
+
+def _distance(request: Work, answer: Worked) -> float:
+    """How far an update is from where the round began; of algorithms that send changes, how large the change is."""
+    update = answer.update.primal
+    return min(float(update.norm()), float((update - request.message.primal).norm()))

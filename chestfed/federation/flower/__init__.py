@@ -1,0 +1,1 @@
+"""What carries parcels: Flower. The only folder that imports it."""

@@ -1,0 +1,85 @@
+"""`python -m chestfed.federation.flower.node`: Flower's SuperNode as a child of `chestfed federation hospital`.
+
+It keeps the connection to the server while its parent trains, and ends with its parent, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from chestfed.federation.settings import Hospital
+
+#: Nothing is sent to Flower's makers, and no release is looked up.
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+
+
+class Node:
+    """The child process, started again whenever it ends; `port` and `secret` are those of its loopback interface."""
+
+    def __init__(self, hospital: Hospital, *, insecure: bool) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="chestfed-node-")
+        self.secret = secrets.token_bytes(32)
+        file = Path(self._folder.name) / "secret"
+        file.touch(mode=0o600)
+        file.write_bytes(self.secret)
+        self.port = hospital.file.port or _free_port()
+        tls = ["--insecure"] if insecure else ["--root-certificates", str(hospital.path("authority"))]
+        self._command = [
+            *(sys.executable, "-m", "chestfed.federation.flower.node", str(os.getpid())),
+            *("--superlink", hospital.file.server, *tls),
+            *("--auth-supernode-private-key", str(hospital.path("key"))),
+            *("--isolation", "process", "--host", "127.0.0.1", "--port", str(self.port)),
+            *("--superexec-auth-secret-file", str(file)),
+        ]
+        self._log = hospital.path("state") / "node.log"
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self.log_name = self._log.name
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def keep_alive(self) -> int | None:
+        """Start the child if it is not running; the exit status of one that has ended since the last call."""
+        ended = None if self._process is None else self._process.poll()
+        if self._process is None or ended is not None:
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    self._command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **QUIET}
+                )
+        return ended
+
+    def close(self) -> None:
+        """End the child."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._folder.cleanup()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    """Run the SuperNode; the first argument is the parent's process number, the others are Flower's."""
+    parent = int(sys.argv.pop(1))
+    os.environ.update(QUIET)
+    from flwr.supercore.app_utils import start_parent_process_monitor
+    from flwr.supernode.cli import flower_supernode
+
+    start_parent_process_monitor(parent)
+    flower_supernode()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""`chestfed federation init`: everything a server and its hospitals need to know each other, in one folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from chestfed.core.errors import ConfigError
+from chestfed.federation import keys
+from chestfed.federation.settings import HOSPITAL_FILE, SERVER_FILE, is_loopback, split_address
+
+_SERVER = """\
+# The server of the federation "{name}". Keys: docs/deployment.md.
+#
+#   chestfed federation server {folder}            (this machine; hospitals reach it at the address below)
+#   chestfed federation status {folder}
+#   chestfed federation run PIPELINE.yaml --federation {folder}
+federation: {name}
+address: {address}
+listen: {listen}
+hospitals:                       # who may take part; take a line out, and restart the server, to shut one out
+{members}
+faults:
+  late_after: 600                # seconds; a round of training should fit
+  give_up_after: 86400           # seconds; then the study stops, and the same command goes on with the round
+"""
+
+_HOSPITAL = """\
+# The hospital "{name}" in the federation "{federation}". Paths are relative to this file. Keys: docs/deployment.md.
+#
+#   chestfed federation hospital {name} --check    (reads the site's YAML and labels, connects to nobody)
+#   chestfed federation hospital {name}
+hospital: {name}
+server: {address}
+site: site.yaml                  # where this hospital's images and labels are: `chestfed site new` drafts it
+data_root: data                  # folder that contains the site's folder
+cache: cache                     # decoded images: some 100 kB each
+state: state                     # what is kept between rounds, and the logs
+device: auto
+leaves:
+  scores: true                   # the target's scores and labels under keyed names, for tables with intervals
+  smallest_count: 0              # counts from 1 to this are told as this number
+"""
+
+_README = """\
+# {name}: your part in the federation "{federation}"
+
+This folder was made by who runs the server. It holds a secret (`node.key`): pass it on by a safe way, keep it readable
+by you only, and delete other copies.
+
+1. Install chestfed with Flower, the version that the server runs: `pip install "chestfed[flower]=={version}"`.
+2. Describe your images and labels in `site.yaml`, beside this file: `chestfed site new` drafts it, `chestfed site
+   check` tries it. Its key `site` is `{name}`. Say in `hospital.yaml` where the data are.
+3. `chestfed federation hospital {folder} --check` reads the labels and connects to nobody.
+4. `chestfed federation hospital {folder}` takes part until you press Ctrl-C. Start it again at any time: it goes on.
+
+The machine needs one outgoing connection, HTTPS to {address}, and no incoming one. Nothing that comes from the
+server is run as code. Images, patients' names, paths and the site's YAML never leave; docs/deployment.md says field by
+field what does, and `state/hospital.log` says what was asked and answered.
+"""
+
+
+def found(folder: Path, name: str, address: str, listen: str, hospitals: Sequence[str], version: str) -> None:
+    """Make the folder of a federation: certificates, keys, the server's file, and one folder per hospital to hand over.
+
+    Raises
+    ------
+    ConfigError
+        If the folder has one already, or the address cannot be used.
+    """
+    if (folder / SERVER_FILE).exists():
+        raise ConfigError(f"{folder / SERVER_FILE}: exists, and is kept: its keys are in use. Choose another folder")
+    try:
+        host = split_address(address)[0]
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if is_loopback(listen) and not is_loopback(host):
+        listen = "0.0.0.0"  # noqa: S104 (hospitals elsewhere are to reach it)
+    private = folder / "private"
+    private.mkdir(parents=True, mode=0o700, exist_ok=True)
+    authority_key, server_key = keys.new_key(), keys.new_key()
+    authority = keys.authority(name, authority_key)
+    keys.save_certificate(folder / "authority.crt", authority)
+    keys.save_certificate(folder / "server.crt", keys.server_certificate(host, server_key, authority, authority_key))
+    keys.save_tls_key(private / "server.key", server_key)
+    keys.save_tls_key(private / "authority.key", authority_key)
+    keys.new_secret(private / "operator.secret")
+    (folder / "keys").mkdir(exist_ok=True)
+    for hospital in hospitals:
+        _hand_over(folder, hospital, name, address, version)
+    members = "\n".join(f"  - {{name: {hospital}, key: keys/{hospital}.pub}}" for hospital in hospitals)
+    text = _SERVER.format(name=name, folder=folder, address=address, listen=listen, members=members)
+    (folder / SERVER_FILE).write_text(text, encoding="utf-8")
+
+
+def _hand_over(folder: Path, hospital: str, federation: str, address: str, version: str) -> None:
+    own, key = folder / "hospitals" / hospital, keys.new_key()
+    own.mkdir(parents=True, mode=0o700)
+    keys.save_key(own / "node.key", key)
+    keys.save_public_key(folder / "keys" / f"{hospital}.pub", key)
+    shutil.copy(folder / "authority.crt", own / "authority.crt")
+    (own / HOSPITAL_FILE).write_text(_HOSPITAL.format(name=hospital, federation=federation, address=address))
+    text = _README.format(name=hospital, folder=hospital, federation=federation, address=address, version=version)
+    (own / "README.md").write_text(text, encoding="utf-8")

@@ -1,0 +1,78 @@
+"""What server and hospitals compare before the first image is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from chestfed._version import __version__
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.pipeline import Pipeline, identity
+from chestfed.models import try_network
+from chestfed.training.identity import RESULTS_VERSION
+
+#: What is compared, in this order -> what to do if it differs.
+FIELDS = {
+    "chestfed": "install the same version on both sides",
+    "results version": "install the same version of chestfed on both sides",
+    "labels": "the order of the diseases: use one pipeline, and the same version on both sides",
+    "preprocessing": "the same version on both sides; images prepared in two ways cannot train one model",
+    "pipeline": "a plug-in or a file that the pipeline names differs: install the same on both sides",
+    "model": "the network's parameters and buffers: install the same versions of chestfed and of the plug-in",
+}
+
+
+def versions() -> dict[str, str]:
+    """The part of the passport that can be told before the pipeline is understood."""
+    return {"chestfed": __version__, "results version": str(RESULTS_VERSION)}
+
+
+def passport(pipeline: Pipeline) -> dict[str, str]:
+    """All fields, as this side has them; builds the network once."""
+    network = try_network(pipeline.model, len(pipeline.tasks), pipeline.preprocess.size)
+    return versions() | {
+        "labels": ", ".join(pipeline.tasks),
+        "preprocessing": digest(pipeline.preprocess.model_dump(mode="json")),
+        "pipeline": digest(identity(pipeline)),
+        "model": f"{network.size} parameters, {network.buffers().numel()} buffers",
+    }
+
+
+def differences(server: dict[str, str], hospital: dict[str, str]) -> list[str]:
+    """One line per field that differs, with both values and what to do; `hospital` may lack what comes later."""
+    return [
+        f"{name}: the server has {server.get(name)}, the hospital {hospital[name]}: {advice}"
+        for name, advice in FIELDS.items()
+        if name in hospital and server.get(name) != hospital[name]
+    ]
+
+
+def digest(value: Any) -> str:
+    """16 hexadecimal digits of plain data."""
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
+    """Refuse a pipeline that needs images in one place.
+
+    Raises
+    ------
+    ConfigError
+        Naming the key.
+    """
+    settings = pipeline.federated
+    reasons = {
+        "collection": pipeline.collection is not None and "a public collection has no hospitals",
+        "held_out": pipeline.held_out is not None and "a held-out hospital would be scored in several studies",
+        "comparison": pipeline.comparison is not None and "name one algorithm with --set federated.algorithm=NAME",
+        "engine": pipeline.engine is not None and "leave it out, the hospitals compute",
+        "federated.algorithm": settings.spec.pooled and f"{settings.spec.name} holds all images in one place",
+        "federated.objective": settings.objective_spec.kind == "server-weighted" and "its server looks at images",
+        "sites.clients": any(entry.clients > 1 for entry in pipeline.sites) and "each hospital is one client",
+        "sites.test_fraction": any(entry.test_fraction for entry in pipeline.sites[1:])
+        and "test images lie at the first site only",
+    }
+    found = [f"{key}: {reason}" for key, reason in reasons.items() if reason]
+    if found:
+        raise ConfigError("a federation cannot run this pipeline:\n" + "\n".join(found))

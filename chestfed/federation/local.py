@@ -1,0 +1,115 @@
+"""A hospital's own part of a study: its rows, its images, and what may be told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.federation.records import Counts, TestLabels, without_nan
+from chestfed.federation.settings import Hospital
+from chestfed.sites.config import load_site_config
+from chestfed.training.client_summary import card_of
+from chestfed.training.clients import ClientData, StudyData, TestSet, load_images
+from chestfed.training.study_tables import StudyTables, open_sites, study_tables
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """What a hospital trains on, and, at the target, what is scored."""
+
+    client: ClientData
+    test: TestSet | None
+    study: StudyData
+
+    def told(self, smallest: int, seed: int) -> tuple[dict[str, Any], Counts]:
+        """What the server hears: counts, ratios and digests; counts from 1 to `smallest` as `smallest`."""
+        parts = [part for part in (self.client, self.test) if part is not None]
+        cards = [card_of(part, self.study.diseases, seed)[0] | {"shown": []} for part in parts]
+        values: dict[str, Any] = {
+            "rows": self.client.training_rows,
+            "origin": str(self.client.origin),
+            "digest": self.study.digests[self.client.name],
+            "unreadable": sum(map(len, self.study.quarantined.values())),
+            "cards": [suppressed(card, smallest) for card in cards],
+        }
+        ratios, labeled = self.client.positive_ratios(), self.client.labeled_share().numpy()
+        if smallest:
+            ratios, labeled = shares_of(suppressed(cards[0], smallest))
+        return values, Counts(without_nan(ratios), torch.from_numpy(labeled))
+
+    def told_of_test(self) -> tuple[dict[str, Any], TestLabels]:
+        """Of the test images: labels, which rows are of one patient, and keyed names."""
+        assert self.test is not None
+        values = {
+            "images": list(self.test.image_names),
+            "patients": list(self.test.patient_names),
+            "key": self.test.key,
+            "origin": str(self.test.origin),
+            "digest": self.study.digests["test set"],
+        }
+        numbers = torch.from_numpy(np.asarray(self.test.patients, np.int64))
+        return values, TestLabels(without_nan(np.asarray(self.test.labels, np.float32)), numbers)
+
+
+def own_pipeline(pipeline: Pipeline, place: int, hospital: Hospital) -> Pipeline:
+    """The pipeline with this hospital's entry alone, which points to its own site YAML.
+
+    Raises
+    ------
+    ConfigError
+        If the site YAML is of another site.
+    """
+    file = hospital.path("site")
+    site = load_site_config(file).site
+    if site != hospital.file.hospital:
+        raise ConfigError(f"{file}: describes the site '{site}', and {hospital.file.hospital} takes part: change one")
+    entry = pipeline.sites[place].model_copy(update={"config": str(file.resolve()), "root": None})
+    return pipeline.model_copy(update={"sites": [entry]})
+
+
+def own_tables(own: Pipeline, hospital: Hospital, *, target: bool) -> StudyTables:
+    """The rows that take part; reads the label files."""
+    (site,) = open_sites(own, hospital.folder / "pipeline.yaml", hospital.path("data_root"))
+    if target:
+        return study_tables(own, (site,))
+    none = site.test.with_frame(site.test.frame[:0])
+    return StudyTables((site.whole,), site.clients, (none,))
+
+
+def own_data(
+    own: Pipeline, tables: StudyTables, hospital: Hospital, *, target: bool, progress: Callable[[str, int, int], None]
+) -> OwnData:
+    """The images; decodes what is not in the cache."""
+    (study,) = load_images([tables], own, hospital.path("cache"), progress=progress)
+    return OwnData(study.clients[0], study.test if target else None, study)
+
+
+def suppressed(card: dict[str, Any], smallest: int) -> dict[str, Any]:
+    """A card whose counts from 1 to `smallest` say `smallest`, and what follows from them."""
+    if not smallest:
+        return card
+    diseases = {}
+    for name, counts in card["diseases"].items():
+        positives, negatives, missing = (
+            _rounded(counts[key], smallest) for key in ("positives", "negatives", "missing")
+        )
+        share = positives / (positives + negatives) if positives + negatives else None
+        diseases[name] = {"positives": positives, "negatives": negatives, "missing": missing, "prevalence": share}
+    return card | {"diseases": diseases}
+
+
+def shares_of(card: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Share of positives (NaN without labels) and of labeled images, float64 `[J]`, as a card's counts give them."""
+    counts = [(one["positives"], one["negatives"], one["missing"]) for one in card["diseases"].values()]
+    ratios = [p / (p + n) if p + n else np.nan for p, n, _ in counts]
+    return np.array(ratios, np.float64), np.array([(p + n) / max(1, p + n + m) for p, n, m in counts], np.float64)
+
+
+def _rounded(count: int, smallest: int) -> int:
+    return smallest if 0 < count < smallest else count

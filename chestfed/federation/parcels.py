@@ -1,0 +1,46 @@
+"""A question or an answer, whatever carries it: plain values as JSON, and numbers packed by `chestfed.engines.wire`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from chestfed.core.errors import ChestfedError
+from chestfed.engines.wire import Packed
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What is sent: plain values, and numbers."""
+
+    values: dict[str, Any]
+    packed: Packed = field(default_factory=lambda: Packed(b"", {}))
+
+
+class LineLost(ChestfedError):
+    """The server that carries parcels was stopped; what was under way is lost."""
+
+
+class Line(Protocol):
+    """What carries parcels between the study and its hospitals."""
+
+    def online(self) -> dict[str, str]:
+        """The hospitals that can be reached, by name, each with a mark that changes when its node is started again.
+
+        Raises
+        ------
+        LineLost
+            If nothing can be carried, also by the other methods.
+        """
+
+    def send(self, name: str, parcel: Parcel, seconds: float) -> str:
+        """Send to a hospital; a ticket for the reply, which is of no use after so many seconds."""
+
+    def receive(self, tickets: list[str]) -> dict[str, Parcel | ChestfedError]:
+        """The replies that have come, by ticket, each once; an error is a reply that is no parcel, or none at all."""
+
+    def mend(self) -> None:
+        """Try to carry again after `LineLost`."""
+
+    def close(self) -> None:
+        """Let go."""

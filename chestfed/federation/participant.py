@@ -1,0 +1,241 @@
+"""A hospital's answers to the server's questions, and nothing that was not asked for in this closed set.
+
+greet      compare versions, labels, preprocessing, pipeline and model; no file of the hospital is read
+open       read labels and images; tell counts
+pretrain   stage 1, at the target
+begin      make ready for stage 2 with the first K hospitals
+ask        a request of `chestfed.engines.requests` to this hospital's client
+score      probabilities of the test images, at the target
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from chestfed.core.errors import ChestfedError, TrainingError
+from chestfed.engines.host import Host
+from chestfed.engines.requests import Export, Import
+from chestfed.engines.shapes import Shapes
+from chestfed.engines.wire import WireError, pack, peek, unpack
+from chestfed.experiment.device import Machine, prepare_machine
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.federation import handshake, kept
+from chestfed.federation.local import OwnData, own_data, own_pipeline, own_tables
+from chestfed.federation.parcels import Parcel
+from chestfed.federation.records import Beginning, Network, Scores, shapes_of, with_nan
+from chestfed.federation.settings import Hospital
+from chestfed.models import FlatModule
+from chestfed.training.assemble import Cohort, Facts, host_of, starting_network
+from chestfed.training.clients import score
+from chestfed.training.pretrain import Pretrained, new_network, pretrain
+
+_log = logging.getLogger("chestfed.hospital")
+
+
+class Refused(ChestfedError):
+    """A question that this hospital does not answer; the server is told why."""
+
+
+@dataclass
+class Begun:
+    """Stage 2 with the first `k` hospitals."""
+
+    k: int
+    host: Host
+    shapes: Shapes
+    file: Path
+
+
+@dataclass
+class Study:
+    """A study that this hospital takes part in; `data` once it is open, `begun` in stage 2."""
+
+    pipeline: Pipeline
+    own: Pipeline
+    machine: Machine
+    folder: Path
+    target: bool
+    network: FlatModule
+    data: OwnData | None = None
+    begun: Begun | None = None
+
+    def opened(self) -> OwnData:
+        """The data, which must be open."""
+        if self.data is None:
+            raise Refused("unknown: the study is not open here")
+        return self.data
+
+
+class Participant:
+    """Answers messages; `say` is told what happens, in words without a patient or a path."""
+
+    def __init__(self, hospital: Hospital, say: Callable[[str], object]) -> None:
+        self._hospital, self._say = hospital, say
+        self._name = hospital.file.hospital
+        self._studies: dict[str, Study] = {}
+
+    def __call__(self, question: Parcel | WireError) -> Parcel:
+        """The reply to what has come; a refusal says so in words and never raises."""
+        given = question.values if isinstance(question, Parcel) else {}
+        nonce, kind = str(given.get("nonce", "")), str(given.get("kind", ""))
+        try:
+            if isinstance(question, WireError):
+                raise question
+            answer = self.answer(question)
+        except ChestfedError as error:
+            self._say(f"refused {ascii(kind)[:40]}: {error}")
+            answer = Parcel({"refused": _told(error)})
+        except Exception as error:  # whatever the server sends, the hospital goes on
+            _log.exception("a question of kind %s", ascii(kind)[:40])
+            self._say(f"failed at {ascii(kind)[:40]}: {type(error).__name__}; the log says more")
+            answer = Parcel({"refused": f"{type(error).__name__} at the hospital; its own log says more"})
+        return Parcel(answer.values | {"nonce": nonce, "kind": kind}, answer.packed)
+
+    def answer(self, question: Parcel) -> Parcel:
+        """What is asked for.
+
+        Raises
+        ------
+        ChestfedError
+            If it is refused, or fails.
+        """
+        values = question.values
+        if values.get("to") != self._name:
+            raise Refused(
+                f"the question is for '{values.get('to')}'; this is {self._name}: two hospitals have one key?"
+            )
+        kind, digest = values.get("kind"), str(values.get("study"))
+        if kind == "greet":
+            return self._greet(values, digest)
+        study = self._studies.get(digest)
+        if study is None:
+            raise Refused("unknown: no study of this digest was agreed upon since this hospital started")
+        if kind not in _ANSWERS:
+            raise Refused("a question of a kind that is not answered")
+        return _ANSWERS[kind](self, study, question)
+
+    def _greet(self, values: dict[str, Any], digest: str) -> Parcel:
+        passport, theirs = handshake.versions(), dict(values.get("passport", {}))
+        found = handshake.differences(theirs, passport)
+        if not found:
+            try:
+                pipeline = Pipeline.model_validate(values.get("pipeline"))
+            except ValidationError as error:
+                keys = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
+                raise Refused(f"the pipeline cannot be read here: {keys}") from None
+            handshake.refuse_what_cannot_be_spread(pipeline)
+            passport = handshake.passport(pipeline)
+            found = handshake.differences(theirs, passport)
+        if found:
+            raise Refused("\n".join(found))
+        if digest not in self._studies:
+            place = int(values["place"])
+            own = own_pipeline(pipeline, place, self._hospital)
+            if place == 0 and not self._hospital.file.leaves.scores:
+                raise Refused("leaves.scores is false here: this hospital does not take part as the target")
+            runtime = {"device": self._hospital.file.device}
+            if self._hospital.file.threads is not None:
+                runtime["threads"] = self._hospital.file.threads  # type: ignore[assignment]
+            machine = prepare_machine(own.runtime.model_copy(update=runtime))
+            folder = self._hospital.path("state") / digest
+            network = new_network(own, machine)
+            self._studies = {digest: Study(pipeline, own, machine, folder, place == 0, network)}  # one at a time
+            self._say(f"agreed on study {digest}: {pipeline.title}")
+        machine = self._studies[digest].machine
+        return Parcel({"passport": passport, "device": machine.device.type, "threads": machine.threads})
+
+    def _open(self, study: Study, question: Parcel) -> Parcel:
+        if study.data is None:
+            tables = own_tables(study.own, self._hospital, target=study.target)
+            self._say("labels are read; decoding what is not in the cache")
+            study.data = own_data(study.own, tables, self._hospital, target=study.target, progress=_silent)
+            self._say(f"open: {study.data.client.training_rows:,} training rows")
+        if question.values.get("test"):
+            if study.data.test is None:
+                raise Refused("the test images are at another hospital")
+            values, labels = study.data.told_of_test()
+            return Parcel(values, pack(labels))
+        values, counts = study.data.told(self._hospital.file.leaves.smallest_count, study.pipeline.seed)
+        return Parcel(values, pack(counts))
+
+    def _pretrain(self, study: Study, question: Parcel) -> Parcel:
+        data = study.opened()
+
+        def report(step: int, loss: float) -> None:
+            self._say(f"stage 1: step {step}")
+
+        done = pretrain(study.own, data.study, study.machine, study.folder / "stage1", report)
+        return Parcel({"losses": done.losses}, pack(Network(done.weights, done.buffers)))
+
+    def _begin(self, study: Study, question: Parcel) -> Parcel:
+        data, values, network = study.opened(), question.values, study.network
+        k, number, rows, names = (values.get(key) for key in ("k", "number", "rows", "names"))
+        if not isinstance(names, list) or not isinstance(rows, list) or len(names) != k or len(rows) != k:
+            raise Refused("the hospitals of stage 2 are not listed as they should be")
+        if type(number) is not int or number not in range(k) or names[number] != self._name:
+            raise Refused("the server has another hospital at this one's place")
+        sizes = network.size, network.buffers().numel()
+        told = unpack(question.packed, Beginning.like(k, len(study.pipeline.tasks), *sizes), "the server")
+        facts = [
+            Facts(str(name), int(count), with_nan(ratios), labeled)
+            for name, count, ratios, labeled in zip(names, rows, told.ratios, told.labeled, strict=True)
+        ]
+        if study.begun is not None:
+            study.begun.host.client.close()
+        study.network = starting_network(study.pipeline, study.machine, Pretrained(told.parameters, told.buffers, []))
+        cohort = Cohort.of(study.pipeline, facts, study.machine.device)
+        host = host_of(study.own, cohort, number, data.client, study.network, study.machine)
+        file = study.folder / f"k{k}.safetensors"
+        kept.restore(host, file, cohort, study.network)
+        study.begun = Begun(k, host, shapes_of(cohort, *sizes, number), file)
+        self._say(f"ready for stage 2 with {k} hospitals, at turn {max(host.kept)}")
+        return Parcel({"turns": sorted(host.kept)})
+
+    def _ask(self, study: Study, question: Parcel) -> Parcel:
+        begun = study.begun
+        if begun is None or begun.k != question.values.get("k"):
+            raise Refused("unknown: stage 2 with this many hospitals has not begun here")
+        like = begun.shapes.request(*peek(question.packed, "the server"), "the server")
+        if isinstance(like, Export | Import):
+            raise Refused("a client's state is neither given out nor taken in here")
+        request = unpack(question.packed, like, "the server", study.machine.device)
+        reply = kept.answer(begun.host, request)
+        kept.save(begun.host, begun.file)
+        return Parcel({}, pack(reply))
+
+    def _score(self, study: Study, question: Parcel) -> Parcel:
+        data, network = study.opened(), study.network
+        if data.test is None:
+            raise Refused("the test images are at another hospital")
+        like = Network.like(network.size, network.buffers().numel())
+        given = unpack(question.packed, like, "the server", study.machine.device)
+        batch = study.pipeline.evaluation.batch_size
+        scores = score(network, given.parameters, given.buffers, data.test, batch, study.machine)
+        return Parcel({}, pack(Scores(torch.from_numpy(scores))))
+
+
+_ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {
+    "open": Participant._open,
+    "pretrain": Participant._pretrain,
+    "begin": Participant._begin,
+    "ask": Participant._ask,
+    "score": Participant._score,
+}
+
+
+def _silent(site: str, done: int, total: int) -> None:
+    pass
+
+
+def _told(error: ChestfedError) -> str:
+    """What the server hears of a failure: of one here its kind only, because the message may name files."""
+    if isinstance(error, Refused | WireError | TrainingError):
+        return str(error)
+    return f"{type(error).__name__} at the hospital; its own log says more"

@@ -1,0 +1,196 @@
+"""The two YAML files of a federation: the server's, which lists the hospitals, and each hospital's own."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from chestfed.core.config import StrictModel, expand_path, load_config
+from chestfed.core.errors import ConfigError
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
+
+SERVER_FILE, HOSPITAL_FILE = "federation.yaml", "hospital.yaml"
+
+
+class Faults(StrictModel):
+    """What the server does when a hospital is late or gone, or answers what cannot be used: it waits and asks again."""
+
+    late_after: float = Field(
+        600, gt=0, description="seconds after which it is said that a hospital is late; a round of training should fit"
+    )
+    give_up_after: float = Field(
+        86400, gt=0, description="seconds after which the study stops; the same command goes on with the round"
+    )
+    tries: int = Field(
+        3, ge=1, description="times that an answer that cannot be used is asked for before the study stops"
+    )
+    largest_norm: float = Field(
+        100.0,
+        gt=1,
+        description="an update cannot be used if it is further from the round's start than this many times the median "
+        "of the hospitals' distances",
+    )
+
+
+class Member(StrictModel):
+    """A hospital of the federation, as the server knows it."""
+
+    name: Name = Field(description="as `site` in the hospital's site YAML")
+    key: str = Field(description="its public node key; relative to this file")
+
+
+class FederationFile(StrictModel):
+    """`federation.yaml`, the server's."""
+
+    federation: Name = Field(description="what it is called, in logs and reports")
+    address: str = Field(description="host:port under which hospitals reach the server")
+    listen: str = Field("127.0.0.1", description="address of this machine that the server binds; 0.0.0.0: all")
+    largest_request: int = Field(
+        64, ge=8, description="MiB; a larger HTTP request is refused (Flower sends tensors in pieces of 5 MiB)"
+    )
+    hospitals: list[Member] = Field(min_length=1, description="who may take part")
+    faults: Faults = Faults()
+
+    @field_validator("address")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        split_address(value)
+        return value
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        names = [member.name for member in self.hospitals]
+        if len(set(names)) < len(names):
+            raise ValueError("names a hospital twice")
+        return self
+
+
+class Leaves(StrictModel):
+    """What may leave the hospital, besides what training needs (see docs/deployment.md)."""
+
+    scores: bool = Field(
+        True,
+        description="at the hospital whose test images are scored: scores and labels, under keyed names, for tables "
+        "with intervals. false: the hospital takes no part as the target",
+    )
+    smallest_count: int = Field(
+        0,
+        ge=0,
+        description="counts of positives or negatives from 1 to this are told as this number, before ratios are made "
+        "of them; 0: as they are",
+    )
+
+
+class HospitalFile(StrictModel):
+    """`hospital.yaml`, a hospital's own. Paths are relative to it."""
+
+    hospital: Name = Field(description="as `site` in the site YAML, and as the server lists it")
+    server: str = Field(description="host:port of the server")
+    authority: str = Field("authority.crt", description="certificate by which the server is known")
+    key: str = Field("node.key", description="this hospital's private node key")
+    site: str = Field("site.yaml", description="the site YAML: where images and labels are, and what they mean")
+    data_root: str = Field("data", description="folder that contains the site's folder")
+    cache: str = Field("cache", description="decoded images")
+    state: str = Field("state", description="what this hospital keeps between rounds")
+    device: str = Field("auto", description="auto: CUDA if there is one, else the CPU; or cpu, cuda, cuda:1")
+    threads: int | None = Field(None, ge=1, description="CPU threads; null: as the study says")
+    port: int = Field(0, ge=0, le=65535, description="loopback port between the two local processes; 0: any")
+    leaves: Leaves = Leaves()
+
+    @field_validator("server")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        split_address(value)
+        return value
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A federation's file, and the folder that it is in."""
+
+    folder: Path
+    file: FederationFile
+
+    @property
+    def authority(self) -> Path:
+        """Certificate of the authority."""
+        return self.folder / "authority.crt"
+
+    @property
+    def operator_secret(self) -> Path:
+        """What proves that a request comes from who runs the server."""
+        return self.folder / "private" / "operator.secret"
+
+    @property
+    def local_address(self) -> str:
+        """Where the server is for processes on its own machine."""
+        host = self.file.listen
+        port = split_address(self.file.address)[1]
+        return f"{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"  # noqa: S104 (compared, not bound)
+
+
+@dataclass(frozen=True)
+class Hospital:
+    """A hospital's file, and the folder that its paths are relative to."""
+
+    folder: Path
+    file: HospitalFile
+
+    def path(self, key: Literal["authority", "key", "site", "data_root", "cache", "state"]) -> Path:
+        """A path that the file names."""
+        return expand_path(getattr(self.file, key), self.folder)
+
+
+def read_federation(path: Path) -> Federation:
+    """The federation in a folder, or of a file."""
+    file = path / SERVER_FILE if path.is_dir() else path
+    return Federation(file.parent, load_config(file, FederationFile))
+
+
+def read_hospital(path: Path) -> Hospital:
+    """The hospital in a folder, or of a file."""
+    file = path / HOSPITAL_FILE if path.is_dir() else path
+    return Hospital(file.parent, load_config(file, HospitalFile))
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Host and port.
+
+    Raises
+    ------
+    ValueError
+        If it is not of the form host:port.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"'{text}': expected host:port, such as chestfed.hospital.example:9443")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def refuse_open_network(hosts: list[str]) -> None:
+    """Refuse to go without TLS and keys on anything but loopback.
+
+    Raises
+    ------
+    ConfigError
+        If one of the hosts can be reached from elsewhere.
+    """
+    outside = [host for host in hosts if not is_loopback(host)]
+    if outside:
+        raise ConfigError(
+            f"--insecure is for loopback only, and {', '.join(outside)} is not: leave it out; "
+            "`chestfed federation init` made certificates and keys"
+        )

@@ -1,0 +1,102 @@
+"""`chestfed federation hospital`: keep connected, answer, and say what happens."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from logging.handlers import RotatingFileHandler
+from types import FrameType
+
+from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.federation.flower.node import Node
+from chestfed.federation.keys import read_secret
+from chestfed.federation.settings import Hospital
+from chestfed.sites import load_site_config, open_site
+
+Say = Callable[[str], object]
+
+#: Seconds between two starts of the node, once it has ended by itself.
+_AGAIN = 5.0
+
+
+def check_hospital(hospital: Hospital, say: Say) -> None:
+    """Read everything that taking part needs, except images and the network.
+
+    Raises
+    ------
+    ChestfedError
+        For the first thing that is not as it must be.
+    """
+    for key in ("authority", "key"):
+        if not hospital.path(key).is_file():
+            raise ConfigError(f"{key}: there is no {hospital.path(key)}: it is in the folder handed over")
+    read_secret(hospital.path("key"))
+    config = load_site_config(hospital.path("site"))
+    if config.site != hospital.file.hospital:
+        raise ConfigError(f"{hospital.path('site')}: its key `site` is '{config.site}', and `hospital` is another")
+    table = open_site(config, hospital.path("data_root"))
+    say(f"{config.site}: {len(table.frame):,} images in the tables, labels of {', '.join(table.diseases)}")
+    leaves = hospital.file.leaves
+    say("leaves: scores and labels of test images under keyed names, if it is the target" if leaves.scores else "")
+    say(
+        f"counts below {leaves.smallest_count} are told as that"
+        if leaves.smallest_count
+        else "counts leave as they are"
+    )
+
+
+def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
+    """Answer the server until a signal to end comes."""
+    from chestfed.federation.flower.line import answer_messages
+    from chestfed.federation.participant import Participant
+
+    check_hospital(hospital, say)
+    log = _log_of(hospital)
+
+    def told(text: str) -> None:
+        log.info(text)
+        say(text)
+
+    stop = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, end)
+    node = Node(hospital, insecure=insecure)
+    next_start = 0.0
+
+    def stopped() -> bool:
+        nonlocal next_start
+        if time.monotonic() >= next_start:
+            ended = node.keep_alive()
+            if ended is not None:
+                told(f"the connection ended (status {ended}; {node.log_name} says why); it is made again")
+                next_start = time.monotonic() + _AGAIN
+        return stop.is_set()
+
+    try:
+        told(f"{hospital.file.hospital}: connecting to {hospital.file.server}; Ctrl-C ends")
+        answer_messages(node.port, node.secret, Participant(hospital, told), stopped)
+    except KeyboardInterrupt:
+        told("ended by Ctrl-C; start it again at any time")
+    finally:
+        node.close()
+
+
+def _log_of(hospital: Hospital) -> logging.Logger:
+    """`hospital.log` in the state folder: what was asked and answered, ten files of a megabyte."""
+    folder = hospital.path("state")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handler = RotatingFileHandler(folder / "hospital.log", maxBytes=1_000_000, backupCount=10, encoding="utf-8")
+    except OSError as error:
+        raise ChestfedError(f"{folder}: cannot be written: {error.strerror}") from None
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log = logging.getLogger("chestfed.hospital")
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(logging.INFO)
+    return log

@@ -1,0 +1,84 @@
+"""A line that carries parcels within this process, as bytes, to participants that it can start anew or tamper with."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from chestfed.core.errors import ChestfedError
+from chestfed.engines.wire import Packed
+from chestfed.federation.parcels import LineLost, Parcel
+from chestfed.federation.participant import Participant
+from chestfed.federation.settings import Hospital, HospitalFile, Leaves
+
+#: Changes a reply on its way: `tamper(hospital, reply)`.
+Tamper = Callable[[str, Parcel], Parcel]
+
+
+class StraightLine:
+    """Answers at once. `away` are hospitals that cannot be reached; `lost` counts breaks that are to come."""
+
+    def __init__(self, hospitals: dict[str, Hospital], tamper: Tamper = lambda name, reply: reply) -> None:
+        self.hospitals, self.tamper = hospitals, tamper
+        self.away: set[str] = set()
+        self.lost = 0
+        self.log: list[str] = []
+        self._marks = dict.fromkeys(hospitals, 0)
+        self._participants: dict[str, Participant] = {}
+        self._numbers, self._replies = itertools.count(), dict[str, Parcel | ChestfedError]()
+        for name in hospitals:
+            self.start_anew(name)
+
+    def start_anew(self, name: str) -> None:
+        """Forget all that this hospital has not on its disk."""
+        self._participants[name] = Participant(self.hospitals[name], self.log.append)
+        self._marks[name] += 1
+
+    def online(self) -> dict[str, str]:
+        return {name: str(mark) for name, mark in self._marks.items() if name not in self.away}
+
+    def send(self, name: str, parcel: Parcel, seconds: float) -> str:
+        if self.lost:
+            raise LineLost("as the test wishes")
+        ticket = str(next(self._numbers))
+        if name not in self.away:
+            reply = self._participants[name](as_sent(parcel))
+            self._replies[ticket] = self.tamper(name, as_sent(reply))
+        return ticket
+
+    def receive(self, tickets: list[str]) -> dict[str, Parcel | ChestfedError]:
+        return {ticket: self._replies.pop(ticket) for ticket in tickets if ticket in self._replies}
+
+    def mend(self) -> None:
+        self.lost -= 1
+        if self.lost:
+            raise LineLost("still")
+
+    def close(self) -> None:
+        pass
+
+
+def as_sent(parcel: Parcel) -> Parcel:
+    """What arrives: nothing but text and bytes has passed."""
+    arrays = {kind: np.frombuffer(array.tobytes(), array.dtype) for kind, array in parcel.packed.arrays.items()}
+    return Parcel(json.loads(json.dumps(parcel.values, allow_nan=False)), Packed(parcel.packed.header, arrays))
+
+
+def sample_hospital(name: str, root: Path, data: Path, leaves: Leaves | None = None) -> Hospital:
+    """One of the sample hospitals, with a folder of its own."""
+    sites = Path(__file__).parents[2] / "site_configs" / "synthetic"
+    (root / name).mkdir(parents=True, exist_ok=True)
+    file = HospitalFile(
+        hospital=name,
+        server="localhost:9443",
+        site=str(sites / f"{name}.yaml"),
+        data_root=str(data),
+        threads=1,
+        cache=str(data.parent / "hospital_caches" / name),
+        leaves=leaves or Leaves(),
+    )
+    return Hospital(root / name, file)

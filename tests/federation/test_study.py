@@ -1,0 +1,176 @@
+"""A study over hospitals comes to the numbers of the same study in one process, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chestfed.core.errors import TrainingError
+from chestfed.engines.wire import Packed
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.federation import conversation
+from chestfed.federation.parcels import Parcel
+from chestfed.federation.settings import Faults, Federation, FederationFile, Leaves, Member
+from chestfed.federation.study import run_over_hospitals
+from chestfed.training.reporting import Reporter, Reporters
+from chestfed.training.state import History
+from tests.federation.straight_line import StraightLine, sample_hospital
+from tests.training.tiny_studies import SMALL, run, study
+
+NAMES = ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr")
+SETTINGS = [*SMALL, "k=[3]", "evaluation.every=4", "evaluation.hospitals=none", "model.norm=batch"]
+FILE = Path(__file__).parents[2] / "pipelines" / "source_addition_samples.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "POLL", 0.0)
+    monkeypatch.setattr(conversation, "LOOK", 0.0)
+
+
+@pytest.fixture(scope="module")
+def in_process(home: Path) -> str:
+    """The table of the study in one process."""
+    result = run(home, study("--out", "one", "--no-tracking", settings=SETTINGS))
+    assert result.code == 0, result.err
+    return table_in(home / "one")
+
+
+def table_in(out: Path) -> str:
+    (table,) = out.glob("synthetic-source_addition_samples-*/table.csv")
+    (rounds,) = table.parent.glob("k3/rounds.jsonl")
+    return table.parent.name + table.read_text() + rounds.read_text()
+
+
+def pipeline(*more: str) -> Pipeline:
+    return load_pipeline(FILE, [*SETTINGS, *more]).for_algorithm()
+
+
+def line_at(home: Path, folder: str, leaves: Leaves | None = None) -> StraightLine:
+    data = home / "synthetic_hospitals"
+    return StraightLine({name: sample_hospital(name, home / folder, data, leaves) for name in NAMES})
+
+
+def federation(home: Path, **faults: object) -> Federation:
+    members = [Member(name=name, key=f"{name}.pub") for name in NAMES]
+    file = FederationFile(
+        federation="test", address="localhost:9443", hospitals=members, faults=Faults.model_validate(faults)
+    )
+    return Federation(home, file)
+
+
+class AfterRounds(Reporter):
+    """Does something after a round."""
+
+    def __init__(self, act: Callable[[int], object]) -> None:
+        self._act = act
+
+    def round_done(self, k: int, history: History, rounds: int) -> None:
+        self._act(len(history))
+
+
+def over_hospitals(
+    home: Path, line: StraightLine, out: str, act: Callable[[int], object] = id, **faults: object
+) -> str:
+    reporters = Reporters([AfterRounds(act)])
+    run_over_hospitals(pipeline(), FILE.stem, federation(home, **faults), line, home / out, reporters, line.log.append)
+    return table_in(home / out)
+
+
+def test_the_tables_are_those_of_one_process_though_hospitals_and_server_come_and_go(
+    home: Path, in_process: str
+) -> None:
+    line = line_at(home, "calm")
+
+    def trouble(done: int) -> None:
+        if done == 1:
+            line.start_anew("padchest")
+        if done == 2:
+            line.lost = 2
+        if done == 3:
+            line.start_anew("chexpert")
+
+    assert over_hospitals(home, line, "calm_out", trouble) == in_process
+    assert any("padchest: started anew" in text for text in line.log)
+    assert any("server: back" in text for text in line.log)
+
+
+def test_a_server_that_is_killed_goes_on_with_the_round(home: Path, in_process: str) -> None:
+    line = line_at(home, "killed")
+
+    def kill(done: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        over_hospitals(home, line, "killed_out", kill)
+    for name in NAMES:
+        line.start_anew(name)
+    assert over_hospitals(home, line, "killed_out") == in_process
+
+
+def spoiled(reply: Parcel, value: float) -> Parcel:
+    arrays = {kind: np.full_like(array, value) for kind, array in reply.packed.arrays.items()}
+    return Parcel(reply.values, Packed(reply.packed.header, arrays))
+
+
+HARMS: dict[str, Callable[[Parcel], Parcel]] = {
+    "NaN": lambda reply: spoiled(reply, np.nan),
+    "as far as": lambda reply: spoiled(reply, 1e18),
+    "another question": lambda reply: Parcel(reply.values | {"nonce": "0"}, reply.packed),
+    "no message": lambda reply: Parcel(reply.values, Packed(b'{"record": "Worked"}', reply.packed.arrays)),
+}
+
+
+def test_answers_that_cannot_be_used_are_refused_with_the_name_and_the_round_goes_on(
+    home: Path, in_process: str
+) -> None:
+    line, harms = line_at(home, "harm"), dict(HARMS)
+
+    def tamper(name: str, reply: Parcel) -> Parcel:
+        if name == "padchest" and b"Worked" in reply.packed.header and harms:
+            return harms.pop(next(iter(harms)))(reply)
+        return reply
+
+    line.tamper = tamper
+    assert over_hospitals(home, line, "harm_out", tries=5) == in_process
+    told = [text for text in line.log if text.startswith("padchest: failed")]
+    assert [reason for reason, text in zip(HARMS, told, strict=True) if reason not in text] == []
+
+
+def test_a_hospital_that_keeps_failing_ends_the_study_by_name(home: Path) -> None:
+    line = line_at(home, "failing")
+    line.tamper = lambda name, reply: HARMS["another question"](reply) if name == "vindr" else reply
+    with pytest.raises(TrainingError, match=r"vindr answered another question.*failure 3 of vindr"):
+        over_hospitals(home, line, "failing_out")
+
+
+def test_what_differs_is_refused_by_name_before_anything_is_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = line_at(home, "differs")
+    versions = {"chestfed": "0.0.1", "results version": "0"}
+    monkeypatch.setattr("chestfed.federation.handshake.versions", lambda: dict(versions))
+    answer = line._participants["padchest"].answer
+
+    def older(question: Parcel) -> Parcel:
+        with monkeypatch.context() as there:
+            there.setattr("chestfed.federation.handshake.versions", lambda: {**versions, "results version": "-1"})
+            return answer(question)
+
+    monkeypatch.setattr(line._participants["padchest"], "answer", older)
+    with pytest.raises(TrainingError, match="padchest refuses: results version: the server has 0, the hospital -1"):
+        over_hospitals(home, line, "differs_out")
+    assert not any("labels are read" in text for text in line.log)
+
+
+def test_small_counts_are_told_as_the_smallest(home: Path) -> None:
+    line = line_at(home, "small", Leaves(smallest_count=10))
+    over_hospitals(home, line, "small_out")
+    (sites,) = (home / "small_out").glob("synthetic-*/sites.json")
+    for card in json.loads(sites.read_text())["sites"]:
+        for counts in card["diseases"].values():
+            assert all(counts[key] == 0 or counts[key] >= 10 for key in ("positives", "negatives", "missing"))
