@@ -55,7 +55,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            say(open_console(stderr=True), "interrupted. Finished work is kept: run the same command again to resume")
+            say(open_console(stderr=True), "interrupted. Finished work is kept; run the same command again to resume")
             raise typer.Exit(stop.exit_code if isinstance(stop, Stopped) else 130) from None
 
 
@@ -72,7 +72,7 @@ app = typer.Typer(
 site = typer.Typer(
     name="site",
     cls=_Commands,
-    help="Describe a new hospital, check it, make its card; count what the label files of sites say.",
+    help="Describe a new hospital, check it, write its card; count the images and labels of sites.",
     rich_markup_mode="markdown",
 )
 site.command("new")(site_new)
@@ -150,18 +150,18 @@ def _unforeseen(error: Exception) -> int:
     """Print an error that nobody caught: one message if the machine is to blame, else a report of a defect."""
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
-        print_error(ChestfedError(f"{place}{error.strerror}. What is finished is kept: run the same command to resume"))
+        print_error(ChestfedError(f"{place}{error.strerror}. Finished work is kept; run the same command to resume"))
         return 1
     text = str(error)
     if isinstance(error, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text:
-        advice = "Lower the batch size, the images' size or the network's, and run the same command again"
-        print_error(ChestfedError(f"not enough memory. {advice}. What is finished is kept"))
+        advice = "Use a smaller batch size, image size or network, and run the same command again"
+        print_error(ChestfedError(f"not enough memory. {advice}. Finished work is kept"))
         return 1
     about = f"chestfed {__version__}, Python {platform.python_version()}, {platform.system()}"
     traceback.print_exception(error)
     advice = (
-        f"a defect of chestfed ({about}). Please report it with the lines above and the command, as CONTRIBUTING.md "
-        "and SECURITY.md say; remove names of folders and patients first. What is finished is kept."
+        f"a bug in chestfed ({about}). Please report it with the lines above and the command, see CONTRIBUTING.md "
+        "and SECURITY.md; remove names of folders and patients first. Finished work is kept."
     )
     print_error(ChestfedError(advice))
     return 70

@@ -44,7 +44,7 @@ class Coda(CodaPlus):
 class Options(ProximalOptions):
     """Options of CODA+, and the batches of the estimate."""
 
-    dual_batches: int = Field(8, ge=1, description="batches from which alpha is estimated between two stages")
+    dual_batches: int = Field(8, ge=1, description="number of batches to estimate alpha from between two stages")
 
 
 def build(options: Options, setting: Setting) -> Coda:

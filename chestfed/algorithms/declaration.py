@@ -160,8 +160,8 @@ class MinMaxOptions(Options):
     )
     dual_step: Literal["gradient", "preconditioned"] = Field(
         "gradient",
-        description="gradient: alpha steps along its gradient; preconditioned: the step is divided by p(1-p)/J, "
-        "the curvature of each disease's alpha, so that rare diseases move as fast as common ones",
+        description="gradient: alpha follows its gradient; preconditioned: the step is divided by p(1-p)/J, the "
+        "curvature of each disease's alpha, so that rare diseases move as fast as common ones",
     )
 
     def dual_step_size(self, setting: Setting) -> float | Tensor:
@@ -200,10 +200,11 @@ class DecentralizedOptions(Options):
 
     topology: NamedGraph | list[Edge] = Field(
         "ring",
-        description="ring, star, complete, a list of edges (pairs of node numbers from 0), or a file with an edge per "
-        "line, relative to the pipeline's file; it is replaced by its edges when it is read",
+        description="ring, star, complete, a list of edges (pairs of node numbers from 0), or a file with one "
+        "edge per line, relative to the pipeline's file and replaced by its edges when read",
     )
     exchange: Literal["synchronous", "random_edge", "round_robin"] = Field(
         "synchronous",
-        description="the edges that exchange after the local steps: all; one drawn at random; one after the other",
+        description="edges that exchange messages after the local steps. synchronous: all; random_edge: one at "
+        "random; round_robin: one in turn",
     )

@@ -115,7 +115,9 @@ class Options(DecentralizedOptions):
         description="weight of the dual variables; auto: the tuning-free formula",
         json_schema_extra={"search": [0.1, 10.0, "log"]},
     )
-    rho: float = Field(0.1, ge=0, description="weight of the neighbors' points; 0 halves the traffic")
+    rho: float = Field(
+        0.1, ge=0, description="weight of the neighbors' points; with 0 they are not sent, which halves the traffic"
+    )
 
 
 def build(rule: Literal["pdmm", "admm"], options: Options, setting: Setting) -> EdgeConsensus:

@@ -57,7 +57,9 @@ class LocalSgdm(Algorithm):
 class Options(plugins.Options):
     """Options of LocalSGDM."""
 
-    momentum: float = Field(0.9, ge=0, lt=1, description="beta", json_schema_extra={"search": [0.5, 0.99, "linear"]})
+    momentum: float = Field(
+        0.9, ge=0, lt=1, description="momentum [beta]", json_schema_extra={"search": [0.5, 0.99, "linear"]}
+    )
 
 
 def build(options: Options, setting: Setting) -> LocalSgdm:

@@ -38,7 +38,7 @@ def algorithms(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="Describe this one in detail, with its options.", autocompletion=known_algorithms, show_default=False
+            help="Describe this algorithm and its options.", autocompletion=known_algorithms, show_default=False
         ),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the list as a Markdown table.")] = False,

@@ -13,14 +13,14 @@ from chestfed.commands.console import say
 from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError
 
-Folder = Annotated[Path, typer.Argument(help="Folder of the caches: what `--cache` is for other commands.")]
+Folder = Annotated[Path, typer.Argument(help="Folder of the caches: the `--cache` of other commands.")]
 Unused = Annotated[
-    int | None, options.optional(min=0, metavar="DAYS", help="Also remove what was not used for this many days.")
+    int | None, options.optional(min=0, metavar="DAYS", help="Also remove what has not been used for DAYS days.")
 ]
 
 
 def cache_list(folder: Folder = Path("cache")) -> None:
-    """List what a cache folder holds: images, bytes and last use, for each site and kind of result.
+    """List the contents of a cache folder: images, bytes and last use for each site and kind of result.
 
     Example:
 
@@ -33,7 +33,7 @@ def cache_list(folder: Folder = Path("cache")) -> None:
 
     console, found = open_console(), parts(folder)
     if not found:
-        say(console, f"{folder}: no cache there")
+        say(console, f"{folder}: no cache found")
         return
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("site", "what", "images", "unreadable", "MB", "last used"):
@@ -47,7 +47,7 @@ def cache_list(folder: Folder = Path("cache")) -> None:
 
 
 def cache_prune(folder: Folder = Path("cache"), unused: Unused = None) -> None:
-    """Remove what no file of a site has any more: replaced images, records of killed runs, earlier versions.
+    """Remove what is no longer used: replaced images, records of killed runs, earlier versions.
 
     Do not prune while a study reads the cache.
 
@@ -61,9 +61,9 @@ def cache_prune(folder: Folder = Path("cache"), unused: Unused = None) -> None:
 
 
 def cache_verify(folder: Folder = Path("cache")) -> None:
-    """Check every record against its digest. What is damaged is removed, and made again when it is needed.
+    """Check every record against its digest and remove damaged ones. They are made again when needed.
 
-    The exit code is 1 if something was damaged.
+    The exit code is 1 if any record was damaged.
 
     Example:
 
@@ -78,4 +78,4 @@ def cache_verify(folder: Folder = Path("cache")) -> None:
     for index, (checked, damaged) in found.items():
         say(console, f"{index}: {checked:,} checked, {damaged:,} damaged", "red" if damaged else None)
     if any(damaged for _, damaged in found.values()):
-        raise ChestfedError("damaged entries were removed: the next command that needs these images makes them again")
+        raise ChestfedError("damaged entries were removed; the next command that needs these images decodes them again")

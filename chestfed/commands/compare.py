@@ -16,8 +16,8 @@ def compare(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="Run folders of studies, kN folders, folders of evaluations, predictions.parquet files. The first is "
-            "the reference.",
+            help="Run folders of studies, kN folders, folders of evaluations or predictions.parquet files. The first "
+            "is the reference.",
             show_default=False,
         ),
     ],
@@ -29,9 +29,9 @@ def compare(
     resamples: options.Resamples = 2000,
     out: Annotated[Path | None, options.optional(help="Folder for the results. Default: one in runs/paired.")] = None,
 ) -> None:
-    """Compare models on the same test images, each with the first one.
+    """Compare models with the first one, on the same test images.
 
-    Prints the differences in AUC with paired intervals, and p values corrected by Holm's method.
+    Prints the differences in AUC with paired intervals and p values, also corrected by Holm's method.
 
     Example:
 

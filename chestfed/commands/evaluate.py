@@ -41,7 +41,7 @@ Model = Annotated[
 Site = Annotated[Path, typer.Option("--site", metavar="SITE.yaml", help="YAML of the site.", show_default=False)]
 Split = Annotated[
     Literal["train", "valid", "test", "held-out"],
-    typer.Option(help="Which images; held-out: those of the patients that the model's own study held out."),
+    typer.Option(help="Images to score; held-out: of the patients that the model's own study held out."),
 ]
 Protocol = Annotated[
     Literal["frontal-image", "all-image", "study-max", "study-mean"],
@@ -49,11 +49,11 @@ Protocol = Annotated[
 ]
 Out = Annotated[Path | None, options.optional(help="Folder for the results. Default: one in runs/evaluations.")]
 OutputNames = Annotated[
-    str | None, _foreign(metavar="A,B,C", help="What the model's outputs are, in order; '-' skips one.")
+    str | None, _foreign(metavar="A,B,C", help="Diseases of the model's outputs, in order; '-' skips one.")
 ]
 OutputType = Annotated[
     Literal["logits", "probabilities", "scores"] | None,
-    _foreign(help="What the outputs mean; scores: only their order counts, no calibration. Default: logits."),
+    _foreign(help="Type of the outputs; scores: a ranking only, without calibration. Default: logits."),
 ]
 ModelConfig = Annotated[
     Path | None,
@@ -61,15 +61,15 @@ ModelConfig = Annotated[
         exists=True,
         dir_okay=False,
         metavar="MODEL.yaml",
-        help="Describes a model: model, diseases, preprocess, input, output.",
+        help="YAML that describes a model: model, diseases, preprocess, input, output.",
     ),
 ]
 Network = Annotated[
     str | None,
-    _foreign(metavar="NAME", help="Network to build for the weights, in place of the one that the file names."),
+    _foreign(metavar="NAME", help="Network for the weights, instead of the one that the file names."),
 ]
 InputSize = Annotated[
-    int | None, _foreign(min=1, help="Side of the input images. Default: what the model file says, or 320.")
+    int | None, _foreign(min=1, help="Side of the input images in pixels. Default: as in the model file, or 320.")
 ]
 BatchSize = Annotated[int, typer.Option(min=1, help="Images per forward pass.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
@@ -105,8 +105,8 @@ def evaluate(
 ) -> None:
     r"""Score a model on a site: AUC with intervals, operating points, calibration, subgroups.
 
-    The model is a run of `chestfed study`, or your own: a file in ONNX or torch.export format, or weights with a
-    YAML that describes the network. The results go to a folder as JSON, CSV and Parquet.
+    The model is a run of `chestfed study` or your own: a file in ONNX or torch.export format, or weights with a YAML
+    that describes the network. The results are written to a folder as JSON, CSV and Parquet.
 
     Example:
 

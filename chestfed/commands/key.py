@@ -26,13 +26,13 @@ New = Annotated[Path | None, options.optional(metavar="FILE", help="Make a new k
 Names = Annotated[
     Path | None,
     _shared(
-        metavar="SITE.yaml", help="Write the pseudonyms of this site's patients under the key.", show_default=False
+        metavar="SITE.yaml", help="Write the pseudonyms of this site's patients, made with the key.", show_default=False
     ),
 ]
 Out = Annotated[Path, _shared(help="With --names: the file to write.")]
 Common = Annotated[
     list[Path] | None,
-    _shared(metavar="FILE", help="Count the patients in both of two such files; give it twice.", show_default=False),
+    _shared(metavar="FILE", help="Count the patients that two such files share; give it twice.", show_default=False),
 ]
 
 
@@ -43,16 +43,16 @@ def key(
     out: Out = Path("names.json"),
     common: Common = None,
 ) -> None:
-    """Show which key makes the pseudonyms of patients and images in files that leave the site, or make a new key.
+    """Show or make the key for the pseudonyms of patients and images in files that leave the site.
 
-    The key itself is never shown.
+    The key itself is never shown, only its file and fingerprint.
 
     Example:
 
         chestfed key --new ~/trial.key
         CHESTFED_KEY_FILE=~/trial.key chestfed evaluate ...
 
-    To count shared patients, at both hospitals with the same key, then at one of them:
+    To count shared patients: the first command at both hospitals, with the same key; the second at one of them:
 
         chestfed key --names st_anne.yaml --data data --out anne.json
         chestfed key --common anne.json --common john.json
@@ -73,12 +73,15 @@ def _show_or_make(console: Console, new: Path | None) -> None:
     if new is not None:
         file = new.expanduser()
         if not make_key(file):
-            raise ChestfedError(f"{file}: exists, and is kept: pseudonyms made with a lost key cannot be matched")
+            raise ChestfedError(
+                f"{file} exists and is not overwritten: without its key, pseudonyms made with it cannot be matched. "
+                "Choose another file"
+            )
         say(console, f"made a new key: {file}")
     else:
         file = Path(given).expanduser() if given else default_file()
         if not given and not file.exists():
-            say(console, f"no key yet; the first result about real patients makes one: {file}")
+            say(console, f"no key yet; it is made with the first result about real patients: {file}")
             return
     say(console, f"file         {file}\nfingerprint  {read_key(file).fingerprint}")
     if new is not None:
@@ -110,8 +113,8 @@ def count_common(console: Console, files: Sequence[Path]) -> None:
     one, two = (_read_names(file) for file in files)
     if one["key"] != two["key"]:
         raise ConfigError(
-            f"{files[0]} was made with key {one['key']}, {files[1]} with {two['key']}: the same patient has two names. "
-            f"Make both with the same key file (${VARIABLE})"
+            f"{files[0]} was made with key {one['key']}, {files[1]} with {two['key']}, so a patient has other names "
+            f"in them. Make both with the same key file (${VARIABLE})"
         )
     common = len(set(one["patients"]) & set(two["patients"]))
     sizes = f"{one['site']} has {len(one['patients'])}, {two['site']} {len(two['patients'])}"

@@ -20,17 +20,15 @@ optional = partial(typer.Option, show_default=False)
 
 Config = Annotated[Path, typer.Argument(help="YAML of the site, e.g. site_configs/chexpert.yaml.", show_default=False)]
 Data = Annotated[Path | None, optional(envvar="CHESTFED_DATA", help="Folder that contains the sites' folders.")]
-Cache = Annotated[Path, typer.Option(help="Folder for decoded images and for what was measured on them.")]
+Cache = Annotated[Path, typer.Option(help="Folder for decoded images and results about them.")]
 Workers = Annotated[int | None, optional(min=1, help="Processes that decode images. Default: one per core.")]
 Against = Annotated[list[Path] | None, optional(metavar="OTHER.yaml", help="Compare with another site. Repeatable.")]
-SkipUnreadable = Annotated[bool, typer.Option("--skip-unreadable", help="Skip unreadable images, and count them.")]
+SkipUnreadable = Annotated[bool, typer.Option("--skip-unreadable", help="Skip and count unreadable images.")]
 K = Annotated[int | None, optional(min=1, help="Which K of a study. Default: the largest.")]
 Resamples = Annotated[int, typer.Option(min=0, help="Bootstrap resamples for the intervals; 0: no intervals.")]
 Interval = Annotated[
     MethodName | None,
-    optional(
-        help="How intervals, and p values of differences, are made. Default: t-logit, or what the study was run with."
-    ),
+    optional(help="Method of intervals and of p values of differences. Default: t-logit, or that of the study."),
 ]
 TrackingUri = Annotated[
     str | None, optional(metavar="URI", help="MLflow tracking URI. Default: a SQLite store in the runs folder.")

@@ -16,13 +16,13 @@ def report(
     run: Annotated[
         Path,
         typer.Argument(
-            help="Folder of a finished study, or of several, as `chestfed study` prints it.", show_default=False
+            help="Folder of a finished study or comparison, as `chestfed study` prints it.", show_default=False
         ),
     ],
     out: Annotated[Path | None, options.optional(help="The page. Default: report.html in the run folder.")] = None,
     figures: Annotated[
         bool,
-        typer.Option("--figures", help="Also write every figure as PNG and SVG, to PAGE-figures/."),
+        typer.Option("--figures", help="Also write every figure as PNG and SVG to PAGE-figures/."),
     ] = False,
     interval: options.Interval = None,
     pictures: Annotated[
@@ -33,11 +33,11 @@ def report(
         ),
     ] = False,
 ) -> None:
-    """Write one HTML page about a finished study, to read, print or send. It needs no network and no other file.
+    """Write one HTML page about a finished study. It is a single file that needs no network.
 
-    AUC per K with intervals; K=1 against the larger K, paired; ROC, precision-recall and calibration curves; AUC, bytes
-    and client drift per round; a card per site; configuration, versions and digests. Of several training seeds: AUCs
-    with their spread, and the test over test patients and seeds.
+    AUC per K with intervals; paired comparison of K=1 with each larger K; ROC, precision-recall and calibration curves;
+    AUC, bytes and client drift per round; a card per site; configuration, versions and digests. For several training
+    seeds: AUCs with their spread, and the test over test patients and seeds.
 
     Example:
 

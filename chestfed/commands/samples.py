@@ -31,13 +31,13 @@ def samples(
         str | None,
         typer.Option(
             metavar="NAME/SHAPE",
-            help="Write one more hospital instead, with its own spreadsheet, to try `chestfed site new` on: "
-            "st-anne/onehot, or delimited, list, readers, long, dicom.",
+            help="Write one further hospital instead, with its own spreadsheet, to try `chestfed site new`: "
+            "st-anne/SHAPE, where SHAPE is onehot, delimited, list, readers, long or dicom.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Write five synthetic sample hospitals in the layouts of the real data sets. Phantoms: no clinical meaning.
+    """Write five synthetic sample hospitals in the layouts of the real data sets. Phantoms without clinical meaning.
 
     Example:
 

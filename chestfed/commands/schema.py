@@ -50,7 +50,7 @@ Out = Annotated[Path, typer.Argument(help="Folder to write the schemas to.")]
 
 
 def schema(out: Out = Path("schemas")) -> None:
-    """Write JSON schemas of pipelines and sites, with which an editor completes and checks the keys of a YAML.
+    """Write JSON schemas of pipelines and sites. With them an editor completes and checks the keys of a YAML.
 
     Example:
 
@@ -62,6 +62,6 @@ def schema(out: Out = Path("schemas")) -> None:
         file = out / f"{name}.schema.json"
         file.write_text(json.dumps(for_editors(content), indent=2) + "\n", encoding="utf-8")
         say(console, str(file))
-    say(console, "First line of a YAML that an editor should check:")
+    say(console, "To let an editor check a YAML, make this its first line:")
     line = f"# yaml-language-server: $schema={(out / 'pipeline.schema.json').resolve()}"
     say(console, line)

@@ -21,10 +21,10 @@ _SECONDS: Final = 10
 
 
 def ui(
-    out: Annotated[Path, typer.Option(help="The output folder of the studies.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Output folder of the studies.")] = Path("runs"),
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000,
 ) -> None:
-    """Open the MLflow page of the studies in an output folder, on this machine, until Ctrl-C.
+    """Serve the MLflow page of the studies in an output folder on this machine, until Ctrl-C.
 
     Example:
 
@@ -35,7 +35,7 @@ def ui(
     from chestfed.tracking.store import local_store, page_of
 
     address = f"http://127.0.0.1:{port}{page_of(local_store(out))}"
-    say(open_console(), f"MLflow on {address}\n(it takes some seconds to start; Ctrl-C stops it)")
+    say(open_console(), f"MLflow on {address}\n(starts within seconds; Ctrl-C stops it)")
     artifacts = (out / "mlflow-artifacts").resolve().as_uri()
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", local_store(out)]
     command += ["--default-artifact-root", artifacts, "--host", "127.0.0.1", "--port", str(port)]

@@ -39,7 +39,7 @@ from chestfed.core.errors import ConfigError
 class Options(StrictModel):
     """Base of every part's options. `name` is the part's name or reference, as in the configuration."""
 
-    name: str = Field("", description="which one: a built-in name, an installed one, or package.module:Name")
+    name: str = Field("", description="a built-in name, an installed one, or package.module:Name")
 
 
 class Declaration(Protocol):

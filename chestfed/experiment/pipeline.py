@@ -35,36 +35,37 @@ from chestfed.sites.config import check_diseases
 class SampleHospitals(StrictModel):
     """Synthetic hospitals that the study writes into `data_root` if they are not there."""
 
-    seed: int = Field(1, description="seed of patients and pictures")
-    size: Literal["default", "tiny"] = Field("default", description="tiny is for tests")
+    seed: int = Field(1, description="seed of patients and images")
+    size: Literal["default", "tiny"] = Field("default", description="default: some 3,000 images; tiny: for tests")
 
 
 class SiteEntry(StrictModel):
     """One site of the study, in the order of addition; the first is the target."""
 
     config: str = Field(description="the site's YAML, relative to this file")
-    root: str | None = Field(None, description="where the site's files are, if not where its YAML says")
-    clients: int = Field(1, ge=1, le=10_000, description="cut the training patients into this many clients")
+    root: str | None = Field(None, description="folder of the site's files; null: as in its YAML")
+    clients: int = Field(1, ge=1, le=10_000, description="divide the training patients among this many clients")
     cut: Literal["alike", "unlike"] = Field(
         "alike",
-        description="alike: every client has its share of the patients with each disease; unlike: of the patients with "
-        "a disease each has those of its own diseases, and the others are dealt evenly",
+        description="alike: every client gets an equal share of the patients with each disease (IID); unlike: "
+        "patients are sorted by their rarest disease and cut into equal runs, so that clients have "
+        "different diseases (non-IID); patients without a disease are divided evenly",
     )
     test_fraction: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="hold this share of the patients out as the test split; the test images of all sites that say so "
-        "are scored together",
+        description="share of the patients to hold out as the test split; the test images of all sites with this "
+        "key are scored together",
     )
     validation_fraction: float | None = Field(
-        None, gt=0, lt=1, description="set this share of the remaining training patients aside: nothing trains on them"
+        None, gt=0, lt=1, description="share of the remaining training patients to set aside; nothing trains on them"
     )
     control: Literal["labels_permuted", "noise"] | None = Field(
         None,
-        description="make an added site a negative control, which must not help. labels_permuted: the label rows of "
-        "its training images are dealt to them at random, so that prevalences and co-occurrences stay; noise: its "
-        "training images are uniform noise",
+        description="make an added site a negative control, which must not help. labels_permuted: the labels of "
+        "its training images are permuted between images, so that prevalences and co-occurrences stay "
+        "the same; noise: its training images are uniform noise",
     )
 
 
@@ -72,37 +73,44 @@ class CollectionEntry(StrictModel):
     """A public image collection in place of hospitals, as one binary task; see `docs/collections.md`."""
 
     name: Literal["cifar10", "cifar100", "stl10", "fashion_mnist", "cats_vs_dogs", "imagenet", "isic2020", "digits"] = (
-        Field(description="which collection")
+        Field(description="name of the collection")
     )
-    root: str | None = Field(None, description="folder of its files, below the data root; null: its name")
-    clients: int = Field(4, ge=1, le=10_000, description="number of clients that the training images are dealt to")
+    root: str | None = Field(None, description="folder of its files below the data root; null: its name")
+    clients: int = Field(
+        4, ge=1, le=10_000, description="number of clients among which the training images are divided"
+    )
     partition: Literal["classes", "sorted", "random"] = Field(
         "classes",
-        description="classes: no class is at two clients, the IH construction; sorted: even runs of images sorted by "
-        "class, for more clients than classes; random: all alike (by patient, where there are patients)",
+        description="classes: no class is at two clients, the IH construction; sorted: equal runs of images "
+        "sorted by class, for more clients than classes; random: IID (by patient, if there are "
+        "patients)",
     )
     positive: Literal["random", "first", "second"] = Field(
         "second", description="the half of the classes that is positive; random: drawn by the study's seed"
     )
     imratio: float | None = Field(
-        0.1, gt=0, lt=1, description="share of positives in the training images, by dropping positives; null: as it is"
+        0.1,
+        gt=0,
+        lt=1,
+        description="share of positives among the training images, reached by dropping positives; null: none are "
+        "dropped",
     )
     test_fraction: float = Field(
-        0.2, gt=0, lt=1, description="share held out for the test, where the collection has no test part of its own"
+        0.2, gt=0, lt=1, description="share held out for the test if the collection has no test part"
     )
-    task: str = Field("positive", pattern=r"^[a-z][a-z0-9_]*$", description="what the task is called in tables")
+    task: str = Field("positive", pattern=r"^[a-z][a-z0-9_]*$", description="name of the task in tables")
 
 
 class HeldOut(StrictModel):
     """Train on all sites but one and evaluate on that one, for each in turn: what a new hospital would get."""
 
     sites: list[str] | Literal["all"] = Field(
-        "all", description="`site` names of those that are held out in turn; all: every site, further ones included"
+        "all", description="`site` names of the sites to hold out in turn; all: every site, added ones included"
     )
     images: Literal["all", "train", "valid", "test"] = Field(
         "all",
-        description="which of its images are scored, of the views of `evaluation.protocol`; all: nothing of the site "
-        "has been trained on, so every split may be scored",
+        description="split of the held-out site to score, with the views of `evaluation.protocol`; all: every "
+        "split, because nothing was trained on the site",
     )
 
     @field_validator("sites")
@@ -118,11 +126,14 @@ class Overlap(StrictModel):
 
     found: Literal["refuse", "drop"] = Field(
         "refuse",
-        description="refuse: stop before training and list what is shared; drop: all images of such a patient are left "
-        "out at one of the sites (those that are scored stay, else those of the site that comes first)",
+        description="refuse: stop before training and list what is shared; drop: leave out all images of such a "
+        "patient at one of the sites (scored images are kept, otherwise those of the site listed "
+        "first)",
     )
     same_patient_ids: list[list[str]] = Field(
-        [], description="groups of sites (their `site` names) that name patients alike: one name is one patient there"
+        [],
+        description="groups of sites (their `site` names) with common patient ids: the same id is the same "
+        "patient there",
     )
 
 
@@ -130,16 +141,18 @@ class Published(StrictModel):
     """What the paper printed, to stand beside our number."""
 
     source: str = Field(description="paper and table")
-    note: str | None = Field(None, description="in what the paper's figures differ from ours; said below the table")
+    note: str | None = Field(None, description="how the paper's figures differ from ours; shown below the table")
     auc: dict[str, dict[str, float]] = Field(
         default_factory=dict,
         description="run (an algorithm, or `algorithm, I=window`) -> disease or `mean` -> AUC",
     )
     largest_window: dict[str, int] = Field(
-        default_factory=dict, description="algorithm -> the largest window that costs no AUC, as the paper found"
+        default_factory=dict, description="algorithm -> the largest window that costs no AUC, according to the paper"
     )
     tolerance: float = Field(
-        0.005, gt=0, description="a window costs AUC if its mean AUC is lower than the smallest window's by more"
+        0.005,
+        gt=0,
+        description="a window costs AUC if its mean AUC is lower than that of the smallest window by more than this",
     )
 
 
@@ -148,9 +161,11 @@ class Comparison(StrictModel):
 
     algorithms: list[str] = Field(min_length=1, description="names or references, in the order of the table")
     windows: list[Annotated[int, Field(ge=1)]] = Field(
-        [], description="each algorithm with each; none: federated.window"
+        [], description="windows (local steps per round) for every algorithm; none: federated.window"
     )
-    seeds: int = Field(1, ge=1, le=1000, description="runs per algorithm and window, counted up from `seed`")
+    seeds: int = Field(
+        1, ge=1, le=1000, description="number of training seeds per algorithm and window, counted up from `seed`"
+    )
 
 
 class Pretrain(StrictModel):
@@ -161,7 +176,7 @@ class Pretrain(StrictModel):
     lr: float = Field(1e-5, gt=0, description="Adam's step size")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty")
     schedule: Literal["constant", "cosine"] = Field(
-        "constant", description="cosine: the step size rises for a tenth of the steps, then falls to 0 as a cosine"
+        "constant", description="cosine: linear warm-up over a tenth of the steps, then cosine decay to 0"
     )
 
     def steps(self, rows: int) -> int:
@@ -181,8 +196,8 @@ class Pretrain(StrictModel):
 class Evaluation(StrictModel):
     """What is scored, and how often."""
 
-    split: Literal["valid", "test"] = Field("valid", description="split of the target site")
-    protocol: ImageProtocol = Field("frontal-image", description="which images are scored, and in which unit")
+    split: Literal["valid", "test"] = Field("valid", description="split of the target site to score")
+    protocol: ImageProtocol = Field("frontal-image", description="images to score, and whether one by one or by study")
     hospitals: Literal["own_test", "none"] = Field(
         "own_test",
         description="own_test: every K is also scored at each hospital that takes part, on patients of its own: those "
@@ -191,18 +206,19 @@ class Evaluation(StrictModel):
     every: int = Field(
         1,
         ge=1,
-        description="rounds between two evaluations; the last round always is one. For npa windows of steps, so that "
-        "all algorithms of a comparison are evaluated as often",
+        description="rounds between two evaluations; the last round is always evaluated. npa counts windows of "
+        "steps, so that all algorithms of a comparison are evaluated equally often",
     )
     every_steps: int | None = Field(
         None,
         ge=1,
-        description="local steps of a client between two evaluations, in place of `every`, so that all windows of a "
-        "comparison are evaluated as often; after the round in which they are reached",
+        description="local steps of a client between two evaluations, instead of `every`, so that all windows of "
+        "a comparison are evaluated equally often; evaluated after the round in which they are "
+        "reached",
     )
-    batch_size: int = Field(64, ge=1, le=65_536, description="images scored at a time; does not change a result")
+    batch_size: int = Field(64, ge=1, le=65_536, description="images per forward pass; does not change results")
     resamples: int = Field(2000, ge=0, le=1_000_000, description="bootstrap resamples for the 95% intervals; 0: none")
-    interval: MethodName = Field("t-logit", description="how intervals and p values are made: docs/evaluation.md")
+    interval: MethodName = Field("t-logit", description="method of intervals and p values: docs/evaluation.md")
 
 
 class Runtime(StrictModel):
@@ -222,8 +238,8 @@ class Runtime(StrictModel):
         None,
         ge=0,
         le=1024,
-        description="threads that read and augment ahead of training; 0: none; null: one per core beyond two, at most "
-        "8 (on two cores they would only get in the way of the network)",
+        description="threads that read and augment images ahead of training; 0: none; null: one per core beyond "
+        "two, at most 8 (on two cores they would only slow the network down)",
     )
 
 
@@ -231,18 +247,20 @@ class Pipeline(StrictModel):
     """One experiment."""
 
     title: str = Field(description="heading of tables and reports")
-    data_root: str | None = Field(None, description="folder of the sites' roots; null: $CHESTFED_DATA")
-    samples: SampleHospitals | None = Field(None, description="write synthetic hospitals into data_root first")
-    sites: list[SiteEntry] = Field([], description="in the order in which they are added")
-    collection: CollectionEntry | None = Field(None, description="a public image collection, in place of sites")
+    data_root: str | None = Field(None, description="folder that contains the sites' folders; null: $CHESTFED_DATA")
+    samples: SampleHospitals | None = Field(None, description="write synthetic hospitals to data_root first")
+    sites: list[SiteEntry] = Field([], description="the sites in the order of addition; the first is the target")
+    collection: CollectionEntry | None = Field(None, description="a public image collection instead of sites")
     diseases: list[str] = Field(
         list(DISEASES),
         min_length=1,
-        description="the binary tasks; the target labels all of them, elsewhere a disease that a site does not label "
-        "is missing",
+        description="the binary tasks. The target must label all of them; at other sites an unlabeled disease is "
+        "missing",
     )
     k: list[int] = Field(
-        [], description="numbers of clients to train with; none: all clients, and with sites every number up to them"
+        [],
+        description="numbers of clients to train with; none: every number from 1 to all clients, for a collection "
+        "or with held_out only all clients",
     )
     model: Annotated[ModelOptions, Choice(MODELS)] = network_options("small")
     preprocess: Preprocess = Preprocess()
@@ -251,21 +269,24 @@ class Pipeline(StrictModel):
     federated: Federated = Federated()
     per_algorithm: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
-        description="keys that hold for one algorithm, or for several (`codasca, coda_plus: {...}`): its own step size "
-        "or objective, and its options. They come before those under `federated`, and after `--set federated.KEY`; "
-        "what is said of one algorithm comes before what is said of several",
+        description="keys for one algorithm, or for several (`codasca, coda_plus: {...}`): step size, objective, "
+        "options of the algorithm. They override those under `federated` and are overridden by `--set "
+        "federated.KEY`. An entry for one algorithm overrides an entry for several",
     )
     held_out: HeldOut | None = Field(
-        None, description="hold each site out in turn; `k` then is the number of clients of all the others"
+        None, description="hold each site out in turn; `k` is then the number of clients of all other sites"
     )
     overlap: Overlap = Overlap()
-    comparison: Comparison | None = Field(None, description="compare these algorithms, unless told otherwise")
+    comparison: Comparison | None = Field(
+        None, description="algorithms to compare, unless the command line names others"
+    )
     search: dict[str, list[Any] | None] = Field(
         default_factory=dict,
-        description="ranges of `chestfed tune` in place of the declared ones, for every algorithm that has the key: "
-        "`local_lr: [0.01, 1, log]`, `momentum: [0.5, 0.99, linear]`, `objective.inner_lr: null` (not searched)",
+        description="ranges of `chestfed tune` instead of the declared ones, for every algorithm that has the "
+        "key: `local_lr: [0.01, 1, log]`, `momentum: [0.5, 0.99, linear]`, `objective.inner_lr: null` "
+        "(not searched)",
     )
-    published: Published | None = Field(None, description="the paper's figures, to stand beside ours")
+    published: Published | None = Field(None, description="the paper's figures, shown beside ours")
     evaluation: Evaluation = Evaluation()
     runtime: Runtime = Runtime()
     engine: Annotated[Options | None, Choice(ENGINES, optional=True)] = Field(

@@ -42,7 +42,7 @@ class Federated(StrictModel):
     )
     objective: Annotated[Options | None, Choice(OBJECTIVES, optional=True)] = Field(
         None,
-        description="what is trained on: a name, or a mapping of `name` and options; null: the algorithm's own",
+        description="the loss: a name, or a mapping of `name` and options; null: the algorithm's own",
     )
     window: int = Field(
         32,
@@ -51,36 +51,39 @@ class Federated(StrictModel):
         description="local steps per round [I]; npa communicates after every step, npa_large_batch after every step "
         "on this many batches at once",
     )
-    window_growth: float = Field(1.0, ge=1, description="the window is multiplied by this after each stage")
+    window_growth: float = Field(1.0, ge=1, description="factor of the window after each stage")
     local_lr: float = Field(
         0.1,
         gt=0,
-        description="step size of the weights at the clients [eta_l]",
+        description="step size of the weights in local steps [eta_l]",
         json_schema_extra={"search": [0.01, 1.0, "log"]},
     )
     batch_size: int = Field(32, ge=1, le=65_536, description="images per client and step")
     weights: Literal["uniform", "images"] = Field(
         "uniform",
-        description="weight of a client in every mean: 1/K (the paper), or its share of the training rows",
+        description="weight of a client in every mean. uniform: 1/K (the paper); images: its share of the "
+        "training rows",
     )
-    stages: int = Field(3, ge=1, le=1000, description="number of stages; decentralized, all their steps are one stage")
+    stages: int = Field(
+        3, ge=1, le=1000, description="number of stages; a decentralized algorithm makes all their steps in one stage"
+    )
     stage_steps: int = Field(
-        1000, ge=1, le=1_000_000_000, description="local steps per stage [T0], to the nearest whole round"
+        1000, ge=1, le=1_000_000_000, description="local steps per stage [T0], rounded to whole rounds"
     )
-    stage_growth: float = Field(1.0, ge=1, description="stage_steps is multiplied by this after each stage")
-    lr_decay: float = Field(3.0, ge=1, description="step sizes are divided by this after each stage")
+    stage_growth: float = Field(1.0, ge=1, description="factor of stage_steps after each stage")
+    lr_decay: float = Field(3.0, ge=1, description="divisor of the step sizes after each stage")
     stage_output: Literal["last", "average", "algorithm", "random_round"] = Field(
         "last",
-        description="the point that a stage returns, under one rule for all algorithms: that of the last round; the "
-        "mean of those of its rounds; that of a round drawn at random, as in CODASCA's analysis; or each algorithm's "
-        "own (CODA+, CODA and NPA: the mean of all iterates of all clients). Averaged weights get running statistics "
-        "of their own",
+        description="the point that a stage returns. last: after the last round; average: the mean over its "
+        "rounds; random_round: after a random round, as in CODASCA's analysis; algorithm: the "
+        "algorithm's own rule (CODA+, CODA and NPA: the mean of all iterates of all clients). "
+        "Averaged weights get their own running statistics",
     )
     weight_decay: float = Field(0.0, ge=0, description="coefficient of |w|^2 / 2, added to every loss; not on a and b")
     clients_per_round: int | None = Field(
         None,
         ge=1,
-        description="so many clients, drawn anew, take part in a round [S]; null: all. For algorithms whose papers do "
+        description="number of clients drawn for each round [S]; null: all. Only for algorithms whose papers do "
         "so: scaffold, fedprox, fedavg",
     )
 

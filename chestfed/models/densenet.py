@@ -30,9 +30,12 @@ class SmallOptions(ModelOptions):
     blocks: list[Annotated[int, Field(ge=1, le=256)]] = Field(
         [2, 2, 2, 2], min_length=1, max_length=8, description="layers per dense block"
     )
-    bottleneck: int = Field(2, ge=1, le=64, description="width of the 1x1 convolutions, in growth rates")
+    bottleneck: int = Field(2, ge=1, le=64, description="width of the 1x1 convolutions as a multiple of growth_rate")
     pool: int = Field(
-        1, ge=1, le=8, description="average the image over squares of this side first: 2 is four times as fast"
+        1,
+        ge=1,
+        le=8,
+        description="average the image over squares of this side first; 2 makes the network four times as fast",
     )
     norm: Norm = Field("group", description=NORM)
 

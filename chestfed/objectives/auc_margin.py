@@ -116,12 +116,13 @@ class Options(plugins.Options):
     pairs: Literal["pooled", "within_site"] = Field(
         "pooled",
         description="pooled: every positive is ranked against the negatives of all sites; within_site: against "
-        "those of its own site, with p, a, b and alpha for each",
+        "those of its own site, with separate p, a, b and alpha per site",
     )
     positive_ratio: Literal["common", "client"] = Field(
         "common",
-        description="p of pooled pairs: one for all clients, which makes the weighted losses that of the pooled "
-        "data; or each client's own, another problem, as an ablation",
+        description="p of pooled pairs. common: one for all clients, so that the weighted sum of the clients' "
+        "losses is the loss of the pooled data; client: each client's own, which is another problem, "
+        "as an ablation",
     )
 
     @model_validator(mode="after")

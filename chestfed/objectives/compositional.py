@@ -53,11 +53,12 @@ class Options(auc_margin.Options):
     inner_lr: float = Field(
         0.1,
         ge=0,
-        description="step along the cross-entropy inside the AUC [rho]",
+        description="step size of the inner step on the cross-entropy [rho]",
         json_schema_extra={"search": [1e-3, 0.3, "log"]},
     )
     hvp: Literal["exact", "drop"] = Field(
-        "exact", description="the Hessian-vector product of the inner step, or none, as an ablation"
+        "exact",
+        description="exact: with the Hessian-vector product of the inner step; drop: without it, as an ablation",
     )
 
 

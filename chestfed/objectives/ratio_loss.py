@@ -95,8 +95,8 @@ class Options(plugins.Options):
     monitor_images: int = Field(
         16,
         ge=1,
-        description="images per disease and class, of all clients' training images together, that the server looks "
-        "at once per round; of each client the same number, one at least",
+        description="training images per disease and class that the server uses once per round; every client "
+        "gives the same number, at least one",
     )
 
 

@@ -52,12 +52,12 @@ class Splits(StrictModel):
     official: bool = Field(True, description="use the official splits of the data set; false: every image is in train")
     valid_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training patients moved to valid")
     test_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training patients moved to test")
-    seed: int = Field(1, ge=0, description="seed of the two cuts by patient")
+    seed: int = Field(1, ge=0, description="seed of these two random splits by patient")
     file: str | None = Field(
         None,
         min_length=1,
-        description="CSV with columns patient and split that replaces the official splits: beside the YAML if it is "
-        "there, else in the site's root (`chestfed site check --fix-splits` writes one)",
+        description="CSV with columns patient and split, beside the YAML or in the site's root; replaces the "
+        "official splits (`chestfed site check --fix-splits` writes one)",
     )
 
     @field_validator("test_fraction")
@@ -82,62 +82,65 @@ class Pictures(StrictModel):
 
     inverted: InvertedBy = Field(
         "column",
-        description="who decides that a film is stored as a negative: the picture (compared with a mean film; the "
-        "column where it does not tell, and for views that are not frontal), the column of the label file (PadChest's "
-        "PhotometricInterpretation_DICOM; other formats have none), or never",
+        description="what decides that an image is stored as a negative. picture: its pixels, compared with a "
+        "mean chest X-ray (the column if they are undecided, and for views that are not frontal); "
+        "column: the column of the label file (PadChest's PhotometricInterpretation_DICOM; other "
+        "formats have none); never: nothing is inverted",
     )
     bits: int | None = Field(
         None,
         ge=9,
         le=16,
-        description="bits that 16-bit PNG files use, such as 12; without it a file whose values do not need 16 is "
-        "refused",
+        description="bits that the 16-bit PNG files use, such as 12; without this key, a file whose values do not "
+        "need 16 bits is refused",
     )
 
 
 class SiteConfig(StrictModel):
     """One hospital. Policy (labels, uncertainty, views, up-sampling) is here and not in the readers."""
 
-    site: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", description="short name, in tables and paths")
+    site: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", description="short name in tables and paths")
     title: str = Field(min_length=1, description="name in tables and plots")
     reader: Annotated[Options, Choice(READERS)] = Field(
-        description="the format of the files: a built-in reader, an installed one, or package.module:NAME; with its "
-        "own options as {name: NAME, ...}"
+        description="the format of the files: a built-in reader, an installed one, or package.module:NAME; with "
+        "options as {name: NAME, ...}"
     )
     root: str = Field(min_length=1, description="the site's folder, relative to the data root; $VARIABLES and ~ work")
-    synthetic: bool = Field(False, description="true: no patients, and every result says so")
+    synthetic: bool = Field(False, description="true: not from patients, and every result says so")
     label_files: dict[str, list[str]] = Field(
-        description="per role the accepted file names or patterns, relative to the root, tried in order; "
-        "a name also matches its .gz"
+        description="role -> accepted file names or patterns, relative to the root, tried in order; a name also "
+        "matches its .gz"
     )
-    views: list[View] | Literal["all"] = Field(description="views that are kept")
+    views: list[View] | Literal["all"] = Field(description="views to keep")
     diseases: list[str] = Field(
         list(DISEASES),
         min_length=1,
-        description="the diseases that the site labels; any other is missing there, not negative",
+        description="the diseases that the site labels; all others are missing, not negative",
     )
     labels: dict[str, list[str]] = Field(
         {},
-        description="disease -> the names that mean it in the site's vocabulary; not where 'table.terms' says what "
-        "terms mean",
+        description="disease -> its names in the site's vocabulary; not with 'table.terms', which says what terms mean",
     )
     uncertain: Annotated[
         dict[str, Uncertain],
         BeforeValidator(_for_every_disease, json_schema_input_type=dict[str, Uncertain] | Uncertain),
-    ] = Field(description="how to treat uncertain labels, for all diseases or per disease (others: those not named)")
+    ] = Field(
+        description="how to treat uncertain labels, for all diseases or per disease (others: the diseases not named)"
+    )
     blank: Annotated[
         dict[str, Blank], BeforeValidator(_for_every_disease, json_schema_input_type=dict[str, Blank] | Blank)
     ] = Field(
-        description="how to treat diseases that are not mentioned, for all or per disease (others: those not named)"
+        description="how to treat diseases that are not mentioned, for all or per disease (others: the diseases "
+        "not named)"
     )
-    pictures: Pictures = Field(Pictures(), description="how PNG and JPEG files hold their gray levels")
+    pictures: Pictures = Field(Pictures(), description="how PNG and JPEG files store gray levels")
     table: TableFormat | None = Field(
         None, validate_default=True, description="layout of the site's own table (reader table)"
     )
     upsample: dict[str, Annotated[int, Field(ge=0)]] = Field(
         {}, description="disease -> number of extra copies of its positives in the training list"
     )
-    rows: Rows = Field(Rows(), description="dirty rows that are left out and counted")
+    rows: Rows = Field(Rows(), description="invalid rows to leave out and count instead of refusing them")
     splits: Splits = Field(Splits(), description="which images train, validate and test")
     license: str = Field("", description="terms of use")
     source: str = Field("", description="where the files come from")

@@ -34,19 +34,17 @@ class Rows(StrictModel):
     """What happens to dirty rows: the site is refused, or they are left out, and counted wherever the site is shown."""
 
     contradictory: Policy = Field(
-        "refuse", description="rows that say that a disease is present and that it is not, or two things of one image"
+        "refuse",
+        description="rows that call a disease both present and absent, or give two ages, views or patients for "
+        "one image",
     )
     duplicate: Policy = Field(
         "refuse",
-        description="later rows of an image that say the same as its first of patient, study, view, split, sex, age "
-        "and diseases; if they differ, the site is refused",
+        description="repeated rows of an image with the same patient, study, view, split, sex, age and diseases; "
+        "if one differs, the site is refused",
     )
-    missing_image: Policy = Field(
-        "refuse", description="rows whose image is not there, as where a label file is larger than the folder"
-    )
-    total: Policy = Field(
-        "refuse", description="rows that name a sum (Total, Summe, 合計) instead of a patient or image"
-    )
+    missing_image: Policy = Field("refuse", description="rows whose image does not exist")
+    total: Policy = Field("refuse", description="rows of totals (Total, Summe, 合計) instead of a patient or image")
     unnamed: Policy = Field("refuse", description="rows without an image or a patient")
 
 

@@ -74,6 +74,6 @@ def test_the_command_prints_the_rows_and_writes_both_files(tmp_path: Path) -> No
     found = CliRunner().invoke(app, command)
     assert found.exit_code == 0, found.output
     assert "2 of 4 images" in found.output
-    assert "stays here" in found.output
+    assert "keep it at the site" in found.output
     assert "cell: Findings" in pd.read_csv(tmp_path / "rows.csv").columns
     assert (tmp_path / "sheet.png").stat().st_size > 0

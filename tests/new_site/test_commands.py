@@ -239,13 +239,13 @@ def test_a_yaml_that_was_changed_by_hand_is_kept_and_the_changed_keys_are_told(t
     command = ["site", "new", "x", "--images", tmp_path / "images", "--labels", tmp_path / "labels.csv", "--yes"]
     chestfed(*command, "--out", tmp_path)
     path = tmp_path / "x.yaml"
-    assert "differs" not in chestfed(*command, "--out", tmp_path, "--force")
+    assert "Changed keys" not in chestfed(*command, "--out", tmp_path, "--force")
     assert not (tmp_path / "x.earlier.yaml").exists()
     by_hand = path.read_text(encoding="utf-8").replace("uncertain: missing", "uncertain: positive  # as we agreed")
     path.write_text(by_hand, encoding="utf-8")
     said = chestfed(*command, "--out", tmp_path, "--force")
     assert "uncertain: positive -> missing" in said
-    assert "blank" not in said.partition("differs")[2].partition("written to")[0]
+    assert "blank" not in said.partition("Changed keys")[2].partition("written to")[0]
     assert (tmp_path / "x.earlier.yaml").read_text(encoding="utf-8") == by_hand
     assert load_site_config(path).uncertain["edema"] == "missing"
 
@@ -253,7 +253,7 @@ def test_a_yaml_that_was_changed_by_hand_is_kept_and_the_changed_keys_are_told(t
 def test_a_site_that_does_not_open_is_written_and_reported(tmp_path: Path) -> None:
     table = rows(Set=["train", "test"])  # every patient is in both
     file = bring(tmp_path, table)
-    with pytest.raises(ConfigError, match="is written, but the site does not open") as caught:
+    with pytest.raises(ConfigError, match="was written, but the site cannot be opened") as caught:
         chestfed("site", "new", "x", "--images", tmp_path / "images", "--labels", file, "--out", tmp_path, "--yes")
     assert "patient in two splits (6)" in str(caught.value)
     assert "Zappa" not in str(caught.value)

@@ -511,7 +511,7 @@ def test_patients_told_by_the_path_are_among_the_guesses_that_are_shown(tmp_path
     table = [{"Path": f"P{n // 4}/S{n // 2}/view{n % 2}.png", "Oedema": n % 2} for n in range(16)]
     bring(tmp_path, table, [str(row["Path"]) for row in table])
     shown = {what: why for what, _, why in draft(tmp_path).guesses}
-    assert shown["patient"] == "a guess, because no column has the name of a patient: 4 folders at level 1 of 16 images"
+    assert shown["patient"] == "a guess, because no column is named like a patient: 4 folders at level 1 of 16 images"
 
 
 def test_a_row_that_stands_twice_makes_no_table_of_readers(tmp_path: Path) -> None:

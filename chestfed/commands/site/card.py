@@ -14,7 +14,7 @@ from chestfed.core.errors import ConfigError
 
 Out = Annotated[
     Path | None,
-    typer.Option(metavar="FILE.html", help="The page; FILE.md goes beside it. Default: SITE_card.html."),
+    typer.Option(metavar="FILE.html", help="The page; FILE.md is written beside it. Default: SITE_card.html."),
 ]
 Pictures = Annotated[
     bool | None,
@@ -34,11 +34,11 @@ def site_card(
     cache: options.Cache = Path("cache"),
     workers: options.Workers = None,
 ) -> None:
-    """Write a card of a site: one HTML page, and the same as Markdown, without names of patients and images.
+    """Write a card of a site as an HTML page and as Markdown, without names of patients and images.
 
     The counts of `site check`: splits, prevalences, views, ages, sexes, formats, problems; text burned into images;
-    gray levels beside the other sites', and a drift score to each. A site that fails its check gets a card too, which
-    says so. Interrupted, the same command resumes.
+    with --against, gray levels of both sites and a drift score. A site that fails its check also gets a card, which
+    says so. To resume an interrupted command, run it again.
 
     Example:
 
@@ -52,7 +52,7 @@ def site_card(
     console = open_console()
     with as_usage_error():
         if out is not None and out.suffix.lower() not in (".html", ".htm"):
-            raise ConfigError(f"--out {out}: the name of the page ends in .html; the Markdown goes beside it")
+            raise ConfigError(f"--out {out}: give a name that ends in .html; the Markdown is written beside it")
         site, others = load_site_config(config), [load_site_config(other) for other in against or []]
         root = options.data_root(data, [site, *others])
     with StepBars(console) as bars:
@@ -69,4 +69,4 @@ def site_card(
     say(console, f"{card.report.title} ({site.site}): check {verdict(card)}")
     say(console, f"written to {page} ({page.stat().st_size / 1e6:.1f} MB; open it in a browser) and {text}")
     if card.thumbnails and not card.synthetic:
-        say(console, "The page shows images of real patients: mind who gets it, and the license of the data set.")
+        say(console, "The page shows images of real patients: check the license of the data set before you share it.")

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 Labels = Annotated[Path | None, options.optional(help="Read this label file; the images are not checked.")]
 FixSplits = Annotated[
-    bool, typer.Option("--fix-splits", help="Write splits by patient, and a YAML that uses them, beside CONFIG.")
+    bool, typer.Option("--fix-splits", help="Write splits by patient and a YAML that uses them, beside CONFIG.")
 ]
 Images = Annotated[bool, typer.Option("--images/--no-images", help="Check every image file.")]
 Checksums = Annotated[
     Path | None,
-    options.optional(help="A release's SHA256SUMS.txt: compare images and label files with it (reads every byte)."),
+    options.optional(help="Compare images and label files with a release's SHA256SUMS.txt (reads every byte)."),
 ]
 Out = Annotated[
     Path | None,
@@ -47,7 +47,7 @@ def site_check(
 
     Counts and prevalences per split, views, ages, sexes, sizes and formats; unreadable files, duplicate images,
     patients in two splits, labels that the YAML does not know; with --against, patients and images that two sites
-    share. Exit code 0: passed; 1: errors found; 2: usage error. Interrupted, the same command resumes.
+    share. Exit code 0: passed; 1: errors found; 2: usage error. To resume an interrupted check, run it again.
 
     Example:
 

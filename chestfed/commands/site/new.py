@@ -49,7 +49,7 @@ Data = Annotated[Path | None, optional(help="Write the root relative to this fol
 Title = Annotated[str | None, optional(help="Name in tables and plots.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Non-interactive: accept the guesses, fail if unsure.")]
 Force = Annotated[
-    bool, typer.Option("--force", help="Replace an existing YAML: it is kept, and changed keys are told.")
+    bool, typer.Option("--force", help="Replace an existing YAML. Keeps a copy and prints the changed keys.")
 ]
 ImageColumn = Annotated[str | None, _column(help="File of the image.")]
 PatientColumn = Annotated[str | None, _column(help="Patient id.")]
@@ -58,17 +58,17 @@ ViewColumn = Annotated[str | None, _column(help="View, such as PA, AP, lateral."
 SplitColumn = Annotated[str | None, _column(help="Split: train, valid, test.")]
 SexColumn = Annotated[str | None, _column(help="Sex of the patient.")]
 AgeColumn = Annotated[str | None, _column(help="Age of the patient.")]
-ReaderColumn = Annotated[str | None, _column(help="Name of the annotator; one row per annotator.")]
-FindingsColumn = Annotated[str | None, _column(help="Findings as words: one, or several in a cell.")]
-ValueColumn = Annotated[str | None, _column(help="Value of the finding that the row names.")]
+ReaderColumn = Annotated[str | None, _column(help="Name of the annotator, if each annotator has a row.")]
+FindingsColumn = Annotated[str | None, _column(help="Findings in words, one or several per cell.")]
+ValueColumn = Annotated[str | None, _column(help="Value of the row's finding, such as yes or no.")]
 Layout = Annotated[
     Literal["onehot", "delimited", "list", "long", "readers"] | None, _table(help="How the findings are laid out.")
 ]
-Separator = Annotated[str | None, _table(help="Between the findings in a cell, e.g. '|'.")]
-Delimiter = Annotated[str | None, _table(help="Between the cells of a csv, e.g. ';' or tab.")]
+Separator = Annotated[str | None, _table(help="Character between the findings in a cell, e.g. '|'.")]
+Delimiter = Annotated[str | None, _table(help="Character between the cells of a csv, e.g. ';' or tab.")]
 Encoding = Annotated[str | None, _table(help="Encoding of a csv, as Python calls it: cp1250, shift_jis, gb18030.")]
 Sheet = Annotated[str | None, _table(help="Sheet of an xlsx. Default: the first.")]
-HeaderRow = Annotated[int | None, _table(min=1, help="Row with the names of the columns, if it is not the first.")]
+HeaderRow = Annotated[int | None, _table(min=1, help="Row of the column names, if not the first.")]
 Label = Annotated[
     list[str] | None,
     _meaning(metavar="DISEASE=NAME", help="Your column or term for a disease, or none. Repeatable."),
@@ -84,7 +84,7 @@ Word = Annotated[
     list[str] | None,
     _meaning(
         metavar="view:WORD=MEANING",
-        help="What a word of the column of the view, split, sex or age means: view:seitl=lateral, split:Menge2=test, "
+        help="What a word in the column of view, split, sex or age means: view:seitl=lateral, split:Menge2=test, "
         "sex:W=F, age:'85 or more'=85, sex:keine=missing. Repeatable.",
     ),
 ]
@@ -96,8 +96,8 @@ Drop = Annotated[
     list[str] | None,
     _meaning(
         metavar="KIND",
-        help="Dirty rows that are left out and counted instead of refused (`rows` in the YAML): contradictory, "
-        "duplicate, missing_image, total or unnamed. Repeatable.",
+        help="Leave out and count such rows instead of refusing them (`rows` in the YAML): contradictory, duplicate, "
+        "missing_image, total or unnamed. Repeatable.",
     ),
 ]
 Raters = Annotated[
@@ -142,7 +142,7 @@ def site_new(
     """Describe a new hospital: inspect its images and its table, and write a YAML with the evidence for each guess.
 
     In a terminal it asks, with its guess as the default. When it cannot decide, it lists the candidates and the option
-    that settles it. Findings in words go into a mapping table, NAME.terms.csv, in which a person says what they mean.
+    that decides. Findings in words go into a mapping table, NAME.terms.csv, in which a person enters what they mean.
     Names of patients are neither shown nor written.
 
     Example:
@@ -243,7 +243,7 @@ def asking(console: Console) -> Ask:
             answer = str(typer.prompt(f"{what} ({flag})", default=guess)).strip()
             if answer.casefold() in by_letters:
                 return by_letters[answer.casefold()]
-            say(console, f"  '{answer}' is not one of them")
+            say(console, f"  '{answer}' is not one of these")
 
     return ask
 
@@ -298,7 +298,7 @@ def _keep_earlier(console: Console, path: Path, text: str) -> None:
     if changed:
         copy = path.with_name(f"{path.stem}.earlier.yaml")
         write_text(copy, earlier)
-        say(console, f"\n{path} is replaced, and differs from what it was (kept as {copy}):", "yellow")
+        say(console, f"\n{path} is replaced (the earlier file is kept as {copy}). Changed keys:", "yellow")
         for key in changed:
             shown = "" if key == _TERMS else f": {was.get(key, '(none)')} -> {now.get(key, '(none)')}"
             say(console, f"  {key}{shown}", "yellow")
@@ -370,8 +370,8 @@ def _open(console: Console, path: Path, data: Path | None) -> None:
         drop = " ".join(f"--drop {key}" for key in keys)
         also = f"\nTo leave such rows out and count them, add {drop} --force to this command" if keys else ""
         raise ConfigError(
-            f"{path} is written, but the site does not open with it yet:\n{error}\n"
-            f"Fix the table or the YAML, then: {check}{also}"
+            f"{path} was written, but the site cannot be opened with it yet:\n{error}\n"
+            f"Fix the table or the YAML, then run: {check}{also}"
         ) from None
     say(console, _loaded(table))
     for note in table.notes:

@@ -30,7 +30,7 @@ def site_stats(
         chestfed site stats site_configs/chexpert.yaml site_configs/vindr.yaml --data /data/hospitals
     """
     if labels is not None and len(configs) != 1:
-        raise typer.BadParameter("--labels is the label file of one site: give one YAML with it")
+        raise typer.BadParameter("--labels is the label file of one site: give only one YAML with it")
     from chestfed.core.checkpoint import write_text
     from chestfed.core.errors import SiteError
     from chestfed.sites import load_site_config

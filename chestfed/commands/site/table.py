@@ -18,12 +18,12 @@ def site_table(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 1,
     csv: Annotated[Path | None, options.optional(help="Also write the rows to this file.")] = None,
     sheet: Annotated[
-        Path | None, options.optional(help="Write a contact sheet (PNG): films with their labels.")
+        Path | None, options.optional(help="Write a contact sheet (PNG): images with their labels.")
     ] = None,
 ) -> None:
-    """Show rows of a site: the image, the cells of the label file, what was found in them, and the labels.
+    """Show rows of a site: the image, the cells of the label file, the findings read from them, and the labels.
 
-    To be read against the pictures by somebody who can. It quotes cells and names images: it stays at the site.
+    For a radiologist to compare with the images. The output quotes cells and names images: keep it at the site.
 
     Example:
 
@@ -44,12 +44,12 @@ def site_table(
             say(console, f"    {name}: {text}")
     say(
         console,
-        f"{len(rows):,} of {len(survey.table.frame):,} images. This names images and quotes cells: it stays here.",
+        f"{len(rows):,} of {len(survey.table.frame):,} images. Names images and quotes cells: keep it at the site.",
     )
     if csv is not None:
         write_text(csv, rows.to_csv(index=False))
-        say(console, f"written to {csv}; keep it where the labels are")
+        say(console, f"written to {csv}; keep it at the site")
     if sheet is not None:
         unread = contact_sheet(survey, places, sheet)
         lost = f"; {unread:,} images cannot be read" if unread else ""
-        say(console, f"written to {sheet}{lost}; it shows films of the site: keep it where they are")
+        say(console, f"written to {sheet}{lost}; it shows images of the site: keep it at the site")

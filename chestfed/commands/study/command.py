@@ -21,7 +21,8 @@ _key = partial(options.optional, rich_help_panel="Change the experiment")
 _compared = partial(options.optional, rich_help_panel="Several seeds, algorithms or windows (one study for each)")
 
 File = Annotated[
-    Path | None, typer.Argument(help=f"Pipeline YAML. Default: pipelines/{DEFAULT_PIPELINE}.", show_default=False)
+    Path | None,
+    typer.Argument(help=f"YAML of the pipeline. Default: pipelines/{DEFAULT_PIPELINE}.", show_default=False),
 ]
 Data = Annotated[
     Path | None,
@@ -54,7 +55,7 @@ Engine = Annotated[
     ),
 ]
 Interval = Annotated[
-    MethodName | None, _key(help="How intervals and p values are made. Same as --set evaluation.interval=NAME.")
+    MethodName | None, _key(help="Method of intervals and p values. Same as --set evaluation.interval=NAME.")
 ]
 AddSite = Annotated[
     list[Path] | None,
@@ -68,29 +69,31 @@ Set = Annotated[
     _key(
         "--set",
         metavar="KEY=VALUE",
-        help="Set any key of the pipeline, e.g. --set federated.window=8 --set pretrain.epochs=1 --set 'k=[1,5]'. It "
-        "holds for every algorithm. The keys: docs/study.md. Repeatable.",
+        help="Set any key of the pipeline, for all algorithms, e.g. --set federated.window=8 --set pretrain.epochs=1 "
+        "--set 'k=[1,5]'. Keys: docs/study.md. Repeatable.",
     ),
 ]
 Algorithms = Annotated[
     str | None,
-    _compared(metavar="A,B,C", help="Algorithms on the same data, weights and number of steps, with the largest K."),
+    _compared(
+        metavar="A,B,C", help="Compare algorithms on the same data, weights and number of steps, at the largest K."
+    ),
 ]
 Windows = Annotated[str | None, _compared(metavar="I,J", help="Windows (local steps per round), e.g. 1,32,128.")]
 Seeds = Annotated[
     str | None,
     _compared(
         metavar="N|S,S",
-        help="Every K with each of N training seeds, counting up from `seed`, or with each of these: 3,7,11. What it "
-        "takes to test whether adding hospitals helps. With --algorithms or --windows: the largest K.",
+        help="Number of training seeds, counted up from `seed`, or a list such as 3,7,11. Trains every K with each, to "
+        "test whether adding hospitals helps; with --algorithms or --windows only the largest K.",
     ),
 ]
 Jobs = Annotated[
     int,
     _compared(
         min=1,
-        help="Studies at a time, each in a process of its own; on several GPUs one on each in turn. Without "
-        "runtime.threads they share the CPU's cores.",
+        help="Studies to run in parallel, one process each; several GPUs are used in turn. Without runtime.threads "
+        "they share the CPU's cores.",
     ),
 ]
 OnCluster = Annotated[
@@ -128,18 +131,18 @@ def study(
 ) -> None:
     """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
 
-    Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline. The
-    tables are printed, and written to the run folder as CSV and JSON. --seeds repeats this with several training seeds,
-    and tests each K against the smallest over test patients and seeds. With --algorithms or --windows, or with a
-    pipeline that lists them, these are compared at the largest K: a table, and plots of the mean AUC against rounds,
-    bytes and images. Interrupted at any point, the same command resumes.
+    Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline. Tables
+    are printed and written to the run folder as CSV and JSON. --seeds repeats this with several training seeds and
+    tests each K against the smallest, over test patients and seeds. With --algorithms or --windows, or a pipeline that
+    lists them, these are compared at the largest K, in a table and in plots of the mean AUC against rounds, bytes and
+    images. To resume an interrupted study, run the same command again.
 
     Example:
 
         chestfed study --seeds 3 --dry-run
     """
     if algorithm is not None and algorithms is not None:
-        raise typer.BadParameter("--algorithm chooses one, --algorithms compares several: use one of them")
+        raise typer.BadParameter("--algorithm selects one, --algorithms compares several: use only one of them")
     keys = {"federated.algorithm": algorithm, "k": k and f"[{k}]", "seed": seed, "runtime.device": device}
     keys |= {"evaluation.interval": interval, "engine": engine}
     overrides, chosen = _overrides(set_ or [], keys), _seeds(seeds, seed)
@@ -169,7 +172,7 @@ def _overrides(assignments: Sequence[str], keys: Mapping[str, object]) -> list[s
     given = {key: value for key, value in keys.items() if value is not None}
     twice = [key for text in assignments if (key := text.partition("=")[0]) in given]
     if twice:
-        raise typer.BadParameter(f"--set {twice[0]} and the option for the same key: use one of them")
+        raise typer.BadParameter(f"--set {twice[0]} and the option for the same key: use only one of them")
     return [*assignments, *(f"{key}={value}" for key, value in given.items())]
 
 
@@ -181,7 +184,7 @@ def _seeds(text: str | None, first: int | None) -> int | list[int] | None:
             raise typer.BadParameter("--seed and a list of --seeds: use one of them")
         return numbers
     if numbers == [0]:
-        raise typer.BadParameter("--seeds 0: give the number of seeds, 1 or more, or a list of them, such as 3,7,11")
+        raise typer.BadParameter("--seeds 0: give the number of seeds, 1 or more, or a list such as 3,7,11")
     return numbers[0] if numbers else None
 
 

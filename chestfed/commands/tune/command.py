@@ -12,13 +12,13 @@ from chestfed.core.console import open_console
 
 
 def tune(
-    pipeline: Annotated[Path, typer.Argument(help="Pipeline YAML.", show_default=False)],
+    pipeline: Annotated[Path, typer.Argument(help="YAML of the pipeline.", show_default=False)],
     algorithms: Annotated[
         str | None, options.optional(metavar="A,B,C", help="Algorithms to tune. Default: those the pipeline compares.")
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, metavar="N", help="Settings that are tried for each algorithm.")] = 20,
+    trials: Annotated[int, typer.Option(min=1, metavar="N", help="Number of settings to try per algorithm.")] = 20,
     seeds: Annotated[
-        int, typer.Option(min=1, metavar="S", help="Training seeds of each trial, and of the runs that are tested.")
+        int, typer.Option(min=1, metavar="S", help="Training seeds of each trial and of the tested runs.")
     ] = 3,
     data: Annotated[
         Path | None, options.optional(help="Folder that contains the sites' folders. Default: as `chestfed study`.")
@@ -36,13 +36,13 @@ def tune(
         options.optional("--set", metavar="KEY=VALUE", help="Set any key of the pipeline. Repeatable."),
     ] = None,
 ) -> None:
-    """Choose each algorithm's settings on validation patients, then test the chosen ones once.
+    """Select each algorithm's settings on validation patients, then test the selected ones once.
 
-    Every algorithm gets the same number of trials over the same ranges, which its options declare; `search` in the
-    pipeline replaces them. A range is widened when the best value lies at its edge. Validation patients are those of
+    Every algorithm gets the same number of trials over the same ranges. Options declare their ranges; `search` in the
+    pipeline replaces them. A range is widened if the best value lies at its edge. Validation patients are those of
     `validation_fraction`, else a quarter of the target's training patients. No test image is used before all trials are
-    done. The chosen settings are written to tuned.yaml, which `chestfed study` takes. Interrupted at any point, the
-    same command resumes; with a larger --trials it goes on. Needs Optuna: pip install "chestfed[tune]".
+    done. The selected settings are written to tuned.yaml, which `chestfed study` runs. To resume an interrupted search,
+    or to continue with a larger --trials, run the same command again. Needs Optuna: pip install "chestfed[tune]".
 
     Example:
 

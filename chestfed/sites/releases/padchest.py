@@ -86,14 +86,16 @@ class PadChestOptions(Options):
 
     no_label: list[str] = Field(
         ["exclude", "suboptimal study", _UNCHANGED],
-        description="terms beside which a disease that is not named is blank, not negative; `unchanged` only where no "
-        "sentence of the report is normal",
+        description="terms that leave every disease not named beside them blank instead of negative; `unchanged` "
+        "only if no sentence of the report is normal",
     )
     methods: list[Literal["Physician", "RNN_model"]] | Literal["all"] = Field(
-        "all", description="whose labels count; images labeled otherwise have missing labels"
+        "all", description="whose labels count; other images have missing labels"
     )
     pediatric: Literal["drop", "keep"] = Field(
-        "drop", description="images that the column Pediatric marks PED: the authors count them as a view of its own"
+        "drop",
+        description="drop or keep images that the column Pediatric marks PED; the authors treat them as a "
+        "separate view",
     )
 
     @field_validator("no_label")

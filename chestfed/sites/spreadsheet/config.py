@@ -50,7 +50,7 @@ class Columns(StrictModel):
     image: Column | None = Field(None, description="file name or path of the image; not with layout dicom")
     patient: Column | None = Field(
         None,
-        description="patient; if patients cannot be told apart, the column of the image again. Required unless "
+        description="patient; if patients are unknown, name the column of the image again. Required unless "
         "'from_path' has it",
     )
     study: Column | None = Field(None, description="study; default: the patient")
@@ -59,12 +59,13 @@ class Columns(StrictModel):
     sex: Column | None = Field(None, description="sex; default: missing")
     age: Column | None = Field(
         None,
-        description="age in years, perhaps with a word (63 Jahre, 3 months), or as DICOM writes it (063Y, 011M); "
-        "default: missing",
+        description="age in years or with a unit (63 Jahre, 3 months, or DICOM's 063Y, 011M); default: missing",
     )
     findings: Column | None = Field(None, description="all findings of the image (delimited, list, dicom)")
     finding: Column | None = Field(None, description="one finding of the image (long)")
-    value: Column | None = Field(None, description="what is said of the finding (long); default: it is present")
+    value: Column | None = Field(
+        None, description="value of the finding, such as yes or no (long); default: a finding that has a row is present"
+    )
     reader: Column | None = Field(None, description="the annotator (readers, long)")
 
 
@@ -74,39 +75,38 @@ class Images(StrictModel):
     path: str | None = Field(
         None,
         min_length=1,
-        description='path below a root, such as "{study}/{image}.dcm": in braces image, patient, study, or any column '
-        "of the file; {patient[:2]} are its first two letters. Default: the column of the image, unchanged",
+        description='path below a root, such as "{study}/{image}.dcm", with image, patient, study or any column '
+        "of the file in braces; {patient[:2]} is its first two letters. Default: the column of the "
+        "image, unchanged",
     )
     roots: list[str] = Field(
-        ["."], min_length=1, description="folders below the site's root; the first that holds the file counts"
+        ["."], min_length=1, description="folders below the site's root; the first that contains the file is used"
     )
     recursive: bool = Field(
         False,
-        description="the file lies in any folder below a root, such as one per patient; a name that several files "
-        "have is a problem",
+        description="search all folders below the roots, such as one per patient; a name that several files have "
+        "is an error",
     )
     folder: bool = Field(
-        False, description="the path is that of a folder, such as one per study: each image below it belongs to the row"
+        False, description="the path is a folder, such as one per study: every image below it belongs to the row"
     )
     header: Literal["SOPInstanceUID", "StudyInstanceUID", "AccessionNumber"] | None = Field(
         None,
-        description="DICOM element that the column of the image has instead of a file name; all images below the "
-        "roots that have it belong to the row",
+        description="the column of the image contains this DICOM element instead of a file name; all images below "
+        "the roots with the same value belong to the row",
     )
     elements: list[str] = Field(
-        [], description="further elements of these headers; 'columns' names them like columns of the file"
+        [], description="further DICOM elements to read; name them under 'columns' like columns of the file"
     )
     unmatched: Literal["report", "drop"] = Field(
-        "report", description="a row whose cell no header has is a problem, or is left out"
+        "report", description="report: a row that matches no header is an error; drop: it is left out"
     )
     suffix: str = Field(
         "",
-        description="ending, such as .png, added where it is not there yet; any: the ending of the file that there is, "
-        "in place of the cell's",
+        description="extension, such as .png, added to names without it; any: replace the cell's extension by "
+        "that of the existing file",
     )
-    remove_prefix: str = Field(
-        "", description="beginning of the cell of the image that is removed, such as /archive/export/"
-    )
+    remove_prefix: str = Field("", description="prefix to remove from the cell of the image, such as /archive/export/")
 
     @model_validator(mode="after")
     def _a_header_needs_no_path(self) -> Images:
@@ -160,10 +160,10 @@ class Words(StrictModel):
 class Values(StrictModel):
     """What a cell may say of a finding; capitals do not matter, 1.0 and 1,0 are 1. An empty cell is blank by itself."""
 
-    positive: Texts = Field(["1", "true", "yes"], description="it is there")
-    negative: Texts = Field(["0", "false", "no"], description="it is not there")
-    uncertain: Texts = Field(["-1", "uncertain"], description="it may be there")
-    blank: Texts = Field([], description="nothing is said of it")
+    positive: Texts = Field(["1", "true", "yes"], description="cells that mean present")
+    negative: Texts = Field(["0", "false", "no"], description="cells that mean absent")
+    uncertain: Texts = Field(["-1", "uncertain"], description="cells that mean uncertain")
+    blank: Texts = Field([], description="cells that mean not mentioned, besides empty ones")
 
     @model_validator(mode="after")
     def _a_word_means_one_thing(self) -> Values:
@@ -179,42 +179,45 @@ class TableFormat(FileFormat):
     """A hospital's own table. What its labels mean (`labels`, `uncertain`, `blank`) is outside."""
 
     layout: Layout = Field(
-        description="onehot: a column per finding; delimited: a cell of findings with a separator; list: a cell such "
-        "as ['edema', 'mass']; long: a row per image and finding, perhaps of several annotators; readers: a row per "
-        "image and annotator with a column per finding; 'raters' combines annotators; dicom: no table, the images' "
-        "headers are read"
+        description="onehot: one column per finding; delimited: one cell with all findings, separated; list: one "
+        "cell such as ['edema', 'mass']; long: one row per image and finding, possibly also per "
+        "annotator; readers: one row per image and annotator, one column per finding; dicom: no "
+        "table, labels are in the images' headers"
     )
     join: list[Join] = Field([], description="files whose columns are joined to the rows, in this order")
-    columns: Columns = Field(description="which column holds what")
-    images: Images = Field(Images(), description="where the image of a row is")
+    columns: Columns = Field(description="the columns to read")
+    images: Images = Field(Images(), description="how to find the image of a row")
     from_path: str | None = Field(
         None,
         min_length=1,
-        description="a regular expression that is searched for in the image's path below a root; its groups "
-        r"(?P<patient>...), (?P<study>...), (?P<view>...), (?P<split>...) are columns, as in (?P<patient>patient\d+)/",
+        description="regular expression that is searched for in the image's path below a root; its groups "
+        "(?P<patient>...), (?P<study>...), (?P<view>...), (?P<split>...) replace columns, as in "
+        "(?P<patient>patient\\d+)/",
     )
     words: Words = Field(Words(), description="the file's words for views, splits, sexes and ages")
-    default_view: View = Field("unknown", description="the view if there is no column for it, or its cell is empty")
+    default_view: View = Field("unknown", description="the view if there is no column for it or its cell is empty")
     default_split: Split = Field(
-        "train", description="the split if no column or file gives it: test for a set that is only evaluated"
+        "train", description="the split if no column or file gives it; test: a data set for evaluation only"
     )
     missing: Texts = Field(
         [], description="cells of patient, study, view, split, sex and age that count as empty, such as N/A"
     )
-    values: Values = Field(Values(), description="what a cell says of a finding (onehot, readers)")
-    raters: Column = Field("any", description="any, majority, all, or the name of one annotator (readers, long)")
-    separator: str = Field("|", min_length=1, description="between findings (delimited, dicom)")
+    values: Values = Field(Values(), description="what the cells of label columns mean (onehot, readers)")
+    raters: Column = Field(
+        "any", description="how to combine annotators: any, majority, all, or the name of one (readers, long)"
+    )
+    separator: str = Field("|", min_length=1, description="separator between findings (delimited, dicom)")
     terms: Annotated[str | dict[str, str] | None, BeforeValidator(text_keys)] = Field(
         None,
-        description="what each term of the findings means (delimited, list, long, dicom): the mapping table that "
-        "`chestfed site new` writes, relative to the YAML, or term -> meaning; a meaning is DISEASE, DISEASE absent, "
-        'DISEASE uncertain, several of them joined by ";", normal (every other disease is negative), ignore, or '
-        'missing (every other disease is missing). The term "" is the empty cell; with columns.value a term is '
-        '"finding = value"',
+        description="what each term of the findings means (delimited, list, long, dicom): the file of the mapping "
+        "table that `chestfed site new` writes, relative to the YAML, or term -> meaning. A meaning "
+        'is DISEASE, DISEASE absent, DISEASE uncertain, several of these joined by ";", normal (every '
+        'other disease is negative), ignore, or missing (every other disease is missing). The term "" '
+        'is the empty cell; with columns.value a term is "finding = value"',
     )
     other_terms: Literal["report", "ignore", "missing"] = Field(
         "report",
-        description="a term that 'terms' does not have: a problem, or as if its meaning were ignore or missing",
+        description="meaning of a term that 'terms' does not have. report: it is an error",
     )
 
     @field_validator("terms")

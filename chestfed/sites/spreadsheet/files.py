@@ -47,21 +47,20 @@ Column = Annotated[str, Field(min_length=1), BeforeValidator(_text, json_schema_
 class FileFormat(StrictModel):
     """How a file with rows and columns is written."""
 
-    format: Format | None = Field(None, description="default: by the file's ending")
+    format: Format | None = Field(None, description="format of the file; default: by its extension")
     encoding: Annotated[str, AfterValidator(_encoding)] = Field(
         "utf-8",
-        description="of csv and tsv: any that Python knows, such as cp1250, cp1251, shift_jis, gb18030, euc_kr; "
-        "utf-8 with a byte order mark or without, utf-16 with one",
+        description="encoding of csv and tsv: any that Python knows, such as cp1250, cp1251, shift_jis, gb18030, "
+        "euc_kr; utf-8 with or without a byte order mark, utf-16 with one",
     )
     delimiter: str | None = Field(
-        None, min_length=1, max_length=1, description="of csv and tsv; default: a comma, and in tsv a tab"
+        None, min_length=1, max_length=1, description="delimiter of csv and tsv; default: a comma, in tsv a tab"
     )
-    sheet: str | None = Field(None, min_length=1, description="of xlsx; default: the first")
+    sheet: str | None = Field(None, min_length=1, description="sheet of xlsx; default: the first")
     header_row: int = Field(
         1,
         ge=1,
-        description="of csv, tsv and xlsx: the row that holds the names of the columns; those above, such as a title, "
-        "are not read",
+        description="row of the column names in csv, tsv and xlsx; rows above it, such as a title, are not read",
     )
 
     def idle_keys(self) -> list[str]:
@@ -78,16 +77,18 @@ class Join(FileFormat):
 
     file: str = Field(min_length=1, description="the file's role in label_files")
     key: Annotated[list[Column], Field(min_length=1, max_length=2)] = Field(
-        description="the column of the key in the table (or in an earlier joined file), and in this file; one if both "
-        "call it the same. Cells are compared as text"
+        description="the key's column in the table (or in an earlier joined file) and in this file; one name if "
+        "it is the same in both. Cells are compared as text"
     )
     columns: Texts = Field(
         [],
-        description="the columns that are taken from this file, also where the table has one of that name; none: it "
-        "only decides which rows are kept",
+        description="columns to take from this file, replacing columns of the same name in the table; none: the "
+        "file only decides which rows are kept",
     )
     unmatched: Literal["report", "blank", "drop"] = Field(
-        "report", description="rows of the table whose key is not in the file: a problem, rows with blanks, left out"
+        "report",
+        description="rows of the table whose key is not in the file. report: an error; blank: their cells are "
+        "missing; drop: they are left out",
     )
 
     @model_validator(mode="after")
