@@ -173,7 +173,7 @@ def _idle_diseases(site: Looked) -> list[Problem]:
             name = TITLES[disease]
             if labels.positive + labels.negative == 0:
                 text = f"{name} has no label in '{part.split}'"
-                advice = "leave the disease out of 'diseases' if the site does not label it"
+                advice = "remove the disease from 'diseases' if the site does not label it"
                 found.append(Problem(NO_LABELS, f"diseases.{disease}", text, None, advice))
             elif labels.positive == 0:
                 text = f"{name} has no positive in '{part.split}' ({labels.negative:,} negatives)"

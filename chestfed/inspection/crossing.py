@@ -24,7 +24,7 @@ def shared_patients(site: Looked, other: Looked) -> list[Problem]:
     def tell(row: int) -> str:
         return f"this row's patient has the same name as one in {name}: {other.where(int(first.index[places[row]]))}"
 
-    advice = "if it is the same person, keep the rows of one site; short numbers may agree by chance"
+    advice = "if it is the same person, keep the rows of one site only; short numbers may match by chance"
     return site.problems(SITES_SHARE_PATIENT, rows, tell, advice)
 
 

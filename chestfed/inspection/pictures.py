@@ -153,20 +153,20 @@ def gray_level_problems(site: Looked, scan: Scan) -> list[Problem]:
         looks = "a negative" if polarity[row] < 0 else "not a negative"
         source = "header" if dicom[row] else "label file"
         followed = "picture" if decides[row] else source
-        return f"{printable(str(images.iat[row]))} is {looks}, its {source} says otherwise; the {followed} was followed"
+        return f"{printable(str(images.iat[row]))} is {looks}, but its {source} differs; the {followed} counts"
 
-    advice = "look at some (chestfed site card); pictures.inverted in the site's YAML says who decides for PNG and JPEG"
+    advice = "open some of them; pictures.inverted in the site's YAML sets what decides for PNG and JPEG"
     found = site.problems(POLARITY, np.flatnonzero(apart), tell, advice)
     if apart.any() or inverted.any() or decides.any():
         text = (
-            f"of {frontal.sum():,} frontal films {apart.sum():,} are not what header or label file say, "
-            f"and {(frontal & ~told).sum():,} do not tell; the label file has {inverted.sum():,} negatives "
+            f"of {frontal.sum():,} frontal images {apart.sum():,} contradict their header or label file, and "
+            f"{(frontal & ~told).sum():,} do not tell; the label file has {inverted.sum():,} negatives "
             f"(pictures.inverted: {table.inverted_by})"
         )
         found.append(Problem(GRAY_LEVELS, "pictures", text))
     if unwindowed := int(frame["unwindowed"].sum()):
-        text = f"{unwindowed:,} of {(dicom & scan.readable).sum():,} DICOM files have no window that fits their values"
-        found.append(Problem(GRAY_LEVELS, "pictures", f"{text}: their 0.5 to 99.5 percentiles take its place"))
+        text = f"{unwindowed:,} of {(dicom & scan.readable).sum():,} DICOM files have no usable window"
+        found.append(Problem(GRAY_LEVELS, "pictures", f"{text}: their 0.5 and 99.5 percentiles are used instead"))
     return found
 
 
@@ -209,7 +209,7 @@ def verify_checksums(
     problems = [Problem(WRONG_CHECKSUM, name, "not as published", None, _DOWNLOAD) for name in bad_labels]
     rows = np.flatnonzero(table.frame["image"].isin(wrong)).tolist()
     problems += site.problems(
-        WRONG_CHECKSUM, rows, lambda row: f"{printable(images[row])} is not as published", _DOWNLOAD
+        WRONG_CHECKSUM, rows, lambda row: f"{printable(images[row])} differs from the published file", _DOWNLOAD
     )
     unlisted = [name for name in [*label_files, *images] if name not in listed]
     absent = [name for name in listed if not (root / name).exists()]

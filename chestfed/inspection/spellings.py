@@ -59,8 +59,8 @@ def alike_in_two_splits(site: Looked) -> list[Problem]:
         return f"this row's patient is in '{splits[row]}' here; one with almost the same name is {there}"
 
     advice = (
-        "the names differ only in capitals, leading zeros, blanks or invisible signs: if they are one person, use one "
-        "spelling, or let --fix-splits put them into one split"
+        "the names differ only in case, leading zeros, spaces or invisible characters: if they are one person, "
+        "use one spelling, or let --fix-splits put them into one split"
     )
     return site.problems(PATIENTS_ALIKE, sorted(earlier), tell, advice)
 

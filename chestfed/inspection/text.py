@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Problems of a kind that a terminal shows.
 SHOWN: Final = 10
-NOTE: Final = "This report names files and rows of the site: keep it where the labels are."
+NOTE: Final = "This report names files and rows of the site: keep it at the site."
 _MOST: Final = 6  # values that a line of counts shows
 
 

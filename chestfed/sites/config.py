@@ -29,7 +29,7 @@ def _for_every_disease(value: object, info: ValidationInfo) -> object:
         return given
     diseases = info.data.get("diseases", DISEASES)
     if len(given) > 1 and given.keys() >= set(diseases):
-        raise ValueError("'others' has no effect, for every disease is named: change those, or write one word for all")
+        raise ValueError("'others' has no effect, because every disease is named: remove it, or write one word for all")
     return dict.fromkeys(diseases, given[OTHERS]) | {name: word for name, word in given.items() if name != OTHERS}
 
 
@@ -64,7 +64,7 @@ class Splits(StrictModel):
     @classmethod
     def _something_trains(cls, value: float, info: ValidationInfo) -> float:
         if value + info.data.get("valid_fraction", 0.0) >= 1:
-            raise ValueError("valid_fraction and test_fraction leave nothing to train on")
+            raise ValueError("valid_fraction and test_fraction leave nothing to train on: their sum must be below 1")
         return value
 
     @field_validator("file")
@@ -73,7 +73,7 @@ class Splits(StrictModel):
         others = [name for name in ("valid_fraction", "test_fraction") if info.data.get(name)]
         others += [] if info.data.get("official", True) else ["official: false"]
         if value is not None and others:
-            raise ValueError(f"excludes {', '.join(others)}: the file says where each patient is")
+            raise ValueError(f"cannot be combined with {', '.join(others)}: the file gives the split of each patient")
         return value
 
 
@@ -189,7 +189,7 @@ class SiteConfig(StrictModel):
     @classmethod
     def _some_view_is_kept(cls, value: list[str] | str) -> list[str] | str:
         if not value:
-            raise ValueError(f"keeps nothing; list some of {', '.join(VIEWS)}, or write all")
+            raise ValueError(f"keeps no view; list some of {', '.join(VIEWS)}, or write all")
         return value
 
     @field_validator("label_files")
@@ -208,14 +208,16 @@ class SiteConfig(StrictModel):
 def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[str]:
     """Which files there may be: of headers, one table, or one for each split; and those that are joined."""
     if table.layout == "dicom":
-        return [] if set(label_files) == {"images"} else ["layout 'dicom' needs label_files.images, and no other"]
+        return [] if set(label_files) == {"images"} else ["layout 'dicom' needs label_files.images and no other file"]
     joined = {join.file for join in table.join}
     roles = set(label_files) - joined
-    mistakes = [f"join: '{role}' is not a role in label_files" for role in sorted(joined - set(label_files))]
+    mistakes = [
+        f"join: '{role}' is not a role in label_files; add it there" for role in sorted(joined - set(label_files))
+    ]
     mistakes += [f"join: '{role}' is the table itself" for role in sorted(joined & {"table", *SPLITS})]
     if roles != {"table"} and not ("train" in roles and roles <= set(SPLITS)):
-        text = "label_files takes 'table', or 'train' with 'valid' and 'test' if there are such files"
-        return [*mistakes, f"{text}, and the files that are joined"]
+        text = "label_files takes 'table', or 'train' and, if they exist, 'valid' and 'test'"
+        return [*mistakes, f"{text}, and the joined files"]
     if "table" not in roles and table.tells_split():
         told = "columns.split" if table.columns.split is not None else "the group 'split' of from_path"
         mistakes.append(f"files for each split and {told} exclude each other")

@@ -166,7 +166,7 @@ def load_site(
     data = data if data is not None else os.environ.get("CHESTFED_DATA")
     if data is None and not loaded.has_place:
         raise ConfigError(
-            f"where are the files of site '{loaded.site}'? Give the folder that holds its folder: "
+            f"where are the files of site '{loaded.site}'? Give the folder that contains its folder: "
             "load_site(..., data=DIR), or set $CHESTFED_DATA"
         )
     return Site(loaded, open_site(loaded, Path(data or ".")), Path(cache))

@@ -82,7 +82,7 @@ def told(counts: Mapping[str, int], total: int) -> list[str]:
     why = {
         "contradictory": "contradict themselves",
         "duplicate": "repeat an earlier row",
-        "missing_image": "name an image that is not there",
+        "missing_image": "name an image that does not exist",
         "total": "are totals",
         "unnamed": "name no image or patient",
     }

@@ -111,7 +111,8 @@ def survey_site(
     source = Source(as_read, expand_path(config.root, data_root), labels_file, progress=progress, keep_going=keep_going)
     if labels_file is None and not source.root.is_dir():
         advice = (
-            f"set 'root' in the YAML of '{config.site}', or give the folder that holds it with --data or $CHESTFED_DATA"
+            f"set 'root' in the YAML of '{config.site}', or give the folder that contains it with --data or "
+            f"$CHESTFED_DATA"
         )
         source.problem("missing root", str(source.root), "no such folder", advice=advice)
         raw = join_rows([], source)
@@ -152,7 +153,7 @@ def _without_dirty(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tup
     total = int((~out).sum()) + sum(counts.values())
     source.remarks += told(counts, total)
     if len(raw) and out.all():
-        advice = "check the site's root and table.images: 'rows' in its YAML should leave out a part of the rows"
+        advice = "check the site's root and table.images: 'rows' in its YAML should leave out only some of the rows"
         source.problem("nothing left", str(raw["file"].iat[0]), "'rows' leaves out every row", advice=advice)
     return raw[~out].reset_index(drop=True), counts
 
@@ -223,8 +224,8 @@ def _check_form(raw: Any, config: SiteConfig, *, cells: bool) -> None:
         mistakes = mistakes or (_wrong_cells(raw, config.diseases) if cells and len(raw) else [])
     if mistakes:
         raise ChestfedError(
-            f"reader '{config.reader.name}' returned invalid rows: {'; '.join(mistakes)}. This is a bug in the reader; "
-            "docs/own_reader.md says what it must return"
+            f"reader '{config.reader.name}' returned invalid rows: {'; '.join(mistakes)}. This is a bug in the "
+            f"reader; see docs/own_reader.md for what it must return"
         )
 
 
@@ -236,7 +237,7 @@ def _wrong_cells(raw: pd.DataFrame, diseases: Sequence[str]) -> list[str]:
             mistakes.append(f"{column}: {int(wrong.sum())} cells are not one of {', '.join(words)}")
     kinds = pd.api.types
     form = {
-        "row: not integers from 1": kinds.is_integer_dtype(raw["row"]) and (raw["row"] >= 1).all(),
+        "row: not integers from 1 up": kinds.is_integer_dtype(raw["row"]) and (raw["row"] >= 1).all(),
         "inverted: not bool": kinds.is_bool_dtype(raw["inverted"]),
         "age: not numbers": kinds.is_numeric_dtype(raw["age"]) or raw["age"].isna().all(),
     }
@@ -259,7 +260,7 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
     sound = named & known & ~outside & raw["split"].notna().to_numpy(dtype=bool) & (first == places)
     fill, inside = (
         "fill the cell or remove the row",
-        "image paths are relative to the site's root and stay inside it; fix the row",
+        "image paths must be relative to the site's root and stay inside it; fix the row",
     )
 
     def where(place: int) -> str:
@@ -295,7 +296,7 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
         folders = Folders(source.root)
         links = np.array([fine and folders.strays(name) for name, fine in zip(image, sound, strict=True)], dtype=bool)
         told = {(problem.file, problem.row) for problem in source.problems if problem.kind == _OUTSIDE}
-        text = "the image's path goes through a link out of the site's root"
+        text = "the image's path leads through a link out of the site's root"
         strays = note(links, _OUTSIDE, text, "put the images below the root")
         problems += [one for one in strays if (one.file, one.row) not in told]
         sound &= ~links

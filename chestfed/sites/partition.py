@@ -138,7 +138,7 @@ def with_splits(raw: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
     unknown = ~frame["split"].isin(SPLITS).to_numpy(dtype=bool)
     source.bad_rows(path, "unknown split", unknown, rows, f"the split is not one of {', '.join(SPLITS)}", _ADVICE)
     twice = frame["patient"].duplicated().to_numpy(dtype=bool)
-    source.bad_rows(path, "duplicate patient", twice, rows, "this patient has an earlier row", _ADVICE)
+    source.bad_rows(path, "duplicate patient", twice, rows, "an earlier row has the same patient", _ADVICE)
     frame = frame[~unknown & ~twice]
     places = pd.Index(frame["patient"]).get_indexer(raw["patient"].astype(object))
     lacking = (places < 0) & raw["patient"].notna().to_numpy(dtype=bool)

@@ -137,10 +137,10 @@ def find_any(source: Source, roles: Sequence[str]) -> dict[str, Path]:
     patterns = {role: ", ".join(source.config.label_files.get(role, [])) for role in roles if role not in found}
     if not found and len(source.problems) == before:
         text = f"no label file in {source.folder}; looked for {', '.join(patterns.values())} (also as .gz)"
-        advice = "point the site's root at the folder that holds the release, or name a file in label_files of the YAML"
+        advice = "set the site's root to the folder of the release, or name a file in label_files of the YAML"
         source.problem("missing file", roles[0], text, advice=advice)
     elif "train" in patterns and len(source.problems) == before:
-        source.remarks.append(f"nothing to train on: no train file; looked for {patterns['train']}")
+        source.remarks.append(f"no train file, so nothing to train on; looked for {patterns['train']}")
     return found
 
 

@@ -269,7 +269,7 @@ def test_on_a_terminal_it_asks_and_an_empty_answer_takes_the_guess(
     command = ["site", "new", "x", "--images", tmp_path / "images", "--labels", file, "--out", tmp_path]
     said = chestfed(*command, typed=typed)
     assert "image column: 12 of 12 cells name a file\n  File: row 2 -> img000.png" in said
-    assert "'nonsense' is not one of them" in said
+    assert "'nonsense' is not one of these" in said
     text = (tmp_path / "x.yaml").read_text(encoding="utf-8")
     assert "sex:" not in text
     assert "uncertain: negative" in text

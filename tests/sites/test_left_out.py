@@ -139,4 +139,4 @@ def test_accession_numbers_without_their_zeros_are_hinted_at(tmp_path: Path) -> 
     save_rows(tmp_path / "site/labels.csv", [onehot(1, File="12")])
     (problem,) = problems(tmp_path, {**ONEHOT, "images": {"header": "AccessionNumber"}}, None)
     assert problem.kind == "nothing left"
-    assert "without leading zeros 1 rows would fit" in problem.message
+    assert "without leading zeros 1 rows would match" in problem.message

@@ -31,7 +31,7 @@ _NOT_BESIDE: Final = (
     "\u2100-\u214f"
 )
 _NOT_BETWEEN: Final = "\u00a1\u00b0-\u00b3\u00ab\u00bb\u00bf\u2018\u201a-\u201e\u2026"
-_ADVICE: Final = "save the file as UTF-8, or set table.encoding in the site's YAML to what it is in (reader: table)"
+_ADVICE: Final = "save the file as UTF-8, or set table.encoding in the site's YAML to its encoding (reader: table)"
 _SAVE: Final = "save it as UTF-8"
 
 
@@ -71,7 +71,7 @@ def as_utf8(data: bytes, encoding: str | None) -> tuple[bytes, str]:
     if name in (None, "utf-8"):
         found = likely(bare)
         if encoding == "utf-8" or len(found) != 1:
-            hint = f": {' or '.join(found)}?" if found else ", nor in another encoding that is known here"
+            hint = f": {' or '.join(found)}?" if found else ", nor in any other encoding that can be recognized"
             reading = bare.decode(found[0] if found else "cp1252", errors="replace").encode()
             raise WrongEncoding(f"is not UTF-8 (line {others[0]}){hint}", _ADVICE, (others[0],), reading)
         name = found[0]

@@ -30,11 +30,11 @@ _NULLS = ["", "nan", "NaN"]
 #: How files begin that are not text -> what they are, and what to do.
 _NO_TEXT = {
     b"PK\x03\x04": (
-        "is not text but a zip, as spreadsheets of LibreOffice (.ods) and archives are",
-        "save a spreadsheet as xlsx or csv; an archive must be unpacked first",
+        "is not text but a zip file, such as an archive or a LibreOffice spreadsheet (.ods)",
+        "save a spreadsheet as xlsx or csv; unpack an archive first",
     ),
     b"\xd0\xcf\x11\xe0": (
-        "is not text but an old Excel file (.xls), or one with a password",
+        "is not text but an old Excel file (.xls) or one with a password",
         "save it as xlsx without a password, or as csv",
     ),
 }
@@ -98,8 +98,8 @@ class Source:
                 "missing file",
                 patterns[0] if patterns else role,
                 f"no {role} file in {self.folder}; looked for {', '.join(patterns) or 'nothing'} (also as .gz)",
-                advice="point the site's root at the folder that holds the release, "
-                f"or name the file in label_files.{role} of the site's YAML",
+                advice="set the site's root to the folder of the release, or name the file in label_files.{role} "
+                "of the site's YAML",
             )
         return None
 
@@ -112,7 +112,7 @@ class Source:
                 "missing file",
                 patterns[0] if patterns else role,
                 f"no {role} files in {self.folder}; looked for {', '.join(patterns) or 'nothing'} (also as .gz)",
-                advice=f"point the site's root at the folder that holds them, or fix label_files.{role} of its YAML",
+                advice=f"set the site's root to their folder, or fix label_files.{role} of its YAML",
             )
         return found
 
@@ -189,7 +189,7 @@ class Source:
             self.problem("unreadable file", self.name(path), str(error), advice=error.advice)
             return None
         if encoding is None and found not in ("utf-8", "utf-16"):
-            self.remarks.append(f"{self.name(path)} is read as {found}, which is detected and not declared")
+            self.remarks.append(f"{self.name(path)} is read as {found}, which was detected, not declared")
         return text
 
     def refuse_formulas(self, path: Path, frame: pd.DataFrame, columns: Sequence[str]) -> None:
@@ -211,7 +211,7 @@ class Source:
         try:
             table, ragged = csv_cells(text, width, places)
         except pa.ArrowInvalid:  # its message may quote a row
-            said = "cannot be read as rows and cells"
+            said = "cannot be parsed as rows and cells"
             self.problem("malformed CSV", self.name(path), said, advice="download the file again")
             return None
         for line in ragged:
@@ -238,7 +238,7 @@ class Source:
 
 def a_formula(column: str) -> str:
     """What is wrong with a cell of the column that is a formula."""
-    return f"'{column}' is a formula, or the error of one"
+    return f"'{column}' is a formula or the error value of one"
 
 
 def csv_cells(
@@ -312,7 +312,7 @@ def _decoded(path: Path, encoding: str | None) -> tuple[bytes, str]:
     wide = is_utf16(data) or (encoding or "").startswith(("utf-16", "utf-32"))
     text, found = as_utf8(data, encoding) if wide or b"\x00" not in data else (data, "")
     if b"\x00" in text:
-        raise _UnreadableError("is not text", "give the release's CSV; archives must be unpacked first")
+        raise _UnreadableError("is not text", "give the release's CSV; unpack archives first")
     return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), found
 
 

@@ -57,7 +57,7 @@ def open_sheets(path: Path) -> dict[str, Any]:
             raise XlsxError("has no worksheet, or is damaged")
         listed = (part for _, part in reader.parser.find_sheets() if part.Type.endswith("/worksheet"))
         if any(part.target not in reader.valid_files for part in listed):  # openpyxl goes on with the others
-            raise XlsxError("is damaged: it lists a sheet that it does not hold")
+            raise XlsxError("is damaged: it lists a sheet that it does not contain")
         return {sheet.title: sheet for sheet in book.worksheets}
     except XlsxError:
         raise

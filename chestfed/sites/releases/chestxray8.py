@@ -91,7 +91,7 @@ def _splits(source: Source, path: Path, frame: pd.DataFrame) -> pd.Series:
     train, test = (frame["Image Index"].isin(names).to_numpy() for names in members)
     rows = frame["row"].to_numpy()
     if None not in files:
-        text, advice = "the image is in neither split list", "use lists and label file of the same release"
+        text, advice = "the image is in neither split list", "use the lists and the label file of the same release"
         source.bad_rows(path, "image without a split", ~train & ~test, rows, text, advice)
         source.bad_rows(path, "image in two splits", train & test, rows, "the image is in both split lists", advice)
     return pd.Series(np.where(test, "test", "train"), index=frame.index)

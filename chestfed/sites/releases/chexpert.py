@@ -85,7 +85,7 @@ def _understood(source: Source, path: Path, frame: pd.DataFrame, key: str) -> pd
     bad = (parts["study"].isna() | ((parts["view"].fillna("") == "") != whole)).to_numpy()
     form = "(train, valid, val or test)/patientN/studyN" + ("" if whole else "/viewN_side.jpg")
     text = f"{key} does not end in {form}"
-    advice = "use the release's own CSV: patient, study and split are read from this column"
+    advice = "use the release's unedited CSV: patient, study and split are read from this column"
     source.bad_rows(path, "unknown path", bad, frame["row"].to_numpy(), text, advice)
     return pd.concat([frame, parts], axis=1)[~bad].reset_index(drop=True)
 

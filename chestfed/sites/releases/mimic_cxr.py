@@ -100,7 +100,7 @@ def _only_by_hand(source: Source, path: Path, images: pd.DataFrame, labels: pd.D
     strayed = int((kept["split"] != "test").sum()) if source.config.splits.official else 0
     if strayed:
         text = f"{strayed:,} of {len(kept):,} images of these studies are not in the test split of the release"
-        source.remarks.append(f"{source.name(path)}: {text}: not for a model that was trained on them")
+        source.remarks.append(f"{source.name(path)}: {text}: do not score a model that was trained on them")
     lacking = int((~labels["study_id"].isin(kept["study_id"])).sum())
     if lacking:
         source.remarks.append(f"{source.name(path)}: {lacking:,} of {len(labels):,} studies are not in the metadata")
@@ -112,15 +112,19 @@ def _findings(
 ) -> dict[str, np.ndarray]:
     """Findings int8 per disease of each image's study; unlabeled if that is not in the label file."""
     rows, twice = labels["row"].to_numpy(), labels.duplicated(key).to_numpy()
-    source.bad_rows(path, "duplicate study", twice, rows, "the study has an earlier row", "keep one row per study")
+    source.bad_rows(path, "duplicate study", twice, rows, "an earlier row has the same study", "keep one row per study")
     if "subject_id" in key:
         subject = labels["study_id"].map(images.drop_duplicates("study_id").set_index("study_id")["subject_id"])
         strayed = (subject.notna() & (subject != labels["subject_id"])).to_numpy(dtype=bool)
-        source.bad_rows(path, "wrong subject", strayed, rows, "the study has another subject in the metadata", _ADVICE)
+        source.bad_rows(
+            path, "wrong subject", strayed, rows, "the study has another subject_id in the metadata", _ADVICE
+        )
     per_study = pd.DataFrame(column_findings(source, path, labels), index=pd.MultiIndex.from_frame(labels[key]))
     found = per_study[~twice].reindex(pd.MultiIndex.from_frame(images[key]), fill_value=UNLABELLED)
     if (found == UNLABELLED).all(axis=None):
-        source.problem("nothing left", source.name(path), "no image's study is in the label file", advice=_ADVICE)
+        source.problem(
+            "nothing left", source.name(path), "no image belongs to a study of the label file", advice=_ADVICE
+        )
     return {disease: found[disease].to_numpy(dtype=np.int8) for disease in source.config.diseases}
 
 

@@ -116,7 +116,7 @@ def read(source: Source, options: PadChestOptions) -> pd.DataFrame:
         return join_rows([], source)
     children = (frame["Pediatric"].str.strip() == "PED").to_numpy(dtype=bool)
     if options.pediatric == "drop":
-        _note(source, path, children, "are of children and left out (reader.pediatric: keep)")
+        _note(source, path, children, "are of children and are left out (reader.pediatric: keep keeps them)")
         if frame["Pediatric"].isna().all():
             source.remarks.append(f"{source.name(path)}: no 'Pediatric': images of children, if any, are kept")
         frame = frame[~children].reset_index(drop=True)
@@ -160,8 +160,8 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChest
     _note(source, path, strange, f"have a term not in PadChest's tree ({_examples(unknown)}): {_UNNAMED} missing")
     _note(source, path, silent, f"are marked as excluded or suboptimal: {_UNNAMED} blank")
     _note(source, path, unsaid, f"are 'unchanged' without a normal sentence {with_one}: {_UNNAMED} blank")
-    _note(source, path, normal_too, "say 'normal' beside another term, which counts")
-    _note(source, path, others, "are labeled by another method than reader.methods: their labels are missing")
+    _note(source, path, normal_too, "say 'normal' beside another term; the other term counts")
+    _note(source, path, others, "were labeled by a method not in reader.methods: their labels are missing")
 
     unread = strange | those([not cell for cell in cells])
     rest = np.select([unread, silent | unsaid], [UNLABELLED, BLANK], NEGATIVE)

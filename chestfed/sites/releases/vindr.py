@@ -94,7 +94,7 @@ def _image_labels(source: Source, path: Path, names: list[str]) -> pd.DataFrame 
     optional = [name for name in names if name in _NAMES["optional"]]
     kept = [name for name in names if name not in optional or name in source.header(path)]
     for name in set(names) - set(kept):
-        source.remarks.append(f"{source.name(path)}: no column '{name}': what has no other column is blank")
+        source.remarks.append(f"{source.name(path)}: no column '{name}': diseases without another column are blank")
     frame = source.read(path, ["image_id", *kept], ["rad_id"])
     if frame is None:
         return None
@@ -154,7 +154,7 @@ def _with_headers(source: Source, rows: pd.DataFrame) -> pd.DataFrame:
     headers = headers.drop_duplicates("image").set_index("image").reindex(rows["image"])
     years = ages(headers["PatientAge"])
     if aside.problems:
-        source.remarks.append(f"{len(aside.problems):,} images have an unreadable header: no sex, no age")
+        source.remarks.append(f"{len(aside.problems):,} images have an unreadable header: sex and age are missing")
     return rows.assign(sex=sexes(headers["PatientSex"]).to_numpy(), age=np.where(years > 0, years, np.float32(np.nan)))
 
 

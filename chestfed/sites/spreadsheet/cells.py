@@ -97,7 +97,7 @@ def _has_columns(source: Source, path: Path, sheet: _Sheet, wanted: Sequence[str
         advice = "fix the names in the site's YAML; the header is the first row, unless table.header_row gives another"
         source.problem("missing column", source.name(path), text, sheet.row, advice)
     for name in twice:
-        text = f"{names.count(name)} columns have the name '{name}'"
+        text = f"{names.count(name)} columns are named '{name}'"
         advice = "rename all but one of them in the file"
         source.problem("duplicate column", source.name(path), text, sheet.row, advice)
     return not lacking and not twice
@@ -131,7 +131,7 @@ def _open_csv(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
         try:
             cells, ragged = csv_cells(text, len(names), places, delimiter)
         except pa.ArrowInvalid:  # its message may quote a row
-            advice = "export the table again; a cell with a quotation mark must be quoted"
+            advice = "export the table again; cells that contain quotation marks must be quoted"
             source.problem("malformed CSV", source.name(path), "cannot be read as rows and cells", advice=advice)
             return None
         for line in ragged:
@@ -154,7 +154,7 @@ def _tell_ragged(source: Source, path: Path, line: Any, row: int, width: int, de
             advice = "the file has rows with different delimiters: export it again"
             source.problem("mixed delimiters", source.name(path), text, row, advice)
             return
-    advice = "fix or remove the row; a cell with the delimiter in it must be quoted"
+    advice = "fix or remove the row; cells that contain the delimiter must be quoted"
     source.problem("malformed row", source.name(path), text, row, advice)
 
 
@@ -230,7 +230,7 @@ def _open_xlsx(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
     header = sheet.rows.get(table.header_row, {})
     names = [header.get(place, "").strip() for place in range(max(header, default=-1) + 1)]
     if not any(names):
-        text = f"row {table.header_row} of the sheet is not a header; the book has {', '.join(sheets)}"
+        text = f"row {table.header_row} of the sheet is not a header; the workbook has {', '.join(sheets)}"
         advice = "set table.header_row to the row of the column names, or table.sheet to another sheet"
         source.problem("empty file", source.name(path), text, advice=advice)
         return None

@@ -116,9 +116,9 @@ class Images(StrictModel):
         alone = [key for key in ("elements", "unmatched") if self.header is None and key in self.model_fields_set]
         mistakes += [f"'{key}' needs 'header'" for key in alone]
         if self.folder and (self.recursive or self.suffix):
-            mistakes.append("'folder' excludes 'recursive' and 'suffix'")
+            mistakes.append("'folder' cannot be combined with 'recursive' or 'suffix'")
         if self.recursive and self.any_ending:
-            mistakes.append("'suffix: any' and 'recursive' exclude each other")
+            mistakes.append("'suffix: any' and 'recursive' cannot be combined")
         if mistakes:
             raise ValueError("; ".join(mistakes))
         return self
@@ -234,7 +234,7 @@ class TableFormat(FileFormat):
         if wrong:
             raise ValueError("; ".join(wrong))
         if len({normal(term) for term in value}) < len(value):
-            raise ValueError("has duplicate terms (capitals and spaces do not matter)")
+            raise ValueError("has duplicate terms (case and spaces do not matter)")
         return value
 
     @field_validator("from_path")

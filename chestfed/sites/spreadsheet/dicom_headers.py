@@ -50,7 +50,7 @@ def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
     if frame.empty and not any(problem.kind == _UNREADABLE for problem in source.problems):
         text = f"no images in {source.root}; looked for {', '.join(patterns)}"
         text += f"; found: {counted(aside)}" if aside else ""
-        source.problem("missing file", patterns[0], text, advice="name the images in label_files.images")
+        source.problem("missing file", patterns[0], text, advice="name the image files in label_files.images")
         return None
     return frame
 
@@ -78,7 +78,7 @@ def read_elements(source: Source, names: Sequence[str], tags: Sequence[str]) -> 
     aside = [kind for kind in kinds if kind not in (DICOM, UNKNOWN)]
     if aside and source.keep_going:
         text = f"{len(aside):,} files are not DICOM images and are skipped: {counted(aside)}"
-        source.problem(SET_ASIDE, FILES, text, advice="nothing to do, unless one of them should be an image")
+        source.problem(SET_ASIDE, FILES, text, advice="no action needed, unless one of them should be an image")
     kept = []
     for place, (image, kind, header) in enumerate(zip(images, kinds, headers, strict=True)):
         if kind in (DICOM, UNKNOWN) and header.error:
@@ -111,7 +111,7 @@ def _is_text(name: str) -> bool:
 
 
 def _crashed(_: str) -> _Header:
-    return _Header(UNKNOWN, error="crashes the process that reads it: damaged, or too large for this machine's memory")
+    return _Header(UNKNOWN, error="crashes the process that reads it: damaged or too large for this machine's memory")
 
 
 def _read_one(name: str, root: str, tags: list[str]) -> _Header:

@@ -24,7 +24,7 @@ def _encoding(name: str) -> str:
         b"".decode(name)
         "".encode(name)
     except (LookupError, ValueError) as error:
-        raise ValueError(f"{error}; Python's names are such as cp1250, shift_jis, gb18030, big5, euc_kr") from None
+        raise ValueError(f"{error}; use Python's names, such as cp1250, shift_jis, gb18030, big5, euc_kr") from None
     known = codecs.lookup(name).name
     return known.removesuffix("-sig") if known in ("utf-8", "utf-8-sig", "utf-16") else name.lower()
 
@@ -97,7 +97,7 @@ class Join(FileFormat):
         if len(set(self.columns)) < len(self.columns):
             mistakes.append("duplicate column in 'columns'")
         if not self.columns and self.unmatched == "blank":
-            mistakes.append("without columns, 'unmatched: blank' joins nothing")
+            mistakes.append("'unmatched: blank' has no effect without 'columns'")
         if mistakes:
             raise ValueError("; ".join(mistakes))
         return self

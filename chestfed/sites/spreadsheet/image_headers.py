@@ -77,7 +77,7 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
     file.bad("blank name", empty, "no image name", "fill the cell or remove the row")
     stripped = cells.str.lstrip("0").isin(headers[images.header].dropna().str.lstrip("0")).to_numpy(dtype=bool)
     zeros = int((stripped & (number == 0)).sum())
-    hint = f"; without leading zeros {zeros:,} rows would fit: a spreadsheet program dropped them" if zeros else ""
+    hint = f"; without leading zeros {zeros:,} rows would match: a program removed the zeros" if zeros else ""
     if len(cells) and not len(rows):
         text = f"no '{column}' is the {images.header} of an image below {', '.join(images.roots)}{hint}"
         advice = "cells are compared as text: 7 is not 007; export it as text, or name another column or element"

@@ -111,7 +111,7 @@ def in_folders(file: TableRows, roles: Mapping[str, str | None], folders: Folder
                 below += [path.removeprefix(prefix) for path in found]
                 break
     file.bad("blank name", empty, "no image name", "fill the cell or remove the row")
-    advice = "image paths are relative to the site's root and stay inside it; fix the row"
+    advice = "image paths must be relative to the site's root and stay inside it; fix the row"
     file.bad("path outside the root", outside, "the image's path leaves the site's root", advice)
     without = ~np.isin(np.arange(len(names)), rows) & ~outside & ~empty
     advice = "add the images, or set rows.missing_image: drop in the site's YAML"

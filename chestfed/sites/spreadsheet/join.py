@@ -65,7 +65,7 @@ def _joined(file: TableRows, join: Join, other: pd.DataFrame) -> pd.DataFrame:
         advice = "add the row there, or set 'unmatched' of table.join to blank or drop in the site's YAML"
         empty = keys.isna().to_numpy(dtype=bool)
         file.bad("unmatched row", ~found & ~empty, text, advice)
-        file.bad("unmatched row", empty, f"'{join.key[0]}' is empty, but is the key of a joined file", advice)
+        file.bad("unmatched row", empty, f"'{join.key[0]}' is empty, but it is the key of a joined file", advice)
     elif lacking := int((~found).sum()):
         done = "left out" if join.unmatched == "drop" else "blank there"
         text = f"{lacking:,} of {len(found):,} rows are not in the joined file '{join.file}': {done}"

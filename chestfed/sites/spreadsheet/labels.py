@@ -56,7 +56,7 @@ def votes(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.nd
     file.bad(
         "duplicate image",
         twice & readers.notna().to_numpy(dtype=bool),
-        "this annotator has an earlier row for the image",
+        "an earlier row has the same image and annotator",
         "keep one row per image and annotator",
     )
     rule = file.table.raters

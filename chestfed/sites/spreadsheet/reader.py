@@ -94,7 +94,7 @@ def _read_table(
         placed = in_roots(image_names(frame, table.images, roles), table.images, folders)
     elif folders is None:
         key = "header" if table.images.header else "folder"
-        advice = "leave out --labels: the images themselves tell which rows they belong to"
+        advice = "omit --labels: the images are needed, because their headers say which rows they belong to"
         source.problem("missing file", "labels", f"images.{key} needs the images", advice=advice)
         return None
     else:
@@ -103,7 +103,7 @@ def _read_table(
     text, advice = "the image's path goes through a link out of the site's root", "put the images below the root"
     file.bad("path outside the root", placed.strays, text, advice)
     text = "several files below the roots have the name of this row's image"
-    advice = "put more of the path into the table, list fewer folders in table.images.roots, or move the copies away"
+    advice = "put more of the path into the table, list fewer folders in table.images.roots, or remove the copies"
     file.bad("ambiguous image", placed.ambiguous, text, advice)
     raw = _described(file, placed.images, split)
     if table.layout not in _SEVERAL_ROWS:
@@ -126,7 +126,7 @@ def _without_totals(file: TableRows) -> pd.DataFrame:
 def _read_images(source: Source, table: TableFormat) -> pd.DataFrame:
     """Rows from the headers of images."""
     if not source.has_images:
-        advice = "leave out --labels: the labels of this site are in its images"
+        advice = "omit --labels: the labels of this site are in its images"
         source.problem("missing file", "labels", "layout 'dicom' has no label file", advice=advice)
         return join_rows([], source)
     frame = read_headers(source, list(table.columns.model_dump(exclude_none=True).values()))
@@ -135,7 +135,7 @@ def _read_images(source: Source, table: TableFormat) -> pd.DataFrame:
     file = told_by_path(TableRows(source, FILES, table, frame), frame["image"])
     folders = Folders(source.root)
     strays = np.array([folders.strays(image) for image in frame["image"]], dtype=bool)
-    text, advice = "the file is behind a link out of the site's root", "put the images below the root"
+    text, advice = "the file's path leads through a link out of the site's root", "put the images below the root"
     file.bad("path outside the root", strays, text, advice)
     return raw_rows(_described(file, frame["image"], None), terms(file), len(frame))
 
@@ -195,8 +195,8 @@ def _ages(file: TableRows) -> np.ndarray:
     words = {word.strip().lower(): str(told) for word, told in file.table.words.age.items()}
     years = np.where(np.isnan(years), ages(translate(cells, words, lower=True)), years).astype(np.float32)
     advice = (
-        "an age is years from 0 to 120, or as 063Y, 011M, 63 Jahre; fix it, or add its word to table.words.age or "
-        "table.missing"
+        "ages are years from 0 to 120, or written as 063Y, 011M, 63 Jahre; fix the cell, or add its word to "
+        "table.words.age or table.missing"
     )
     bad = np.isnan(years) & cells.notna().to_numpy(dtype=bool)
     file.bad("bad age", bad, f"'{column}' is not an age from 0 to 120 years", advice)

@@ -87,8 +87,8 @@ def terms(file: TableRows) -> dict[str, np.ndarray]:
     known = _known(file, codes, cells, vocabulary)
     diseases = file.source.config.diseases
     sayings = [together([vocabulary.meanings[term] for term in cell], diseases, vocabulary.named) for cell in known]
-    advice = f"decide which it is: fix the cell, or the meaning of its terms in {vocabulary.place}"
-    text = "the row says that a disease is present, and that it is not"
+    advice = f"fix the cell, or the meaning of its terms in {vocabulary.place}"
+    text = "the row calls a disease both present and absent"
     file.bad("contradictory labels", np.array([said.contradictory for said in sayings])[codes], text, advice)
     _remark(file, [(sayings[code], known[code]) for code in codes.tolist()], vocabulary)
     return _by_disease(sayings, codes, diseases)
@@ -113,8 +113,8 @@ def long(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.nda
     _, first = np.unique(of_reading, return_index=True)
     bad = np.zeros(len(codes), dtype=bool)
     bad[first] = np.array([s.contradictory for s in sayings], dtype=bool)[places]
-    advice = f"decide which it is: fix the rows, or the meaning of their terms in {vocabulary.place}"
-    text = f"the rows of this image{'' if readers is None else ' and annotator'} say that a disease is present, and not"
+    advice = f"fix the rows, or the meaning of their terms in {vocabulary.place}"
+    text = f"the rows of this image{'' if readers is None else ' and annotator'} call a disease present and absent"
     file.bad("contradictory labels", bad, text, advice)
     said = [(sayings[place], sorted(terms)) for place, terms in zip(places.tolist(), rows, strict=True)]
     _remark(file, said, vocabulary, "images" if readers is None else "readings of images")
@@ -179,8 +179,8 @@ def _remark(
     if images and "missing" in policy.values() and not any(said.denies for said, _ in images):
         healthy = sum(said.healthy for said, _ in images)
         file.source.remarks.append(
-            f"{file.name}: negatives: {healthy:,} of {len(images):,} {noun}, all from terms that mean normal, for no "
-            "term denies a single disease; if the cells name every disease that is present, blank: negative says so"
+            f"{file.name}: negatives: {healthy:,} of {len(images):,} {noun}, all from terms that mean normal; no "
+            f"term denies a single disease. If the cells name every disease that is present, set blank: negative"
         )
 
 

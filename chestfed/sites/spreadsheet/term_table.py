@@ -139,8 +139,8 @@ def _misplaced(row: TermRow, diseases: Sequence[str] | None, separator: str | No
         text = f"MEANING: {', '.join(strange)} is not among the site's 'diseases'"
         return "unknown meaning", text, "add it to 'diseases' in the site's YAML, or write ignore"
     if separator in LOOSE_SEPARATORS and {NEGATIVE, UNCERTAIN} & set(meaning.findings.values()):
-        text = f"denies or doubts a disease, but cells are cut at '{separator}' and the denial may go on behind it"
-        return "unsafe separator", text, "set a separator that does not occur: each cell is then one term"
+        text = f"negates or doubts a disease, but the split at '{separator}' may cut part of it off"
+        return "unsafe separator", text, "set a separator that does not occur, so that each cell is one term"
     return None
 
 

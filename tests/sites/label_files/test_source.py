@@ -121,7 +121,7 @@ def test_what_is_detected_is_noted_and_what_is_ambiguous_is_not_read(tmp_path: P
     frame = source.read(source.root / "train.csv", ["name", "value"])
     assert frame is not None
     assert frame["name"][1] == "отёк лёгких"
-    assert source.remarks == ["train.csv is read as cp1251, which is detected and not declared"]
+    assert source.remarks == ["train.csv is read as cp1251, which was detected, not declared"]
     source = source_of(tmp_path, "name,value\nřídké nález,1\n".encode("cp1250"))
     assert source.read(source.root / "train.csv", ["name", "value"]) is None
     (problem,) = source.problems

@@ -132,7 +132,7 @@ def test_files_that_do_not_fit_are_refused(
 def test_labels_of_another_release_are_refused(tmp_path: Path) -> None:
     labels = LABEL_TEXT.replace("50414267", "60414267").replace("57375967", "67375967")
     (problem,) = problems_of(tmp_path, "mimic_cxr", release(labels=labels))
-    assert "no image's study is in the label file" in problem.message
+    assert "no image belongs to a study of the label file" in problem.message
 
 
 def test_a_download_that_was_cut_short_is_refused(tmp_path: Path) -> None:

@@ -83,5 +83,5 @@ def test_of_the_files_below_a_root_exactly_those_fit_whose_path_ends_so(
 
 
 def test_any_ending_is_not_searched_for_in_all_folders() -> None:
-    with pytest.raises(ValueError, match="exclude each other"):
+    with pytest.raises(ValueError, match="cannot be combined"):
         Images(suffix="any", recursive=True)

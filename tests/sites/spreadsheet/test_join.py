@@ -179,7 +179,7 @@ def test_what_is_wrong_with_the_second_file_is_reported_under_its_name(tmp_path:
         ([{**PEOPLE, "file": "table"}], "'table' is the table itself"),
         ([PEOPLE, {**PEOPLE, "key": ["File"]}], "'Sex' is taken from two joined files"),
         ([{**PEOPLE, "columns": ["Sex", "Sex"]}], "duplicate column in 'columns'"),
-        ([{**PEOPLE, "columns": [], "unmatched": "blank"}], "joins nothing"),
+        ([{**PEOPLE, "columns": [], "unmatched": "blank"}], "has no effect without"),
         ([{**PEOPLE, "format": "parquet", "delimiter": ";"}], "'delimiter' has no effect with format 'parquet'"),
         ([{**PEOPLE, "key": []}], "key"),
         ([{**PEOPLE, "key": ["Sex"]}], "the key 'Sex' of the file 'people' is not known before it is taken"),
