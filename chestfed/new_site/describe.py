@@ -87,7 +87,7 @@ def draft(
         **{key: Said(value, why.get(key, "")) for key, value in work.keys.items()},
     }
     splits = {
-        "official": Said(True, f"by the column {split}" if split else "no column holds a split: every image trains"),
+        "official": Said(True, f"by the column {split}" if split else "no column for a split: every image is in train"),
         "valid_fraction": Said(0.0, "share of the training patients to set aside"),
         "test_fraction": Said(0.0),
     }
@@ -105,7 +105,7 @@ def _head(work: Work, line: str, files: Mapping[str, list[str]]) -> list[dict[st
     folder, below = root / work.pictures.folder, data is not None and root.is_relative_to(data)
     marked = any((place / SYNTHETIC_MARKER).is_file() for place in (folder, *folder.parents[:2]))
     where = root.relative_to(data) if below and data is not None else root
-    why = 'The comments say how each key was found. Look at those that say "a guess": they are your decisions.'
+    why = 'Comments say how each key was found. Check those that say "a guess": you decide.'
     keys = {
         "site": Said(work.name),
         "title": Said(work.choices.title or work.name.replace("-", " ").replace("_", " ").title()),
@@ -123,14 +123,14 @@ def _policy(work: Work) -> dict[str, Said]:
     """Views, diseases, labels, and how uncertain and blank labels are treated."""
     views, kept = _VIEWS, "lateral, other and unknown views are left out"
     if "view" not in work.columns:
-        views, kept = [*_VIEWS, "unknown"], "no column holds the view: all images are kept"
+        views, kept = [*_VIEWS, "unknown"], "no column for the view: all images are kept"
     told = {disease: Said(names, work.evidence[disease]) for disease, names in work.names.items()}
     labels = {"labels": Said(told, "disease -> your names for it")}
     if work.terms:
         labels = {f"#{disease}": Said(f"{disease}: {said.why}") for disease, said in told.items()}
     return {
         "views": Said(views, kept),
-        "diseases": Said(list(work.names), "the others are missing here, not negative"),
+        "diseases": Said(list(work.names), "all others are missing, not negative"),
         **labels,
         "uncertain": Said(work.uncertain, work.evidence["uncertain"]),
         "blank": Said(work.blank, work.evidence["blank"]),
@@ -165,8 +165,8 @@ def _last_notes(work: Work, *, has_table: bool) -> None:
     """What was not found."""
     if "view" not in work.columns:
         work.notes.append(
-            "the views are not known: laterals, if there are any, will train (--view-column NAME if a column holds "
-            "them; if all are frontal, default_view: frontal below table says so)"
+            "the views are unknown: lateral images, if any, are used for training (--view-column NAME if a column "
+            "has them; if all are frontal, set default_view: frontal below table)"
         )
     lacking = [what for what in OPTIONAL if what not in work.columns]
     if lacking and has_table:

@@ -91,7 +91,9 @@ def _from_table(work: Work, labels_file: Path) -> Draft:
     find_labels(work, formulas=sheet.formulas)
     refuse_idle(work)
     if pictures.root == Path(pictures.root.anchor):
-        work.notes.append(f"images and table have no folder in common but {pictures.root}: better put them below one")
+        work.notes.append(
+            f"images and table have no common folder except {pictures.root}: better put both below one folder"
+        )
     line = f"{len(pictures.files):,} images in {pictures.folder or 'the root'} ({pictures.listed_endings}), "
     line += f"{len(sheet.frame):,} rows in {labels_file.name}"
     rule = match.images.model_dump(exclude_defaults=True)
@@ -121,14 +123,14 @@ def _from_headers(work: Work) -> Draft:
     pictures = work.pictures
     if not pictures.dicoms:
         shown = pictures.listed_endings
-        raise ConfigError(f"the images are not DICOM files ({shown}): say where the labels are, with --labels FILE")
+        raise ConfigError(f"the images are not DICOM files ({shown}): name the file of the labels with --labels FILE")
     _set_aside(work)
     if pictures.without_header:
         work.notes.append(f"{len(pictures.without_header):,} PNG or JPEG files have no header, and are left out")
     names = [tag for tag in IMAGE_KEYS if tag not in KEYS]  # they name one image each, and describe none
     work.frame = frame = _read_headers(work).drop(columns=["image", *names], errors="ignore")
     if "PatientID" not in frame:
-        text = "no header has a PatientID, so patients cannot be told apart: give a table with --labels"
+        text = "no header has a PatientID, so patients are unknown: give a table with --labels"
         raise ConfigError(text)
     work.image = pd.Series(range(len(frame)), index=frame.index).astype(str)
     for what, tag in _HEADERS.items():
@@ -164,8 +166,8 @@ def _read_headers(work: Work) -> pd.DataFrame:
         raise SiteError(work.name, source.problems)
     if source.problems:
         work.notes.append(
-            f"{len(source.problems):,} DICOM files cannot be read: the site does not open before they are fixed or "
-            "removed; `chestfed site check` names them"
+            f"{len(source.problems):,} DICOM files cannot be read: fix or remove them before the site can be "
+            f"opened; `chestfed site check` names them"
         )
     return frame.set_index("row")[["image", *(tag for tag in tags if frame[tag].notna().any())]]
 
@@ -178,7 +180,7 @@ def _optional(work: Work) -> None:
         if said is not None:
             continue
         guess = work.columns.get(what, NONE)
-        why = work.evidence.get(what, "no column has such a name and such cells")
+        why = work.evidence.get(what, "no column has such a name and such values")
         answer = work.choose(f"{what} column", f"--{what}-column", guess, [*work.all_columns, NONE], why)
         if answer != guess:
             work.drop(what)
@@ -201,13 +203,13 @@ def _drop_colliding_words(work: Work) -> None:
 
 def _set_aside(work: Work) -> None:
     if work.pictures.aside:
-        work.notes.append(f"files that are not images are set aside: {work.pictures.aside}")
+        work.notes.append(f"files that are not images are skipped: {work.pictures.aside}")
 
 
 def _about_images(work: Work, match: ImageMatch) -> None:
     _set_aside(work)
     if left := match.cells - match.named:
-        text = "rows do not name a file in the folder: the study stops there, unless the YAML says"
+        text = "rows do not name a file in the folder: the site is refused unless the YAML has"
         work.notes.append(f"{left:,} {text} rows: {{missing_image: drop}}")
     if left := len(work.pictures.files) - match.files:
-        work.notes.append(f"{left:,} files of the folder are not named by any row, and are not used")
+        work.notes.append(f"{left:,} files of the folder are not named by any row and are not used")

@@ -37,13 +37,13 @@ def refuse_idle(work: Work) -> None:
         idle += [f"--label {disease}={name}: no free column is called '{name}'" for name in strange]
     idle += [*_idle_values(work), *_idle_words(work)]
     if idle:
-        raise ConfigError("flags that would have no effect:\n" + "\n".join(f"  {text}" for text in idle))
+        raise ConfigError("options that would have no effect:\n" + "\n".join(f"  {text}" for text in idle))
 
 
 def _idle_values(work: Work) -> list[str]:
     """What `--value` explains and no cell of a label column holds."""
     if work.terms and "value" not in work.columns:
-        text = "what a term means is written into the column MEANING of the mapping table"
+        text = "enter what a term means in the column MEANING of the mapping table"
         return [f"--value {word}: {text}" for word in work.choices.values]
     named = [work.columns["value"]] if work.terms else [name for names in work.names.values() for name in names]
     held = {canonical(str(cell)) for name in named for cell in work.frame[name].dropna().unique()}

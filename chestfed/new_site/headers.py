@@ -86,8 +86,8 @@ def _best_of(candidates: Sequence[_Candidate]) -> tuple[_Candidate | None, str]:
         return None, f"cells of several columns are found in the headers, of different images: {found}"
     if any(each.share >= ENOUGH for each in candidates):
         return None, (
-            "small numbers are found in the headers of the images, but may be there by chance, and no such column is "
-            f"called like an accession number or a study: {found}"
+            "small numbers are found in the headers of the images, but possibly by chance: no such column is "
+            f"named like an accession number or a study: {found}"
         )
     return None, f"too few cells are found in the headers of the images: {found}"
 
@@ -146,7 +146,7 @@ def _column_and_element(work: Work, told: pd.DataFrame, refused: NoImageNamedErr
     if not any(shares.values()):
         bare = {element: set(told[element].dropna().str.lstrip("0")) for element in IMAGE_KEYS if element in told}
         cut = [
-            f"'{name}' would be the {element} if leading zeros did not count: export the table with that column as text"
+            f"'{name}' would match the {element} without leading zeros: export the table with that column as text"
             for element, numbers in bare.items()
             for name in work.all_columns
             if frame[name].dropna().str.lstrip("0").isin(numbers).mean() >= ENOUGH
@@ -169,8 +169,8 @@ def _notes(work: Work, column: str, told: pd.DataFrame, rows: np.ndarray, places
     frame, notes = work.frame, []
     if lost := int(frame[column].notna().sum()) - len(np.unique(rows)):
         notes.append(
-            f"{lost:,} rows are found in no header: the site does not open before they are removed, or left out with "
-            "`unmatched: drop` beside `header` in the YAML"
+            f"{lost:,} rows are in no header: before the site can be opened, remove them, or leave them out with "
+            f"`unmatched: drop` beside `header` in the YAML"
         )
     for name in (name for name in work.all_columns if name != column):
         if not (called("patient", [name]) or name == work.choices.columns.get("patient") or not is_small(frame[name])):
@@ -184,5 +184,5 @@ def _notes(work: Work, column: str, told: pd.DataFrame, rows: np.ndarray, places
             )
     most = int(np.bincount(rows).max())
     if most > 1:
-        notes.append(f"up to {most:,} images have one '{column}': they share what its row says")
+        notes.append(f"up to {most:,} images have the same '{column}' and share its row")
     return notes

@@ -98,7 +98,7 @@ def _chosen(work: Work, matches: Sequence[ImageMatch], strong: Sequence[ImageMat
         several = (
             "several columns name images, and not the same ones"
             if strong
-            else "too few cells name a file (of a part of the films, add --drop missing_image)"
+            else "too few cells name a file (if only some of the images exist, add --drop missing_image)"
         )
         listed = "; ".join(f"{m.column} ({count(m.named, m.cells)} name a file)" for m in matches[:8])
         guess, why = None, doubt or f"{several}: {listed}"
@@ -136,8 +136,8 @@ def _doubt(best: ImageMatch, frame: pd.DataFrame) -> str:
         if named or (len(cells) and cells.map(lambda cell: bool(image_ending(str(cell)))).mean() >= _RIVAL):
             running = " like a running number" if called("running", [best.column]) else ""
             return (
-                f"the cells of '{best.column}' name files, but that may be by chance{running}, for '{name}' looks like "
-                "the column of the file names and its cells do not name the same files"
+                f"the cells of '{best.column}' name files, but possibly by chance{running}: '{name}' looks like "
+                f"the column of the file names and its cells do not name the same files"
             )
     return ""
 
@@ -149,10 +149,10 @@ def refuse_ambiguous(match: ImageMatch) -> None:
     """
     if match.ambiguous:
         raise ConfigError(
-            f"image column '{match.column}': {match.ambiguous:,} of {match.cells:,} cells could mean files of the same "
-            "name in several folders, such as originals and thumbnails, or a numbering that starts anew in each "
-            "folder. Give --images the one folder that is meant; or add to the table a column with the path below it, "
-            "or columns that spell the folders exactly (with leading zeros)"
+            f"image column '{match.column}': {match.ambiguous:,} of {match.cells:,} cells match files of the same "
+            f"name in several folders, such as originals and thumbnails, or a numbering that restarts in each "
+            f"folder. Give --images only the right folder; or add a column with the path below it to the table, "
+            f"or columns that spell the folders exactly (with leading zeros)"
         )
 
 
@@ -164,13 +164,13 @@ def _nothing_names_images(frame: pd.DataFrame, pictures: Pictures) -> NoImageNam
     alike = [str(name) for name in frame if frame[name].dropna().str.casefold().isin(names).any()]
     if cut:
         text += (
-            f"Those of {', '.join(cut)} would if leading zeros did not count: a spreadsheet program may have made "
-            "numbers of them (007 became 7). Export the table again with that column as text"
+            f"Those of {', '.join(cut)} would without leading zeros: a spreadsheet program may have turned them "
+            f"into numbers (007 became 7). Export the table again with that column as text"
         )
     elif alike:
         text += (
-            f"Those of {', '.join(alike)} would if capitals did not count (.png and .PNG): write them in the table as "
-            "the files are named"
+            f"Those of {', '.join(alike)} would if case did not matter (.png and .PNG): write the names in the "
+            f"table as the files have them"
         )
     else:
         text += (

@@ -98,12 +98,12 @@ def by_columns(work: Work, columns: Mapping[str, str]) -> None:
     for disease, names in work.names.items():
         if work.blank == "missing" and not sum(values[name].number("negative") for name in names):
             work.notes.append(
-                f"{', '.join(names)} ({disease}) never says no, and empty cells count as missing: there is no "
-                f"negative. Say --blank negative, or --label {disease}={NONE}"
+                f"{', '.join(names)} ({disease}) never says no, and empty cells count as missing, so there is no "
+                f"negative. Use --blank negative, or --label {disease}={NONE}"
             )
     others = [name for name in work.free if name not in columns and values_of(work, name).only]
     if others:
-        work.notes.append(f"label columns without a disease known here, not used: {', '.join(others)}")
+        work.notes.append(f"label columns of other diseases, not used: {', '.join(others)}")
 
 
 def _told(work: Work, name: str, disease: str, values: Values) -> str:
@@ -112,8 +112,8 @@ def _told(work: Work, name: str, disease: str, values: Values) -> str:
     if values.strange:
         shown = unknown_words(cells.dropna().map(canonical), [word for word, _ in values.strange.most_common()])
         work.stops.append(
-            f"column '{name}' ({disease}): unknown values: {shown}. Say what each means with --value WORD=MEANING "
-            f"({', '.join(MEANINGS)}), or leave it out with --label {disease}={NONE}"
+            f"column '{name}' ({disease}): unknown values: {shown}. Explain each with --value WORD=MEANING "
+            f"({', '.join(MEANINGS)}), or omit the column with --label {disease}={NONE}"
         )
     match = disease_of(name)
     how = SAID if disease in work.choices.labels or match is None else match.why
@@ -147,13 +147,14 @@ def nothing_found(work: Work) -> str:
     scores = [name for name in free if disease_of(name) is not None and work.frame[name].nunique() > _MOST_VALUES]
     if scores:
         return (
-            f"labels: {', '.join(scores)}: called like diseases, but each holds more than {_MOST_VALUES} different "
-            "values, as scores or reports do. Turn them into words such as yes and no first"
+            f"labels: {', '.join(scores)}: named like diseases, but each has more than {_MOST_VALUES} different "
+            f"values, like scores or reports. Turn them into words such as yes and no first"
         )
     like = [name for name in free if values_of(work, name).only]
     listed = f" Columns that look like labels: {', '.join(like)}." if like else f" The columns are: {', '.join(free)}."
     return (
-        f"labels: no column is called like a disease ({', '.join(TITLES)}), and none holds terms for one.{listed} Name "
+        f"labels: no column is named like a disease ({', '.join(TITLES)}), and none contains terms for "
+        f"one.{listed} Name "
         "a column of labels with --label cardiomegaly=COLUMN, or a column of findings in words with --findings-column"
     )
 
@@ -174,8 +175,8 @@ def find_reader(work: Work, labels: Collection[str]) -> None:
             maybe = [name for name in fitting if not _depends_on(frame[name], frame[list(labels)])]
             fitting = [name for name in maybe if _as_many(frame[name], image)]
             work.notes += [
-                f"'{name}' has several values for one image: if they are annotators, say {flag} {name} to count their "
-                "votes; else what any of their rows says is taken"
+                f"'{name}' has several values for one image: if they are annotators, use {flag} {name} to count "
+                f"their votes; otherwise a finding of any row counts"
                 for name in maybe
                 if name not in fitting
             ]
@@ -227,6 +228,7 @@ def lost_to_formulas(work: Work, columns: Sequence[str]) -> list[str]:
         if match is not None and match.disease not in work.names:
             lost.setdefault(match.disease, []).append(f"'{column}'")
     return [
-        f"{disease} is lost, because {', '.join(names)} holds formulas: paste that column as values, and export again"
+        f"{disease} is not read, because {', '.join(names)} contains formulas: paste that column as values and "
+        f"export again"
         for disease, names in lost.items()
     ]

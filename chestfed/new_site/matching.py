@@ -80,7 +80,7 @@ def list_pictures(images: Path, root: Path) -> Pictures:
     files = [name for name, kind in zip(names, kinds, strict=True) if kind in _IMAGES]
     if not any(kind in (DICOM, PICTURE) or image_ending(name) for name, kind in zip(below, kinds, strict=True)):
         others = f"; found: {counted(kinds)}" if kinds else ""
-        raise ConfigError(f"--images {images}: no PNG, JPEG or DICOM file in it or below it{others}")
+        raise ConfigError(f"--images {images}: no PNG, JPEG or DICOM file in this folder or below it{others}")
     by_name, by_stem = defaultdict(list), defaultdict(list)
     for file in files:
         name = composed(file.rpartition("/")[2])

@@ -52,10 +52,10 @@ def find_patient(work: Work, match: ImageMatch) -> tuple[str, str] | None:
     if in_folders is not None and by_flag == FOLDER:
         return in_folders[0], f"{SAID}: {in_folders[1]}"
     if in_folders is not None and by_flag is None and in_folders[2] and not called("patient", work.all_columns):
-        return in_folders[0], f"a guess, because no column has the name of a patient: {in_folders[1]}"
-    hint = f"; if the folders identify the patient ({in_folders[1]}), say {_FLAG} {FOLDER}" if in_folders else ""
+        return in_folders[0], f"a guess, because no column is named like a patient: {in_folders[1]}"
+    hint = f"; if the folders identify the patient ({in_folders[1]}), use {_FLAG} {FOLDER}" if in_folders else ""
     if not _patient_column(work, hint):
-        work.take("patient", match.column, "none: every image counts as a patient of its own")
+        work.take("patient", match.column, "none: every image counts as a separate patient")
     return None
 
 
@@ -73,18 +73,19 @@ def _patient_column(work: Work, hint: str) -> bool:
     if guess is not None:
         why = f"by column name; {_groups(work, guess)}"
     elif likely:
-        why = "several columns have such a name, and group the images differently"
+        why = "several columns have such a name and group the images differently"
     else:
         why = (
-            f"{_why_none(frame, called('patient', names))}. Without patients, images of one person may end up on both "
-            f"sides of a split; if you must, say {_FLAG} {NONE}, and every image counts as a patient of its own{hint}"
+            f"{_why_none(frame, called('patient', names))}. Without patients, images of one person may be in both "
+            f"training and test; if this cannot be avoided, use {_FLAG} {NONE}: every image then counts as a "
+            f"separate patient{hint}"
         )
     others = [name for name in names if name not in likely and _looks_like_ids(frame[name], work.image)]
     column = work.choose("patient column", _FLAG, guess, likely or [*others, NONE], why)
     if column == NONE:
         return False
     also = [name for name in likely if name != column]
-    beside = f"; {', '.join(also)} groups them alike" if also and column in likely and not different else ""
+    beside = f"; {', '.join(also)} groups them in the same way" if also and column in likely and not different else ""
     work.take("patient", column, (why if column == guess else f"chosen; {_groups(work, column)}") + beside)
     return True
 
@@ -98,7 +99,7 @@ def _why_none(frame: pd.DataFrame, unfit: list[str]) -> str:
         return f"'{unfit[0]}' has such a name, but several values for one image"
     return (
         f"'{unfit[0]}' has such a name, but {count(int(empty.sum()), len(frame))} are empty (the first in "
-        f"{listed_rows(frame.index[empty][:1])}): fill it in on every row, also where one cell stands for several"
+        f"{listed_rows(frame.index[empty][:1])}): fill it in on every row, even if one cell stands for several"
     )
 
 
@@ -185,8 +186,8 @@ def _find_worded(work: Work, what: str, said: str | None) -> None:
     if strange:
         meanings = ", ".join(dict.fromkeys(_KNOWN[what].values()))
         work.stops.append(
-            f"column '{column}' ({what}): unknown words: {unknown_words(cells, strange)}. Say what each means with "
-            f"--word {what}:WORD=MEANING ({meanings} or {MISSING}), or leave the column out with --{what}-column {NONE}"
+            f"column '{column}' ({what}): unknown words: {unknown_words(cells, strange)}. Explain each with "
+            f"--word {what}:WORD=MEANING ({meanings} or {MISSING}), or omit the column with --{what}-column {NONE}"
         )
     work.words[what] = told
     spread[MISSING] += int(work.frame[column].isna().sum())
@@ -194,8 +195,8 @@ def _find_worded(work: Work, what: str, said: str | None) -> None:
     work.take(what, column, f"{how}: {shown}")
     if what == "view" and (lost := spread["unknown"] + spread[MISSING]):
         work.notes.append(
-            f"{count(lost, len(work.frame), 'rows')} have no known view: they are left out, for they may be laterals "
-            "(to keep them, add unknown to views in the YAML)"
+            f"{count(lost, len(work.frame), 'rows')} have no known view and are left out, because they may be "
+            f"lateral (to keep them, add unknown to views in the YAML)"
         )
 
 
@@ -215,7 +216,7 @@ def _guessed(work: Work, what: str, own: Mapping[str, str]) -> tuple[str, str]:
             good = [name]
             break
     work.notes += [
-        f"'{name}' is called like the {what}, but {shares[name]:.0%} of its cells are known words: not used. If it is "
+        f"'{name}' is named like the {what}, but {shares[name]:.0%} of its cells are known words: not used. If it is "
         f"the {what}, say --{what}-column {name}"
         for name in likely
         if name not in good
@@ -269,7 +270,7 @@ def _find_age(work: Work, said: str | None) -> None:
                 raise ConfigError(
                     f"--age-column {name}: {'the column is empty' if cells.empty else f'{good} are ages'}"
                 )
-            work.notes.append(f"'{name}' is called like the age, but {good} are ages: not used")
+            work.notes.append(f"'{name}' is named like the age, but {good} are ages: not used")
             continue
         counts = bad.value_counts()
         clear = [word for word in map(str, counts.index) if counts[word] >= SHOWN_FROM or _NUMBER.fullmatch(word)]
@@ -277,7 +278,7 @@ def _find_age(work: Work, said: str | None) -> None:
         work.words["age"] = {word: float(meaning) for word, meaning in own.items() if word not in gone}
         if rest := counts.index.difference(list(work.missing)).tolist():
             work.stops.append(
-                f"column '{name}' (age): not ages: {unknown_words(cells, rest)}. Fix the cells, or say what they mean "
+                f"column '{name}' (age): not ages: {unknown_words(cells, rest)}. Fix the cells, or explain them "
                 f"with --word age:WORD=YEARS or --word age:WORD={MISSING}"
             )
         if clear:

@@ -76,7 +76,7 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
     formulas = {name: problems[a_formula(name)] for name in kept if problems[a_formula(name)]}
     if formulas:  # in columns that perhaps are not needed
         listed = ", ".join(f"'{name}' ({number:,})" for name, number in formulas.items())
-        notes.append(f"cells with formulas, which are not computed here, count as empty: {listed}")
+        notes.append(f"cells with formulas are not evaluated and count as empty: {listed}")
     notes += source.remarks
     return Spreadsheet(frame.set_index("row")[kept], keys, tuple(notes), tuple(formulas), doubt)
 
@@ -93,7 +93,7 @@ def _format(path: Path, choices: Choices) -> tuple[_Keys, list[str], int]:
     kind = _KINDS.get(Path(path.name.lower().removesuffix(".gz")).suffix, "csv")
     for flag in _IDLE.get(kind, ("delimiter", "encoding", "sheet", "header_row")):
         if getattr(choices, flag) is not None:
-            raise ConfigError(f"--{flag.replace('_', '-')} does not apply to {path.name}: leave it out")
+            raise ConfigError(f"--{flag.replace('_', '-')} does not apply to {path.name}: omit it")
     if kind == "csv":
         data = _bytes(path)
         keys["encoding"] = encoding, _ = _encoding(path, data, choices.encoding)
@@ -109,9 +109,10 @@ def _format(path: Path, choices: Choices) -> tuple[_Keys, list[str], int]:
     if choices.header_row is not None:
         keys["header_row"] = header, _ = choices.header_row, SAID
     elif header > 1:
-        keys["header_row"] = header, "the rows above it are empty, or hold a cell or two"
+        keys["header_row"] = header, "the rows above it are empty or have only a cell or two"
         notes.append(
-            f"row {header} is taken as the header, and {header - 1} above it are ignored (--header-row if not)"
+            f"row {header} is taken as the header; {header - 1} rows above it are ignored (--header-row NUMBER if "
+            f"this is wrong)"
         )
     return keys, notes, header
 
@@ -120,16 +121,16 @@ def _kept_columns(path: Path, names: list[str], header: int, keys: _Keys, notes:
     """The columns with a name of their own, and why the header may be another row."""
     counts = Counter(names)
     kept = [name for name in names if name and counts[name] == 1]
-    notes += [f"{n} columns are called '{name}': not looked at" for name, n in counts.items() if name and n > 1]
+    notes += [f"{n} columns are named '{name}': not used" for name, n in counts.items() if name and n > 1]
     lacking = f"{counts['']} of {len(names)} columns have no name in row {header}"
-    another = ", which is taken as the header. If it is another row, say --header-row NUMBER"
+    another = ", which is taken as the header. If it is another row, use --header-row NUMBER"
     if counts[""] * 2 > len(names):
         raise ConfigError(f"{path.name}: {lacking}{another}; remove empty columns")
     if len(kept) < 2:
         found = f"the only column is '{kept[0]}'" if kept else "no column has a name"
-        other = "or --delimiter, what separates" if "delimiter" in keys else "or --sheet, another sheet"
+        other = "or --delimiter for another delimiter" if "delimiter" in keys else "or --sheet for another sheet"
         raise ConfigError(f"{path.name}: {found} in row {header}{another}; {other}")
-    notes += [f"{lacking}: not looked at"] if counts[""] else []
+    notes += [f"{lacking}: not used"] if counts[""] else []
     return kept, f"{lacking}{another}" if counts[""] else ""
 
 
@@ -162,8 +163,8 @@ def _encoding(path: Path, data: bytes, said: str | None) -> tuple[str, str]:
         found = likely(data)
         if len(found) == 1:
             return found[0], "not UTF-8; its letters make words in no other encoding"
-        hint = f"it may be {' or '.join(found)}" if found else "nor any other that is known here"
-        raise ConfigError(f"{path.name}: is not UTF-8, {hint}: say which with --encoding NAME") from None
+        hint = f"it may be {' or '.join(found)}" if found else "nor any other known encoding"
+        raise ConfigError(f"{path.name}: is not UTF-8, {hint}: name its encoding with --encoding NAME") from None
     return "utf-8", "by its byte order mark" if data.startswith(b"\xef\xbb\xbf") else "valid UTF-8"
 
 

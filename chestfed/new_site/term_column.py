@@ -81,19 +81,19 @@ def find_labels(work: Work, *, headers: bool = False, formulas: Sequence[str] = 
         by_columns(work, onehot)
         if layout == "onehot" and several:
             work.notes.append(
-                f"{rows_per_image.gt(1).sum():,} images have more than one row: remove duplicate rows, or, if several "
-                "annotators labeled them, say --layout readers"
+                f"{rows_per_image.gt(1).sum():,} images have more than one row: remove duplicate rows or, if "
+                f"several annotators labeled them, use --layout readers"
             )
         if terms is not None:
-            _tell_unused(work, [terms.column, *terms.others], f"{_FLAG} NAME takes one of them")
+            _tell_unused(work, [terms.column, *terms.others], f"{_FLAG} NAME selects one of them")
     elif layout is None or terms is None:
         lost = "".join(f". {text}" for text in lost_to_formulas(work, formulas))
         raise ConfigError(nothing_found(work) + lost)
     else:
         work.layout = "long" if layout == "delimited" and several and work.choices.layout is None else layout
         by_terms(work, terms)
-        _tell_unused(work, terms.others, f"{_FLAG} NAME takes another one")
-        _tell_unused(work, list(onehot), "--layout onehot takes them")
+        _tell_unused(work, terms.others, f"{_FLAG} NAME selects another column")
+        _tell_unused(work, list(onehot), "--layout onehot uses them")
     work.notes += lost_to_formulas(work, formulas)
 
 
@@ -130,7 +130,7 @@ def find_term_column(work: Work, free: Sequence[str], *, has_columns: bool) -> T
         among = [name for name in rivals if name in likely] if len(rivals) > 1 else rivals
         column = among[0] if len(among) == 1 else best.column
         if len(among) != 1 and not has_columns:
-            why = f"{', '.join(rivals)} all hold known findings"
+            why = f"{', '.join(rivals)} all contain known findings"
             column = work.choose("findings column", _FLAG, None, rivals, why)
     elif column is None and (terms or likely) and not has_columns:
         shown = "; ".join(f"{t.column}: {count(t.telling, t.cells)} have a known term" for t in terms)
@@ -185,9 +185,9 @@ def look_at(cells: pd.Series, choices: Choices, *, called_so: bool, sample: bool
                 continue
             shown = count(turning, sum(number for _, number in having), "cells with it")
             raise ConfigError(
-                f"--separator {separator}: {shown} deny or doubt something, and the denial may go on behind it ('no "
-                "edema, effusion'). Leave --separator out: each cell is then one term of the mapping table; or export "
-                "the findings with | or ; between them"
+                f"--separator {separator}: {shown} negate or doubt something, and the negation may extend beyond "
+                f"it ('no edema, effusion'). Omit --separator, so that each cell is one term of the mapping "
+                f"table; or export the findings with | or ; between them"
             )
         ways.append(way(separator, partial(str.split, sep=separator)))
     if choices.separator is not None and not sample:
@@ -215,7 +215,11 @@ def by_terms(work: Work, terms: TermColumn) -> None:
     if work.layout in ("delimited", "dicom"):
         separator = separator or _unused(cells)
         work.keys["separator"] = separator
-        why = "cuts the cells into most known terms" if terms.separator else "does not occur: each cell is one term"
+        why = (
+            "splits the cells into the most known terms"
+            if terms.separator
+            else "does not occur, so each cell is a term"
+        )
         work.evidence["separator"] = SAID if work.choices.separator else why
     if work.layout == "long":
         find_reader(work, [terms.column, *([] if value is None else [value])])
@@ -310,7 +314,7 @@ def _describe(work: Work, waiting: int, rows: str) -> None:
     if len(work.terms) > _MANY:
         work.notes.append(f"{len(work.terms):,} different terms look like sentences: reports need a labeler first")
     doubted = sum(row.rows for row in work.terms if row.meant and UNCERTAIN in row.meant.findings.values())
-    why = "a disease that no term mentions is not known (--blank negative if the cells name everything present)"
+    why = "a disease that no term mentions is unknown (--blank negative if the cells name everything present)"
     policies(work, doubted, "terms", "missing", why)
 
 

@@ -144,7 +144,7 @@ class Work:
         if guess is not None:
             return guess
         listed = f" Candidates: {', '.join(candidates)}." if candidates else ""
-        raise ConfigError(f"{what}: {why}.{listed} Say which with {flag}")
+        raise ConfigError(f"{what}: {why}.{listed} Choose with {flag}")
 
 
 def terms_file(name: str) -> str:

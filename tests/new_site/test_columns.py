@@ -19,7 +19,7 @@ def test_laterals_that_a_column_tells_in_other_words_are_left_out(tmp_path: Path
     made = draft(tmp_path)
     assert keys(made)["table"]["columns"]["view"] == "Projektion"
     assert column(opened(tmp_path, made), "view") == ["pa", "ap"] * 10
-    assert not any("views are not known" in note for note in made.notes)
+    assert not any("views are unknown" in note for note in made.notes)
 
 
 @pytest.mark.parametrize("cells", [["seitlich", "Bucky", "Stativ"], ["正面", "側面", "側面"], [17, 18, 19]])
@@ -90,8 +90,8 @@ def test_a_column_called_like_the_view_with_many_words_that_tell_none_is_not_use
     bring(tmp_path, rows(30, Position=[f"ward {n}" for n in range(15)]))
     made = draft(tmp_path)
     assert "view" not in keys(made)["table"]["columns"]
-    assert any("'Position' is called like the view, but 0% of its cells" in note for note in made.notes)
-    assert any("the views are not known: laterals, if there are any, will train" in note for note in made.notes)
+    assert any("'Position' is named like the view, but 0% of its cells" in note for note in made.notes)
+    assert any("the views are unknown: lateral images, if any, are used for training" in note for note in made.notes)
 
 
 @pytest.mark.parametrize(

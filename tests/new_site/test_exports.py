@@ -39,7 +39,7 @@ def test_other_files_beside_films_without_an_ending_are_set_aside_and_counted(tm
     export(tmp_path)
     litter(tmp_path)
     made = draft(tmp_path, None)
-    assert f"files that are not images are set aside: {ASIDE}" in made.notes
+    assert f"files that are not images are skipped: {ASIDE}" in made.notes
     table = opened(tmp_path, made)
     assert column(table, "image") == [f"PAT{n // 2}/IM{n}" for n in range(6)]
     report = check_site(load_site_config(tmp_path / "st-anne.yaml"), tmp_path, images=False)
@@ -56,7 +56,7 @@ def test_other_files_beside_the_images_of_a_table_are_not_counted_as_images(tmp_
     made = draft(tmp_path)
     assert "12 images in images (12 without extension), 12 rows" in made.text
     assert not [note for note in made.notes if "not named by any row" in note]
-    assert f"files that are not images are set aside: {ASIDE}" in made.notes
+    assert f"files that are not images are skipped: {ASIDE}" in made.notes
 
 
 def test_pictures_without_a_header_beside_films_are_left_out_and_said(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_a_running_number_is_not_the_image_column_while_another_looks_like_file_
         ]
         bring(tmp_path, table, [f"{n}.png" for n in range(1, 41)])
         with pytest.raises(
-            ConfigError, match=f"'{number_column}' name files, but that may be by chance.*'{name}' looks like"
+            ConfigError, match=f"'{number_column}' name files, but possibly by chance.*'{name}' looks like"
         ) as caught:
             draft(tmp_path)
         assert ".png" not in str(caught.value)

@@ -167,7 +167,7 @@ def test_without_a_column_of_patients_it_stops_and_says_what_that_means(tmp_path
     assert keys(draft(tmp_path, columns={"patient": "Code"}))["table"]["columns"]["patient"] == "Code"
     alone = draft(tmp_path, columns={"patient": "none"})
     assert keys(alone)["table"]["columns"]["patient"] == "File"
-    assert "every image counts as a patient of its own" in alone.text
+    assert "every image counts as a separate patient" in alone.text
 
 
 def test_patients_that_only_the_folders_tell_are_taken_from_there_or_asked_for(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_no_name_of_a_patient_or_an_image_is_written_or_shown(tmp_path: Path) ->
 def test_label_columns_of_other_diseases_only_are_refused(tmp_path: Path) -> None:
     table = [{**without(row, *LABELS), "Fracture": n % 2, "Scoliosis": "0"} for n, row in enumerate(rows())]
     bring(tmp_path, table)
-    with pytest.raises(ConfigError, match=r"no column is called like a disease.*look like labels: Fracture.*--label"):
+    with pytest.raises(ConfigError, match=r"no column is named like a disease.*look like labels: Fracture.*--label"):
         draft(tmp_path)
     made = draft(tmp_path, labels={"pneumothorax": ["Fracture"]})
     assert keys(made)["labels"] == {"pneumothorax": ["Fracture"]}
@@ -501,7 +501,7 @@ def test_a_row_above_the_header_that_could_be_one_is_told(tmp_path: Path) -> Non
     text = (tmp_path / "labels.csv").read_text().replace("File,Patient", "A,B")
     (tmp_path / "labels.csv").write_text(text.replace("A,B", "Export,,,Signs,,,\nFile,,,,,,7", 1))
     match = (
-        r"5 of 7 columns have no name in row 1, which is taken as the header. If it is another row, say --header-row"
+        r"5 of 7 columns have no name in row 1, which is taken as the header. If it is another row, use --header-row"
     )
     with pytest.raises(ConfigError, match=match):
         draft(tmp_path)
@@ -526,9 +526,7 @@ def test_a_row_that_stands_twice_makes_no_table_of_readers(tmp_path: Path) -> No
 
 def test_columns_of_scores_are_named_as_such(tmp_path: Path) -> None:
     bring(tmp_path, [{"File": n, "Patient": f"p{n}", "Oedema": n / 40} for n in range(40)])
-    with pytest.raises(
-        ConfigError, match=r"Oedema: called like diseases, but each holds more than 12 different values"
-    ):
+    with pytest.raises(ConfigError, match=r"Oedema: named like diseases, but each has more than 12 different values"):
         draft(tmp_path)
 
 

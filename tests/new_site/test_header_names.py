@@ -128,7 +128,7 @@ def test_small_accession_numbers_are_those_of_the_column_that_is_called_so(tmp_p
 @pytest.mark.parametrize("name", ["Nr", "Age", "Severity", "Order"])
 def test_small_numbers_of_a_column_that_is_not_called_like_a_study_are_a_question(tmp_path: Path, name: str) -> None:
     numbered(tmp_path, {name: [*ROWS], "Accession": [f"ACC{n}" for n in PLACES]}, list(map(str, MIXED)))
-    with pytest.raises(ConfigError, match=rf"may be there by chance.*{name} \(100%\)") as caught:
+    with pytest.raises(ConfigError, match=rf"possibly by chance.*{name} \(100%\)") as caught:
         draft(tmp_path)
     assert f"Candidates: {name}, " in str(caught.value)
     assert "Say which with --image-column" in str(caught.value)

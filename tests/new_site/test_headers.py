@@ -47,7 +47,8 @@ def test_rows_above_the_header_are_left_out_and_said(tmp_path: Path, file: str, 
     save_below(tmp_path / file, above, rows())
     made = draft(tmp_path, file)
     assert keys(made)["table"]["header_row"] == len(above) + 1
-    assert any(f"row {len(above) + 1} is taken as the header, and {len(above)} above it" in note for note in made.notes)
+    said = f"row {len(above) + 1} is taken as the header; {len(above)} rows above it"
+    assert any(said in note for note in made.notes)
     assert "QUIXOTE" not in everything_said(made)
     table = opened(tmp_path, made)
     assert table.label_digest() == plain.label_digest()

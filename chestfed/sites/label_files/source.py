@@ -98,7 +98,7 @@ class Source:
                 "missing file",
                 patterns[0] if patterns else role,
                 f"no {role} file in {self.folder}; looked for {', '.join(patterns) or 'nothing'} (also as .gz)",
-                advice="set the site's root to the folder of the release, or name the file in label_files.{role} "
+                advice=f"set the site's root to the folder of the release, or name the file in label_files.{role} "
                 "of the site's YAML",
             )
         return None
