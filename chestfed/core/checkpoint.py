@@ -45,7 +45,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        raise ChestfedError(f"{path}: cannot be written: {error.strerror or error}. What was there is kept.") from None
+        raise ChestfedError(
+            f"{path}: cannot be written: {error.strerror or error}. The earlier file is kept."
+        ) from None
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -79,7 +79,7 @@ class _Parsed:
             place = self._place(mark.line) if mark else name
             raise ConfigError(f"{place}: not valid YAML: {getattr(error, 'problem', error)}") from None
         except RecursionError:
-            raise ConfigError(f"{name}: nested too deeply, or an alias (*) stands for itself") from None
+            raise ConfigError(f"{name}: nested too deeply, or an alias (*) contains itself") from None
 
     def _place(self, line: int) -> str:
         return self._name if self._name.startswith("--set ") else f"{self._name}:{line + 1}"
@@ -111,7 +111,7 @@ class _Parsed:
         try:
             return _Loader("").construct_object(node, deep=True)
         except (ValueError, AttributeError):  # a tag that the text does not fit, or a number of thousands of digits
-            raise ConfigError(f"{place}: not valid YAML: the value is not of its type") from None
+            raise ConfigError(f"{place}: not valid YAML: the value does not match its type") from None
 
 
 class Document:
@@ -165,7 +165,9 @@ class Document:
                     raise ConfigError(f"--set {assignment}: '{part}' is not an index of a list of {len(target)}")
                 key = int(part)
             elif not isinstance(target, dict):
-                raise ConfigError(f"--set {assignment}: '{'.'.join(parts[:position])}' holds a value, not keys")
+                raise ConfigError(
+                    f"--set {assignment}: '{'.'.join(parts[:position])}' is a value, not a mapping of keys"
+                )
             location.append(key)
             if position < len(parts) - 1:
                 if isinstance(target, dict):

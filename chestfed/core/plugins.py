@@ -360,7 +360,10 @@ def source_digest(module: ModuleType) -> str:
 def _file_of(module: ModuleType) -> Path:
     file = getattr(module, "__file__", None)
     if file is None:
-        raise ConfigError(f"plug-in module '{module.__name__}' has no source file that could be identified")
+        raise ConfigError(
+            f"plug-in module '{module.__name__}' has no source file, so its runs cannot be "
+            f"identified; put it into a file"
+        )
     return Path(file).resolve()
 
 

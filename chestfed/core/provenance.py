@@ -112,6 +112,6 @@ _WORDS = {
         "PARTLY SYNTHETIC (phantoms among real hospitals, no clinical meaning): ",
         "Partly synthetic. ",
         "PARTLY SYNTHETIC: some hospitals are phantoms drawn by a program, others have real patients. No clinical "
-        "meaning; keep it as you keep other data of patients.",
+        "meaning; protect it like other patient data.",
     ),
 }

@@ -120,17 +120,16 @@ def read_key(file: Path) -> SiteKey:
         mode, content = file.stat().st_mode, file.read_bytes()
     except FileNotFoundError:
         raise ChestfedError(
-            f"{file}: there is no such key file. Make one with `chestfed key --new {file}`, or unset ${VARIABLE} to "
-            "use your own"
+            f"{file}: no such key file. Make one with `chestfed key --new {file}`, or unset ${VARIABLE} to use your own"
         ) from None
     except OSError as error:
         raise ChestfedError(f"{file}: the key cannot be read: {error.strerror}") from None
     if os.name != "nt" and mode & (stat.S_IROTH | stat.S_IWOTH):
-        raise ChestfedError(f"{file}: everybody on this machine can read or change this key. Run `chmod 600 {file}`")
+        raise ChestfedError(f"{file}: other users of this machine can read or change this key. Run `chmod 600 {file}`")
     if not re.fullmatch(rb"[0-9a-f]{64}\s*", content):
         raise ChestfedError(
-            f"{file}: not a key: one line of 64 hexadecimal digits is expected. If it is damaged, fetch it from your "
-            "backup: names made with another key cannot be matched with the old ones"
+            f"{file}: not a key: one line of 64 hexadecimal digits is expected. If it is damaged, restore it from "
+            f"your backup: names made with another key cannot be matched with the old ones"
         )
     return SiteKey(bytes.fromhex(content.decode("ascii").strip()))
 
@@ -162,6 +161,6 @@ def make_key(file: Path) -> bool:
             return True
     except OSError as error:
         raise ChestfedError(
-            f"{file}: a key cannot be written there: {error.strerror}. Name a file elsewhere with ${VARIABLE}, made by "
-            "`chestfed key --new FILE`"
+            f"{file}: the key cannot be written: {error.strerror}. Make one elsewhere with `chestfed key --new "
+            f"FILE`, and set ${VARIABLE} to that file"
         ) from None

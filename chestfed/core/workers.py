@@ -147,7 +147,7 @@ def spread(
                 yield from results
         except BrokenProcessPool:
             if crashed is None or not _can_start():
-                text = "a worker process ended unexpectedly. Is there enough memory? Fewer workers need less"
+                text = "a worker process ended unexpectedly, perhaps for lack of memory. Fewer workers need less"
                 raise ChestfedError(f"{what}: {text}") from None
             # Which of the chunks in flight did it is not known: each goes alone, then all on as before.
             for part in chunks[done : done + 4 * workers]:

@@ -51,14 +51,14 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
 
 #: Errors of pydicom and its decoders -> what they come from; the first that fits.
 _MEANS: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...]] = (
-    (NotImplementedError, "an element or a compression of a kind that is not known"),
-    (zlib.error, "it cannot be inflated, for it is cut short or altered"),
+    (NotImplementedError, "an element or a compression of an unknown kind"),
+    (zlib.error, "it cannot be decompressed: truncated or altered"),
     ((struct.error, EOFError, OSError), "it ends too early"),
-    ((ValueError, OverflowError), "its pixels are cut short, or do not fit its header"),
+    ((ValueError, OverflowError), "its pixels are truncated or do not match its header"),
     ((AttributeError, LookupError), "an element that its pixels need is missing or damaged"),
-    (TypeError, "an element holds something else than the standard says"),
-    (MemoryError, "it needs more memory than there is"),
-    (BaseException, "its compressed picture cannot be decoded: damaged, or of an unknown kind"),
+    (TypeError, "an element violates the standard"),
+    (MemoryError, "it needs more memory than is available"),
+    (BaseException, "its compressed image cannot be decoded: damaged or of an unknown kind"),
 )
 
 
@@ -69,17 +69,17 @@ def refusal(role: str, tag: str) -> str | None:
         return None
     if tag in KEYS:
         return (
-            f"columns.{role}: '{tag}' names a patient or a study: it may only group images, as columns.patient or "
-            f"columns.study. For {role} there are: {', '.join(allowed)}"
+            f"columns.{role}: '{tag}' identifies a patient or a study and may only group images, as "
+            f"columns.patient or columns.study. Allowed for {role}: {', '.join(allowed)}"
         )
-    head = f"columns.{role}: '{tag}' is no DICOM element that may be read"
+    head = f"columns.{role}: '{tag}' is not a DICOM element that may be read"
     if _identifies(tag):
         return (
-            f"{head}: it may lead to a person (DICOM PS3.15, Annex E, basic profile), and no site needs it. "
-            f"For {role} there are: {', '.join(allowed)}"
+            f"{head}: it may identify a person (DICOM PS3.15, Annex E, basic profile), and no site needs it. "
+            f"Allowed for {role}: {', '.join(allowed)}"
         )
     close = difflib.get_close_matches(tag, allowed, n=1, cutoff=0.7)
-    hint = f"did you mean '{close[0]}'?" if close else f"those that may, for {role}: {', '.join(allowed)}"
+    hint = f"did you mean '{close[0]}'?" if close else f"allowed for {role}: {', '.join(allowed)}"
     return f"{head}; {hint}"
 
 

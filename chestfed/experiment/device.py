@@ -59,7 +59,7 @@ def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:
     except RuntimeError:
         raise ConfigError(f"runtime.device: '{name}' is not a torch device; use auto, cpu, cuda or cuda:N") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("runtime.device: this torch sees no CUDA device; use --set runtime.device=cpu")
+        raise ConfigError("runtime.device: PyTorch finds no CUDA device; use --set runtime.device=cpu")
     threads = runtime.threads or max(1, (os.cpu_count() or 1) // at_once)
     torch.set_num_threads(threads)
     workers = runtime.loader_workers

@@ -103,7 +103,7 @@ def _read_graphs(document: Document) -> None:
 def _append_sites(document: Document, added: Sequence[Path]) -> None:
     sites = document.data.get("sites")
     if not isinstance(sites, list) or not sites:
-        raise ConfigError(f"--add-site: {document.path} has no hospitals to add one to (no 'sites')")
+        raise ConfigError(f"--add-site: {document.path} has no 'sites' to add a hospital to")
     configs = [load_site_config(site) for site in added]
     entries = [
         {"config": str(site.absolute()), **_own_root(site, config.root)}

@@ -117,7 +117,7 @@ class HeldOut(StrictModel):
     @classmethod
     def _names_each_once(cls, value: list[str] | str) -> list[str] | str:
         if not value or (len(set(value)) < len(value) and isinstance(value, list)):
-            raise ValueError("names each site once, or says all")
+            raise ValueError("must name each site once, or be 'all'")
         return value
 
 
@@ -325,7 +325,7 @@ class Pipeline(StrictModel):
     @model_validator(mode="after")
     def _clients_suffice(self) -> Self:
         if bool(self.sites) == (self.collection is not None):
-            raise ValueError("needs either sites or a collection")
+            raise ValueError("needs either 'sites' or 'collection'")
         available = sum(entry.clients for entry in self.sites)
         if self.collection is not None:
             available = self.collection.clients
@@ -338,7 +338,7 @@ class Pipeline(StrictModel):
                 f"k must be increasing numbers from 1 to {available}, the number of clients; found {self.k}"
             )
         if self.sites and self.sites[0].test_fraction is None and any(entry.test_fraction for entry in self.sites):
-            raise ValueError("test_fraction of a further site needs one at the first site, the target, too")
+            raise ValueError("a site has test_fraction: give the first site, the target, one too")
         if self.sites and self.sites[0].test_fraction is not None and self.evaluation.split != "test":
             raise ValueError(
                 "with test_fraction the held-out patients are the 'test' split: set evaluation.split: test"
@@ -359,11 +359,11 @@ class Pipeline(StrictModel):
 
     def _can_hold_out(self, clients: int) -> None:
         if len(self.sites) < 2:
-            raise ValueError("held_out needs two sites at least: one to train on, one to evaluate on")
+            raise ValueError("held_out needs at least two sites: one to train on, one to evaluate on")
         if self.comparison is not None:
-            raise ValueError("held_out and comparison exclude each other")
+            raise ValueError("held_out and comparison cannot be combined: remove one")
         if self.k != [clients]:
-            raise ValueError("with held_out all other sites train: leave k out, or set k: []")
+            raise ValueError("with held_out all other sites train: remove k, or set k: []")
 
     @property
     def tasks(self) -> tuple[str, ...]:

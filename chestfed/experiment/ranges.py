@@ -45,7 +45,7 @@ class Range:
                 f"a range is [low, high, log] or [low, high, linear], such as [0.01, 1, log]; found {value}"
             )
         if scale == "log" and low <= 0:
-            raise ValueError(f"a range by factors (log) begins above 0; found {value}")
+            raise ValueError(f"a range on a log scale must start above 0; found {value}")
         return cls(float(low), float(high), scale == "log")
 
     def plain(self) -> list[Any]:

@@ -121,7 +121,8 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
     objective = objective_of(settings, population)
     if settings.spec.pooled and getattr(settings.objective, "pairs", "pooled") != "pooled":
         yield (
-            f"federated.objective.pairs: {settings.spec.name} holds all images in one place, as one site; leave it out"
+            f"federated.objective.pairs: {settings.spec.name} has all images in one place, as one site; remove "
+            f"this option"
         )
     if settings.spec.decentralized:
         try:
@@ -129,7 +130,7 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
         except ConfigError as error:
             yield str(error)
         if objective.dual_size:
-            yield f"federated.objective: nodes have no step for the dual variables of {settings.objective_spec.name}"
+            yield f"federated.objective: nodes cannot update the dual variables of {settings.objective_spec.name}"
     for number in range(len(settings.schedule)):
         try:
             rule_of_stage(settings, number, ratio_of_duals(objective, population), k, graph_of(settings, k))

@@ -112,12 +112,12 @@ class Federated(StrictModel):
         if self.clients_per_round is not None and not spec.samples_clients:
             fitting = [name for name, other in ALGORITHMS.built_in.items() if other.samples_clients]
             raise ValueError(
-                f"clients_per_round: all clients take part in every round of {spec.name}; some of them only with "
+                f"clients_per_round: {spec.name} uses all clients in every round; client sampling is possible with "
                 f"{', '.join(fitting)}"
             )
         idle = [key for key in SERVER_KEYS if key in self.model_fields_set]
         if spec.decentralized and idle:
-            raise ValueError(f"{', '.join(idle)}: no use with {spec.name}, which is decentralized; remove it")
+            raise ValueError(f"{', '.join(idle)}: no effect with {spec.name}, which is decentralized; remove it")
         return self
 
     @property

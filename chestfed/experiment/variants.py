@@ -40,8 +40,8 @@ def variants_of(
     if pipeline.held_out is not None:
         if algorithms or windows or seeds is not None:
             raise ConfigError(
-                "--algorithms, --windows and --seeds compare; a pipeline with held_out runs once per site. Leave them "
-                "out, or take another seed with --seed"
+                "--algorithms, --windows and --seeds compare; a pipeline with held_out runs once per site. Omit "
+                "them, or use another seed with --seed"
             )
         names = [load_site_config(pipeline_file.parent / entry.config).site for entry in pipeline.sites]
         return [_held_out(pipeline, names.index(name), name) for name in held_out_sites(pipeline, names)]

@@ -102,12 +102,12 @@ class NetworkInput(StrictModel):
         if len(self.range) != 2 or not -1e6 <= self.range[0] < self.range[1] <= 1e6:
             raise ValueError(f"range: {self.range} is not [low, high] with low below high")
         if (self.mean is None) != (self.std is None):
-            raise ValueError("mean and std go together: give both, or neither")
+            raise ValueError("give both mean and std, or neither")
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and (len(values) != self.channels or not all(abs(v) <= 1e6 for v in values)):
                 raise ValueError(f"{name}: {values} is not one number for each of {self.channels} channels")
         if any(value <= 0 for value in self.std or ()):
-            raise ValueError(f"std: {self.std} is not above 0")
+            raise ValueError(f"std: {self.std} is not positive")
         return self
 
     def coefficients(self) -> list[tuple[float, float]]:
@@ -122,7 +122,7 @@ class NetworkInput(StrictModel):
         if self == IMAGENET:
             return f"{numbers}, ImageNet's mean and deviation"
         if self.mean is None or self.std is None:
-            return f"{numbers}, no mean or deviation taken"
+            return f"{numbers}, not normalized"
         mean, std = (", ".join(f"{value:g}" for value in values) for values in (self.mean, self.std))
         return f"{numbers}, mean {mean}, deviation {std}"
 

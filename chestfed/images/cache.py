@@ -80,8 +80,8 @@ class CachedImages:
             pass  # as if its content were wrong
         if [digest_of(picture.data) for picture in pixels] != blobs(self.digests[rows]):
             raise ImageError(
-                f"{self.file}: this cache is damaged, or was pruned meanwhile. `chestfed cache verify` removes what is "
-                "damaged; the same command then decodes it again"
+                f"{self.file}: this cache is damaged or was pruned meanwhile. Run `chestfed cache verify`, which "
+                f"removes damaged images, then the same command, which decodes them again"
             )
         return pixels
 

@@ -110,7 +110,7 @@ def _picture(path: Path) -> np.ndarray:
             with Image.open(path, formats=("JPEG", "PNG")) as image:
                 check_size(image.width, image.height)
                 if (frames := getattr(image, "n_frames", 1)) != 1:
-                    raise ImageError(f"animated PNG or MPO of {frames} pictures: one radiograph expected")
+                    raise ImageError(f"animated PNG or MPO of {frames} images: one radiograph expected")
                 if image.format != "PNG":
                     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as stream:
                         refuse_scan_bomb(stream)

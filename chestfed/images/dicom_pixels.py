@@ -120,7 +120,7 @@ def _check(dataset: Any, path: Path) -> None:
         raise ImageError("DICOM file without a transfer syntax: its pixels cannot be read reliably")
     if not any(name in dataset for name in ("PixelData", "FloatPixelData", "DoubleFloatPixelData")):
         described = "Rows" in dicom_tags.read(path, ("Rows",))  # of a file cut in its pixels nothing was kept above
-        lost = ": its header describes a picture, which is cut short or missing" if described else ""
+        lost = ": its header describes an image, but the pixels are truncated or missing" if described else ""
         raise ImageError(f"DICOM file without pixels{lost}")
     if int(dataset.get("NumberOfFrames") or 1) != 1:
         raise ImageError("multi-frame DICOM file: one radiograph expected")
@@ -129,12 +129,12 @@ def _check(dataset: Any, path: Path) -> None:
     if dataset.get("PhotometricInterpretation") not in ("MONOCHROME1", "MONOCHROME2"):
         raise ImageError("DICOM file that is neither MONOCHROME1 nor MONOCHROME2")
     if "PixelData" not in dataset or dataset.BitsAllocated > 16:
-        raise ImageError("DICOM file of more than 16 bits a pixel, or of floating-point pixels: a radiograph expected")
+        raise ImageError("DICOM file of more than 16 bits per pixel or of floating-point pixels: a radiograph expected")
     check_size(int(dataset.Columns), int(dataset.Rows))
     if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
         frame = get_frame(dataset.PixelData, 0, number_of_frames=1)
         if size_of(frame) not in (None, (int(dataset.Columns), int(dataset.Rows), 1)):
-            text = "whose compressed picture does not have the size in its header"
+            text = "whose compressed image does not have the size in its header"
             raise ImageError(f"DICOM file {text}, refused without decoding")
         refuse_scan_bomb(frame)
 

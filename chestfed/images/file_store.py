@@ -52,12 +52,13 @@ _OPENCV_NO_MEMORY: Final = -4
 _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 _LACKS_MEMORY: Final = "Fewer --workers need less memory. "
 _ADVICE: Final = {
-    "missing": "add the file or correct its name, or set rows.missing_image: drop in the YAML to count such rows only",
-    "denied": "the file may be good: let this user read it (`ls -l` shows who may)",
-    "disk": "the file may be good: check the disk or the file server, and run the same command again",
-    "memory": f"the file may be good: {_LACKS_MEMORY}Run the same command again",
-    "crash": f"the file may be good if memory is short: {_LACKS_MEMORY}Run the same command again; if it crashes "
-    "each time, export the image again",
+    "missing": "add the file or correct its name, or set rows.missing_image: drop in the YAML to leave out and "
+    "count such rows",
+    "denied": "the file may be fine: give this user permission to read it (`ls -l` shows the permissions)",
+    "disk": "the file may be fine: check the disk or the file server, and run the same command again",
+    "memory": f"the file may be fine: {_LACKS_MEMORY}Run the same command again",
+    "crash": f"the file may be fine if memory was short: {_LACKS_MEMORY}Run the same command again; if it crashes "
+    f"again, export the image again",
 }
 
 
@@ -178,13 +179,13 @@ class SiteStore:
             salt = file.read_bytes()
         except PermissionError:
             raise ChestfedError(
-                f"{file}: another user's cache. Its owner opens it to a group by `chmod -R g+rX {self.folder}`; "
-                "or choose another folder with --cache"
+                f"{file}: this cache belongs to another user. Its owner can open it to the group with `chmod -R "
+                f"g+rX {self.folder}`; or choose another folder with --cache"
             ) from None
         except OSError as error:
             raise ChestfedError(f"{file}: cannot be read: {error.strerror}") from None
         if len(salt) != _SALT_BYTES:  # an empty one would leave the keys without a secret
-            raise ChestfedError(f"{file}: damaged. Delete the folder {self.folder}: it will be made again")
+            raise ChestfedError(f"{file}: damaged. Delete the folder {self.folder}; it will be made again")
         return salt
 
     def complete(
@@ -362,7 +363,7 @@ def files_of(folder: Path) -> Index:
 def _create(folder: Path, table: Table) -> None:
     """A folder with a secret that only its owner can read, or the group too if the folder is the group's (setgid)."""
     about = {
-        "what": "what chestfed found of image files; safe to delete; it is made again when needed",
+        "what": "results of chestfed about image files; safe to delete, made again when needed",
         "site": table.name,
         "synthetic": table.synthetic,
     }

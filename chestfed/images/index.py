@@ -163,8 +163,8 @@ def reading(file: Path) -> Iterator[None]:
     except (sqlite3.Error, ValueError, TypeError) as error:
         text = str(error) if isinstance(error, sqlite3.Error) else "damaged"
         raise ChestfedError(
-            f"{file}: this index cannot be read ({text}). If no other process uses it, delete this file: it will be "
-            "made again"
+            f"{file}: this index cannot be read ({text}). If no other process uses it, delete this file; it will "
+            f"be made again"
         ) from None
 
 
@@ -191,7 +191,7 @@ def unwritable(file: Path, error: Exception) -> ChestfedError:
     """That a file of the store cannot be written."""
     return ChestfedError(
         f"{file}: the cache cannot be written ({error}): free some space, or choose another folder with --cache. "
-        "What was done is kept"
+        f"Finished work is kept"
     )
 
 

@@ -84,7 +84,7 @@ def _full_range(counts: np.ndarray, bits: int | None) -> int:
     if bits is None and largest < 1 << 15:
         raise ImageError(
             f"16-bit file whose values end at {largest:,}: set pictures.bits in the site's YAML: "
-            f"{largest.bit_length()} if its films use so many bits, 16 if this one is just dark"
+            f"{largest.bit_length()} if its images use so many bits, 16 if this one is just dark"
         )
     if largest >> (bits or 16):
         raise ImageError(f"a value of {largest:,} in a file of {bits} bits (pictures.bits in the site's YAML)")

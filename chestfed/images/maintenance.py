@@ -50,7 +50,7 @@ def parts(cache_root: Path) -> list[Part]:
         if any((folder / name).exists() for name in _EARLIER):
             files = [file for file in folder.iterdir() if file.is_file()]
             size, used = sum(file.stat().st_size for file in files), max(file.stat().st_mtime for file in files)
-            found.append(Part(folder.name, "an earlier version's, not read", None, 0, size, used, folder))
+            found.append(Part(folder.name, "of an earlier version, unused", None, 0, size, used, folder))
         for index in _kinds(folder):
             records = _records(index)
             total = index.count()

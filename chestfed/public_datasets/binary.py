@@ -40,7 +40,7 @@ def drop_positives(classes: np.ndarray, labels: np.ndarray, imratio: float, seed
     if wanted > positives:
         share = positives / max(1, positives + negatives)
         raise ConfigError(
-            f"imratio: {imratio:g} is above the share of positives, {share:.3f}: positives are only dropped"
+            f"imratio: {imratio:g} is above the share of positives, {share:.3f}; positives can only be dropped"
         )
     kept = [np.flatnonzero(labels == 0)]
     for number in np.unique(classes[labels == 1]):

@@ -103,7 +103,7 @@ def _defect(values: dict[str, str], line_of: dict[str, int]) -> tuple[str, str] 
     if name in line_of:
         return "duplicate image name", f"names the image of row {line_of[name]} again"
     if not values["patient_id"]:
-        return "missing patient", "no patient: images of one patient could not be kept together"
+        return "missing patient", "no patient, so images of one patient cannot be kept together"
     if target not in ("0", "1"):
         return "bad label value", "target is neither 0 nor 1"
     if values.get("benign_malignant", CLASS_NAMES[int(target)]) != CLASS_NAMES[int(target)]:

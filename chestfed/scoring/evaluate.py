@@ -150,7 +150,7 @@ def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Proto
         raise ConfigError(f"protocol '{protocol}' is not one of {', '.join(PROTOCOLS)}")
     if not set(diseases) & set(table.diseases):
         raise ConfigError(
-            f"the model is about {', '.join(diseases)}, none of which site '{table.name}' labels "
+            f"the model scores {', '.join(diseases)}, none of which site '{table.name}' labels "
             f"({', '.join(table.diseases)})"
         )
     chosen = table.select(split=split, views=views_of(protocol)).about(diseases)
@@ -158,7 +158,7 @@ def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Proto
         exist = table.frame["split"].value_counts()
         counts = ", ".join(f"{name} ({count})" for name, count in exist.items() if count)
         views = left_out_views(table, split, protocol)
-        advice = views or ". Those that the model's own study held out of it: --split held-out"
+        advice = views or ". For the patients that the model's own study held out use --split held-out"
         raise ConfigError(
             f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}{advice}"
         )
@@ -177,7 +177,9 @@ def _readable(
     images = fill_cache(chosen, cache, scorer.preprocess, skip_unreadable=skip_unreadable, progress=progress)
     readable = images.records >= 0
     if not readable.any():
-        raise ConfigError(f"site '{chosen.name}': no image of the split {split} can be read")
+        raise ConfigError(
+            f"site '{chosen.name}': no image of split {split} can be read; `chestfed site check` gives the reasons"
+        )
     if not readable.all():
         chosen = chosen.with_frame(chosen.frame[readable].reset_index(drop=True))
         images = images.take(np.flatnonzero(readable))
@@ -204,7 +206,9 @@ def _predictions(named: pd.DataFrame, found: Scored, columns: dict[str, Any]) ->
 def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, left_out: int) -> tuple[str, ...]:
     notes = []
     if split == "train":
-        notes.append("These are training images: if the model was trained on them, its figures say nothing of others.")
+        notes.append(
+            "These are training images: if the model was trained on them, its figures say nothing about other images."
+        )
     if scorer.origin is not None and scorer.origin.any_synthetic and not table.synthetic:
         notes.append(
             f"The model was trained on {scorer.origin.tag} hospitals: its numbers on real images mean nothing clinical."
@@ -212,11 +216,11 @@ def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, lef
     if left_out:
         notes.append(f"{left_out} unreadable images were left out.")
     if scorer.output == "scores":
-        notes.append("The outputs are taken for an order alone: no Brier score, no ECE, no reliability curve.")
+        notes.append("The outputs are used as a ranking only: no Brier score, no ECE, no reliability curve.")
     if scorer.output == "logits" and (scores.min() < _SATURATED or scores.max() > 1 - _SATURATED):
         notes.append(
-            "Some outputs are so large that, as logits, they mean probabilities of 0 or 1. Their order, and so the "
-            "AUC, is kept. If they are not logits (percentages, margins), say so with --output-type scores."
+            "Some outputs are so large that, as logits, they are probabilities of 0 or 1. Their order, and so the "
+            "AUC, is kept. If they are not logits (but percentages or margins), use --output-type scores."
         )
     # Logits within [0, 1] come out within [0.5, 0.7311].
     if (
@@ -225,8 +229,8 @@ def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, lef
         and 0.5 <= scores.min() <= scores.max() < 0.7311
     ):
         notes.append(
-            "All outputs lie between 0 and 1. If they are probabilities already, use --output-type probabilities: the "
-            "AUC stays, calibration and thresholds change."
+            "All outputs lie between 0 and 1. If they are probabilities, use --output-type probabilities: the AUC "
+            "stays the same, calibration and thresholds change."
         )
     return tuple(notes)
 

@@ -83,7 +83,7 @@ def load_exported(path: Path) -> tuple[ExportedProgram, dict[str, str]]:
         return torch.export.load(checked), extra
     except _Refused as error:
         raise ConfigError(
-            f"{path}: refused: {error}. A program of plain tensors and ATen operators is needed"
+            f"{path}: refused: {error}. Only programs of plain tensors and ATen operators are accepted"
         ) from None
     except Exception as error:
         raise ConfigError(f"{path}: not a program of torch.export: {_first_line(error)}") from None
@@ -93,7 +93,7 @@ def _checked_copy(path: Path) -> tuple[io.BytesIO, dict[str, str]]:
     stored = _stored(path)
     needed = {_MODEL, _SAMPLE, *_CONFIGS}
     if needed - set(stored):
-        raise _Refused(f"it lacks {', '.join(sorted(needed - set(stored)))} (written by an old torch?)")
+        raise _Refused(f"it lacks {', '.join(sorted(needed - set(stored)))} (written by an old version of torch?)")
     if any(name.startswith("data/aotinductor/") for name in stored):
         raise _Refused("it holds compiled code")
     _check_sample(stored[_SAMPLE])
@@ -133,7 +133,7 @@ def _payloads(config: dict[str, Any], pattern: re.Pattern[str]) -> set[str]:
     for name, entry in config["config"].items():
         _check_name(name, _WEIGHT_NAME)
         if entry["use_pickle"] or not pattern.fullmatch(entry["path_name"]):
-            raise _Refused("a tensor of it is stored as a pickle that could run code")
+            raise _Refused("one of its tensors is stored as a pickle that could run code")
         names.add(entry["path_name"])
     return names
 
@@ -165,7 +165,7 @@ def _check(value: Any) -> None:
     if "as_operator" in value:
         _check_operator(value["as_operator"])
     if value.get("as_custom_obj") is not None:
-        raise _Refused("it holds an object that is not a tensor")
+        raise _Refused("it contains an object that is not a tensor")
     for key, part in value.items():
         _check_name(key, _NAME)
         if isinstance(part, str) and key in _WEIGHT_KEYS:

@@ -56,13 +56,13 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
     known, theirs = set(predictions["image"]), predictions.attrs.get("key")
     if theirs != key:
         raise ConfigError(
-            f"{model}: its study named its images with another key ({theirs or 'none'}) than today's ({key}), so "
-            "they cannot be compared. Set $CHESTFED_KEY_FILE to the key that it was run with"
+            f"{model}: its study named its images with another key ({theirs or 'none'}) than the current one "
+            f"({key}), so they cannot be compared. Set $CHESTFED_KEY_FILE to the key file of that study"
         )
     if not predictions.attrs.get("named_by"):
         raise ConfigError(
-            f"{model}: its study is of an earlier version, which named images differently, so they cannot be "
-            "compared. Run the study again"
+            f"{model}: its study is from an earlier version, which named images differently, so they cannot be "
+            f"compared. Run the study again"
         )
     *_, protocol = _study_of(run)
     looked_at = views_of(protocol)
@@ -70,8 +70,8 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
     others = sum(row not in known for row in rows)
     if others:
         raise ConfigError(
-            f"{model}: {others} of {len(rows)} images are not among the test images of its study, so its patients are "
-            "split differently here. Use the same site YAML, label file and images as the study did"
+            f"{model}: {others} of {len(rows)} images are not among the test images of its study, so its patients "
+            f"are split differently here. Use the same site YAML, label file and images as that study"
         )
 
 
@@ -82,7 +82,8 @@ def _run_folder(model: str) -> RunFolder:
         if (folder / STUDY).is_file():
             return RunFolder.open(folder)
     raise ConfigError(
-        f"{model}: --split held-out needs a run folder of a study, or a model in one: the study says who was held out"
+        f"{model}: --split held-out needs the run folder of a study or a model in one, because the study records "
+        f"who was held out"
     )
 
 

@@ -20,13 +20,13 @@ from chestfed.scoring.scorer import Scorer, last_line
 _HINTS = (
     (
         r"type .* should be the same|same dtype|\bHalf\b|\bdouble\b",
-        "It computes in another precision: export it in float32",
+        "It computes in another precision; export it in float32",
     ),
     (
         r"channels|running_mean|shape\[1\]|index: 1 Got",
-        "It takes another number of channels: say which with --model-config and its `input:`",
+        "It takes another number of channels: set `input:` in the YAML of --model-config",
     ),
-    (r"shape|size|dimension", "Another size is set with --input-size"),
+    (r"shape|size|dimension", "Set another image size with --input-size"),
 )
 
 
@@ -64,13 +64,13 @@ def score_images(
     kept = [place for place, name in enumerate(scorer.outputs) if name != IGNORED]
     values = torch.cat(results).numpy()[:, kept]
     if not np.isfinite(values).all():
-        raise ChestfedError(f"{scorer.name}: gives a score that is not finite")
+        raise ChestfedError(f"{scorer.name}: returns a score that is not finite")
     if scorer.output == "logits":
         return probabilities(values)
     if scorer.output == "probabilities" and (values.min() < 0 or values.max() > 1):
         raise ChestfedError(
             f"{scorer.name}: gives {values.min():g} to {values.max():g}, which are not probabilities. If they "
-            "are logits, use --output-type logits; if only their order means something (percentages, margins), "
+            "are logits, use --output-type logits; if only their order has a meaning (percentages, margins), "
             "--output-type scores"
         )
     return values
@@ -95,7 +95,7 @@ def _called(scorer: Scorer, given: Tensor, machine: Machine) -> Tensor:
         )
     if values.shape[1] != len(scorer.outputs):
         raise ChestfedError(
-            f"{scorer.name}: gives {values.shape[1]} outputs, where {len(scorer.outputs)} are declared "
+            f"{scorer.name}: gives {values.shape[1]} outputs, but {len(scorer.outputs)} are declared "
             f"({', '.join(scorer.outputs)}); correct --output-names ('-' ignores an output)"
         )
     return values.double()

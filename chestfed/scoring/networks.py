@@ -62,7 +62,7 @@ def network_in(
     if network is None:
         _refuse_untrusted(name, given, path)
     elif name.partition(":")[0].partition(".")[0] in sys.stdlib_module_names:
-        raise ConfigError(f"--network {name}: a module of the standard library holds no network")
+        raise ConfigError(f"--network {name}: a module of the standard library contains no network")
     chosen = {**given, "name": name, "initial_weights": None}
     if "model_source" not in header:  # of an earlier version, which wrote the options of all networks
         fields = MODELS.find(name).options.model_fields
@@ -92,7 +92,8 @@ def load_network(
     left = load_trained(module, tensors, str(path), MODELS.find(options.name).renamed)
     notes: tuple[str, ...] = ()
     if left:
-        notes = (f"{len(left)} tensors of the checkpoint are not the network's and were left out, such as '{left[0]}'",)
+        text = f"{len(left)} tensors of the checkpoint do not belong to the network and were ignored"
+        notes = (f"{text}, such as '{left[0]}'",)
     if machine.channels_last:
         convolve_channels_last(module)
     return module.to(machine.device).eval(), notes
@@ -103,7 +104,7 @@ def _changed(name: str, then: object) -> tuple[str, ...]:
     if then == now:
         return ()
     return (
-        f"The code of network '{name}' is not what the model was trained with: {now or 'built in'} now, "
+        f"The code of network '{name}' has changed since the model was trained: {now or 'built in'} now, "
         f"{then or 'built in'} then",
     )
 
@@ -126,26 +127,27 @@ def _refuse_untrusted(name: str, given: Mapping[str, Any], path: Path) -> None:
     top = module.partition(".")[0]
     advice = "If you trust it, name it yourself: --network package.module:Name"
     if not all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
-        raise ConfigError(f"{path}: names the network '{name[:80]}', which is not known here. {advice}")
+        raise ConfigError(f"{path}: names the network '{name[:80]}', which is unknown here. {advice}")
     if top in sys.stdlib_module_names:
-        raise ConfigError(f"{path}: refused: it names '{name}' as its network, which is of Python's standard library")
+        raise ConfigError(f"{path}: refused: it names '{name}' of Python's standard library as its network")
     if top in _LIBRARIES and not f"{module}.".startswith(f"{_LIBRARIES[top]}."):
-        raise ConfigError(f"{path}: refused: '{name}' is not among the networks of {top}. {advice}")
+        raise ConfigError(f"{path}: refused: '{name}' is not a network of {top}. {advice}")
     if _came_beside(top, path):
         raise ConfigError(
-            f"{path}: refused: its network '{name}' is code that lies beside the model. Read that code. {advice}"
+            f"{path}: refused: its network '{name}' is code in the model's folder. Read that code. {advice}"
         )
     factory = factory_of(MODELS.find(name))
     if factory is not None and not inspect.isclass(factory) and not _library_network(factory):
         raise ConfigError(
-            f"{path}: refused: '{name}' is a function, which is not called on a file's word. {advice}; or declare "
+            f"{path}: refused: '{name}' is a function, and functions that only a file names are not called. "
+            f"{advice}; or declare "
             "it as a ModelSpec"
         )
     arguments = given.get("options")
     arguments = arguments if isinstance(arguments, dict) else {}
     for key in ("model_name", "name"):
         if ":" in str(arguments.get(key)):
-            raise ConfigError(f"{path}: refused: its network is to be fetched from '{arguments[key]}'. {advice}")
+            raise ConfigError(f"{path}: refused: its network would be downloaded from '{arguments[key]}'. {advice}")
 
 
 def _came_beside(top: str, path: Path) -> bool:

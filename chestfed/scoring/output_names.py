@@ -56,7 +56,7 @@ def named_outputs(
     given = said or carried
     if given is None:
         raise ConfigError(
-            f"{path}: does not say what its outputs are. Name them in order: --output-names "
+            f"{path}: does not say what its outputs are. Name the diseases in order: --output-names "
             "cardiomegaly,edema,... ('-' to ignore one)"
         )
     order = [_disease(name) for name in given]
@@ -91,7 +91,7 @@ def carried_names(path: Path, text: str | bytes | None) -> list[str] | None:
     except ValueError:
         names = None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{path}: the diseases that it carries are not a JSON list of names")
+        raise ConfigError(f"{path}: its list of diseases is not a JSON list of names")
     return names
 
 
@@ -121,8 +121,8 @@ def _check(path: Path, order: Sequence[str], given: Sequence[str] = ()) -> None:
 def _agree(path: Path, carried: Sequence[str], said: Sequence[str]) -> None:
     if len(carried) != len(said) or any(b not in (a, IGNORED) for a, b in zip(carried, said, strict=True)):
         raise ConfigError(
-            f"{path}: the file names its outputs {', '.join(carried)}; --output-names says {', '.join(said)}. Leave it "
-            "out, or correct it"
+            f"{path}: the file names its outputs {', '.join(carried)}; --output-names says {', '.join(said)}. "
+            f"Omit or correct it"
         )
 
 

@@ -69,8 +69,8 @@ def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
         if len(found) == 1:
             return found[0]
         if found:
-            raise ConfigError(f"{reference}: holds {len(found)} files *{suffix}; name one")
-    raise ConfigError(f"{reference}: this folder holds no model: is the study finished?")
+            raise ConfigError(f"{reference}: contains {len(found)} files *{suffix}; name one")
+    raise ConfigError(f"{reference}: no model in this folder; is the study finished?")
 
 
 def _open(path: Path, name: str, declared: Declared, machine: Machine) -> Scorer:
@@ -92,8 +92,8 @@ def _open(path: Path, name: str, declared: Declared, machine: Machine) -> Scorer
         raise ConfigError(f"{path}: not a program of torch.export")
     if "constants.pkl" in inside:
         raise ConfigError(
-            f"{path}: a TorchScript program, which is not supported: PyTorch has deprecated the format, and what it "
-            "may do cannot be bounded. Export the model with torch.export.save or torch.onnx.export, or save its "
+            f"{path}: a TorchScript program, which is not supported: PyTorch has deprecated the format, and what "
+            f"it may do cannot be limited. Export the model with torch.export.save or torch.onnx.export, or save its "
             "state_dict and name the network with --model-config"
         )
     return _weights(file)
@@ -103,26 +103,26 @@ def _chestfed_model(file: ModelFile) -> Scorer:
     path, declared = file.path, file.declared
     tensors, values = load_checkpoint(path)
     if "model" not in values or "diseases" not in values:
-        raise ConfigError(f"{path}: a state of training, not a model; the model of a run is {MODEL_FILE}")
+        raise ConfigError(f"{path}: a training state, not a model; the model of a run is {MODEL_FILE}")
     names = values["diseases"]
     if not names or not isinstance(names, list) or not all(isinstance(disease, str) for disease in names):
         raise ConfigError(f"{path}: its description is damaged: diseases")
     preprocess = _preprocess_in(path, values)
     if declared.config is not None:
-        raise ConfigError(f"{path}: describes itself; leave --model-config out")
+        raise ConfigError(f"{path}: this file describes itself; omit --model-config")
     if declared.output == "probabilities":
-        raise ConfigError(f"{path}: gives logits; leave --output-type out")
+        raise ConfigError(f"{path}: this model returns logits; omit --output-type")
     if declared.size not in (None, preprocess.size):
-        raise ConfigError(f"{path}: was trained on images of {preprocess.size} pixels; leave --input-size out")
+        raise ConfigError(f"{path}: was trained on images of {preprocess.size} pixels; omit --input-size")
     outputs = own_outputs(path, names, declared.diseases)
     options, changed = network_in(values, path, declared.network)
     call, notes = load_network(options, tensors, len(outputs), path, file.machine)
     kind = f"chestfed model, {title_of(options)}"
     if CHECKSUM not in values:
-        notes = (*notes, f"{path}: of an earlier version, without a checksum: it cannot be checked for damage")
+        notes = (*notes, f"{path}: from an earlier version without a checksum, so it cannot be checked for damage")
     if "levels" not in values.get("preprocess", {}):
-        text = "trained by an earlier version, whose gray levels of DICOM and 16-bit PNG files were others"
-        notes = (*notes, f"{path}: {text}; for other files nothing has changed")
+        text = "trained by an earlier version, which decoded DICOM and 16-bit PNG files to other gray levels"
+        notes = (*notes, f"{path}: {text}; other files are not affected")
     scorer = file.scorer(kind, outputs, call, (*changed, *notes))
     return replace(scorer, preprocess=preprocess, origin=Origin.read(values))
 
@@ -132,7 +132,7 @@ def _preprocess_in(path: Path, values: dict[str, Any]) -> Preprocess:
         if "preprocess" in values:
             return Preprocess(**values["preprocess"])
     except (TypeError, ValueError):
-        raise ConfigError(f"{path}: its description is damaged, or of another version of chestfed") from None
+        raise ConfigError(f"{path}: its description is damaged or from another version of chestfed") from None
     size = re.search(r"\[n, 3, (\d+), \d+\]", str(values.get("input", "")))
     return Preprocess(size=int(size.group(1)) if size else 320)
 
@@ -141,7 +141,7 @@ def _weights(file: ModelFile) -> Scorer:
     path, declared, description = file.path, file.declared, file.description
     tensors = read_weights(path)
     if declared.network is not None and description.model is not None:
-        raise ConfigError(f"--network {declared.network}: {declared.config} names a network too; leave one out")
+        raise ConfigError(f"--network {declared.network}: {declared.config} also names a network; omit one of them")
     model = description.model if declared.network is None else network_options(declared.network)
     if model is None:
         raise ConfigError(
@@ -161,7 +161,7 @@ def _exported(file: ModelFile) -> Scorer:
     outputs, notes = file.outputs(carried_names(file.path, extra.get("diseases.json")))
     inputs = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
     if len(inputs) != 1:
-        raise ConfigError(f"{file.path}: takes {len(inputs)} inputs; one is needed, the images")
+        raise ConfigError(f"{file.path}: takes {len(inputs)} inputs; only one is accepted, the images")
     fixed = _fixed(file, list(inputs[0].meta["val"].shape))
     call = program.module(check_guards=False).to(file.machine.device)
     return file.scorer("torch.export program", outputs, call, notes, fixed)
@@ -196,12 +196,12 @@ def _fixed(file: ModelFile, shape: Sequence[Any]) -> tuple[int | None, int | Non
     """Batch size and side of an input `[n, channels, side, side]`, where they are fixed."""
     path, channels = file.path, file.input.channels
     if len(shape) == 4 and isinstance(shape[1], int) and shape[1] != channels:
-        advice = ": say so, and how gray levels become its numbers, with --model-config and its `input:`"
+        advice = ": describe them under `input:` in the YAML of --model-config"
         raise ConfigError(
             f"{path}: takes images of {shape[1]} channels, not {channels}" + (advice if shape[1] in (1, 3) else "")
         )
     if len(shape) != 4:
-        raise ConfigError(f"{path}: takes an input of the shape {list(shape)}; [n, channels, side, side] is needed")
+        raise ConfigError(f"{path}: takes an input of the shape {list(shape)}; [n, channels, side, side] is required")
     batch, _, height, width = (part if type(part) is int else None for part in shape)
     if height != width:
         raise ConfigError(f"{path}: takes images of {height} x {width}; a square is needed")

@@ -92,7 +92,7 @@ def declared_ranges(pipeline: Pipeline, algorithms: Sequence[str]) -> dict[str, 
             try:
                 with_settings(pipeline, name, {key: getattr(one, end) for key, one in own.items()}).for_algorithm(name)
             except ValueError as error:
-                raise ConfigError(f"search, {name}: an end of a range cannot be used: {error}") from None
+                raise ConfigError(f"search, {name}: invalid range: {error}") from None
     return found
 
 
@@ -138,7 +138,9 @@ class Search:
             with FileLock(self.folder / ".lock").acquire(timeout=0):
                 found = {name: _OneAlgorithm(self, name, declared[name]).run() for name in self.algorithms}
         except Timeout:
-            raise ChestfedError(f"{self.folder}: another process is at this search. Wait for it, or stop it.") from None
+            raise ChestfedError(
+                f"{self.folder}: another process is running this search. Wait for it, or stop it."
+            ) from None
         for name, trials in found.items():
             if best_of(trials) is None:
                 raise ChestfedError(

@@ -113,7 +113,7 @@ def test_overrides_reach_into_sections_and_lists(tmp_path: Path) -> None:
         ("federated.window=x", "--set federated.window: 'federated.window' should be a valid integer"),
         ("federated.wndow=3", "did you mean 'window'"),
         ("sites.7.clients=2", "not an index of a list of 1"),
-        ("title.a=2", "holds a value"),
+        ("title.a=2", "is a value, not a mapping"),
         ("title", "expected KEY=VALUE"),
         ("title=[", "not valid YAML"),
         ("title=" + "9" * 6000, "--set title: not valid YAML"),
@@ -140,7 +140,7 @@ def test_paths_expand_variables_and_an_unset_one_is_named(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("title: &a [*a]\n", "an alias (*) stands for itself"),
+        ("title: &a [*a]\n", "an alias (*) contains itself"),
         (
             "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n"
             + "".join(f"a{i + 1}: &a{i + 1} [{','.join([f'*a{i}'] * 10)}]\n" for i in range(6)),

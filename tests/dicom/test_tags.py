@@ -109,6 +109,6 @@ def test_overlays_and_the_senders_word_on_burned_in_text_are_on_the_list(tmp_pat
 
 def test_the_reason_of_an_error_repeats_none_of_its_words() -> None:
     told = reason(ValueError("Invalid value 'Doe^Jane' for VR"))
-    assert told == "its pixels are cut short, or do not fit its header (ValueError)"
+    assert told == "its pixels are truncated or do not match its header (ValueError)"
     assert reason(OSError("unexpected end in 'Doe^Jane'")) == "it ends too early (OSError)"
     assert reason(FileNotFoundError(2, "No such file or directory", "Doe^Jane.dcm")) == "No such file or directory"

@@ -79,7 +79,7 @@ def test_a_deflated_file_is_inflated_piece_by_piece_and_damage_is_told(tmp_path:
         refuse_bomb(path, size - 1)
     (length,) = struct.unpack_from("<I", path.read_bytes(), 140)
     path.write_bytes(path.read_bytes()[: 144 + length] + b"\xff" * 300)
-    with pytest.raises(ImageError, match="cannot be inflated"):
+    with pytest.raises(ImageError, match="cannot be decompressed"):
         refuse_bomb(path, size)
 
 

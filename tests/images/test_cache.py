@@ -176,7 +176,7 @@ def test_a_full_disk_is_a_clear_error_and_what_was_decoded_is_kept(
         original(descriptor)
 
     monkeypatch.setattr(module.os, "fsync", fsync)
-    with pytest.raises(ChestfedError, match=r"No space left on device.*What was done is kept"):
+    with pytest.raises(ChestfedError, match=r"No space left on device.*Finished work is kept"):
         fill_cache(table, tmp_path / "cache", SMALL)
     told: list[int] = []
     images = fill_cache(table, tmp_path / "cache", SMALL, progress=lambda done, total: told.append(total))

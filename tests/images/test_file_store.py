@@ -82,7 +82,7 @@ def test_an_error_of_the_machine_is_reported_as_such_and_forgotten(tmp_path: Pat
             fill_cache(table, tmp_path / "cache", SMALL)
         (problem,) = caught.value.problems
         assert (problem.kind, problem.file, problem.row) == (NOT_READ_NOW, "images/patient00002.png", 4)
-        assert "may be good" in problem.advice
+        assert "may be fine" in problem.advice
         assert seen.count("patient00002.png") == (1 if "denied" in name else 3)
         skipping = filled(table, tmp_path / "cache", skip_unreadable=True)
         assert [one.kind for one in skipping.quarantined] == [NOT_READ_NOW]

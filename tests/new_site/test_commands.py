@@ -188,7 +188,7 @@ def test_a_hospital_whose_training_images_have_no_label_is_refused(home: Path) -
 def test_a_collection_takes_no_further_hospital(home: Path) -> None:
     added(home, "list")
     pipeline = bundled("pipelines") / "digits_ih.yaml"
-    with pytest.raises(ConfigError, match="no hospitals to add one to"):
+    with pytest.raises(ConfigError, match="no 'sites' to add a hospital to"):
         chestfed("study", pipeline, "--add-site", "site_configs/st-list.yaml", "--dry-run")
 
 

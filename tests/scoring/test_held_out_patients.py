@@ -89,5 +89,5 @@ def test_a_model_without_a_study_or_of_another_site_is_refused(run: Path, home: 
     vindr = open_site(load_site_config(SITE.parent / "vindr.yaml"), home / "data")
     with pytest.raises(ConfigError, match="held out no patients of site 'vindr'"):
         held_out_patients(str(run), vindr)
-    with pytest.raises(ConfigError, match="needs a run folder of a study"):
+    with pytest.raises(ConfigError, match="needs the run folder of a study"):
         held_out_patients(str(tmp_path / "model.onnx"), vindr)

@@ -91,15 +91,15 @@ UNTRUSTED = [
     ("builtins:eval", "standard library"),
     ("antigravity:webbrowser.open", "standard library"),
     ("monai.bundle:run", "not among the networks of monai"),
-    ("monai.networks.nets.resnet:optional_import", "not called on a file's word"),
-    ("monai.networks.nets:get_pretrained_resnet_medicalnet", "not called on a file's word"),
-    ("torch:load", "not called on a file's word"),
-    ("torch.hub:load", "not called on a file's word"),
-    ("numpy:load", "not called on a file's word"),
-    ("chestfed.core.checkpoint:json.loads", "not called on a file's word"),
-    ("ownnet:make_tiny", "not called on a file's word"),
-    ("ownnet:../evil", "not known here"),
-    ("no such", "not known here"),
+    ("monai.networks.nets.resnet:optional_import", "functions that only a file names are not called"),
+    ("monai.networks.nets:get_pretrained_resnet_medicalnet", "functions that only a file names are not called"),
+    ("torch:load", "functions that only a file names are not called"),
+    ("torch.hub:load", "functions that only a file names are not called"),
+    ("numpy:load", "functions that only a file names are not called"),
+    ("chestfed.core.checkpoint:json.loads", "functions that only a file names are not called"),
+    ("ownnet:make_tiny", "functions that only a file names are not called"),
+    ("ownnet:../evil", "unknown here"),
+    ("no such", "unknown here"),
 ]
 
 
@@ -131,7 +131,7 @@ def test_code_that_comes_beside_a_model_is_not_imported(tmp_path: Path, monkeypa
     written(tmp_path / "model.safetensors", network_options("small", blocks=[1]), model={"name": "evil:Net"})
     (tmp_path / "evil.py").write_text("import pathlib\npathlib.Path('harm').touch()\nNet = 1\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="lies beside the model"):
+    with pytest.raises(ConfigError, match="is code in the model's folder"):
         opened(tmp_path / "model.safetensors")
     assert not (tmp_path / "harm").exists()
 
@@ -153,7 +153,7 @@ def test_nothing_is_fetched_for_a_library_network(own_network: str, monkeypatch:
     assert same(opened(file), module)
     content["options"]["name"] = "hf-hub:somebody/something"  # type: ignore[index]
     save_checkpoint(file, module.state_dict(), {"model": content, "model_source": None, "diseases": list(DISEASES)})
-    with pytest.raises(ConfigError, match="to be fetched from"):
+    with pytest.raises(ConfigError, match="would be downloaded from"):
         opened(file)
 
 
@@ -195,5 +195,5 @@ def test_weights_of_a_foreign_architecture_are_scored_with_a_description(own_net
     torch.save(build_model(network_options(f"{own_network}:TINY"), 2, seed=3).state_dict(), "n.pth")
     scorer = opened(Path("n.pth"), diseases=("edema", "mass"), network=f"{own_network}:TINY")
     assert scorer.call(torch.zeros(1, 3, SIZE, SIZE)).isfinite().all()
-    with pytest.raises(ConfigError, match="leave one out"):
+    with pytest.raises(ConfigError, match="omit one of them"):
         opened(Path("m.pth"), config=Path("m.yaml"), network=f"{own_network}:TINY")

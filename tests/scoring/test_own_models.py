@@ -133,7 +133,7 @@ def test_large_logits_keep_the_auc_of_their_order(home: Path, site: SiteTable) -
     assert aucs_of(large) == aucs_of(plain)
     assert len(set(aucs_of(plain))) > 1
     assert not any("--output-type scores" in note for note in plain.notes)
-    assert any("say so with --output-type scores" in note for note in large.notes)
+    assert any("use --output-type scores" in note for note in large.notes)
     stored = large.predictions[[f"score_{name}" for name in DISEASES]].to_numpy()
     assert 0 <= stored.min() <= stored.max() <= 1
 
@@ -143,7 +143,7 @@ def test_percentages_are_ranked_with_outputs_scores_and_have_no_calibration(
 ) -> None:
     plain = score(Pooling(), site, home)
     percent = Pooling(percent=True)
-    with pytest.raises(ChestfedError, match=r"if only their order means something .* --output-type scores"):
+    with pytest.raises(ChestfedError, match=r"if only their order has a meaning .* --output-type scores"):
         score(percent, site, home, output="probabilities")
     found = score(percent, site, home, output="scores")
     assert aucs_of(found) == pytest.approx(aucs_of(plain))
@@ -282,8 +282,8 @@ class Flat(nn.Module):
 
 def test_a_model_that_fails_is_told_what_helps(home: Path, site: SiteTable) -> None:
     for module, said, unsaid in (
-        (Convolution(), "say which with --model-config and its `input:`", "--input-size"),
-        (Fixed(), "Another size is set with --input-size", "input:"),
+        (Convolution(), "set `input:` in the YAML of --model-config", "--input-size"),
+        (Fixed(), "Set another image size with --input-size", "input:"),
         (Twice(), "gives a tuple; let it return one tensor", "--output-names"),
         (Flat(), "let it return .n, outputs.", "--output-names"),
         (Convolution().half(), "export it in float32", "--input-size"),

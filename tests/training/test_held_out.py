@@ -220,11 +220,11 @@ def test_a_disease_that_the_held_out_site_or_no_other_labels_has_no_auc_and_a_re
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["held_out.sites=[]"], "names each site once, or says all"),
-        (["held_out.sites=[vindr,vindr]"], "names each site once, or says all"),
+        (["held_out.sites=[]"], "must name each site once, or be 'all'"),
+        (["held_out.sites=[vindr,vindr]"], "must name each site once, or be 'all'"),
         (["k=[1,2]"], "with held_out all other sites train"),
         (["k=[2]"], "with held_out all other sites train"),
-        (["comparison={algorithms: [codasca]}"], "held_out and comparison exclude each other"),
+        (["comparison={algorithms: [codasca]}"], "held_out and comparison cannot be combined"),
     ],
 )
 def test_a_pipeline_that_cannot_hold_out_is_refused(overrides: list[str], message: str) -> None:
@@ -235,7 +235,7 @@ def test_a_pipeline_that_cannot_hold_out_is_refused(overrides: list[str], messag
 def test_one_site_alone_cannot_be_held_out(tmp_path: Path) -> None:
     text = {"extends": str(PIPELINE), "sites": [{"config": "x.yaml", "test_fraction": 0.2}]}
     (tmp_path / "one.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
-    with pytest.raises(ConfigError, match="needs two sites at least"):
+    with pytest.raises(ConfigError, match="needs at least two sites"):
         load_pipeline(tmp_path / "one.yaml")
 
 

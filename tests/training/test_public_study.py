@@ -61,7 +61,7 @@ def test_more_clients_than_classes_is_refused_with_a_way_out() -> None:
 
 
 def test_sites_and_a_collection_together_or_neither_are_refused() -> None:
-    with pytest.raises(ValueError, match="either sites or a collection"):
+    with pytest.raises(ValueError, match="either 'sites' or 'collection'"):
         Pipeline(title="nothing")
 
 

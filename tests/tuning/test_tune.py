@@ -78,7 +78,7 @@ def test_ranges_are_declared_beside_options_and_a_pipeline_may_replace_them() ->
     assert set(found("fedprox", prox=None)) == {"local_lr"}
     with pytest.raises(ConfigError, match="none of fedprox has momentum"):
         declared_ranges(load_pipeline(DIGITS, ["search.momentum=[0.1, 0.2, log]"]), ["fedprox"])
-    with pytest.raises(ConfigError, match=r"search, local_sgdm.*end of a range"):
+    with pytest.raises(ConfigError, match=r"search, local_sgdm.*invalid range"):
         declared_ranges(load_pipeline(DIGITS, ["search.momentum=[0.5, 2.0, log]"]), ["local_sgdm"])
     for wrong in ("[1, 0.1, log]", "[0, 1, log]", "[0, 1]", "3", "[a, 1, log]", "[0, 1, cubic]"):
         with pytest.raises(ConfigError, match="search"):

@@ -94,7 +94,7 @@ def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars, warn: Callable[[str]
     if failed:
         text = "\n".join(f"{label}: {why}" for label, why in failed.items())
         raise ChestfedError(
-            f"{len(failed)} of {len(jobs)} studies failed, the others are finished:\n{text}\n"
+            f"{len(failed)} of {len(jobs)} studies failed; the others are finished:\n{text}\n"
             "The same command runs what is missing"
         )
 

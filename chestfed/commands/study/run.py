@@ -84,8 +84,8 @@ def prepare(
     check_runs([variant.pipeline for variant in variants])
     if jobs > 1 and len(variants) == 1 and cluster is None:
         raise ConfigError(
-            f"--jobs {jobs}: this is one study, whose K share stage 1. Several at a time need --seeds, --algorithms, "
-            "--windows or held-out sites"
+            f"--jobs {jobs}: this is a single study, and its K share stage 1. --jobs needs --seeds, --algorithms, "
+            f"--windows or held-out sites"
         )
     entry = pipeline.collection
     root = resolve_data_root(pipeline, data) if entry is None or COLLECTIONS[entry.name].needs_root else None
@@ -238,8 +238,8 @@ def _tables(studies: Studies, variants: Sequence[Variant], root: Path) -> list[S
     real = [site.name for site in sites if not site.whole.synthetic]
     if real and len(real) < len(sites):  # what comes out is data of patients, though it means nothing
         text = (
-            f"note: {', '.join(real)} is not synthetic, other sites are: the results say PARTLY SYNTHETIC. "
-            "The models have seen real patients: keep them as you keep other data of patients."
+            f"note: {', '.join(real)} is not synthetic, other sites are: the results say PARTLY SYNTHETIC. The "
+            f"models were trained on real patients: protect them like other patient data."
         )
         say(studies.console, text, "yellow")
     return [study_tables(variant.pipeline, sites) for variant in variants]
@@ -268,7 +268,7 @@ def _show_study(console: Console, study: StudyResult) -> None:
     if study.at_hospitals is not None:
         console.print(hospital_table.render(study.at_hospitals))
     say(console, f"written to {study.folder}/table.csv and table.json")
-    say(console, f"as a page, with figures: chestfed report {study.folder}")
+    say(console, f"as a page with figures: chestfed report {study.folder}")
 
 
 def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> tuple[compare.Comparison, Path]:
@@ -280,7 +280,7 @@ def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path
     comparison_curves(comparison).save(folder)
     studies.console.print(compare.render(comparison))
     say(studies.console, f"written to {folder}: table.csv, results.csv, curves.csv, curves.png, comparison.json")
-    say(studies.console, f"as a page, with figures: chestfed report {folder}")
+    say(studies.console, f"as a page with figures: chestfed report {folder}")
     return comparison, folder
 
 
@@ -305,5 +305,5 @@ def _show_held_out(
     console.print(held_out_table.render(table))
     say(console, f"written to {folder}: held_out.csv, held_out.json")
     for study, fold in zip(results, folds, strict=True):
-        say(console, f"{fold.site} as a page, with figures: chestfed report {study.folder}")
+        say(console, f"{fold.site} as a page with figures: chestfed report {study.folder}")
     return table, folder

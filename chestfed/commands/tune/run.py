@@ -66,7 +66,7 @@ def prepare(
     refuse_several("chestfed tune")
     own = study_run.load_pipeline(file, overrides)
     if own.held_out is not None:
-        raise ConfigError(f"{file}: a pipeline with held_out is several studies; tune one without it")
+        raise ConfigError(f"{file}: a pipeline with held_out is several studies; use one without it")
     wanted = own.comparison.algorithms if own.comparison is not None else [own.federated.algorithm.name]
     names = list(algorithms) or wanted
     studies = study_run.prepare(console, file, overrides, [], data, algorithms=names, windows=[], seeds=None)
@@ -102,8 +102,8 @@ def _show(tuning: Tuning, source: StudyTables | StudyData) -> None:
     each, test = len(names) * tuning.trials * tuning.seeds, len(names) * tuning.seeds
     text = (
         f"{len(names)} algorithms, {tuning.trials} trials each, {tuning.seeds} seeds per trial: {each:,} runs of "
-        f"stage 2 with K={pipeline.k[-1]}, chosen on {plan.test.images:,} validation images; then {test:,} runs with "
-        f"the chosen settings, which are tested. {estimated(seconds, plan.timings)}. Nothing was written."
+        f"stage 2 with K={pipeline.k[-1]}, chosen on {plan.test.images:,} validation images; then {test:,} test "
+        f"runs with the selected settings. {estimated(seconds, plan.timings)}. Nothing was written."
     )
     say(console, text)
 
@@ -135,10 +135,10 @@ def run(
     console.print(render(found, tuning.ranges))
     tuned = write_tuned(search.folder, studies.file, tuning.overrides, studies.pipeline, found, tuning.seeds)
     say(console, f"all trials: {search.folder}/trials.csv and trials.json")
-    say(console, f"chosen settings: {tuned}; the test set is read now, for these alone")
+    say(console, f"selected settings: {tuned}; the test set is used now, only for these")
     tested = study_run.prepare(console, tuned, [], [], tuning.data, algorithms=[], windows=[], seeds=None)
     study_run.run(tested, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
-    say(console, f"the same again: chestfed study {tuned} --out {out}")
+    say(console, f"to run them again: chestfed study {tuned} --out {out}")
     return tuned
 
 

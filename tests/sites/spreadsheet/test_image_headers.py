@@ -130,5 +130,5 @@ def test_keys_that_do_not_fit_are_refused(tmp_path: Path, images: dict[str, Any]
 
 def test_elements_that_may_not_be_read_are_refused(tmp_path: Path) -> None:
     strange = {**table(elements=["PatientName"]), "columns": {"image": "File", "patient": "PatientName"}}
-    with pytest.raises(ConfigError, match="may lead to a person"):
+    with pytest.raises(ConfigError, match="may identify a person"):
         config(tmp_path, strange)
