@@ -83,7 +83,7 @@ def test_a_negative_that_nobody_told_of_is_said_with_who_was_followed_and_counts
     assert report.passed
     told, counts = (problem for problem in report.warnings if problem.kind in (POLARITY, GRAY_LEVELS))
     assert (told.kind, told.row, counts.kind) == (POLARITY, row_of(number), GRAY_LEVELS)
-    assert f"the {followed} was followed" in told.message
+    assert f"the {followed} counts" in told.message
     assert f"of {IMAGES} frontal films 1 are" in counts.message
 
 
@@ -94,7 +94,7 @@ def test_dicom_files_without_a_window_are_counted(tmp_path: Path) -> None:
     hospital.save()
     (counts,) = check(tmp_path).warnings
     assert counts.kind == GRAY_LEVELS
-    assert counts.message.startswith("2 of 8 DICOM files have no window")
+    assert counts.message.startswith("2 of 8 DICOM files have no usable window")
 
 
 @each("place", ["above", "in the root", "elsewhere"])

@@ -134,5 +134,5 @@ def test_a_patient_who_is_not_in_the_file_of_splits_is_told_with_the_row(tmp_pat
 
 
 def test_a_file_of_splits_excludes_other_ways_to_split(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"excludes valid_fraction, official: false"):
+    with pytest.raises(ConfigError, match=r"cannot be combined with valid_fraction, official: false"):
         config(tmp_path, {"layout": "onehot"}, splits={"official": False, "valid_fraction": 0.1, "file": "a.csv"})

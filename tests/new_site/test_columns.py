@@ -39,7 +39,7 @@ def test_a_view_that_nobody_knows_is_left_out_and_counted(tmp_path: Path) -> Non
     bring(tmp_path, rows(30, Projektion=["p.a.", "unbekannt", None, "Buckytisch", "?", "LAT"]))
     made = draft(tmp_path, words={"view": {"buckytisch": "unknown"}})
     assert column(opened(tmp_path, made), "view") == ["pa"] * 5
-    assert any("20 of 30 rows have no known view: they are left out" in note for note in made.notes)
+    assert any("20 of 30 rows have no known view and are left out" in note for note in made.notes)
 
 
 def test_words_for_sex_split_and_age_stop_and_have_a_flag(tmp_path: Path) -> None:

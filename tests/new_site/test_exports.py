@@ -70,7 +70,7 @@ def test_pictures_without_a_header_beside_films_are_left_out_and_said(tmp_path: 
 def test_a_folder_of_other_files_alone_says_what_is_in_it(tmp_path: Path) -> None:
     (tmp_path / "images/PAT1").mkdir(parents=True)
     litter(tmp_path)
-    with pytest.raises(ConfigError, match="no PNG, JPEG or DICOM file in it or below it; found: DICOMDIR 1, "):
+    with pytest.raises(ConfigError, match="no PNG, JPEG or DICOM file in this folder or below it; found: DICOMDIR 1, "):
         draft(tmp_path, None)
 
 

@@ -33,7 +33,7 @@ def test_a_flag_that_would_have_no_effect_is_an_error(tmp_path: Path) -> None:
         (onehot, {"columns": {"value": "Oedema"}}, "--value-column: only layout 'long' has one"),
         (onehot, {"separator": ";"}, "--separator: layout 'onehot' has none"),
         (onehot, {"values": {"7": "positive"}}, "--value 7: no cell of a label column is '7'"),
-        (findings(), {"values": {"edema": "positive"}}, "--value edema: what a term means is written into"),
+        (findings(), {"values": {"edema": "positive"}}, "--value edema: enter what a term means"),
         (onehot, {"labels": {"edema": ["Stauung"]}}, "--label edema=Stauung: no free column is called 'Stauung'"),
         (onehot, {"labels": {"edema": ["File"]}}, "--label edema=File: no free column"),
         (onehot, {"sheet": "A"}, "--sheet does not apply to labels.csv"),
@@ -58,7 +58,7 @@ def test_rows_that_a_flag_leaves_out_are_counted_and_the_stop_names_the_flag(tmp
         chestfed(*said)
     made = chestfed(*said, "--drop", "total", "--force")
     assert "1 of 14 rows that are totals" in made
-    assert "1 of 14 rows that name an image that is not there" in made
+    assert "1 of 14 rows that name an image that does not exist" in made
     with pytest.raises(ConfigError, match="--drop sums"):
         chestfed(*said, "--drop", "sums")
 

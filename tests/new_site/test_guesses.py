@@ -183,7 +183,7 @@ def test_two_columns_of_patients_that_agree_are_one(tmp_path: Path) -> None:
     bring(tmp_path, table)
     made = draft(tmp_path)
     assert keys(made)["table"]["columns"]["patient"] == "Patient"
-    assert "MRN groups them alike" in made.text
+    assert "MRN groups them in the same way" in made.text
 
 
 def test_two_columns_of_patients_that_disagree_are_a_question(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_labels_in_headers_are_found_without_a_table(tmp_path: Path) -> None:
 
 def test_pictures_without_headers_need_a_table(tmp_path: Path) -> None:
     bring(tmp_path, rows())
-    with pytest.raises(ConfigError, match=r"not DICOM files \(12 \.png\): say where the labels are, with --labels"):
+    with pytest.raises(ConfigError, match=r"not DICOM files \(12 \.png\): name the file of the labels with --labels"):
         draft(tmp_path, None)
 
 
@@ -350,7 +350,7 @@ def test_blank_columns_and_columns_called_alike_do_no_harm(tmp_path: Path) -> No
     text = "\n".join([f"{lines[0]},,Twice,Twice,Sex", *(f"{line},,1,2," for line in lines[1:])])
     (tmp_path / "labels.csv").write_text(text + "\n")
     made = draft(tmp_path)
-    assert any("2 columns are called 'Twice'" in note for note in made.notes)
+    assert any("2 columns are named 'Twice'" in note for note in made.notes)
     assert "sex" not in keys(made)["table"]["columns"]
     assert len(opened(tmp_path, made).frame) == 12
 
@@ -479,7 +479,7 @@ def test_policies_are_asked_for(tmp_path: Path) -> None:
 )
 def test_a_name_that_stands_for_files_in_several_folders_is_refused(tmp_path: Path, files: list[str]) -> None:
     bring(tmp_path, [{"File": n, "Patient": f"p{n}", "Oedema": n % 2} for n in (1, 2)], files)
-    with pytest.raises(ConfigError, match=r"column 'File': \d of 2 cells could mean files of the same name in several"):
+    with pytest.raises(ConfigError, match=r"column 'File': \d of 2 cells match files of the same name in several"):
         draft(tmp_path)
 
 
@@ -492,7 +492,7 @@ def test_a_name_is_that_of_the_folder_said_and_not_of_thumbnails_below_it(tmp_pa
 def test_numbers_that_lost_their_zeros_are_told(tmp_path: Path) -> None:
     table = [{"File": n, "Patient": f"p{n}", "Oedema": n % 2} for n in range(1, 13)]
     bring(tmp_path, table, [f"{n:05d}.png" for n in range(1, 13)])
-    with pytest.raises(ConfigError, match=r"Those of File would if leading zeros did not count"):
+    with pytest.raises(ConfigError, match=r"Those of File would without leading zeros"):
         draft(tmp_path)
 
 
@@ -545,7 +545,7 @@ def test_a_column_that_never_says_no_where_empty_cells_are_missing_is_told(tmp_p
 
 def test_names_of_files_with_other_capitals_are_told(tmp_path: Path) -> None:
     bring(tmp_path, [{**row, "File": f"{row['File']}.png"} for row in rows()], [f"{r['File']}.PNG" for r in rows()])
-    with pytest.raises(ConfigError, match=r"Those of File would if capitals did not count"):
+    with pytest.raises(ConfigError, match=r"Those of File would if case did not matter"):
         draft(tmp_path)
 
 

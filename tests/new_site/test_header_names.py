@@ -40,7 +40,7 @@ def test_a_table_by_accession_number_gives_its_labels_to_all_images_of_the_study
     assert site["columns"] == {"image": "Order", **told}
     assert site["images"]["header"] == "AccessionNumber"
     assert sorted(site["images"]["elements"]) == sorted(told.values())
-    assert "up to 2 images have one 'Order': they share what its row says" in made.notes
+    assert "up to 2 images have the same 'Order' and share its row" in made.notes
     found = opened(tmp_path, made)
     assert column(found, "image") == [f"images/Zappa{n // 4}/IM{n}" for n in PLACES if n % 2 == 0]
     assert column(found, "cardiomegaly") == [0, 1, 0, 1, 0, 1]
@@ -80,7 +80,7 @@ def test_rows_without_an_image_are_counted_and_the_yaml_key_is_named(tmp_path: P
     films(tmp_path)
     bring(tmp_path, table("Film", [*(f"1.2.{n}" for n in PLACES), "1.2.99"]), [])
     made = draft(tmp_path)
-    assert any(note.startswith("1 rows are found in no header") and "unmatched: drop" in note for note in made.notes)
+    assert any(note.startswith("1 rows are in no header") and "unmatched: drop" in note for note in made.notes)
 
 
 def test_a_table_whose_cells_are_in_no_header_is_refused(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_small_numbers_of_a_column_that_is_not_called_like_a_study_are_a_questio
     with pytest.raises(ConfigError, match=rf"possibly by chance.*{name} \(100%\)") as caught:
         draft(tmp_path)
     assert f"Candidates: {name}, " in str(caught.value)
-    assert "Say which with --image-column" in str(caught.value)
+    assert "Choose with --image-column" in str(caught.value)
     assert keys(draft(tmp_path, columns={"image": name}))["table"]["columns"]["image"] == name
 
 
@@ -147,7 +147,7 @@ def test_of_long_numbers_that_lead_to_different_images_the_name_decides_or_nobod
     if taken is not None:
         assert keys(draft(tmp_path))["table"]["columns"]["image"] == taken
         return
-    with pytest.raises(ConfigError, match=r"of different images: .*Say which with --image-column") as caught:
+    with pytest.raises(ConfigError, match=r"of different images: .*Choose with --image-column") as caught:
         draft(tmp_path)
     assert f"Candidates: {first}, {second}" in str(caught.value)
 

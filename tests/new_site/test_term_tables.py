@@ -315,9 +315,7 @@ def test_every_meaning_that_can_be_written_can_be_read_back() -> None:
 
 def test_a_value_for_a_term_cannot_make_every_disease_negative(tmp_path: Path) -> None:
     bring_findings(tmp_path, ["effusion: none", "cardiomegaly", "normal"] * 3)
-    with pytest.raises(
-        ConfigError, match="--value effusion: none: what a term means is written into the column MEANING"
-    ):
+    with pytest.raises(ConfigError, match="--value effusion: none: enter what a term means in the column MEANING"):
         draft(tmp_path, values={"effusion: none": "negative"})
     table = opened(tmp_path, confirmed(draft(tmp_path), {"effusion: none": "pleural_effusion absent"}))
     assert labels_of(table, "pleural_effusion")[:3] == [0, None, 0]
@@ -420,7 +418,7 @@ def test_a_disease_whose_column_holds_formulas_is_reported_as_lost(tmp_path: Pat
     bring(tmp_path, table)
     notes = draft(tmp_path).notes
     assert any("formulas" in note and "'Effusion' (6), 'Sum' (6)" in note for note in notes)
-    assert any(note.startswith("pleural_effusion is lost, because 'Effusion' holds formulas") for note in notes)
+    assert any(note.startswith("pleural_effusion is not read, because 'Effusion' contains formulas") for note in notes)
     bring(tmp_path, [{**row, "Edema": "=A1"} for row in table])
-    with pytest.raises(ConfigError, match=r"edema is lost, because 'Edema' holds formulas"):
+    with pytest.raises(ConfigError, match=r"edema is not read, because 'Edema' contains formulas"):
         draft(tmp_path)

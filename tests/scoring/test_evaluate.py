@@ -230,7 +230,7 @@ def test_the_order_of_labels_is_declared_or_carried_and_may_not_contradict(
         open_scorer(plain, Declared(), MACHINE)
     with pytest.raises(ConfigError, match="two outputs are named 'edema'"):
         open_scorer(plain, Declared(diseases=("edema",) * 5), MACHINE)
-    with pytest.raises(ChestfedError, match="5 outputs, where 4 are declared"):
+    with pytest.raises(ChestfedError, match="5 outputs, but 4 are declared"):
         score(open_scorer(plain, Declared(diseases=DISEASES[:4]), MACHINE), site, home)
     carrying = str(exported(tmp_path / "own.pt2", tiny(), extra={"diseases.json": json.dumps(DISEASES)}))
     assert open_scorer(carrying, Declared(), MACHINE).diseases == DISEASES

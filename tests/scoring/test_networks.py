@@ -90,7 +90,7 @@ UNTRUSTED = [
     ("subprocess:call", "standard library"),
     ("builtins:eval", "standard library"),
     ("antigravity:webbrowser.open", "standard library"),
-    ("monai.bundle:run", "not among the networks of monai"),
+    ("monai.bundle:run", "is not a network of monai"),
     ("monai.networks.nets.resnet:optional_import", "functions that only a file names are not called"),
     ("monai.networks.nets:get_pretrained_resnet_medicalnet", "functions that only a file names are not called"),
     ("torch:load", "functions that only a file names are not called"),

@@ -88,7 +88,7 @@ def test_a_label_file_may_be_larger_than_the_folder_and_damaged_films_are_still_
     report = check_site(site, tmp_path, cache_root=tmp_path / "cache")
     assert [problem.kind for problem in report.errors] == ["unreadable image"]
     assert report.counts.dropped == {"missing_image": 4}
-    assert any("4 of 5 rows that name an image that is not there" in one.message for one in report.warnings)
+    assert any("4 of 5 rows that name an image that does not exist" in one.message for one in report.warnings)
 
 
 def test_a_rule_that_leaves_nothing_is_an_error(tmp_path: Path) -> None:

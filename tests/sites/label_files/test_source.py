@@ -68,7 +68,7 @@ def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> Non
         (b"name,value\n", "has a header and no rows"),
         (TEXT.encode("utf-16")[:-1], "is UTF-16, but damaged or truncated"),
         ("\0".encode("utf-16") * 9, "is not text"),
-        (b"name,value\nm\x81\x98\xb0nchen,1\n", "is not UTF-8 (line 2), nor in another encoding"),
+        (b"name,value\nm\x81\x98\xb0nchen,1\n", "is not UTF-8 (line 2), nor in any other encoding"),
         (b"PK\x03\x04\x00\x00", "is not text but a zip"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel file"),
         (gzip.compress(TEXT.encode() * 99)[:-12], "is damaged or truncated"),

@@ -509,7 +509,7 @@ def test_rows_of_an_image_that_contradict_each_other_are_named_by_the_first(tmp_
     rows = [person(2, Finding="Edema"), person(1, Finding="Edema"), person(1, Finding="Normal")]
     (problem,) = problems(tmp_path, LONG, rows)
     assert (problem.kind, problem.row) == ("contradictory labels", 3)
-    assert "the rows of this image say" in problem.message
+    assert "the rows of this image call" in problem.message
 
 
 def test_all_problems_come_in_one_report(tmp_path: Path) -> None:
@@ -540,7 +540,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     names = [*onehot(1), "MRN"]
     save_rows(tmp_path / "site/labels.csv", [onehot(1)], order=names)
     (problem,) = problems(tmp_path, ONEHOT, None)
-    assert (problem.kind, problem.message) == ("duplicate column", "2 columns have the name 'MRN'")
+    assert (problem.kind, problem.message) == ("duplicate column", "2 columns are named 'MRN'")
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t", "|"])
@@ -604,8 +604,8 @@ def test_formulas_are_refused(tmp_path: Path, file: str) -> None:
     found = problems(tmp_path, ONEHOT, [onehot(1), onehot(2, MRN="=A2", Age="=1+1")], file)
     formulas = [problem for problem in found if problem.kind == "formula cell"]
     assert [(problem.row, problem.message) for problem in formulas] == [
-        (3, "'MRN' is a formula, or the error of one"),
-        (3, "'Age' is a formula, or the error of one"),
+        (3, "'MRN' is a formula or the error value of one"),
+        (3, "'Age' is a formula or the error value of one"),
     ]
 
 
@@ -724,12 +724,12 @@ def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp
         (
             {**DICOM, "columns": {"patient": "PatientName", "findings": "ImageComment"}},
             {"label_files": IMAGES},
-            "'ImageComment' is no DICOM element that may be read; did you mean 'ImageComments'?",
+            "'ImageComment' is not a DICOM element that may be read; did you mean 'ImageComments'?",
         ),
         (
             {**DICOM, "columns": {"patient": "PatientBirthDate", "findings": "ImageComments"}},
             {"label_files": IMAGES},
-            "'PatientBirthDate' is no DICOM element that may be read",
+            "'PatientBirthDate' is not a DICOM element that may be read",
         ),
         ({**TERMS, "terms": {"edema": "oedema"}}, {}, "'edema': unknown meaning"),
         ({**TERMS, "terms": {"edema": "edema; edema absent"}}, {}, "mentions edema more than once"),
