@@ -196,7 +196,7 @@ def _fixed(file: ModelFile, shape: Sequence[Any]) -> tuple[int | None, int | Non
     """Batch size and side of an input `[n, channels, side, side]`, where they are fixed."""
     path, channels = file.path, file.input.channels
     if len(shape) == 4 and isinstance(shape[1], int) and shape[1] != channels:
-        advice = ": describe them under `input:` in the YAML of --model-config"
+        advice = ": describe the input under `input:` in the YAML of --model-config"
         raise ConfigError(
             f"{path}: takes images of {shape[1]} channels, not {channels}" + (advice if shape[1] in (1, 3) else "")
         )

@@ -387,7 +387,7 @@ def test_several_pictures_in_one_file_and_other_formats_are_refused_by_name(tmp_
     pictures = [Image.fromarray((RAMP * level).astype(np.uint8)) for level in (200, 250)]
     saved = "PNG" if kind == "APNG" else kind
     pictures[0].save(tmp_path / "a.png", saved, save_all=True, append_images=pictures[1:])
-    with pytest.raises(ImageError, match="2 pictures" if kind in ("APNG", "MPO") else kind):
+    with pytest.raises(ImageError, match="2 images" if kind in ("APNG", "MPO") else kind):
         decode(tmp_path / "a.png")
 
 

@@ -300,7 +300,7 @@ def test_an_exported_program_of_one_channel_asks_for_its_input_and_takes_it(
     shapes = ({0: torch.export.Dim("n")},)
     program = torch.export.export(Convolution().eval(), (torch.zeros(2, 1, 64, 64),), dynamic_shapes=shapes)
     torch.export.save(program, tmp_path / "m.pt2")
-    with pytest.raises(ConfigError, match="takes images of 1 channels, not 3: say so"):
+    with pytest.raises(ConfigError, match="takes images of 1 channels, not 3: describe the input"):
         open_scorer(str(tmp_path / "m.pt2"), Declared(diseases=DISEASES), MACHINE)
     config = tmp_path / "model.yaml"
     config.write_text("input: {channels: 1}\n")
