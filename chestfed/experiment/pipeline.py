@@ -291,10 +291,10 @@ class Pipeline(StrictModel):
     runtime: Runtime = Runtime()
     engine: Annotated[Options | None, Choice(ENGINES, optional=True)] = Field(
         None,
-        description="where the clients compute, which changes no result: a name, or a mapping of `name` and the "
+        description="where the clients compute; does not change results: a name, or a mapping of `name` and the "
         "engine's options; null: torchrun if it started this process, else in-process",
     )
-    seed: int = Field(1, ge=0, description="seed of everything but the samples")
+    seed: int = Field(1, ge=0, description="seed of everything except the samples")
 
     @field_validator("diseases")
     @classmethod

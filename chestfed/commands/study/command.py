@@ -181,7 +181,7 @@ def _seeds(text: str | None, first: int | None) -> int | list[int] | None:
     numbers = _numbers(text, "--seeds", 0)
     if len(numbers) > 1:
         if first is not None:
-            raise typer.BadParameter("--seed and a list of --seeds: use one of them")
+            raise typer.BadParameter("--seed and a list of --seeds: use only one of them")
         return numbers
     if numbers == [0]:
         raise typer.BadParameter("--seeds 0: give the number of seeds, 1 or more, or a list such as 3,7,11")

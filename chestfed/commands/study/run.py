@@ -187,7 +187,7 @@ def _tell_of(data: Sequence[StudyData], console: Console) -> None:
     for site, notes in data[0].notes.items():
         say(console, "\n".join(f"{site}: {note}" for note in notes), "yellow")
     for pair in {pair: None for its in data for pair in its.shared}:
-        text = f"{pair.pictures:,} pictures, {pair.patients:,} patients; {pair.rows_left_out:,} rows left out"
+        text = f"{pair.pictures:,} images, {pair.patients:,} patients; {pair.rows_left_out:,} rows left out"
         say(console, f"{' and '.join(pair.sites)} share {text}", "yellow")
 
 
