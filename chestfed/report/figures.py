@@ -34,8 +34,9 @@ DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = "osD^v"
 #: Text of figures, and lines that are only there for orientation.
 INK, FAINT = "#1a1a1a", "#8a8a8a"
+
 #: The mean, beside the colors of the diseases.
-MEAN = "#767676"
+MEAN = "#5a5a5a"
 
 #: More points than this make a curve no finer, only larger.
 _POINTS = 200
@@ -51,8 +52,6 @@ _STYLE = {
     "axes.edgecolor": INK,
     "xtick.color": INK,
     "ytick.color": INK,
-    "legend.framealpha": 0.85,
-    "legend.edgecolor": "none",
     "legend.fontsize": 8,
     "legend.handlelength": 2.6,
     "svg.fonttype": "path",
@@ -105,7 +104,7 @@ class Drawing:
     """One figure while it is drawn, with one or several `axes`; the `picture` after that. Its title says synthetic."""
 
     def __init__(
-        self, origin: Origin, name: str, title: str, size: tuple[float, float] = (3.6, 3.2), columns: int = 1
+        self, origin: Origin, name: str, title: str, size: tuple[float, float] = (3.6, 3.7), columns: int = 1
     ) -> None:
         self._origin, self._name, self._title, self._size, self._columns = origin, name, title, size, columns
         self._said: list[str] = []
@@ -229,7 +228,7 @@ def calibration(ax: Axes, curves: Sequence[Curve], bins: int) -> None:
         points = [(one.mean_score, one.observed_rate) for one in reliability(curve.column, bins)]
         ax.plot(*zip(*points, strict=True), label=curve.label, **line_style(curve.place, marked=True))
     _unit_square(ax, "mean score of a bin", "observed rate")
-    legend(ax, place="upper left")
+    legend(ax)
 
 
 def rounds(
@@ -321,10 +320,14 @@ def thumbnail(pixels: np.ndarray) -> str:
     return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
 
 
-def legend(ax: Axes, title: str | None = None, place: str = "best") -> None:
-    """Inside the axes, if anything was drawn."""
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(title=title, loc=place, title_fontsize=8)
+def legend(ax: Axes, title: str | None = None) -> None:
+    """Below the axes, where it covers nothing, if anything was drawn."""
+    handles, labels = ax.get_legend_handles_labels()
+    if handles:
+        columns = 2 if max(map(len, labels)) > 6 else 3
+        height = ax.figure.bbox.height / ax.figure.dpi  # the labels of the x axis need about half an inch of it
+        where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.75 / height), "ncols": columns}
+        ax.legend(title=title, **where, frameon=False, title_fontsize=8, columnspacing=1.2)
 
 
 def legend_beside(ax: Axes, title: str | None = None) -> None:

@@ -13,15 +13,19 @@ import yaml
 from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
+from chestfed.evaluation import metrics
 from chestfed.evaluation.calibration import calibration
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
+from chestfed.evaluation.metrics import SHARE
 from chestfed.report.figures import Picture
 from chestfed.report.html import fill, text_of
-from chestfed.report.run_figures import comparison_curves, gray_levels, over_seeds, page_figures
+from chestfed.report.participants import checklists, data_sets, limits, participants
+from chestfed.report.run_figures import comparison_curves, gray_levels, hospital_gains, over_seeds, page_figures
 from chestfed.report.sites_section import drift_table, site_cards
-from chestfed.results import compare
+from chestfed.results import compare, hospital_table
 from chestfed.results.compare import Comparison
-from chestfed.results.grid import Cell, Grid, Line, disease_columns
+from chestfed.results.grid import Cell, Grid, Line, disease_columns, number
+from chestfed.results.hospital_table import HospitalTable
 from chestfed.results.methods_text import MethodsText, computed_with, methods_text, of_aucs, of_differences
 from chestfed.results.predictions import read_run
 from chestfed.results.run_folder import COMPARISON, RunFolder
@@ -86,7 +90,11 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
     if how.method != table.rows[-1].interval:
         table = replace(table, rows=tuple(_with_intervals(run, row, how) for row in table.rows))
     compared, computed_now = _compared(run, how)
-    groups = page_figures(run, compared)
+    hospitals = hospital_table.read(run.path)
+    if hospitals is not None and hospitals.interval != how.method:
+        hospitals = hospital_table.of_study(run, how.method)
+    groups = page_figures(run, table, compared)
+    groups["hospitals"] = [] if hospitals is None else hospital_gains(hospitals)
     histograms = gray_levels(run)
     html = fill(
         "page.html",
@@ -107,6 +115,12 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
         computed_now=computed_now,
         verdict="" if compared is None else verdict(compared),
         added="hospitals" if run.settings.adds_hospitals else "clients",
+        **_who_gains(hospitals),
+        points=_points_table(run, table),
+        participants=participants(run),
+        limits=limits(run, table),
+        data_sets=data_sets(run),
+        checklists=checklists(),
         calibration=_calibration_table(run, table),
         training=_training_table(run),
         sites=site_cards(run, histograms, pictures=pictures),
@@ -123,6 +137,7 @@ def comparison_page(comparison: Comparison) -> Report:
     """The page of several studies: every K, or several algorithms, over training seeds."""
     about, compared = comparison.about, comparison.compared
     by_k, curves = over_seeds(comparison), [comparison_curves(comparison)]
+    gains = [] if comparison.hospitals is None else hospital_gains(comparison.hospitals)
     facts = {"data": comparison.origin.description, "training seeds": ", ".join(map(str, comparison.trained))}
     facts |= {name: str(about[name]) for name in ("model", "protocol") if name in about}
     folders: dict[tuple[str, str], list[str]] = {}
@@ -145,11 +160,25 @@ def comparison_page(comparison: Comparison) -> Report:
         holm=HOLM,
         by_k=by_k,
         curves=curves,
+        gains=gains,
+        **_who_gains(comparison.hospitals),
         published=comparison.published.source if comparison.published else "",
         runs=Grid("runs", "Run folders", (Cell("run"), Cell("seed"), Cell("folder")), tuple(lines)),
         versions=_plain_table("versions", "Software versions", "package", "version", about.get("versions", {})),
     )
-    return Report(html, (*by_k, *curves))
+    return Report(html, (*by_k, *curves, *gains))
+
+
+def _who_gains(table: HospitalTable | None) -> dict[str, Any]:
+    """What the pages say of every hospital."""
+    if table is None:
+        return {"hospitals": None, "hospital_diseases": None, "who_gains": ""}
+    minus = f"; below it minus {table.models[0]}" if table.hospitals[0].gain else ""
+    return {
+        "hospitals": hospital_table.grid(table, hospital_table.caption_of(table)),
+        "hospital_diseases": hospital_table.disease_grid(table, f"AUC per disease with {table.models[-1]}{minus}"),
+        "who_gains": hospital_table.verdict(table),
+    }
 
 
 def _difference_caption(compared: Significance) -> str:
@@ -219,6 +248,31 @@ def _calibration_table(run: RunFolder, table: StudyTable) -> Grid:
         (Cell("K"), *disease_columns(table.rows[0].diseases)),
         tuple(lines),
     )
+
+
+def _points_table(run: RunFolder, table: StudyTable) -> Grid:
+    """Of the largest K: AUPRC, and what two thresholds do."""
+    points = {
+        f"at specificity {SHARE}": metrics.sensitivity_at_specificity,
+        f"at sensitivity {SHARE}": metrics.specificity_at_sensitivity,
+        "at Youden's index": metrics.youden,
+    }
+    columns = run.columns()
+    lines = [Line("AUPRC", tuple(Cell(number(metrics.average_precision(column))) for column in columns))]
+    for name, point_of in points.items():
+        found = [point_of(column) for column in columns]
+        cells = (
+            Cell("-")
+            if one is None
+            else Cell(
+                f"{one.sensitivity:.3f} / {one.specificity:.3f}", (f"PPV {number(one.ppv)}", f"NPV {number(one.npv)}")
+            )
+            for one in found
+        )
+        lines.append(Line(name, tuple(cells)))
+    caption = f"AUPRC of K={run.settings.ks[-1]}, and sensitivity / specificity at three thresholds with PPV and NPV"
+    heads = (Cell("number"), *disease_columns(table.rows[-1].diseases))
+    return Grid("points", caption, heads, tuple(lines))
 
 
 def _training_table(run: RunFolder) -> Grid:

@@ -13,9 +13,13 @@ from chestfed.report import figures
 from chestfed.report.figures import Curve, Drawing, Picture, line_style
 from chestfed.results.grid import title_of
 from chestfed.results.significance import Significance, frame
+from chestfed.results.table import StudyTable
+from chestfed.results.table import frame as table_frame
 
 if TYPE_CHECKING:
+    from chestfed.evaluation.comparison import Difference
     from chestfed.results.compare import Comparison
+    from chestfed.results.hospital_table import HospitalTable
     from chestfed.results.run_folder import RunFolder
 
 #: A calibration curve has at most so many bins, and at least so many images in each on average: with 15 bins, as for
@@ -49,9 +53,11 @@ def curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -> lis
     return found
 
 
-def page_figures(run: RunFolder, compared: Significance | None) -> dict[str, list[Picture]]:
+def page_figures(run: RunFolder, table: StudyTable, compared: Significance | None) -> dict[str, list[Picture]]:
     """All figures of a study's page, by section."""
+    rows = table_frame(table)
     return {
+        "answer": [auc_by_k(run, rows)],
         "differences": [mean_differences(run, compared)] if compared else [],
         "roc": roc_curves(run),
         "precision_recall": precision_recall_curves(run),
@@ -190,7 +196,7 @@ def gray_levels(run: RunFolder) -> list[Picture]:
         own, first = figures.shares(card["grey_levels"]), figures.shares(cards[0]["grey_levels"])
         mean, spread = figures.moments(own)
         name, file = card["name"], f"gray-levels-{card['name'].replace(' ', '-')}"
-        with Drawing(run.origin, file, f"Gray levels, {name}", (3.6, 2.2)) as drawing:
+        with Drawing(run.origin, file, f"Gray levels, {name}", (3.6, 2.6)) as drawing:
             figures.gray_levels(drawing.axes, [(0, name, own), *([(1, cards[0]["name"], first)] if number else [])])
         black = f", {100 * own[0]:.0f}% black" if own[0] > 0.1 else ""
         seen = f"Histogram of the gray levels of {name}: mean {mean:.0f} of 255, standard deviation {spread:.0f}{black}"
@@ -236,10 +242,21 @@ def over_seeds(comparison: Comparison) -> list[Picture]:
         mean = pd.DataFrame({"k": found.index, "auc": found.mean(axis=1)})
         label = f"mean of {comparison.seeds} seeds"
         figures.auc_by_k(drawing.axes, mean, label, intervals=False, color=figures.COLORS[0], linewidth=3)
+        start, ends = mean["auc"].iloc[0], [None, *(its[-1].interval for its in _comparisons(comparison))]
+        around = [(k, one) for k, one in zip(found.index, ends, strict=False) if one is not None]
+        if around:
+            ks, intervals = zip(*around, strict=True)
+            low, high = (start + np.array(one) for one in zip(*intervals, strict=True))
+            about = f"95% interval of the\ndifference to K={found.index[0]}, over\npatients and seeds"
+            drawing.axes.vlines(ks, low, high, label=about, color=figures.COLORS[1], linewidth=1.5)
         figures.legend_beside(drawing.axes)
         for row in mean.to_dict("records"):
             drawing.say(f"K={row['k']} {row['auc']:.3f}")
     return [drawing.picture("Mean AUC by number of clients, over the training seeds")]
+
+
+def _comparisons(comparison: Comparison) -> Sequence[Sequence[Difference]]:
+    return () if comparison.compared is None else comparison.compared.comparisons
 
 
 def overview(run: RunFolder) -> list[Picture]:
@@ -247,19 +264,44 @@ def overview(run: RunFolder) -> list[Picture]:
     return [auc_by_k(run), *roc_curves(run), *precision_recall_curves(run)]
 
 
-def auc_by_k(run: RunFolder) -> Picture:
-    """AUC of each disease by K, and the mean with its 95% interval."""
-    found = run.frame()
+def auc_by_k(run: RunFolder, rows: pd.DataFrame | None = None) -> Picture:
+    """AUC of each disease by K, and the mean with its 95% interval; of `rows` in place of the stored ones."""
+    found = run.frame() if rows is None else rows
     where = "at the first hospital" if run.settings.tests_first_hospital else "on the test images"
     with Drawing(run.origin, "auc_by_k", f"AUC {where} by K", _WIDE) as drawing:
+        several = len(run.diseases) > 1
         for number, disease in enumerate(run.diseases):
-            rows, style = found[found["disease"] == disease], line_style(number, marked=True)
-            figures.auc_by_k(drawing.axes, rows, title_of(disease), intervals=False, **style)
-        if len(run.diseases) > 1:
-            rows = found[found["disease"] == "mean"]
-            figures.auc_by_k(drawing.axes, rows, "mean, 95% interval", color=figures.MEAN, linewidth=3)
+            own, style = found[found["disease"] == disease], line_style(number, marked=True) | {"linewidth": 1}
+            figures.auc_by_k(drawing.axes, own, title_of(disease), intervals=not several, **style)
+        main = found[found["disease"] == ("mean" if several else run.diseases[0])]
+        if several:
+            style = {"color": figures.MEAN, "linewidth": 3, "marker": "o"}
+            figures.auc_by_k(drawing.axes, main, "mean, 95% interval", **style)
+        for row in main.to_dict("records"):
+            between = "" if np.isnan(row["low"]) else f", from {row['low']:.3f} to {row['high']:.3f}"
+            drawing.say(f"K={row['k']} {row['auc']:.3f}{between}")
         figures.legend_beside(drawing.axes)
     return drawing.picture("AUC by number of clients")
+
+
+def hospital_gains(table: HospitalTable) -> list[Picture]:
+    """What the last K gains over the first at every hospital, with intervals; none without."""
+    rows = [
+        {"name": one.name, "place": place, "difference": mean.difference, "low": low, "high": high}
+        for place, one in enumerate(table.hospitals)
+        if one.gain is not None
+        for mean in (one.gain.comparisons[0][-1],)
+        for low, high in (mean.interval or (None, None),)
+    ]
+    if not rows:
+        return []
+    found, models = pd.DataFrame(rows).astype({"difference": float, "low": float, "high": float}), table.models
+    title = f"Mean AUC at each hospital, {models[-1]} minus {models[0]}"
+    with Drawing(table.origin, "hospital-gains", title, (4.8, 2.8)) as drawing:
+        figures.forest(drawing.axes, found, "difference of the mean AUC, with 95% interval")
+        for row in found.to_dict("records"):
+            drawing.say(f"{row['name']} {row['difference']:+.3f}, from {row['low']:+.3f} to {row['high']:+.3f}")
+    return [drawing.picture(title)]
 
 
 def _per_disease(

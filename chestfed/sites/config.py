@@ -145,6 +145,7 @@ class SiteConfig(StrictModel):
     license: str = Field("", description="terms of use")
     source: str = Field("", description="where the files come from")
     citation: str = Field("", description="what to cite")
+    reference_standard: str = Field("", description="how the labels were made, and by whom; said in reports")
 
     @property
     def has_place(self) -> bool:

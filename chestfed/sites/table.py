@@ -21,8 +21,9 @@ class SiteTable:
     """One site's images and labels. `frame` has the columns that `docs/design.md` lists.
 
     `notes` say what the labels do not show by themselves, such as terms that nobody has confirmed yet. `inverted_by`
-    and `bits` are the configuration's `pictures`; `left_out` counts the rows that its `rows` drops, by key. Patient and
-    study names stay in here: they enter no digest, cache or message.
+    and `bits` are the configuration's `pictures`; `left_out` counts the rows that its `rows` drops, by key, and
+    `other_views` the images whose view it does not keep. Patient and study names stay in here: they enter no digest,
+    cache or message.
     """
 
     name: str
@@ -35,6 +36,7 @@ class SiteTable:
     inverted_by: InvertedBy = "column"
     bits: int | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
+    other_views: int = 0
 
     @property
     def origin(self) -> Origin:

@@ -2,7 +2,8 @@
 
 Written once per run folder, before training, because nothing of it is in the results:
 
-    sites.json        counts, prevalences and gray-level histograms per client and of the test images
+    sites.json        counts, prevalences and gray-level histograms per client and of the test images; per hospital its
+                      participants, label policy and license
     thumbnails.npz    a few images of each, 96 x 96; no patient or file names, but pictures all the same
 """
 
@@ -36,7 +37,9 @@ def write_site_cards(folder: Path, data: StudyData, seed: int) -> None:
         cards.append(card)
         thumbnails[str(number)] = pictures
     write_atomically(folder / "thumbnails.npz", lambda temporary: _save(temporary, thumbnails))
-    write_json(folder / "sites.json", {**data.origin.keys(), "bins": BINS, "sites": cards})
+    write_json(
+        folder / "sites.json", {**data.origin.keys(), "bins": BINS, "sites": cards, "hospitals": list(data.facts)}
+    )
 
 
 def card_of(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> tuple[dict[str, Any], np.ndarray]:

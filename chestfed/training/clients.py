@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -161,7 +162,7 @@ def score(
 
 @dataclass(frozen=True)
 class StudyData:
-    """The images of one study; `held_out`, `hospitals`, `joins` and `reasons` as in `StudyTables`."""
+    """The images of one study; `held_out`, `hospitals`, `joins`, `reasons` and `facts` as in `StudyTables`."""
 
     clients: tuple[ClientData, ...]  #: in the order of addition
     test: TestSet
@@ -174,6 +175,7 @@ class StudyData:
     reasons: dict[str, str] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)  #: site -> what its labels do not show by themselves
     shared: tuple[Shared, ...] = ()
+    facts: tuple[dict[str, Any], ...] = ()
 
     @property
     def origin(self) -> Origin:
@@ -268,6 +270,7 @@ def load_images(
             study.reasons,
             {table.name: list(table.notes) for table in study.whole if table.notes},
             shared,
+            study.facts,
         )
 
     return [study_of(study) for study in studies]

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.protocols import Protocol, views_of
 from chestfed.experiment.pipeline import Pipeline, SiteEntry
 from chestfed.sites import load_site_config, open_site
+from chestfed.sites.facts import site_facts
 from chestfed.sites.partition import cut_into_clients, hold_out, with_permuted_labels
 from chestfed.sites.table import SiteTable
 
@@ -35,6 +37,7 @@ class SiteRows:
     test: SiteTable
     own: SiteTable
     validation: SiteTable
+    facts: dict[str, Any]
 
     @property
     def name(self) -> str:
@@ -57,6 +60,7 @@ class StudyTables:
     joins: dict[str, int] = field(default_factory=dict)  #: each of them, and those without such rows -> from which K on
     reasons: dict[str, str] = field(default_factory=dict)  #: disease -> why the sites' labels give it no AUC
     noise: frozenset[str] = frozenset()  #: clients whose images are replaced by noise
+    facts: tuple[dict[str, Any], ...] = ()  #: of each site: its participants and labels, see `sites.facts`
 
     @property
     def parts(self) -> tuple[tuple[SiteTable, bool], ...]:
@@ -116,7 +120,8 @@ def open_sites(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> tupl
         clients = [(name, part.about(pipeline.diseases)) for name, part in _cut(table.name, training, entry, pipeline)]
         test = scored.about(pipeline.diseases)
         own = test if own is scored else own.about(pipeline.diseases)
-        found.append(SiteRows(entry, table, tuple(clients), test, own, validation.about(pipeline.diseases)))
+        validation, facts = validation.about(pipeline.diseases), site_facts(placed, table, training, own)
+        found.append(SiteRows(entry, table, tuple(clients), test, own, validation, facts))
     _check_clients([client for site in found for client in site.clients], pipeline.diseases)
     return tuple(found)
 
@@ -147,7 +152,7 @@ def study_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
     whole, joins = tuple(site.whole for site in sites), _joins(pipeline, sites)
     own = {site.name: site.own for site in sites if site.name in joins and len(site.own.frame)}
     scored = tuple(site.test for site in tests)
-    return StudyTables(whole, clients, scored, hospitals=own, joins=joins, noise=_noise(sites))
+    return StudyTables(whole, clients, scored, hospitals=own, joins=joins, noise=_noise(sites), facts=_facts(sites))
 
 
 def _joins(pipeline: Pipeline, sites: Sequence[SiteRows]) -> dict[str, int]:
@@ -223,11 +228,16 @@ def _held_out(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
         {},
         reasons | dict.fromkeys(unlabeled, f"{name} does not label it"),
         _noise(others),
+        _facts(sites),
     )
 
 
 def _noise(sites: Sequence[SiteRows]) -> frozenset[str]:
     return frozenset(name for site in sites if site.entry.control == "noise" for name, _ in site.clients)
+
+
+def _facts(sites: Sequence[SiteRows]) -> tuple[dict[str, Any], ...]:
+    return tuple(site.facts for site in sites)
 
 
 def _without(table: SiteTable, diseases: Sequence[str]) -> SiteTable:

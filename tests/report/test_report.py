@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import yaml
 
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ChestfedError
@@ -20,6 +22,7 @@ from chestfed.evaluation.intervals import bootstrap
 from chestfed.experiment.loading import load_pipeline
 from chestfed.report import figures, run_figures
 from chestfed.report.drift import drift, histogram_distance
+from chestfed.report.html import text_of
 from chestfed.report.page import make_report, write_report
 from chestfed.results.run_folder import RunFolder
 from tests.command_line import call
@@ -59,8 +62,11 @@ def page(html: str) -> Page:
 
 @pytest.fixture
 def copy(run_folder: Path, tmp_path: Path) -> Path:
-    """A run folder to damage."""
-    return Path(shutil.copytree(run_folder, tmp_path / run_folder.name))
+    """A run folder to change, so without the digests of its files."""
+    changed = Path(shutil.copytree(run_folder, tmp_path / run_folder.name))
+    for file in changed.rglob("manifest.json"):
+        file.unlink()
+    return changed
 
 
 @pytest.fixture
@@ -70,9 +76,10 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_sections_are_there(page: Page) -> None:
-    headings = [text for _, _, text in page.all("h1", "h2", "h3")]
-    wanted = ["Results", "Does adding hospitals help?", "Curves", "Training", "Statistical methods", "Sites"]
-    assert [text for _, _, text in page.all("h2")] == [*wanted, "How to reproduce"]
+    headings = [text for _, _, text in page.all("h1", "h2", "h3", "h4")]
+    wanted = ["Results", "Does adding hospitals help?", "Who gains?", "Curves and operating points"]
+    wanted += ["Participants and labels", "Training", "Statistical methods", "Use and limits", "How to reproduce"]
+    assert [text for _, _, text in page.all("h2")] == [*wanted, "Checklists"]
     sites = ["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr", "test images"]
     assert set(headings) >= {
         "ROC",
@@ -97,6 +104,62 @@ def test_all_sections_are_there(page: Page) -> None:
         *("AUC per round", "Bytes per round", "Time per round, seconds: K=1 takes", "Client drift"),
     ):
         assert any(part in alt for alt in pictures), part
+
+
+def test_the_answer_comes_first_with_its_figure_and_details_fold(html: str, page: Page) -> None:
+    order = [(tag, attributes, text) for tag, attributes, text in page.all("h1", "p", "img", "summary", "table")]
+    places = [place for place, (tag, _, _) in enumerate(order) if tag == "h1"]
+    (_, attributes, answer), (kind, picture, _) = order[places[0] + 1 : places[0] + 3]
+    assert attributes["class"] == "answer"
+    assert "the mean AUC is" in answer
+    assert (kind, "AUC by number of clients: K=1 0." in str(picture["alt"])) == ("img", True)
+    folded = [text for tag, _, text in order if tag == "summary"]
+    assert {"Participants and labels", "Training", "Checklists", "How to reproduce"} <= set(folded)
+    assert "prefers" not in html  # dark colors come with the light ones
+
+
+def test_every_hospital_has_its_aucs_and_gain(page: Page, run_folder: Path) -> None:
+    cells = [text for _, _, text in page.all("td")]
+    found = pd.read_csv(run_folder / "hospitals.csv").query("disease == 'mean'")
+    assert len(found) == 4
+    for row in found.to_dict("records"):
+        shown = f"{row['auc']:.3f}" if row["takes_part"] else f"({row['auc']:.3f})"
+        assert f"{shown}[{row['low']:.3f}, {row['high']:.3f}]" in [cell.replace(" [", "[") for cell in cells]
+
+
+def test_participants_are_counted_to_the_last_image(run_folder: Path, home: Path) -> None:
+    hospitals = json.loads((run_folder / "sites.json").read_text())["hospitals"]
+    assert [one["site"] for one in hospitals] == ["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"]
+    chexpert, cxr8, *_ = hospitals
+    rows = [pd.read_csv(home / "synthetic_hospitals" / "synthetic-chexpert" / f"{n}.csv") for n in ("train", "valid")]
+    lateral = sum((table["Frontal/Lateral"] == "Lateral").sum() for table in rows)
+    assert chexpert["found"] == sum(map(len, rows))
+    assert chexpert["left_out"] == {"other views than pa, ap, frontal": lateral}
+    assert [chexpert["people"][part]["images"] for part in ("train", "test")] == [24, 24]
+    entries = pd.read_csv(home / "synthetic_hospitals" / "synthetic-chestxray8" / "Data_Entry_2017_v2020.csv")
+    test = (home / "synthetic_hospitals" / "synthetic-chestxray8" / "test_list.txt").read_text().split()
+    people = entries[entries["Image Index"].isin(test)].drop_duplicates("Patient ID")
+    assert cxr8["people"]["test"]["patients"] == len(people)
+    assert cxr8["people"]["test"]["women"] == pytest.approx((people["Patient Gender"] == "F").mean())
+
+
+def test_operating_points_are_those_of_the_stored_scores(page: Page, run_folder: Path) -> None:
+    stored = pd.read_parquet(run_folder / "k2" / "predictions.parquet")
+    score, positive = stored["score_edema"].to_numpy(), stored["label_edema"].to_numpy() == 1
+    (line,) = [text for _, _, text in page.all("tr") if text.startswith("at specificity 0.9")]
+    second = re.findall(r"(\d\.\d{3}) / (\d\.\d{3})PPV|(\d\.\d{3}) / (\d\.\d{3}) ?PPV", line)[1]
+    sensitivity, specificity = (float(value) for value in second if value)
+    reached = [t for t in [*score, np.inf] if (score[~positive] < t).mean() >= 0.9]
+    assert sensitivity == pytest.approx(max((score[positive] >= t).mean() for t in reached), abs=5e-4)
+    assert specificity >= 0.9
+
+
+def test_every_item_of_a_checklist_points_to_a_section_or_to_the_authors(page: Page) -> None:
+    ids = {str(attributes["id"]) for _, attributes, _ in page.elements if "id" in attributes}
+    for checklist in yaml.safe_load(text_of("checklists.yaml")):
+        places = {where.partition(": ")[0] for _, _, where in checklist["items"] if where}
+        assert places <= ids
+    assert sum(text == "for the authors" for _, _, text in page.all("td")) > 10
 
 
 def test_the_numbers_are_those_of_the_table(page: Page, run_folder: Path) -> None:
@@ -146,14 +209,14 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_text_and_figures_have_enough_contrast(html: str) -> None:
-    colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", html))
-    grounds = {name: color for name, color in colors.items() if name.startswith("ground")}
-    texts = {name: color for name, color in colors.items() if name.startswith("text")}
+    colors = {name: both for name, *both in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\);", html)}
+    grounds = {name: both for name, both in colors.items() if name.startswith("ground")}
+    texts = {name: both for name, both in colors.items() if name.startswith("text")}
     assert len(grounds) == 3
     assert len(texts) == 4
     for name, text in texts.items():
         for ground in grounds.values():
-            assert contrast(text, ground) >= 4.5, name
+            assert all(contrast(*pair) >= 4.5 for pair in zip(text, ground, strict=True)), name
     style = html.split("<style>")[1].split("</style>")[0].split("}", 1)[1]
     assert not re.search(r"#[0-9a-f]{3}", style)  # colors are named at the head only
     assert contrast(figures.INK, "#ffffff") >= 4.5

@@ -35,7 +35,7 @@ def test_every_site_has_a_real_and_a_synthetic_configuration() -> None:
 
 
 def test_a_synthetic_configuration_has_the_policy_of_the_real_one_and_says_that_it_is_synthetic() -> None:
-    told_apart = {"synthetic", "title", "root", "license", "source", "citation"}
+    told_apart = {"synthetic", "title", "root", "license", "source", "citation", "reference_standard"}
     for site in SITES:
         real = load_site_config(CONFIGS / f"{site}.yaml")
         synthetic = load_site_config(CONFIGS / f"synthetic/{site}.yaml")

@@ -1,0 +1,137 @@
+"""The page's sections on who was studied and what the results are for: participants, labels, data sets, checklists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from chestfed.core.provenance import Origin
+from chestfed.report.html import text_of
+from chestfed.results.grid import Cell, Grid, Line, title_of
+from chestfed.results.run_folder import RunFolder
+from chestfed.results.table import StudyTable
+
+#: What the page's sections are called in the checklists, by their ids.
+_SECTIONS = {
+    "results": "Results",
+    "differences": "Does adding help",
+    "hospitals": "Who gains",
+    "curves": "Curves",
+    "participants": "Participants",
+    "training": "Training",
+    "methods": "Statistical methods",
+    "use": "Use and limits",
+    "again": "How to reproduce",
+}
+#: Fewer positive images than this are named as a limitation.
+_FEW = 20
+
+
+def participants(run: RunFolder) -> list[Grid]:
+    """Flow, demographics and label policy of each hospital; none in folders of earlier versions."""
+    hospitals = _hospitals(run)
+    return [_flow(hospitals), _people(hospitals), _labels(hospitals)] if hospitals else []
+
+
+def data_sets(run: RunFolder) -> list[str]:
+    """License, source and citation of each hospital's data, as its YAML says."""
+    return [
+        ". ".join(part.rstrip(".") for part in (one["title"], one["license"], one["source"], one["citation"]) if part)
+        for one in _hospitals(run)
+    ]
+
+
+def limits(run: RunFolder, table: StudyTable) -> list[str]:
+    """What the study itself shows of its limits."""
+    found = [f"One training seed ({run.settings.seed}): another one gives other AUCs and other differences."]
+    few = [
+        f"{title_of(one.disease)} ({one.positives})" for one in table.rows[0].diseases if (one.positives or 0) < _FEW
+    ]
+    if few:
+        found.append(f"Few positive test images: {', '.join(few)}; their AUCs are uncertain.")
+    if table.images > table.patients:
+        found.append("Some patients have several test images, which are not independent.")
+    if run.settings.tests_first_hospital:
+        found.append("Differences between K are tested at the first hospital only; other hospitals may gain or lose.")
+    if run.origin is not Origin.REAL:
+        found.append("Synthetic phantoms: nothing here says anything about patients.")
+    found.append("Labels are taken as they are: their errors are in the training and in the test.")
+    return found
+
+
+def checklists() -> list[Grid]:
+    """Where the page answers the items of CLAIM and TRIPOD+AI."""
+    return [_checklist(one) for one in yaml.safe_load(text_of("checklists.yaml"))]
+
+
+def _checklist(about: Mapping[str, Any]) -> Grid:
+    lines = []
+    for number, topic, where in about["items"]:
+        section, _, says = where.partition(": ")
+        cell = Cell(f"{_SECTIONS[section]}: {says}") if says else Cell("for the authors")
+        lines.append(Line(number, (Cell(topic), cell), "" if says else "paper"))
+    caption = f"{about['name']}: {about['title']} ({about['reference']})"
+    name = about["name"].lower().replace("+", "-")
+    return Grid(name, caption, tuple(map(Cell, ("item", "topic", "on this page"))), tuple(lines))
+
+
+def _hospitals(run: RunFolder) -> list[dict[str, Any]]:
+    return run.sites.get("hospitals", []) if run.sites else []
+
+
+def _flow(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
+    lines = []
+    for one in hospitals:
+        reasons = [f"{count:,} {reason}" for reason, count in one["left_out"].items() if count]
+        cells = [Cell(f"{one['found']:,}"), Cell(f"{sum(one['left_out'].values()):,}", tuple(reasons))]
+        for part in ("train", "test"):
+            people = one["people"][part]
+            below = (f"{people['patients']:,} patients",) if people["images"] else ()
+            cells.append(Cell(f"{people['images']:,}", below))
+        used = sum(one["people"][part]["images"] for part in ("train", "test"))
+        rest = one["found"] - sum(one["left_out"].values()) - used
+        lines.append(Line(one["site"], (*cells, Cell(f"{rest:,}"))))
+    caption = "Images: found in the label files, left out, training, test of the hospital itself, and in other splits"
+    heads = ("hospital", "found", "left out", "training", "test", "not used")
+    return Grid("flow", caption, tuple(map(Cell, heads)), tuple(lines))
+
+
+def _people(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
+    def lines() -> Iterator[Line]:
+        for one in hospitals:
+            for part, people in one["people"].items():
+                if people["images"]:
+                    women = "unknown" if people["women"] is None else f"{people['women']:.0%}"
+                    age = "unknown"
+                    if people["age"] is not None:
+                        low, middle, high = people["age"]
+                        age = f"{middle:.0f} ({low:.0f} to {high:.0f})"
+                    views = ", ".join(f"{view} {count:,}" for view, count in people["views"].items())
+                    yield Line(one["site"], tuple(map(Cell, (part, f"{people['patients']:,}", women, age, views))))
+
+    caption = "Patients: women among those of known sex, median age with quartiles, and the views of their images"
+    heads = ("hospital", "part", "patients", "women", "age", "views")
+    return Grid("people", caption, tuple(map(Cell, heads)), tuple(lines()))
+
+
+def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
+    def told(values: Mapping[str, Any]) -> str:
+        found: dict[str, list[str]] = {}
+        for disease, value in values.items():
+            found.setdefault(str(value), []).append(title_of(disease))
+        if len(found) == 1:
+            return next(iter(found))
+        return "; ".join(f"{value}: {', '.join(names)}" for value, names in found.items())
+
+    lines = []
+    for one in hospitals:
+        policy = one["policy"]
+        copies = {disease: f"{count + 1} times" for disease, count in policy["upsample"].items()}
+        standard = one["reference_standard"] or "not said in the YAML"
+        cells = (standard, told(policy["uncertain"]), told(policy["blank"]), told(copies) if copies else "none")
+        lines.append(Line(one["site"], tuple(map(Cell, cells)), "told"))
+    caption = "Reference standard, and what uncertain labels and diseases that are not mentioned count as"
+    heads = ("hospital", "reference standard", "uncertain", "not mentioned", "repeated positives")
+    return Grid("labels", caption, tuple(map(Cell, heads)), tuple(lines))
