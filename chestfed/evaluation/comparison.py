@@ -14,7 +14,6 @@ from itertools import islice
 import numpy as np
 
 from chestfed.evaluation.estimates import auc_per_disease, mean_of
-from chestfed.evaluation.intervals.delong import delong_test
 from chestfed.evaluation.intervals.interval import Bounds, Interval
 from chestfed.evaluation.intervals.methods import IN_A_DISEASE, ONE_PATIENT, Contrast, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
@@ -33,10 +32,8 @@ class Difference:
     interval, p
         Of one test: `seeds_test` with several seeds, else that of the interval's method (`METHODS`). p is below 0.05
         exactly where the interval at 95% leaves out 0.
-    p_holm, delong_p_holm
-        The p values after Holm's correction: `holm_over_comparisons`. The interval is not corrected.
-    z, delong_p
-        DeLong's test, which takes images for independent and knows of no seeds: of one model each.
+    p_holm
+        p after Holm's correction: `holm_over_comparisons`. The interval is not corrected.
     positives, negatives, missing
         Images; None for the mean.
     reason
@@ -54,9 +51,6 @@ class Difference:
     interval: Interval | None = None
     p: float | None = None
     p_holm: float | None = None
-    z: float | None = None
-    delong_p: float | None = None
-    delong_p_holm: float | None = None
     positives: int | None = None
     negatives: int | None = None
     missing: int | None = None
@@ -67,8 +61,7 @@ class Difference:
 
     def untested(self, why: str) -> Difference:
         """Without its p values; the interval stays."""
-        nothing = dict.fromkeys(("p", "p_holm", "z", "delong_p", "delong_p_holm"))
-        return replace(self, **nothing, reason=self.reason or why)  # type: ignore[arg-type]
+        return replace(self, p=None, p_holm=None, reason=self.reason or why)
 
 
 def compare(
@@ -106,15 +99,11 @@ def compare(
     for place, (name, difference) in enumerate(zip(each_a[0], differences, strict=True)):
         one = Difference(name, means[0][place], means[1][place], difference, bounds[place].interval, bounds[place].p)
         one = replace(one, reason=bounds[place].reason, sd_a=_spread(each_a, name), sd_b=_spread(each_b, name))
-        if difference is not None:
-            its = [j for j in range(labels.shape[1]) if differences[j] is not None] if name == "mean" else [place]
-            rows_a, rows_b = ([scores[:, its] for scores in part] for part in (runs[: len(a)], runs[len(a) :]))
-            if by_seeds:
-                one = _over_seeds(one, rows_a, rows_b, labels[:, its], first.patients, contrast.units[place])
-            else:
-                delong = delong_test(rows_a, rows_b, labels[:, its])
-                one = replace(one, z=delong.z, delong_p=delong.p, reason=one.reason or delong.reason)
         if by_seeds:
+            if difference is not None:
+                its = [j for j in range(labels.shape[1]) if differences[j] is not None] if name == "mean" else [place]
+                rows_a, rows_b = ([scores[:, its] for scores in part] for part in (runs[: len(a)], runs[len(a) :]))
+                one = _over_seeds(one, rows_a, rows_b, labels[:, its], first.patients, contrast.units[place])
             pairs = zip(each_a, each_b, strict=True)
             one = replace(one, of_seeds=tuple(_minus(y[name], x[name]) for x, y in pairs))
         if name in columns:
@@ -145,11 +134,8 @@ def holm_over_comparisons(comparisons: Sequence[Sequence[Difference]]) -> list[t
     every = [one for comparison in comparisons for one in comparison]
     for means in (False, True):
         places = [place for place, one in enumerate(every) if (one.disease == "mean") == means]
-        corrected = zip(
-            places, holm([every[n].p for n in places]), holm([every[n].delong_p for n in places]), strict=True
-        )
-        for place, p, delong_p in corrected:
-            every[place] = replace(every[place], p_holm=p, delong_p_holm=delong_p)
+        for place, p in zip(places, holm([every[n].p for n in places]), strict=True):
+            every[place] = replace(every[place], p_holm=p)
     rest = iter(every)
     return [tuple(islice(rest, len(comparison))) for comparison in comparisons]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _COUNTS = ("n", "group_n", "count", "images", "patients", "seeds", "positives", "negatives", "missing", "over_diseases")
 _NUMBERS = (
     *("value", "auc", "low", "high", "sd", "paper_auc", "mean_score", "observed_rate", "auc_reference", "auc_model"),
-    *("difference", "p", "p_holm", "delong_p", "delong_p_holm", "seed_sd_reference", "seed_sd_model"),
+    *("difference", "p", "p_holm", "seed_sd_reference", "seed_sd_model"),
 )
 #: Columns of tidy frames -> what they hold: also where some, or all, are not defined.
 _KINDS: Final = dict.fromkeys(_COUNTS, "Int64") | dict.fromkeys(_NUMBERS, "float64")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +48,7 @@ if TYPE_CHECKING:
 
 #: What intervals, and p values if there are any, are about and come from.
 OVER_SEEDS = "over test patients and training seeds: variance components of Obuchowski and Rockette, seeds as readers"
-TESTS = {
-    "p": "of the same test as the interval: below 0.05 exactly where the interval leaves out 0",
-    "delong_p": "DeLong's variance, images taken for independent; of the mean by the sums of each image's components",
-}
+TESTS = {"p": "of the same test as the interval: below 0.05 exactly where the interval leaves out 0"}
 HOLM = "Holm: p corrected over all diseases and rows, the means among themselves; the interval is not corrected."
 _COUNTS = ("positives", "negatives", "missing")
 #: What `significance.json` calls the AUCs of a mean.
@@ -217,9 +214,11 @@ def as_json(found: Significance) -> dict[str, Any]:
 
 
 def from_json(plain: dict[str, Any]) -> Significance:
-    """The comparisons that `as_json` wrote."""
+    """The comparisons that `as_json` wrote; what earlier versions wrote besides is left out."""
+    known = {one.name for one in fields(Difference)}
 
     def read(part: dict[str, Any]) -> Difference:
+        part = {name: value for name, value in part.items() if name in known}
         interval = None if part["interval"] is None else Interval(*part["interval"])
         return Difference(**{**part, "interval": interval, "of_seeds": tuple(part.get("of_seeds", ()))})
 
@@ -257,7 +256,7 @@ def frame(found: Significance) -> pd.DataFrame:
             own = {column: its[field] for column, field in names.items()}
             rows.append({**its, **head, **own, "model": name, "n": n, "low": low, "high": high})
     columns = ("data", "reference", "model", "protocol", "disease", "auc_reference", "auc_model", "difference")
-    tests = ("low", "high", "p", "p_holm", "delong_p", "delong_p_holm")
+    tests = ("low", "high", "p", "p_holm")
     about = ("seed_sd_reference", "seed_sd_model", "interval_method", "interval_reference")
     return tidy(rows, [*columns, *tests, "n", *_COUNTS, "reason", *about])
 

@@ -46,7 +46,7 @@ def test_the_numbers_are_those_of_the_paired_comparison(tmp_path: Path) -> None:
     for one, tested in zip(found.comparisons[0], with_p, strict=True):
         assert (one.difference, one.interval) == (tested.difference, tested.interval)
         assert tested.p is not None
-        assert (one.p, one.p_holm, one.delong_p, one.delong_p_holm) == (None,) * 4
+        assert (one.p, one.p_holm) == (None, None)
 
 
 def test_every_k_of_several_seeds_is_compared_with_the_smallest_and_corrected_together(tmp_path: Path) -> None:
@@ -64,7 +64,6 @@ def test_every_k_of_several_seeds_is_compared_with_the_smallest_and_corrected_to
     assert frame["n"].tolist() == [39, 40, 40] * 2
     means = [comparison[-1] for comparison in found.comparisons]
     assert [one.p_holm for one in means] == holm([one.p for one in means])
-    assert frame["delong_p"].isna().all()
     assert of_study(folders, (2,), 50) is None
     assert from_json(json.loads((folder / "significance.json").read_text())) == found
 
@@ -102,7 +101,7 @@ def test_a_study_of_one_seed_has_intervals_and_no_p_value_even_if_an_earlier_ver
     assert found is not None
     write(found, folder, "significance")
     assert stored(RunFolder(folder)) == found
-    assert pd.read_csv(folder / "significance.csv")[["p", "p_holm", "delong_p", "delong_p_holm"]].isna().all(axis=None)
+    assert pd.read_csv(folder / "significance.csv")[["p", "p_holm"]].isna().all(axis=None)
     file = folder / "significance.json"
     plain = json.loads(file.read_text())
     for comparison in plain["comparisons"]:
