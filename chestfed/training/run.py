@@ -131,6 +131,7 @@ def run_study(
             at_hospitals = hospital_table.of_study(RunFolder(folder))
             if at_hospitals is not None:
                 hospital_table.write(at_hospitals, folder)
+            seal(folder, FILES)
             significance = of_study([folder], pipeline.k, pipeline.evaluation.resamples, pipeline.evaluation.interval)
             if significance is not None:
                 write_significance(significance, folder, "significance")

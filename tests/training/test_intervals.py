@@ -1,0 +1,72 @@
+"""A finished study with another method of intervals: nothing is trained, every number but the intervals stays."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from chestfed.evaluation.estimates import auc_estimates
+from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.report import figures
+from chestfed.report.page import make_report
+from chestfed.results.predictions import read_run
+from chestfed.results.run_folder import RunFolder
+from tests.training.tiny_studies import command, run
+
+
+@pytest.fixture(scope="module")
+def before(tiny_study: Path) -> Path:
+    (found,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
+    return found
+
+
+@pytest.fixture(scope="module")
+def after(tiny_study: Path, before: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same study, run again with `--interval obuchowski` in a copy of its folder."""
+    home = tmp_path_factory.mktemp("again")
+    (home / "synthetic_hospitals").symlink_to(tiny_study / "synthetic_hospitals")
+    shutil.copytree(before, home / "runs" / before.name)
+    called = run(home, command("runs", "--no-tracking", "--interval", "obuchowski"))
+    assert called.code == 0, called.err
+    assert called.out.count("from the earlier run") == 2
+    assert "obuchowski" in called.out
+    return home / "runs" / before.name
+
+
+@pytest.mark.parametrize("table", ["table", "significance", "hospitals", "hospital_gains"])
+def test_all_tables_of_the_study_are_made_anew_and_the_aucs_stay(before: Path, after: Path, table: str) -> None:
+    old, new = (pd.read_csv(folder / f"{table}.csv") for folder in (before, after))
+    assert set(old["interval_method"]) == {"t-logit"}
+    assert set(new["interval_method"]) == {"obuchowski"}
+    value = "auc" if "auc" in old else "difference"
+    pd.testing.assert_series_equal(old[value], new[value])
+    known = old["low"].notna() & new["low"].notna()
+    assert known.sum() > 3
+    assert (old["low"] != new["low"])[known & old[value].between(0.01, 0.99)].all()
+
+
+def test_the_new_intervals_are_the_methods_own(after: Path) -> None:
+    (scored,) = read_run(after, 2).scored(RunFolder(after).diseases)
+    assert RunFolder(after).row(2).aucs == auc_estimates(scored, Intervals("obuchowski"))
+
+
+def test_a_report_with_a_method_of_its_own_shows_it_everywhere_and_leaves_the_study_alone(
+    before: Path, after: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures.Picture, "svg", b"<svg/>")
+    stored = {file: file.read_bytes() for file in before.rglob("*.json")}
+    html = make_report(RunFolder.open(before), interval="obuchowski").html
+    assert {file: file.read_bytes() for file in stored} == stored
+    shown = re.sub(r"\s+", " ", html)
+    for row in (*json.loads((after / "table.json").read_text())["rows"],):
+        low, high = row["mean_interval"]
+        assert f"[{low:.3f}, {high:.3f}]" in shown
+    gains = pd.read_csv(after / "hospital_gains.csv").query("disease == 'mean'")
+    for low, high in zip(gains["low"], gains["high"], strict=True):
+        assert f"[{low:+.3f}, {high:+.3f}]".replace("-", "−") in shown
+    assert "(t-logit)" not in html
