@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -258,20 +258,12 @@ def load_images(
         clients = [client_of(name, kept[table], name in study.noise) for name, table in study.clients]
         test = _all_of([test_of(kept[table]) for table in study.tests])
         digests = {client.name: digest for client, digest in clients} | {"test set": test.digest(key)}
-        return StudyData(
-            tuple(client for client, _ in clients),
-            test,
-            test.diseases,
-            quarantined,
-            digests,
-            study.held_out,
-            {name: test_of(kept[table]) for name, table in study.hospitals.items()},
-            study.joins,
-            study.reasons,
-            {table.name: list(table.notes) for table in study.whole if table.notes},
-            shared,
-            study.facts,
-        )
+        notes = {table.name: list(table.notes) for table in study.whole if table.notes}
+        hospitals = {name: test_of(kept[table]) for name, table in study.hospitals.items()}
+        of_clients = tuple(client for client, _ in clients)
+        found = StudyData(of_clients, test, test.diseases, quarantined, digests, study.held_out, hospitals)
+        told = {"joins": study.joins, "reasons": study.reasons, "facts": study.facts}
+        return replace(found, **told, notes=notes, shared=shared)
 
     return [study_of(study) for study in studies]
 
