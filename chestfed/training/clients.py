@@ -262,8 +262,8 @@ def load_images(
         hospitals = {name: test_of(kept[table]) for name, table in study.hospitals.items()}
         of_clients = tuple(client for client, _ in clients)
         found = StudyData(of_clients, test, test.diseases, quarantined, digests, study.held_out, hospitals)
-        told = {"joins": study.joins, "reasons": study.reasons, "facts": study.facts}
-        return replace(found, **told, notes=notes, shared=shared)
+        found = replace(found, joins=study.joins, reasons=study.reasons, facts=study.facts)
+        return replace(found, notes=notes, shared=shared)
 
     return [study_of(study) for study in studies]
 
