@@ -12,6 +12,7 @@ from benchmarks.faults.kills import differences
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import MANIFEST
+from chestfed.results import hospital_table
 from chestfed.results.run_folder import RunFolder
 
 #: Written for people or as a lock: nothing reads them.
@@ -73,6 +74,7 @@ def _read(out: Path) -> str:
     run_folder, found = RunFolder.open(folder), []
     run_folder.check_finished()
     found += [run_folder.about, run_folder.frame().to_csv(), run_folder.significance, run_folder.sites]
+    found += [run_folder.hospitals, hospital_table.of_study(run_folder)]
     found += [{name: picture.tobytes() for name, picture in run_folder.thumbnails.items()}]
     for k in run_folder.ks:
         found += [run_folder.predictions(k).to_csv(), run_folder.rounds(k), run_folder.time(k)]

@@ -13,7 +13,10 @@ from benchmarks.faults.children import STUDY, run, start, wait
 
 _OF_K = ("result.json", "rounds.jsonl", "predictions.parquet", "model.safetensors")
 #: What must come out the same to the bit.
-SAME = ("table.csv", "table.json", "significance.json", *(f"k{k}/{name}" for k in (1, 2) for name in _OF_K))
+SAME = (
+    *("table.csv", "table.json", "significance.json", "hospital_table.json"),
+    *(f"k{k}/{name}" for k in (1, 2) for name in _OF_K),
+)
 #: Kills of one study before it is left to end.
 _CHAINED = 4
 

@@ -29,7 +29,9 @@ from chestfed.results.predictions import Predictions, as_one, read_run
 from chestfed.results.run_folder import (
     HOSPITALS,
     PREDICTIONS,
+    RESULT,
     RunFolder,
+    check_files,
     expected,
     finished_row,
     read_json_file,
@@ -145,6 +147,8 @@ def _result(folder: Path, k: int, place: str, how: Intervals) -> tuple[Row, Pred
     """One model, trained once, at one hospital: its AUCs and predictions."""
     run = read_run(folder, k)
     own = RunFolder(folder).folder(k) / place
+    if place and (own / RESULT).is_file():
+        check_files(own, (RESULT, PREDICTIONS))
     row = finished_row(own)
     if row is None:
         raise ChestfedError(f"{own}: nothing was scored there yet. Run the same `chestfed study` command again.")
