@@ -32,7 +32,7 @@ def rows_of(part: str, home: Path, sound: Path, given: argparse.Namespace) -> Ro
         case "stores":
             return kills.of_stores(home, given.stores)
         case "repairs":
-            return corruption.repairs(home, sound)
+            return corruption.repairs(home, sound, given.every)
         case "flips":
             return corruption.flips(home, sound, given.flips)
         case "configurations":
@@ -40,7 +40,7 @@ def rows_of(part: str, home: Path, sound: Path, given: argparse.Namespace) -> Ro
         case "together":
             return kills.together(home, sound)
         case "disks":
-            return disks.rows(home, sound)
+            return disks.rows(home, sound, given.every)
         case _:
             return models.rows(home, sound)
 
@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100, help="kills of studies")
     parser.add_argument("--stores", type=int, default=20, help="kills while MLflow's store is made")
     parser.add_argument("--flips", type=int, default=50, help="bits flipped in each file")
+    parser.add_argument("--every", type=int, default=1, help="take every n-th case of repairs and full disks")
     parser.add_argument("--save", type=Path, help="JSON with every case")
     given = parser.parse_args()
     import chestfed.commands.study.run  # noqa: F401 (imported once, for all forks)

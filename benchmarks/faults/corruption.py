@@ -25,27 +25,27 @@ def files_of(out: Path) -> list[str]:
     return [str(file) for file in found if file.name not in _UNREAD and not file.name.startswith(".")]
 
 
-def repairs(home: Path, sound: Path) -> Iterator[tuple[str, bool, str]]:
+def repairs(home: Path, sound: Path, every: int) -> Iterator[tuple[str, bool, str]]:
     """One damage at a time; the same study again must end in the same files, or one message must name the file."""
     chance = random.Random(3)
-    for name in files_of(sound):
-        for how in ("deleted", "cut", "one bit", "other JSON"):
-            copy = home / "damaged"
-            shutil.copytree(sound, copy)
-            file = copy / name
-            content = file.read_bytes()
-            if how == "deleted":
-                file.unlink()
-            else:
-                cut, flipped = content[: len(content) // 2], _flipped(content, chance)
-                file.write_bytes({"cut": cut, "one bit": flipped, "other JSON": b'{"a": [1]}'}[how])
-            ended = run((*STUDY, "--out", "damaged", "--no-tracking"), home, limit=300)
-            if ended.code == 0:
-                wrong = differences(copy, sound)
-            else:
-                wrong = [] if ended.told and file.name in ended.text else [f"exit {ended.code}: {ended.text[-300:]}"]
-            yield f"{_short(name)}, {how}", not wrong, "; ".join(wrong)
-            shutil.rmtree(copy)
+    cases = [(name, how) for name in files_of(sound) for how in ("deleted", "cut", "one bit", "other JSON")]
+    for name, how in cases[::every]:
+        copy = home / "damaged"
+        shutil.copytree(sound, copy)
+        file = copy / name
+        content = file.read_bytes()
+        if how == "deleted":
+            file.unlink()
+        else:
+            cut, flipped = content[: len(content) // 2], _flipped(content, chance)
+            file.write_bytes({"cut": cut, "one bit": flipped, "other JSON": b'{"a": [1]}'}[how])
+        ended = run((*STUDY, "--out", "damaged", "--no-tracking"), home, limit=300)
+        if ended.code == 0:
+            wrong = differences(copy, sound)
+        else:
+            wrong = [] if ended.told and file.name in ended.text else [f"exit {ended.code}: {ended.text[-300:]}"]
+        yield f"{_short(name)}, {how}", not wrong, "; ".join(wrong)
+        shutil.rmtree(copy)
 
 
 def flips(home: Path, sound: Path, count: int) -> Iterator[tuple[str, bool, str]]:

@@ -18,15 +18,15 @@ from benchmarks.faults.kills import differences
 _NOBODY = 65534
 
 
-def rows(home: Path, sound: Path) -> Iterator[tuple[str, bool, str]]:
+def rows(home: Path, sound: Path, every: int) -> Iterator[tuple[str, bool, str]]:
     """One row per case; where a study can be started again without the fault, it must end as the sound one."""
-    for size in (0, 100, 1_000, 4_096, 10_000, 20_000, 40_000, 60_000, 80_000, 100_000):
-        for tracking in ((), ("--no-tracking",)):
-            words = (*STUDY, "--out", "full", *tracking)
-            ended = run(words, home, partial(_no_file_above, size))
-            yield _row(
-                f"no file above {size:,} bytes, {'without' if tracking else 'with'} MLflow", ended, home, sound, words
-            )
+    sizes = (0, 100, 1_000, 4_096, 10_000, 20_000, 40_000, 60_000, 80_000, 100_000)
+    cases = [(size, tracking) for size in sizes for tracking in ((), ("--no-tracking",))]
+    for size, tracking in cases[::every]:
+        words = (*STUDY, "--out", "full", *tracking)
+        ended = run(words, home, partial(_no_file_above, size))
+        name = f"no file above {size:,} bytes, {'without' if tracking else 'with'} MLflow"
+        yield _row(name, ended, home, sound, words)
     yield from _places(home)
     for after in (0.5, 1.0, 2.0, 4.0):
         words = (*STUDY, "--out", "vanishing", "--no-tracking")
