@@ -21,7 +21,7 @@ from chestfed.images.polarity import polarity
 from chestfed.images.preprocess import Preprocess
 
 #: Raised when the same file gives other facts than before: kept results of an older version are not read.
-FACTS_VERSION: Final = 5
+FACTS_VERSION: Final = 6
 #: Bins of the histogram, 4 gray levels each.
 BINS: Final = 64
 #: Bits of the perceptual hash, without the first of its 256, which is always 0.
