@@ -29,6 +29,7 @@ _JP2: Final = b"\0\0\0\x0cjP  "
 #: Start of frame: JPEG's without DHT, JPG and DAC, and that of JPEG-LS.
 _FRAMES: Final = (*(code for code in range(0xC0, 0xD0) if code not in (0xC4, 0xC8, 0xCC)), 0xF7)
 _SCAN: Final = 0xDA
+_SCANS: Final = re.compile(b"\xff\xda")
 #: Markers without a length.
 _BARE: Final = (0x01, 0xFF, *range(0xD0, 0xD9))
 
@@ -78,8 +79,7 @@ def refuse_scan_bomb(stream: bytes | mmap) -> None:
         return  # cut short: the decoder says so
     if stream[:2] == _SOI:
         # Compressed data have a 0 behind each 0xFF. A map of a file finds one byte at a time, an expression many.
-        scans = re.compile(b"\xff\xda").finditer(stream, place)
-        if len(list(islice(scans, MAX_SCANS + 1))) > MAX_SCANS:
+        if sum(1 for _ in islice(_SCANS.finditer(stream, place), MAX_SCANS + 1)) > MAX_SCANS:
             raise ImageError(f"JPEG of more than {MAX_SCANS} scans, refused without decoding")
 
 

@@ -28,7 +28,7 @@ class Stored(NamedTuple):
 
 
 def counted(pixels: np.ndarray, first: int, size: int) -> np.ndarray:
-    """How often the values `first`, `first + 1`, ... occur, int64 `[size]`; of pixels of 8 or 16 bits, signed or not."""
+    """How often the values `first`, `first + 1`, ... occur, int64 `[size]`; in pixels of 8 or 16 bits."""
     counts = np.zeros(_WORDS, np.int64)
     for words in _blocks(pixels):
         counts += cv2.calcHist([words], [0], None, [_WORDS], [0, _WORDS]).ravel().astype(np.int64)
