@@ -13,11 +13,11 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,7 +36,8 @@ from chestfed.engines.wire import Packed, check_header, flatten, peek, rebuild, 
 #: Seconds between two looks at whether the others are alive.
 _LOOK = 1.0
 
-Answer = TypeVar("Answer")
+#: As long as another rank may work before it takes what is sent; when its process ends, the connection breaks.
+_LONG = timedelta(days=7)
 
 
 class Options(plugins.Options):
@@ -79,14 +80,28 @@ class Link:
     @classmethod
     def joined(cls, timeout: float, device: torch.device) -> Link:
         """Meet the other processes that the launcher started; `timeout` in seconds holds for every answer."""
-        limit = timedelta(seconds=timeout)
-        store, rank, size = next(dist.rendezvous("env://", timeout=limit))
+        store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeout)))
         local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
         own_gpus = device.type == "cuda" and dist.is_nccl_available() and local <= torch.cuda.device_count()
-        arrays = dist.PrefixStore("arrays", store)
-        dist.init_process_group("nccl" if own_gpus else "gloo", store=arrays, rank=rank, world_size=size, timeout=limit)
         place = device if own_gpus else torch.device("cpu")
-        return cls(dist.PrefixStore("chestfed", store), rank, size, timeout, device, place)
+        link = cls(dist.PrefixStore("chestfed", store), rank, size, timeout, device, place)
+        link.meet()
+        dist.init_process_group(
+            "nccl" if own_gpus else "gloo",
+            store=dist.PrefixStore("arrays", store),
+            rank=rank,
+            world_size=size,
+            timeout=_LONG,
+        )
+        return link
+
+    def meet(self) -> None:
+        """Wait until every rank is there; raises as `fetch`."""
+        began = time.monotonic()
+        for rank in range(self.size):
+            while not self._came(f"process/{rank}"):
+                if time.monotonic() - began > self.timeout:
+                    raise TrainingError(f"rank {rank} has not started within {self.timeout:g} s (engine.timeout)")
 
     def post(self, to: int, note: dict[str, Any]) -> None:
         """Leave a note for another rank."""
@@ -127,18 +142,19 @@ class Link:
         for kind, length in lengths.items():
             runs[kind] = torch.empty(length, dtype=getattr(torch, kind), device=self._place)
             if length:
-                self.carefully(lambda run=runs[kind]: dist.recv(run, source), what)  # type: ignore[misc]
+                self.finish(dist.irecv(runs[kind], source), what)
                 self.received += runs[kind].numel() * runs[kind].element_size()
         return {kind: run.to(self._device) for kind, run in runs.items()}
 
-    def carefully(self, action: Callable[[], Answer], what: str) -> Answer:
-        """Do something with another rank; a broken connection is told as what it is."""
+    def finish(self, work: dist.Work | None, what: str, limit: timedelta | None = None) -> None:
+        """Wait for what was sent to, or is to come from, another rank; a broken connection is told as what it is."""
         try:
-            return action()
+            if work is not None:
+                work.wait(limit or timedelta(seconds=self.timeout))
         except RuntimeError as error:  # gloo's and NCCL's have no class of their own
             self.look_around()
             first = str(error).splitlines()[0]
-            raise TrainingError(f"the connection to {what} is broken ({first}). {_RESUME}") from None
+            raise TrainingError(f"the connection to {what} is broken or too slow ({first}). {_RESUME}") from None
 
     def look_around(self) -> None:
         """Raise `TrainingError` if another rank has failed, or its process on this machine has ended."""
@@ -237,7 +253,7 @@ class RankFleet(Fleet):
             for number, request in its.items():
                 answers[number] = self._receive(rank, number, request)
         for work in works:
-            self._link.carefully(work.wait, "a rank that was sent something")
+            self._link.finish(work, "a rank that was sent something")
         return {number: answers[number] for number in requests}
 
     def close(self) -> None:
@@ -287,4 +303,4 @@ def answer_requests(link: Link, note: Mapping[str, Any], hosts: Mapping[int, Hos
         works.append((link.push(0, runs), runs))
     for own, _ in works:
         for work in own:
-            link.carefully(work.wait, "rank 0")
+            link.finish(work, "rank 0", _LONG)  # which first does its own clients' work

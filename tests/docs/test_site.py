@@ -243,6 +243,17 @@ def test_the_slurm_script_stops_the_study_and_requeues_the_job(tmp_path: Path) -
     assert job.returncode == 0
 
 
+def test_the_slurm_script_spreads_the_clients_over_the_gpus_of_the_job(tmp_path: Path) -> None:
+    script, told = DOCS / "examples" / "slurm" / "study.sbatch", tmp_path / "told"
+    (tmp_path / "torchrun").write_text(f'#!/bin/sh\necho "$*" "$OMP_NUM_THREADS" > {told}\n', encoding="utf-8")
+    (tmp_path / "torchrun").chmod(0o755)
+    variables = {**os.environ, "TORCHRUN": str(tmp_path / "torchrun"), "CHESTFED_DATA": ".", "SLURM_JOB_ID": "1"}
+    variables |= {"SLURM_GPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "32"}
+    assert subprocess.run(["bash", script, "p.yaml"], env=variables, check=False).returncode == 0
+    start = "--standalone --nproc-per-node 4 -m chestfed study p.yaml"
+    assert told.read_text() == f"{start} --set runtime.threads=8 --no-tracking 8\n"
+
+
 def test_the_slurm_script_ends_with_the_status_of_the_study(tmp_path: Path) -> None:
     script = DOCS / "examples" / "slurm" / "study.sbatch"
     for status in (0, 3):

@@ -78,8 +78,9 @@ class Ranks(Deployment):
         sizes = [pretrained.weights.numel(), pretrained.buffers.numel()]
         for rank in range(1, link.size):
             link.post(rank, {"do": "join", "study": study, "k": cohort.k, "sizes": sizes})
-            for work in link.push(rank, start):
-                link.carefully(work.wait, f"rank {rank}")
+        works = [(rank, work) for rank in range(1, link.size) for work in link.push(rank, start)]
+        for rank, work in works:
+            link.finish(work, f"rank {rank}")
         own = _share(link, pipeline, cohort, data, network, machine)
         shapes = [cohort.shapes(network, number) for number in range(len(cohort.names))]
         return RankFleet(link, cohort.names, own, shapes)

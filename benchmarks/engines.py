@@ -1,0 +1,119 @@
+"""One study by every engine: whether the results are equal, bit by bit.
+
+    python -m benchmarks.engines                     # the equality table -> benchmarks/results/engines.json
+    python -m benchmarks.engines --modes in-process "torchrun, 5 ranks"
+
+The study: the five tiny sample hospitals, K=5, two stages, float32 on the CPU, one thread. Cells of modes that are not
+run now stay as they are in the file, if they are of the same study (its run folder's digest).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from chestfed.core.bundled import bundled
+from chestfed.core.checkpoint import write_json
+from tests.training.tiny_studies import SMALL
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+ALGORITHMS = ("codasca", "coda_plus", "scaffold", "local_scgdam", "pdmm")
+SETTINGS = [
+    *SMALL,
+    "k=[5]",
+    "comparison=null",
+    "evaluation.every=2",
+    "federated.stages=2",
+    "federated.stage_output=algorithm",
+]
+
+#: Words of a study's command -> the command by which a mode runs it.
+Command = Callable[[Sequence[str]], list[str]]
+
+
+def _ranks(number: int) -> Command:
+    return lambda words: [
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(number)),
+        *("--master-port", str(29600 + number), "-m", "chestfed", "study", *words),
+    ]
+
+
+#: How a study is run; a mode that another engine adds is one more entry, and needs nothing else.
+MODES: dict[str, Command] = {
+    "in-process": lambda words: [sys.executable, "-m", "chestfed", "study", *words],
+    "torchrun, 2 ranks": _ranks(2),
+    "torchrun, 5 ranks": _ranks(5),
+}
+
+
+def run(mode: str, algorithm: str, home: Path) -> dict[str, Any]:
+    """Run one cell: the run folder's digest, those of its tables and of its model, and seconds."""
+    out = home / f"{mode} {algorithm}".replace(",", "").replace(" ", "-")
+    settings = [*SETTINGS, f"federated.algorithm={algorithm}"]
+    if algorithm == "pdmm":
+        settings.remove("federated.stage_output=algorithm")
+    words = [str(bundled("pipelines") / "source_addition_samples.yaml"), "--out", str(out), "--no-tracking"]
+    words += [part for setting in settings for part in ("--set", setting)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    began = time.monotonic()
+    done = subprocess.run(MODES[mode](words), cwd=home, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{mode}, {algorithm} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    (folder,) = [path for path in out.iterdir() if (path / "study.json").exists()]
+    tensors, _ = load_model(folder / "k5" / "model.safetensors")
+    model = hashlib.sha256(b"".join(name.encode() + tensors[name].numpy().tobytes() for name in sorted(tensors)))
+    tables = hashlib.sha256((folder / "table.csv").read_bytes() + (folder / "k5" / "rounds.jsonl").read_bytes())
+    return {
+        "run": folder.name.rpartition("-")[2],
+        "tables": tables.hexdigest()[:16],
+        "model": model.hexdigest()[:16],
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def load_model(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Tensors and metadata of a model's file."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+
+
+def equality(modes: Sequence[str], file: Path) -> None:
+    """Fill the table and write it after every cell."""
+    table: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    with tempfile.TemporaryDirectory() as folder:
+        for algorithm in ALGORITHMS:
+            for mode in modes:
+                cell = run(mode, algorithm, Path(folder))
+                row = table.setdefault(algorithm, {})
+                row = {other: its for other, its in row.items() if its["run"] == cell["run"]} | {mode: cell}
+                table[algorithm] = row
+                base = row.get("in-process", cell)
+                cell["equal"] = all(cell[part] == base[part] for part in ("tables", "model"))
+                print(
+                    f"{algorithm:14} {mode:20} {cell['tables']} {'equal' if cell['equal'] else 'DIFFERS'}", flush=True
+                )
+                write_json(file, table)
+
+
+def main() -> None:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    chosen = parser.parse_args()
+    equality(chosen.modes, RESULTS / "engines.json")
+
+
+if __name__ == "__main__":
+    main()
