@@ -2,8 +2,8 @@
 
     python -m benchmarks.engine_cost --save benchmarks/results/engine_cost.json
 
-Per number of ranks, best of several rounds: `round`, by the engine; `bytes`, what passed between the ranks in it, as the
-engine counted; `floor`, the same arrays sent and received by torch.distributed alone. With one rank nothing passes:
+Per number of ranks, best of several rounds: `round`, by the engine; `bytes`, what passed between the ranks in it, as
+the engine counted; `floor`, the same arrays sent and received by torch.distributed alone. With one rank nothing passes:
 `floor` is then the algorithm's own steps without an engine, and `steps_32` the time of 32 training steps of DenseNet121
 (batches of 8, 320 pixels), of which the difference is a share.
 """

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from chestfed.core.bundled import bundled
-from chestfed.core.checkpoint import write_json
+from chestfed.core.checkpoint import read_json, write_json
 from tests.training.tiny_studies import SMALL
 
 ROOT = Path(__file__).parents[1]
@@ -91,11 +90,11 @@ def load_model(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 def equality(modes: Sequence[str], file: Path) -> None:
     """Fill the table and write it after every cell."""
-    table: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         for algorithm in ALGORITHMS:
             for mode in modes:
                 cell = run(mode, algorithm, Path(folder))
+                table: dict[str, Any] = read_json(file)  # others may write to it meanwhile
                 row = table.setdefault(algorithm, {})
                 row = {other: its for other, its in row.items() if its["run"] == cell["run"]} | {mode: cell}
                 table[algorithm] = row

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from chestfed.algorithms import ALGORITHMS
 from chestfed.algorithms.codasca import Codasca, State
@@ -138,8 +139,25 @@ def test_an_unknown_request_and_an_edge_that_is_not_there_are_refused() -> None:
             shapes.request(name, plain, "the server")
 
 
+class OnBatches(QuadraticClient):
+    """Each batch scales the gradient by its number."""
+
+    position = 0
+
+    def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+        self.position += 1
+        found = super().gradients(primal, dual)
+        return found[0] * self.position, found[1]
+
+    def positions(self) -> list[int]:
+        return [self.position]
+
+    def seek(self, positions: Any) -> None:
+        (self.position,) = positions
+
+
 def test_a_repeated_request_changes_nothing_and_a_turn_that_is_gone_is_refused() -> None:
-    host = Host(QuadraticClient("a", problems(PRIMAL, DISEASES)[0]), lambda stage: RULE)
+    host = Host(OnBatches("a", problems(PRIMAL, DISEASES)[0]), lambda stage: RULE)
     point = Point(torch.zeros(PRIMAL, dtype=torch.float64), torch.zeros(DISEASES, dtype=torch.float64))
     host.answer(Start(0, 0, point))
     request = Work(1, RULE.message(RULE.start_stage(point)), torch.zeros(0))
