@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms.variables import Finishing, Point
+from chestfed.core.errors import ConfigError
 from chestfed.engines.host import ends_of
 from chestfed.engines.requests import (
     BestDual,
@@ -145,4 +146,11 @@ class Shapes:
         """The update, and the client's new state."""
         composed = SimpleNamespace(inner=lambda x: x, outer=lambda h, y: (h, y), pull_back=lambda q: q)
         oracle = composed if self.composed else lambda v, alpha: (v, alpha)
-        return self.rule.local_round(self._message, self._state, oracle)
+        try:
+            return self.rule.local_round(self._message, self._state, oracle)
+        except (RuntimeError, NotImplementedError) as error:
+            raise ConfigError(
+                f"{type(self.rule).__name__} cannot be run on tensors without content (torch's meta device), which "
+                f"tells the sizes of its messages: {str(error).splitlines()[0]}. Leave out what asks for values, such "
+                "as .item(), or use engine in-process"
+            ) from None

@@ -14,7 +14,7 @@ from torch import Tensor
 from chestfed.algorithms import ALGORITHMS
 from chestfed.algorithms.codasca import Codasca, State
 from chestfed.algorithms.variables import Point, byte_count, named_tensors
-from chestfed.core.errors import TrainingError
+from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.engines.fleet import LocalFleet
 from chestfed.engines.host import Host
 from chestfed.engines.requests import Start, Work, Worked
@@ -166,3 +166,12 @@ def test_a_repeated_request_changes_nothing_and_a_turn_that_is_gone_is_refused()
     host.answer(replace(request, after=2))
     with pytest.raises(TrainingError, match=r"client 'a' .* turn 1"):
         host.answer(request)
+
+
+def test_a_rule_that_asks_for_values_is_refused_by_its_name() -> None:
+    class Clipped(Codasca):
+        def local_round(self, message: State, client: Any, gradients: Any) -> Any:
+            return super().local_round(message, client, gradients) if message.primal.norm().item() < 1 else None
+
+    with pytest.raises(ConfigError, match="Clipped"):
+        Shapes(Clipped(2, 0.1, 0.1), 6, 2, 3).reply(Work(0, None, torch.zeros(3)))
