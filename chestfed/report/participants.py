@@ -53,7 +53,7 @@ def limits(run: RunFolder, table: StudyTable) -> list[str]:
         found.append(f"Few positive test images: {', '.join(few)}; their AUCs are uncertain.")
     if table.images > table.patients:
         found.append("Some patients have several test images, which are not independent.")
-    if run.settings.tests_first_hospital:
+    if run.settings.tests_first_hospital and not run.hospitals:
         found.append("Differences between K are tested at the first hospital only; other hospitals may gain or lose.")
     if run.origin is not Origin.REAL:
         found.append("Synthetic phantoms: nothing here says anything about patients.")

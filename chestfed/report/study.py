@@ -21,6 +21,7 @@ from chestfed.evaluation.intervals.names import MethodName
 from chestfed.report import figures
 from chestfed.report.figures import Curve
 from chestfed.report.run_figures import auc_lines, curves
+from chestfed.results import hospital_table
 from chestfed.results.grid import title_of
 from chestfed.results.predictions import read_run
 from chestfed.results.run_folder import RunFolder
@@ -127,6 +128,22 @@ class Study:
                 "resume), or has only one K"
             )
         return frame(found)
+
+    def hospitals(self) -> pd.DataFrame:
+        """Every K at every hospital on its own held-out patients: columns as in `hospitals.csv`.
+
+        Raises
+        ------
+        ChestfedError
+            If only the target was scored, or the study is not finished.
+        """
+        found = hospital_table.read(self.folder)
+        if found is None:
+            raise ChestfedError(
+                f"{self.folder}: no hospital_table.json: the study is not finished, has one hospital, or was run with "
+                "evaluation.hospitals: none"
+            )
+        return hospital_table.frame(found)
 
     def compare(
         self, other: Study, k: int | None = None, resamples: int = 2000, interval: MethodName = "t-logit"

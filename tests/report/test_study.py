@@ -57,6 +57,11 @@ def test_a_folder_with_one_study_is_that_study_and_of_several_the_names_are_said
         chestfed.Study.load(tmp_path / "runs")
 
 
+def test_a_study_that_scored_nobody_but_the_target_says_so(study: chestfed.Study) -> None:
+    with pytest.raises(ChestfedError, match="has one hospital, or was run with"):
+        study.hospitals()
+
+
 def test_two_studies_are_compared_as_chestfed_compare_does(study: chestfed.Study, tmp_path: Path) -> None:
     other = chestfed.Study.load(write_run(tmp_path / "other", seed=2, lr=0.5))
     found = study.compare(other, k=1, resamples=20).set_index("disease")

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import chestfed
 from chestfed.core.bundled import bundled
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
@@ -86,6 +87,7 @@ def test_the_table_holds_the_auc_of_the_stored_scores_and_the_targets_own_result
         (auc,) = found.query("hospital == 'chestxray8' and disease == 'edema' and k == @k")["auc"]
         assert auc == pytest.approx(((pairs > 0) + 0.5 * (pairs == 0)).mean())
     assert hospital_table.read(folder) == hospital_table.of_study(run)
+    assert chestfed.Study(run).hospitals()["auc"].tolist() == pytest.approx(found["auc"].tolist(), nan_ok=True)
 
 
 def test_gains_are_the_differences_of_the_aucs_and_those_of_the_target_are_the_studys(folder: Path) -> None:
