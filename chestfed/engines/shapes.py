@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
@@ -96,13 +96,13 @@ class Shapes:
                 messages = (self._along_edge,) * len(request.edges)
                 return Stepped(messages, slope if request.slope else slope[:0], 0.0, 0, 0)
             case Take():
-                return Taken(self.rule.current(self._state))
+                return Taken(self._rule.current(self._state))
             case Statistics():
                 return Gathered(self._buffers, 0)
             case BestDual():
                 return Estimated(self.point.dual, 0)
             case Finish():
-                return Finished(self.rule.final_message(self._state) if isinstance(self.rule, Finishing) else None)
+                return Finished(self._rule.final_message(self._state) if isinstance(self.rule, Finishing) else None)
             case Export():
                 return Exported(self._state, self._drawn)
         return Done()
@@ -128,18 +128,23 @@ class Shapes:
         return 0 if self.graph is None else self.graph.degree(self.number)
 
     @cached_property
+    def _rule(self) -> Any:
+        """The rule with its own tensors, such as step sizes per disease, without content too."""
+        return _without_content(self.rule)
+
+    @cached_property
     def _message(self) -> Any:
-        return self.rule.message(self.rule.start_stage(self.point))
+        return self._rule.message(self._rule.start_stage(self.point))
 
     @cached_property
     def _state(self) -> Any:
         if self.graph is None:
-            return self.rule.start_client(self.point)
-        return self.rule.start_node(self.point, *ends_of(self.graph, self.number))
+            return self._rule.start_client(self.point)
+        return self._rule.start_node(self.point, *ends_of(self.graph, self.number))
 
     @cached_property
     def _along_edge(self) -> Any:
-        return self.rule.message(self._state, 0)
+        return self._rule.message(self._state, 0)
 
     @cached_property
     def _round(self) -> Any:
@@ -147,10 +152,18 @@ class Shapes:
         composed = SimpleNamespace(inner=lambda x: x, outer=lambda h, y: (h, y), pull_back=lambda q: q)
         oracle = composed if self.composed else lambda v, alpha: (v, alpha)
         try:
-            return self.rule.local_round(self._message, self._state, oracle)
+            return self._rule.local_round(self._message, self._state, oracle)
         except (RuntimeError, NotImplementedError) as error:
             raise ConfigError(
                 f"{type(self.rule).__name__} cannot be run on tensors without content (torch's meta device), which "
                 f"tells the sizes of its messages: {str(error).splitlines()[0]}. Leave out what asks for values, such "
                 "as .item(), or use engine in-process"
             ) from None
+
+
+def _without_content(rule: Any) -> Any:
+    if isinstance(rule, Tensor):
+        return rule.to("meta")
+    if not is_dataclass(rule) or isinstance(rule, type):
+        return rule
+    return replace(rule, **{one.name: _without_content(getattr(rule, one.name)) for one in fields(rule) if one.init})
