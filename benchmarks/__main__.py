@@ -1,0 +1,62 @@
+"""How fast the parts of chestfed are, each beside what else could do it:
+
+python -m benchmarks                    (all parts, some minutes)
+python -m benchmarks loader updates     (some)
+python -m benchmarks --save FILE        (by default benchmarks/results/speed.json, merged with what is there)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed_parts import opening, prepare, training, updates
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "prepare": prepare.measure,
+    "loader": training.measure_loader,
+    "step": training.measure_step,
+    "updates": updates.measure,
+    "opening": opening.measure,
+    "start": opening.measure_start,
+    "study": opening.measure_study,
+}
+RESULTS = Path(__file__).parent / "results" / "speed.json"
+PACKAGES = ("torch", "numpy", "pillow", "opencv-python-headless", "albumentations", "monai", "xxhash")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="default: all")
+    parser.add_argument("--save", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
+    found = json.loads(options.save.read_text(encoding="utf-8")) if options.save.exists() else {}
+    for part in options.parts or PARTS:
+        found[part] = {"command": f"python -m benchmarks {part}", "machine": machine(), **PARTS[part]()}
+        print(json.dumps({part: found[part]}, indent=1), flush=True)
+        options.save.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def machine() -> dict[str, Any]:
+    """What a figure holds for."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    model = next((line.split(": ", 1)[1] for line in lines if line.startswith("model name")), platform.processor())
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "load before": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
+        "python": sys.version.split()[0],
+        "versions": {name: metadata.version(name) for name in PACKAGES},
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""What a GPU does with DenseNet121 at 320x320, in one call of at most eight minutes:
+
+    python -m benchmarks.gpu --save benchmarks/results/gpu.json
+    python -m benchmarks.gpu --smoke        (a small network on the CPU: only that it runs)
+
+Per precision and batch: images a second of training steps on tensors that are on the device already; the same with
+chestfed's own input from a cache on disk; the share of time in which the device waited for it; peak memory; and beside
+them a loop as LibAUC's scripts have it, with a DataLoader of OpenCV and 32-bit images to the device. A batch that does
+not fit is left out. No file of real patients is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.__main__ import machine
+from benchmarks.speed_parts.training import SIZE, Films, batches, cached
+from chestfed.engines.client import NetworkClient
+from chestfed.images.augment import Augment
+from chestfed.images.cache import CachedImages
+from chestfed.models import FlatModule, build_model, network_options
+from chestfed.objectives.cross_entropy import CrossEntropy
+
+LIMIT = 8 * 60  # seconds, of which the last measurements keep to what is left
+PRECISIONS = ("float32", "tf32", "bf16")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="a small network, two steps each, on the CPU")
+    parser.add_argument("--workers", type=int, default=8, help="threads that read, and processes of the DataLoader")
+    parser.add_argument("--save", type=Path)
+    options = parser.parse_args(arguments)
+    if not options.smoke and not torch.cuda.is_available():
+        parser.error("torch sees no CUDA device; --smoke runs on the CPU")
+    device = torch.device("cpu" if options.smoke else "cuda")
+    name = "CPU, smoke test: the figures mean nothing" if options.smoke else torch.cuda.get_device_name(device)
+    found: dict[str, Any] = {"device": name, "machine": machine(), "rows": []}
+    begin = time.monotonic()
+    with cached(16 if options.smoke else 4096) as images:
+        for batch in (4,) if options.smoke else (32, 64, 128, 256):
+            for precision in PRECISIONS:
+                if time.monotonic() - begin > LIMIT - 60:
+                    break
+                with suppress(torch.cuda.OutOfMemoryError):
+                    row = measure(images, precision, batch, device, options)
+                    found["rows"].append(row)
+                    print(json.dumps(row), flush=True)
+    found["seconds"] = round(time.monotonic() - begin)
+    if options.save:
+        options.save.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def measure(
+    images: CachedImages, precision: str, batch: int, device: torch.device, options: argparse.Namespace
+) -> dict[str, Any]:
+    """One row of the table."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    model = network_options("small", pool=8) if options.smoke else network_options("densenet121")
+    network = FlatModule(build_model(model, 5, 1), device, channels_last=True)
+    weights, nothing = network.parameters(), torch.zeros(0, device=device)
+    input_ = batches(images, Augment(), batch, options.workers, device)
+    client = NetworkClient(
+        "a", input_, network, CrossEntropy(torch.ones(5, device=device)), device=device, autocast=precision == "bf16"
+    )
+    random = torch.rand(batch, 3, SIZE, SIZE, device=device)
+
+    def on_random() -> None:
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            network.module(random).float().square().mean().backward()
+        weights.sub_(network.grad, alpha=1e-4)
+
+    def whole() -> None:
+        weights.sub_(client.gradients(weights, nothing)[0], alpha=1e-4)
+
+    seconds = 0.0 if options.smoke else 8.0
+    with client.training(network.buffers()), FlopCounterMode(display=False) as counter:
+        on_random()
+    flops = counter.get_total_flops()
+    with client.training(network.buffers()):
+        alone = rate(on_random, batch, seconds, device)
+        with_input = rate(whole, batch, seconds, device)
+        peak = 0 if options.smoke else torch.cuda.max_memory_allocated(device)
+        loop = rate(published(images, batch, network, device, options), batch, seconds, device)
+    client.close()
+    return {
+        "precision": precision,
+        "batch": batch,
+        "images a second on tensors of the device": round(alone, 1),
+        "images a second with input": round(with_input, 1),
+        "share of time the device waits for input": round(max(0.0, 1 - with_input / alone), 3),
+        "TFLOP a second": round(alone * flops / batch / 1e12, 3),
+        "a DataLoader loop, images a second": round(loop, 1),
+        "ratio to that loop": round(with_input / loop, 2),
+        "peak memory, MiB": peak >> 20,
+    }
+
+
+def published(
+    images: CachedImages, batch: int, network: FlatModule, device: torch.device, options: argparse.Namespace
+) -> Callable[[], None]:
+    """A step of a loop in the manner of LibAUC's scripts, in float32."""
+    films = Films(images.read(range(len(images.records))))
+    loader = DataLoader(films, batch, num_workers=0 if options.smoke else options.workers, drop_last=True)
+    parameters, given = [part for part in network.module.parameters() if part.requires_grad], iter(loader)
+
+    def step() -> None:
+        nonlocal given
+        pixels = next(given, None)
+        if pixels is None:
+            given = iter(loader)
+            pixels = next(given)
+        network.module(pixels.to(device)).square().mean().backward()
+        with torch.no_grad():
+            for part in parameters:
+                part.copy_(part - 1e-4 * (part.grad + 1e-5 * part))  # type: ignore[operator]
+
+    return step
+
+
+def rate(step: Callable[[], None], batch: int, seconds: float, device: torch.device) -> float:
+    """Images a second over at least two steps and so many seconds, after three that are not counted."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    for _ in range(3):
+        step()
+    wait()
+    begin, count = time.perf_counter(), 0
+    while count < 2 or time.perf_counter() - begin < seconds:
+        step()
+        count += 1
+    wait()
+    return batch * count / (time.perf_counter() - begin)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The parts of `python -m benchmarks`: each measures what chestfed does beside what others do, in one run."""
