@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 import traceback
@@ -153,8 +154,8 @@ class Link:
                 work.wait(limit or timedelta(seconds=self.timeout))
         except RuntimeError as error:  # gloo's and NCCL's have no class of their own
             self.look_around()
-            first = str(error).splitlines()[0]
-            raise TrainingError(f"the connection to {what} is broken or too slow ({first}). {_RESUME}") from None
+            why = re.sub(r"^\[[^\]]*\] ", "", str(error)).partition(". ")[0]  # without the place in gloo's source
+            raise TrainingError(f"the connection to {what} is broken or too slow ({why}). {_RESUME}") from None
 
     def look_around(self) -> None:
         """Raise `TrainingError` if another rank has failed, or its process on this machine has ended."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from chestfed.algorithms import ALGORITHMS
 from chestfed.algorithms.codasca import Codasca, State
+from chestfed.algorithms.codasca_minimal import CodascaMinimal
 from chestfed.algorithms.variables import Point, byte_count, named_tensors
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.engines.fleet import LocalFleet
@@ -166,6 +167,12 @@ def test_a_repeated_request_changes_nothing_and_a_turn_that_is_gone_is_refused()
     host.answer(replace(request, after=2))
     with pytest.raises(TrainingError, match=r"client 'a' .* turn 1"):
         host.answer(request)
+
+
+@pytest.mark.parametrize("rule", [Codasca, lambda *steps: CodascaMinimal(Codasca(*steps))])
+def test_step_sizes_of_their_own_per_disease_do_not_hide_the_shapes(rule: Any) -> None:
+    shapes = Shapes(rule(2, 0.1, torch.tensor([0.1, 0.2])), 6, 2, 3)
+    assert shapes.reply(Work(0, None, torch.zeros(3))).update.dual.shape == (2,)  # type: ignore[union-attr]
 
 
 def test_a_rule_that_asks_for_values_is_refused_by_its_name() -> None:
