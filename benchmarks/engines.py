@@ -15,7 +15,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ ALGORITHMS = ("codasca", "coda_plus", "scaffold", "local_scgdam", "pdmm")
 SETTINGS = [
     *SMALL,
     "k=[5]",
-    "comparison=null",
     "evaluation.every=2",
     "federated.stages=2",
     "federated.stage_output=algorithm",
@@ -55,29 +53,29 @@ MODES: dict[str, Command] = {
 }
 
 
-def run(mode: str, algorithm: str, home: Path) -> dict[str, Any]:
-    """Run one cell: the run folder's digest, those of its tables and of its model, and seconds."""
-    out = home / f"{mode} {algorithm}".replace(",", "").replace(" ", "-")
-    settings = [*SETTINGS, f"federated.algorithm={algorithm}"]
-    if algorithm == "pdmm":
-        settings.remove("federated.stage_output=algorithm")
+def run(mode: str, home: Path) -> dict[str, dict[str, str]]:
+    """One command that compares the algorithms; per algorithm the run, and digests of its tables and of its model."""
+    out = home / mode.replace(",", "").replace(" ", "-")
     words = [str(bundled("pipelines") / "source_addition_samples.yaml"), "--out", str(out), "--no-tracking"]
-    words += [part for setting in settings for part in ("--set", setting)]
+    words += ["--algorithms", ",".join(ALGORITHMS), *(part for one in SETTINGS for part in ("--set", one))]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    began = time.monotonic()
     done = subprocess.run(MODES[mode](words), cwd=home, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"{mode}, {algorithm} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    (folder,) = [path for path in out.iterdir() if (path / "study.json").exists()]
+        raise SystemExit(f"{mode} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    return {algorithm: digests(out, algorithm) for algorithm in ALGORITHMS}
+
+
+def digests(out: Path, algorithm: str) -> dict[str, str]:
+    """Of one finished run among those in a folder."""
+    for file in out.glob("*/study.json"):
+        if read_json(file)["configuration"]["federated"]["algorithm"]["name"] == algorithm:
+            folder = file.parent
+            break
     tensors, _ = load_model(folder / "k5" / "model.safetensors")
     model = hashlib.sha256(b"".join(name.encode() + tensors[name].numpy().tobytes() for name in sorted(tensors)))
     tables = hashlib.sha256((folder / "table.csv").read_bytes() + (folder / "k5" / "rounds.jsonl").read_bytes())
-    return {
-        "run": folder.name.rpartition("-")[2],
-        "tables": tables.hexdigest()[:16],
-        "model": model.hexdigest()[:16],
-        "seconds": round(time.monotonic() - began, 1),
-    }
+    run = folder.name.rpartition("-")[2]
+    return {"run": run, "tables": tables.hexdigest()[:16], "model": model.hexdigest()[:16]}
 
 
 def load_model(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -89,21 +87,18 @@ def load_model(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def equality(modes: Sequence[str], file: Path) -> None:
-    """Fill the table and write it after every cell."""
+    """Fill the table and write it after every mode."""
     with tempfile.TemporaryDirectory() as folder:
-        for algorithm in ALGORITHMS:
-            for mode in modes:
-                cell = run(mode, algorithm, Path(folder))
-                table: dict[str, Any] = read_json(file)  # others may write to it meanwhile
-                row = table.setdefault(algorithm, {})
-                row = {other: its for other, its in row.items() if its["run"] == cell["run"]} | {mode: cell}
-                table[algorithm] = row
-                base = row.get("in-process", cell)
-                cell["equal"] = all(cell[part] == base[part] for part in ("tables", "model"))
-                print(
-                    f"{algorithm:14} {mode:20} {cell['tables']} {'equal' if cell['equal'] else 'DIFFERS'}", flush=True
-                )
-                write_json(file, table)
+        for mode in modes:
+            found, table = run(mode, Path(folder)), read_json(file)
+            for algorithm, cell in found.items():
+                row = table.get(algorithm, {})
+                table[algorithm] = {other: its for other, its in row.items() if its["run"] == cell["run"]} | {
+                    mode: cell
+                }
+                told = "equal" if cell == table[algorithm].get("in-process") else "DIFFERS"
+                print(f"{algorithm:14} {mode:20} {cell['tables']} {cell['model']} {told}", flush=True)
+            write_json(file, table)
 
 
 def main() -> None:
