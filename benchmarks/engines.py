@@ -17,7 +17,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+
+from safetensors.torch import load_file
 
 from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import read_json, write_json
@@ -67,23 +68,16 @@ def run(mode: str, home: Path) -> dict[str, dict[str, str]]:
 
 def digests(out: Path, algorithm: str) -> dict[str, str]:
     """Of one finished run among those in a folder."""
-    for file in out.glob("*/study.json"):
-        if read_json(file)["configuration"]["federated"]["algorithm"]["name"] == algorithm:
-            folder = file.parent
-            break
-    tensors, _ = load_model(folder / "k5" / "model.safetensors")
+    (folder,) = [
+        file.parent
+        for file in out.glob("*/study.json")
+        if read_json(file)["configuration"]["federated"]["algorithm"]["name"] == algorithm
+    ]
+    tensors = load_file(folder / "k5" / "model.safetensors")
     model = hashlib.sha256(b"".join(name.encode() + tensors[name].numpy().tobytes() for name in sorted(tensors)))
     tables = hashlib.sha256((folder / "table.csv").read_bytes() + (folder / "k5" / "rounds.jsonl").read_bytes())
     run = folder.name.rpartition("-")[2]
     return {"run": run, "tables": tables.hexdigest()[:16], "model": model.hexdigest()[:16]}
-
-
-def load_model(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Tensors and metadata of a model's file."""
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
 
 def equality(modes: Sequence[str], file: Path) -> None:
@@ -92,10 +86,8 @@ def equality(modes: Sequence[str], file: Path) -> None:
         for mode in modes:
             found, table = run(mode, Path(folder)), read_json(file)
             for algorithm, cell in found.items():
-                row = table.get(algorithm, {})
-                table[algorithm] = {other: its for other, its in row.items() if its["run"] == cell["run"]} | {
-                    mode: cell
-                }
+                same = {other: its for other, its in table.get(algorithm, {}).items() if its["run"] == cell["run"]}
+                table[algorithm] = same | {mode: cell}
                 told = "equal" if cell == table[algorithm].get("in-process") else "DIFFERS"
                 print(f"{algorithm:14} {mode:20} {cell['tables']} {cell['model']} {told}", flush=True)
             write_json(file, table)
