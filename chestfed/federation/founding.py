@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.federation import keys
 from chestfed.federation.settings import HOSPITAL_FILE, SERVER_FILE, is_loopback, split_address
@@ -33,8 +35,8 @@ _HOSPITAL = """\
 #   chestfed federation hospital {name}
 hospital: {name}
 server: {address}
-site: site.yaml                  # where this hospital's images and labels are: `chestfed site new` drafts it
-data_root: data                  # folder that contains the site's folder
+site: {site}
+data_root: {data}
 cache: cache                     # decoded images: some 100 kB each
 state: state                     # what is kept between rounds, and the logs
 device: auto
@@ -61,8 +63,18 @@ field what does, and `state/hospital.log` says what was asked and answered.
 """
 
 
-def found(folder: Path, name: str, address: str, listen: str, hospitals: Sequence[str], version: str) -> None:
+def sample_sites() -> dict[str, Path]:
+    """The site YAMLs of the sample hospitals, by the site's name, in the order of the sample study."""
+    folder = bundled("site_configs") / "synthetic"
+    return {name: folder / f"{name}.yaml" for name in ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr")}
+
+
+def found(
+    folder: Path, name: str, address: str, hospitals: Sequence[str], version: str, samples: Path | None = None
+) -> None:
     """Make the folder of a federation: certificates, keys, the server's file, and one folder per hospital to hand over.
+
+    `samples` is a folder with the sample hospitals, to which the hospitals' files are then pointed.
 
     Raises
     ------
@@ -75,8 +87,7 @@ def found(folder: Path, name: str, address: str, listen: str, hospitals: Sequenc
         host = split_address(address)[0]
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    if is_loopback(listen) and not is_loopback(host):
-        listen = "0.0.0.0"  # noqa: S104 (hospitals elsewhere are to reach it)
+    listen = "127.0.0.1" if is_loopback(host) else "0.0.0.0"  # noqa: S104 (hospitals elsewhere are to reach it)
     private = folder / "private"
     private.mkdir(parents=True, mode=0o700, exist_ok=True)
     authority_key, server_key = keys.new_key(), keys.new_key()
@@ -88,18 +99,22 @@ def found(folder: Path, name: str, address: str, listen: str, hospitals: Sequenc
     keys.new_secret(private / "operator.secret")
     (folder / "keys").mkdir(exist_ok=True)
     for hospital in hospitals:
-        _hand_over(folder, hospital, name, address, version)
+        _hand_over(folder, hospital, name, address, version, samples)
     members = "\n".join(f"  - {{name: {hospital}, key: keys/{hospital}.pub}}" for hospital in hospitals)
     text = _SERVER.format(name=name, folder=folder, address=address, listen=listen, members=members)
     (folder / SERVER_FILE).write_text(text, encoding="utf-8")
 
 
-def _hand_over(folder: Path, hospital: str, federation: str, address: str, version: str) -> None:
+def _hand_over(folder: Path, hospital: str, federation: str, address: str, version: str, samples: Path | None) -> None:
     own, key = folder / "hospitals" / hospital, keys.new_key()
     own.mkdir(parents=True, mode=0o700)
     keys.save_key(own / "node.key", key)
     keys.save_public_key(folder / "keys" / f"{hospital}.pub", key)
     shutil.copy(folder / "authority.crt", own / "authority.crt")
-    (own / HOSPITAL_FILE).write_text(_HOSPITAL.format(name=hospital, federation=federation, address=address))
+    site, data = "site.yaml                  # this hospital's images and labels: `chestfed site new` drafts it", "data"
+    if samples is not None:
+        site, data = json.dumps(str(sample_sites()[hospital])), json.dumps(str(samples.absolute()))
+    settings = _HOSPITAL.format(name=hospital, federation=federation, address=address, site=site, data=data)
+    (own / HOSPITAL_FILE).write_text(settings, encoding="utf-8")
     text = _README.format(name=hospital, folder=hospital, federation=federation, address=address, version=version)
     (own / "README.md").write_text(text, encoding="utf-8")

@@ -24,13 +24,19 @@ Insecure = Annotated[
 def federation_init(
     folder: Folder,
     hospital: Annotated[
-        list[str],
-        typer.Option(metavar="NAME", help="A hospital, as `site` in its YAML. Repeatable.", show_default=False),
-    ],
+        list[str] | None,
+        options.optional(metavar="NAME", help="A hospital, as `site` in its YAML. Repeatable."),
+    ] = None,
     address: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where hospitals reach the server.")
     ] = "localhost:9443",
     name: Annotated[str, typer.Option(help="What the federation is called.")] = "federation",
+    samples: Annotated[
+        Path | None,
+        options.optional(
+            metavar="FOLDER", help="For a trial: the five hospitals of `chestfed samples` in this folder."
+        ),
+    ] = None,
 ) -> None:
     """Make certificates, keys, and one folder per hospital to hand over.
 
@@ -40,12 +46,15 @@ def federation_init(
     """
     _needs_flower()
     from chestfed._version import __version__
-    from chestfed.federation.founding import found
+    from chestfed.federation.founding import found, sample_sites
 
-    found(folder, name, address, "127.0.0.1", hospital, __version__)
+    if bool(hospital) == (samples is not None):
+        raise typer.BadParameter("name the hospitals, each with --hospital, or give the folder of --samples")
+    hospitals = hospital or list(sample_sites())
+    found(folder, name, address, hospitals, __version__, samples)
     console = open_console()
     say(console, f"made {folder}/federation.yaml, the certificates and the server's secrets (private/)")
-    for one in hospital:
+    for one in hospitals:
         say(console, f"hand over to {one}: {folder}/hospitals/{one} (holds its secret key; see its README.md)")
     say(console, f"then: chestfed federation server {folder}")
 
