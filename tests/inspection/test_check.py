@@ -84,7 +84,7 @@ def test_a_negative_that_nobody_told_of_is_said_with_who_was_followed_and_counts
     told, counts = (problem for problem in report.warnings if problem.kind in (POLARITY, GRAY_LEVELS))
     assert (told.kind, told.row, counts.kind) == (POLARITY, row_of(number), GRAY_LEVELS)
     assert f"the {followed} counts" in told.message
-    assert f"of {IMAGES} frontal films 1 are" in counts.message
+    assert f"of {IMAGES} frontal images 1 contradict" in counts.message
 
 
 def test_dicom_files_without_a_window_are_counted(tmp_path: Path) -> None:
