@@ -91,8 +91,8 @@ def train_federated(
             if progress.round == 0 or team.fleet.keeps_its_states or due:
                 save_progress(state_file, progress, team)
                 saved = time.monotonic()
+                stopping.safe_point()  # here alone: what comes between two saves waits for the next
             report(progress.history)
-            stopping.safe_point()
     finally:
         team.fleet.close()
 
