@@ -340,7 +340,7 @@ def test_cells_in_which_a_denial_may_reach_over_a_comma_are_not_cut(tmp_path: Pa
         made = draft(tmp_path, columns={"findings": "Findings"})
         assert by_term(made)[normal(cell)].meaning == ""
         assert labels_of(opened(tmp_path, made), "edema")[0] is None
-        with pytest.raises(ConfigError, match="2 of 4 cells with it deny or doubt"):
+        with pytest.raises(ConfigError, match="2 of 4 cells with it negate or doubt"):
             draft(tmp_path, separator=sign)
 
 
