@@ -194,8 +194,8 @@ class Recorder(nn.Module):
 
 
 INPUTS = [
-    ("channels: 1, range: [-1024, 1024]", [0], [1], "1 channel, -1024 to 1024, no mean"),
-    ("channels: 3", [0, 0, 0], [1, 1, 1], "3 channels, 0 to 1, no mean"),
+    ("channels: 1, range: [-1024, 1024]", [0], [1], "1 channel, -1024 to 1024, not normalized"),
+    ("channels: 3", [0, 0, 0], [1, 1, 1], "3 channels, 0 to 1, not normalized"),
     ("channels: 1, mean: [0.5], std: [0.25]", [0.5], [0.25], "1 channel, 0 to 1, mean 0.5, deviation 0.25"),
     (
         "channels: 3, range: [0, 255], mean: [123, 116, 103], std: [58, 57, 56]",
