@@ -142,11 +142,15 @@ def _write_readme(comparison: compare.Comparison) -> None:
     low, high = gain["95% over seeds"]
     text += (
         f"\n\nK={means.index[-1]} minus K=1: {gain['mean']:+.3f} [{low:+.3f}, {high:+.3f}] over {seeds} training "
-        f"seeds, positive in {gain['positive']}."
+        f"seeds, positive in {gain['positive']}. By disease: "
+        + ", ".join(f"{TITLES[name]} {table.loc[k, name] - table.loc[1, name]:+.3f}" for name in DISEASES)
+        + "."
     )
     readme = _ROOT / "README.md"
-    before, _, rest = readme.read_text("utf-8").partition(_MARKS[0])
-    after = rest.partition(_MARKS[1])[2]
+    before, begin, rest = readme.read_text("utf-8").partition(_MARKS[0])
+    _, end, after = rest.partition(_MARKS[1])
+    if not (begin and end):
+        raise SystemExit(f"{readme}: the marks {' and '.join(_MARKS)} are missing")
     readme.write_text(f"{before}{_MARKS[0]}\n{text}\n{_MARKS[1]}{after}", "utf-8")
     (picture,) = over_seeds(comparison)
     with TemporaryDirectory() as folder:
