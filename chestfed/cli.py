@@ -1,6 +1,6 @@
 """The command line, assembled from the commands in `chestfed.commands`, and the exit codes.
 
-0: done; 1: an error that the user can fix; 2: usage error; 70: a defect of chestfed; 130: Ctrl-C; 143: another signal
+0: done; 1: an error that the user can fix; 2: usage error; 70: a bug in chestfed; 130: Ctrl-C; 143: another signal
 that asks to end.
 """
 

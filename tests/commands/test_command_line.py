@@ -216,7 +216,7 @@ def test_a_signal_ends_with_its_code_and_says_how_to_resume(
     [
         (OSError(28, "No space left on device", "runs/x"), 1, "runs/x: No space left on device"),
         (MemoryError(), 1, "not enough memory"),
-        (KeyError("x"), 70, "a defect of chestfed"),
+        (KeyError("x"), 70, "a bug in chestfed"),
     ],
 )
 def test_what_nobody_caught_is_a_message_or_a_report_of_a_defect(

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from chestfed.core import stopping
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+
+
+@pytest.fixture(autouse=True)
+def _heard_by_python() -> Iterator[None]:
+    """A background job of a shell ignores SIGINT, and so do its tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def work(number: signal.Signals, times: int) -> list[int]:

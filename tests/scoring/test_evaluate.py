@@ -298,6 +298,7 @@ def test_what_is_written_says_synthetic_everywhere_and_names_nobody(
     assert "SYNTHETIC" in printed
     assert "DeLong" in printed
     names = {"evaluation.json", "metrics.csv", "subgroups.csv", "reliability.csv", "predictions.parquet", "methods.md"}
+    names |= {"manifest.json"}
     assert {file.name for file in (tmp_path / "out").iterdir()} == names
     about = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert (about["synthetic"], about["data"], about["model"]["trained_on"]) == (True, "synthetic", "synthetic")

@@ -21,7 +21,7 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.variants import held_out_sites, variants_of
 from chestfed.images.cache import CachedImages
 from chestfed.sites import load_site_config
-from chestfed.training import loop
+from chestfed.training import assemble
 from chestfed.training import run as training_run
 from chestfed.training.clients import StudyData, load_images
 from chestfed.training.loop import train_federated
@@ -141,7 +141,7 @@ def test_no_image_of_the_held_out_site_is_read_in_training(
     monkeypatch.setattr(CachedImages, "read", noted)
     start = pretrain(pipeline, data, machine, tmp_path, lambda *_: None)
     stage = 1
-    monkeypatch.setattr(loop, "score", lambda *_: np.zeros((len(data.test.labels), 5), np.float32))
+    monkeypatch.setattr(assemble, "score", lambda *_: np.zeros((len(data.test.labels), 5), np.float32))
     (tmp_path / "k4").mkdir()
     train_federated(pipeline, data, machine, 4, start, tmp_path / "k4", lambda _: None)
     others = [name for name in SITES if name != site]

@@ -291,5 +291,5 @@ def test_some_clients_take_part_in_a_round_and_the_draw_survives_a_restart(
     assert set(rounds[0]) == {(0, 1), (0, 2), (1, 2)}
     assert rounds[0] != rounds[1]
     assert participants_of(settings, 1, 0, 2) is None
-    with pytest.raises(ConfigError, match=r"clients_per_round: .*codasca; .*fedprox, fedavg, scaffold"):
+    with pytest.raises(ConfigError, match=r"clients_per_round: codasca .*fedprox, fedavg, scaffold"):
         pipeline_of("codasca", "federated.clients_per_round=2")

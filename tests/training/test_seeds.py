@@ -59,7 +59,7 @@ def test_seeds_as_jobs_of_a_cluster_are_found_finished_or_named(home: Path, both
     assert "not recorded in MLflow" in called.err + called.out
     assert (home / "runs" / "jobs").is_dir()
     wrong = run(
-        home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml", "--set", "federated.local_lr=1e30")
+        home, command("failing", "--seeds", "1,2", "--cluster", "cluster.yaml", "--set", "federated.local_lr=1e30")
     )
     assert wrong.code == 1
     assert "seed 1, K=1, 2: " in wrong.err
