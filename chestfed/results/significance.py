@@ -98,7 +98,10 @@ class Significance:
     def method(self) -> str:
         """What the intervals and p values are about, and what there is no p value for; a sentence for each kind."""
         means = [comparison[-1] for comparison in self.comparisons]
-        over_patients = f"over test patients ({self.interval}): {METHODS[self.interval].of_difference}"
+        how = METHODS[self.interval].of_difference
+        if all(mean.p is None for mean in means):
+            how = how.partition("; p ")[0]  # what is said of p values would be about none
+        over_patients = f"over test patients ({self.interval}): {how}"
         kinds = [OVER_SEEDS if mean.of_seeds else over_patients for mean in means]
         untested = [f"no p value: {mean.reason}" for mean in means if mean.difference is not None and mean.p is None]
         return "; ".join(dict.fromkeys([*kinds, *untested]))
