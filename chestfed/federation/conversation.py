@@ -90,7 +90,7 @@ class Conversation:
             try:
                 self._exchange(waiting, answers)
             except LineLost as error:
-                self._mend(waiting, error)
+                self._reconnect(waiting, error)
             if not waiting and judge is not None:
                 for name, reason in judge(answers).items():
                     del answers[name]
@@ -178,7 +178,7 @@ class Conversation:
             if mark != its.mark:
                 its.ticket = None
 
-    def _mend(self, waiting: Mapping[str, _Waiting], error: LineLost) -> None:
+    def _reconnect(self, waiting: Mapping[str, _Waiting], error: LineLost) -> None:
         """The server was stopped: all that was under way is sent again when it is back."""
         self._tell("server", "lost", str(error))
         for its in waiting.values():
@@ -187,7 +187,7 @@ class Conversation:
         while True:
             time.sleep(POLL)
             try:
-                self._line.mend()
+                self._line.reconnect()
             except LineLost:
                 if time.monotonic() > deadline:
                     raise

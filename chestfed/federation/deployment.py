@@ -186,7 +186,7 @@ class Hospitals(Deployment):
         def read(parcel: Parcel) -> tuple[dict[str, Any], Counts]:
             counts = unpack(parcel.packed, Counts.like(len(self._pipeline.tasks)), "a hospital")
             if not ((counts.labeled >= 0) & (counts.labeled <= 1)).all() or bool((counts.ratios > 1).any()):
-                raise WireError("a hospital tells shares that are none")
+                raise WireError("a hospital sent shares that are not between 0 and 1")
             return parcel.values, counts
 
         return Question("open", read=read)

@@ -39,7 +39,7 @@ class Line(Protocol):
     def receive(self, tickets: list[str]) -> dict[str, Parcel | ChestfedError]:
         """The replies that have come, by ticket, each once; an error is a reply that is no parcel, or none at all."""
 
-    def mend(self) -> None:
+    def reconnect(self) -> None:
         """Try to carry again after `LineLost`."""
 
     def close(self) -> None:

@@ -53,7 +53,7 @@ class StraightLine:
     def receive(self, tickets: list[str]) -> dict[str, Parcel | ChestfedError]:
         return {ticket: self._replies.pop(ticket) for ticket in tickets if ticket in self._replies}
 
-    def mend(self) -> None:
+    def reconnect(self) -> None:
         self.lost -= 1
         if self.lost:
             raise LineLost("still")

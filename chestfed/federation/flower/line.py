@@ -204,8 +204,8 @@ class FlowerLine:
         with self._carried() as grid:
             return {reply.metadata.reply_to_message_id: _parcel_of(reply) for reply in grid.pull_messages(tickets)}
 
-    def mend(self) -> None:
-        """See `Line.mend`."""
+    def reconnect(self) -> None:
+        """See `Line.reconnect`."""
         self.close()
         try:
             self._grid = self._run.enter_context(self._server.run())
