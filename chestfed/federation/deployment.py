@@ -19,7 +19,8 @@ from chestfed.engines.requests import Request, Work, Worked
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.wire import WireError, pack, unpack
 from chestfed.experiment.device import Machine
-from chestfed.experiment.pipeline import Pipeline, shareable
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake
 from chestfed.federation.conversation import Conversation, Question, norms_out_of_line
 from chestfed.federation.parcels import Parcel

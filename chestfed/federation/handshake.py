@@ -8,7 +8,8 @@ from typing import Any
 
 from chestfed._version import __version__
 from chestfed.core.errors import ConfigError
-from chestfed.experiment.pipeline import Pipeline, identity
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.resolved import identity
 from chestfed.models import try_network
 from chestfed.training.identity import RESULTS_VERSION
 

@@ -11,7 +11,8 @@ from typing import Any
 from chestfed.core.checkpoint import write_json
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.device import prepare_machine
-from chestfed.experiment.pipeline import Pipeline, identity
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.resolved import identity
 from chestfed.experiment.rules import check_runs
 from chestfed.federation import handshake
 from chestfed.federation.conversation import Conversation

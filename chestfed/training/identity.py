@@ -13,7 +13,8 @@ from typing import Any
 
 from chestfed._version import __version__
 from chestfed.experiment.device import Machine
-from chestfed.experiment.pipeline import Pipeline, identity
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.resolved import identity
 from chestfed.training.clients import StudyData
 
 #: Packages whose versions can change a result: shown with it. All others are recorded too.

@@ -20,7 +20,8 @@ from chestfed.core.checkpoint import (
 from chestfed.core.errors import ConfigError
 from chestfed.core.manifest import seal
 from chestfed.experiment.device import Machine
-from chestfed.experiment.pipeline import Pipeline, shareable
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.resolved import shareable
 from chestfed.models import MODELS, FlatModule, build_model
 from chestfed.results.run_folder import (
     FILES_OF_K,

@@ -21,7 +21,8 @@ from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.pipeline import Pipeline, identity
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.resolved import identity
 from chestfed.experiment.rules import returned_round, rule_of_stage
 from chestfed.experiment.stage_2 import Federated
 from chestfed.objectives import OBJECTIVES

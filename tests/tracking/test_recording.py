@@ -29,7 +29,8 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.device import prepare_machine
-from chestfed.experiment.pipeline import Pipeline, Runtime, identity
+from chestfed.experiment.pipeline import Pipeline, Runtime
+from chestfed.experiment.resolved import identity
 from chestfed.report.page import write_report
 from chestfed.results import hospital_table
 from chestfed.scoring.scorers import Declared, open_scorer

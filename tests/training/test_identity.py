@@ -11,7 +11,7 @@ import pytest
 from chestfed.core.bundled import bundled
 from chestfed.core.plugins import source_digest
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.pipeline import identity
+from chestfed.experiment.resolved import identity
 from chestfed.training.identity import RESULTS_VERSION, Identity, installed_packages, software_versions
 from tests.training.test_resume_algorithms import pipeline_of, train
 

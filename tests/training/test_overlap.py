@@ -13,7 +13,8 @@ from PIL import Image
 
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.pipeline import Overlap, identity
+from chestfed.experiment.pipeline import Overlap
+from chestfed.experiment.resolved import identity
 from chestfed.images.preprocess import Preprocess
 from chestfed.sites.table import SiteTable
 from chestfed.training.clients import load_images

@@ -1,0 +1,86 @@
+"""A resolved pipeline as plain data: the part that names its runs, and what may be shown of it elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path, PurePath
+from typing import Any
+
+from chestfed.algorithms import ALGORITHMS
+from chestfed.core.errors import ConfigError
+from chestfed.core.plugins import Catalogue
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.stage_2 import SERVER_KEYS, name_of
+from chestfed.models import MODELS
+from chestfed.objectives import OBJECTIVES
+
+#: Keys that say where things are or how fast they are read, and never what comes out.
+_NOT_IDENTITY = (
+    ("title",),
+    ("data_root",),
+    ("per_algorithm",),
+    ("comparison",),
+    ("search",),
+    ("published",),
+    ("engine",),
+    ("overlap",),  # what it leaves out is missing in the digests of the sites' content
+    ("runtime", "loader_workers"),
+    ("evaluation", "interval"),  # made anew from the stored scores
+    ("evaluation", "hospitals"),  # scored by the stored models
+)
+
+
+def identity(pipeline: Pipeline) -> dict[str, Any]:
+    """The part of the resolved configuration that determines the result, as plain data.
+
+    With the code of every plug-in that takes part: see `chestfed.core.plugins.source_digest`.
+    """
+    data = pipeline.model_dump(mode="json")
+    for *parents, last in _NOT_IDENTITY:
+        section = data
+        for parent in parents:
+            section = section[parent]
+        del section[last]
+    for entry in data["sites"]:  # what the sites hold is in the digests of their content
+        del entry["config"], entry["root"], entry["control"]
+    if data["collection"] is not None:
+        del data["collection"]["root"]
+    if pipeline.federated.spec.decentralized:
+        for key in SERVER_KEYS:
+            del data["federated"][key]
+    if pipeline.model.initial_weights is not None:  # what is in the file, not where it lies
+        data["model"]["initial_weights"] = _content(Path(pipeline.model.initial_weights))
+    return data | {"plugins": plugin_digests(pipeline)}
+
+
+def shareable(pipeline: Pipeline) -> dict[str, Any]:
+    """The resolved configuration without places on this machine: a file keeps its name, a folder nothing."""
+    data = pipeline.model_dump(mode="json")
+    data["data_root"] = None
+    for entry in data["sites"]:
+        entry |= {"config": PurePath(entry["config"]).name, "root": None}
+    if data["collection"] is not None:
+        data["collection"]["root"] = None
+    if data["model"].get("initial_weights"):
+        data["model"]["initial_weights"] = PurePath(data["model"]["initial_weights"]).name
+    return data
+
+
+def _content(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(f"model.initial_weights: {path} cannot be read: {error.strerror}") from None
+
+
+def plugin_digests(pipeline: Pipeline) -> dict[str, str]:
+    """The parts of a pipeline that are not built in, and what identifies the code of each."""
+    settings = pipeline.federated
+    named: list[tuple[Catalogue[Any], str]] = [
+        (ALGORITHMS, settings.algorithm.name),
+        (OBJECTIVES, name_of(settings.objective)),
+        (MODELS, pipeline.model.name),
+    ]
+    digests = {name: catalogue.digest(name) for catalogue, name in named}
+    return {name: digest for name, digest in digests.items() if digest is not None}
