@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.compositional import NetworkComposition
@@ -129,18 +128,11 @@ class NetworkClient:
         """
         position = self.batches.position
         self._network.bind(primal)
-        norms = [part for part in self._network.module.modules() if isinstance(part, _BatchNorm)]
-        momenta = [part.momentum for part in norms]
-        for part in norms:
-            part.reset_running_stats()
-            part.momentum = None  # torch then takes the mean over all batches
-        with torch.no_grad():
+        with self._network.statistics_anew():
             for _ in range(batches):
                 images, _ = self._next_batch()
                 with self._randomness():
                     self._logits(images)
-        for part, momentum in zip(norms, momenta, strict=True):
-            part.momentum = momentum
         self.batches.seek(position)
 
     def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:

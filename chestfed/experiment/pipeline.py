@@ -200,6 +200,12 @@ class Evaluation(StrictModel):
         description="own_test: every K is also scored at each hospital that takes part, on patients of its own: those "
         "of its test_fraction, else of its test split, else of its valid split; none: at the target only",
     )
+    batch_norm: Literal["own", "averaged"] = Field(
+        "own",
+        description="running statistics of batch normalization with which a hospital is scored. own: taken from its "
+        "own training images (up to 1,024, without augmentation) with the weights that are scored; averaged: the mean "
+        "over the clients, as the server keeps it, which also scores test images of no training hospital",
+    )
     every: int = Field(
         1,
         ge=1,
@@ -326,6 +332,8 @@ class Pipeline(StrictModel):
         available = sum(entry.clients for entry in self.sites)
         if self.collection is not None:
             available = self.collection.clients
+            if "batch_norm" in self.evaluation.model_fields_set and self.evaluation.batch_norm == "own":
+                raise ValueError("evaluation.batch_norm: the test images of a collection are of no client; remove it")
         if self.held_out is not None:
             self._can_hold_out(available)
         if self.sites and self.sites[0].control is not None:

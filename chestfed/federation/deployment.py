@@ -29,7 +29,7 @@ from chestfed.federation.settings import Faults
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Cohort, Deployment
 from chestfed.training.client_summary import BINS
-from chestfed.training.clients import ClientData, StudyData, TestSet
+from chestfed.training.clients import ClientData, Outputs, StudyData, TestSet
 from chestfed.training.pretrain import Pretrained
 
 
@@ -163,12 +163,13 @@ class Hospitals(Deployment):
         buffers: Tensor,
         test: TestSet,
         machine: Machine,
-    ) -> np.ndarray:
-        """Probabilities of the test images, from the hospital that has them."""
-        like = Scores.like(len(test.labels), len(test.diseases))
+    ) -> Outputs:
+        """A model on the test images, from the hospital that has them."""
+        like = Scores.like(len(test.labels), len(test.diseases), buffers.numel())
         packed = pack(Network(parameters[: network.size], buffers))
         question = Question("score", packed=packed, read=lambda parcel: unpack(parcel.packed, like, self.target))
-        return self._conversation.ask_one(self.target, question).scores.numpy()
+        reply = self._conversation.ask_one(self.target, question)
+        return Outputs(reply.scores.numpy(), reply.buffers.to(buffers))
 
     def describe(self, folder: Path, data: StudyData, seed: int) -> None:
         """Write `sites.json` with the hospitals' counts; there are no pictures."""

@@ -217,8 +217,8 @@ class Participant:
         like = Network.like(network.size, network.buffers().numel())
         given = unpack(question.packed, like, "the server", study.machine.device)
         batch = study.pipeline.evaluation.batch_size
-        scores = score(network, given.parameters, given.buffers, data.test, batch, study.machine)
-        return Parcel({}, pack(Scores(torch.from_numpy(scores))))
+        found = score(network, given.parameters, given.buffers, data.test, batch, study.machine)
+        return Parcel({}, pack(Scores(torch.from_numpy(found.scores), found.buffers)))
 
 
 _ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {

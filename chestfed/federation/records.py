@@ -72,14 +72,15 @@ class Beginning:
 
 @dataclass(frozen=True)
 class Scores:
-    """Probabilities of the test images, float64 `[n, J]`."""
+    """Probabilities of the test images, float64 `[n, J]`, and the buffers float32 `[b]` that they are of."""
 
     scores: Tensor
+    buffers: Tensor
 
     @classmethod
-    def like(cls, images: int, diseases: int) -> Scores:
+    def like(cls, images: int, diseases: int, buffers: int) -> Scores:
         """Without numbers."""
-        return cls(_empty(torch.float64, images, diseases))
+        return cls(_empty(torch.float64, images, diseases), _empty(torch.float32, buffers))
 
 
 def shapes_of(cohort: Cohort, parameters: int, buffers: int, number: int) -> Shapes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def convolve_channels_last(module: nn.Module) -> None:
@@ -89,3 +91,20 @@ class FlatModule:
         for buffer in self._buffers:
             buffer.copy_(flat[offset : offset + buffer.numel()].view(buffer.shape))
             offset += buffer.numel()
+
+    @contextmanager
+    def statistics_anew(self) -> Iterator[None]:
+        """Batch normalization takes its running statistics anew: the plain mean over the batches passed within."""
+        norms = [part for part in self.module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
+        before = [(part.momentum, part.training) for part in norms]
+        for part in norms:
+            part.reset_running_stats()
+            part.momentum = None  # torch then takes the mean over all batches
+            part.train()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            for part, (momentum, training) in zip(norms, before, strict=True):
+                part.momentum = momentum
+                part.train(training)

@@ -29,7 +29,7 @@ from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, reset_classifier
 from chestfed.objectives.declaration import Objective, Population
 from chestfed.training.client_summary import write_site_cards
-from chestfed.training.clients import ClientData, StudyData, TestSet, pooled, score
+from chestfed.training.clients import ClientData, Outputs, StudyData, TestSet, pooled, score
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
 
 #: The studies of one command, in order.
@@ -198,8 +198,8 @@ class Deployment:
         buffers: Tensor,
         test: TestSet,
         machine: Machine,
-    ) -> np.ndarray:
-        """Probabilities of a test set; see `chestfed.training.clients.score`."""
+    ) -> Outputs:
+        """A model on a test set; see `chestfed.training.clients.score`."""
         return score(network, parameters, buffers, test, pipeline.evaluation.batch_size, machine)
 
     def describe(self, folder: Path, data: StudyData, seed: int) -> None:

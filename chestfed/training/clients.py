@@ -107,12 +107,18 @@ def pooled(clients: Sequence[ClientData]) -> ClientData:
     )
 
 
+#: Images from which a hospital's running statistics are taken, at most, and how many go through the network at once.
+STATISTICS_IMAGES, STATISTICS_BATCH = 1024, 32
+
+
 @dataclass(frozen=True)
 class TestSet:
     """The images that are scored.
 
     `patients` are running numbers, not the site's names; `image_names` and `patient_names` are keyed hashes, one per
-    row, which stand in files that leave the site; `key` is the fingerprint of the key that they were made with.
+    row, which stand in files that leave the site; `key` is the fingerprint of the key that they were made with. `own`
+    are training images of the same hospital, of which the running statistics are when it is scored; None: the model's.
+    `parts`, if there are any, are the test sets that this one consists of, in order.
     """
 
     __test__ = False  # not a test class, whatever pytest thinks of the name
@@ -125,6 +131,8 @@ class TestSet:
     patient_names: tuple[str, ...]
     key: str
     origin: Origin = Origin.REAL
+    own: Images | None = None
+    parts: tuple[TestSet, ...] = ()
 
     def scored(self, scores: np.ndarray) -> Scored:
         """These scores `[n, J]`, as evaluation takes them."""
@@ -135,19 +143,34 @@ class TestSet:
         return _digest(key, self.images, self.labels, self.patients)
 
 
+@dataclass(frozen=True)
+class Outputs:
+    """Probabilities float64 `[n, J]` in row order, and the buffers `[b]` that they were computed with."""
+
+    scores: np.ndarray
+    buffers: Tensor
+
+
 def score(
     network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet, batch_size: int, machine: Machine
-) -> np.ndarray:
-    """Probabilities float64 `[n, J]` of the network with these parameters `[>= d]` and buffers, in row order.
+) -> Outputs:
+    """The network with these parameters `[>= d]` on a test set, with these buffers or, if it has `own`, with its own.
+
+    A test set of several hospitals is scored hospital by hospital; the buffers returned are then those given.
 
     Raises
     ------
     TrainingError
         If an output is not finite.
     """
+    if test.parts:
+        each = [score(network, parameters, buffers, part, batch_size, machine).scores for part in test.parts]
+        return Outputs(np.concatenate(each), buffers)
     network.bind(parameters)
     network.load_buffers(buffers)
     network.module.eval()
+    if test.own is not None and buffers.numel():
+        _take_statistics(network, test.own, machine)
     results = []
     with torch.inference_mode():
         for batch in EvalBatches(test.images, test.labels, batch_size, device=machine.device):
@@ -157,7 +180,20 @@ def score(
     logits = torch.cat(results)
     if not torch.isfinite(logits).all():
         raise TrainingError("the network's outputs are not finite (NaN or infinity): lower federated.local_lr")
-    return probabilities(logits.numpy())
+    return Outputs(probabilities(logits.numpy()), network.buffers())
+
+
+def _take_statistics(network: FlatModule, images: Images, machine: Machine) -> None:
+    """Running statistics from these images, evenly spaced ones if there are many, in whole batches if possible."""
+    rows = np.flatnonzero(images.records >= 0)
+    count = min(len(rows), STATISTICS_IMAGES)
+    count -= count % STATISTICS_BATCH if count > STATISTICS_BATCH else 0
+    rows = rows[np.arange(count) * len(rows) // count]
+    with network.statistics_anew():
+        for start in range(0, count, STATISTICS_BATCH):
+            batch = normalize(torch.from_numpy(images.read(rows[start : start + STATISTICS_BATCH])).to(machine.device))
+            with torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast):
+                network.module(batch)
 
 
 @dataclass(frozen=True)
@@ -250,16 +286,24 @@ def load_images(
         client = ClientData(name, shown, table.labels(), table.frame["repeats"].to_numpy(), table.origin)
         return client, client.digest(key)
 
-    test_of = cache(lambda table: _test_set(table, by_name[table.name].of(table), key))
+    @cache
+    def test_of(table: SiteTable, training: tuple[SiteTable, ...]) -> TestSet:
+        images = by_name[table.name].of
+        return _test_set(table, images(table), key, PooledImages(list(map(images, training))) if training else None)
 
     @cache
     def study_of(study: StudyTables) -> StudyData:
         kept, shared = apart_of(study.parts)
         clients = [client_of(name, kept[table], name in study.noise) for name, table in study.clients]
-        test = _all_of([test_of(kept[table]) for table in study.tests])
+
+        def scored(table: SiteTable) -> TestSet:
+            training = tuple(kept[its] for _, its in study.clients if its.name == table.name)
+            return test_of(kept[table], training if pipeline.evaluation.batch_norm == "own" else ())
+
+        test = _all_of([scored(table) for table in study.tests])
         digests = {client.name: digest for client, digest in clients} | {"test set": test.digest(key)}
         notes = {table.name: list(table.notes) for table in study.whole if table.notes}
-        hospitals = {name: test_of(kept[table]) for name, table in study.hospitals.items()}
+        hospitals = {name: scored(table) for name, table in study.hospitals.items()}
         of_clients = tuple(client for client, _ in clients)
         found = StudyData(of_clients, test, test.diseases, quarantined, digests, study.held_out, hospitals)
         found = replace(found, joins=study.joins, reasons=study.reasons, facts=study.facts)
@@ -268,7 +312,7 @@ def load_images(
     return [study_of(study) for study in studies]
 
 
-def _test_set(table: SiteTable, images: CachedImages, key: SiteKey) -> TestSet:
+def _test_set(table: SiteTable, images: CachedImages, key: SiteKey, own: Images | None) -> TestSet:
     """The readable images of a table that are to be scored."""
     readable = images.records >= 0
     if not readable.all():  # quarantined and counted already; the test set is what can be scored
@@ -276,7 +320,7 @@ def _test_set(table: SiteTable, images: CachedImages, key: SiteKey) -> TestSet:
         images = images.take(np.flatnonzero(readable))
     patients = numbered(table.frame["patient"].to_numpy(dtype=str))
     names = image_names(images.sources, key), patient_names(table.name, table.frame["patient"], key)
-    return TestSet(images, table.labels(), patients, table.diseases, *names, key.fingerprint, table.origin)
+    return TestSet(images, table.labels(), patients, table.diseases, *names, key.fingerprint, table.origin, own)
 
 
 def _all_of(tests: Sequence[TestSet]) -> TestSet:
@@ -293,6 +337,7 @@ def _all_of(tests: Sequence[TestSet]) -> TestSet:
         tuple(name for test in tests for name in test.patient_names),
         tests[0].key,
         Origin.together(test.origin for test in tests),
+        parts=tuple(tests),
     )
 
 

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point
@@ -20,7 +19,7 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import returned_round
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Deployment, Team, assemble
-from chestfed.training.clients import StudyData
+from chestfed.training.clients import Outputs, StudyData
 from chestfed.training.pretrain import Pretrained
 from chestfed.training.state import History, Progress, at_the_start, load_progress, save_progress
 
@@ -31,11 +30,10 @@ SECONDS_BETWEEN_SAVES = 60.0
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of stage 2: the last stage's point, buffers, scores of the test set `[n, J]`, and the rounds."""
+    """The result of stage 2: the last stage's point, what it gives on the test set, and the rounds."""
 
     point: Point
-    buffers: Tensor
-    scores: np.ndarray
+    outputs: Outputs
     history: History
     network: FlatModule
 
@@ -67,24 +65,24 @@ def train_federated(
     team = assemble(pipeline, data, machine, k, pretrained, deployment)
     evaluated, state_file = frozenset(pipeline.evaluated_rounds), folder / "state.safetensors"
 
-    def scores_of(point: Point, buffers: Tensor) -> np.ndarray:
+    def outputs_of(point: Point, buffers: Tensor) -> Outputs:
         return deployment.score(pipeline, team.network, point.primal, buffers, data.test, machine)
 
     progress = load_progress(state_file, team) if state_file.exists() else at_the_start(team)
     if progress.history:
         report(progress.history)
-    scores, saved = None, time.monotonic()
+    outputs, saved = None, time.monotonic()
     try:
         while progress.stage < len(team.settings.schedule):
-            entry, point, outputs = _run_round(team, progress)
+            entry, point, ends = _run_round(team, progress)
             if entry["round"] in evaluated:
-                scores = scores_of(point, progress.federation.buffers)
-                aucs = auc_per_disease(data.test.scored(scores))
+                outputs = outputs_of(point, progress.federation.buffers)
+                aucs = auc_per_disease(data.test.scored(outputs.scores))
                 entry |= {"auc": aucs, "mean_auc": mean_of(aucs.values())}
-            for name, end in outputs.items():
-                other = auc_per_disease(data.test.scored(scores_of(end.point, end.buffers)))
+            for name, end in ends.items():
+                other = auc_per_disease(data.test.scored(outputs_of(end.point, end.buffers).scores))
                 entry[f"auc_of_{name}"] = mean_of(other.values())
-            if outputs and (rule := team.settings.stage_output) != "algorithm":
+            if ends and (rule := team.settings.stage_output) != "algorithm":
                 entry[f"auc_of_{rule}"] = entry["mean_auc"]
             progress.history.append(entry)
             due = stopping.asked() or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES
@@ -96,10 +94,10 @@ def train_federated(
     finally:
         team.fleet.close()
 
-    point, buffers = progress.engine.current(progress.federation), progress.federation.buffers
-    if scores is None:  # everything was done before this start
-        scores = scores_of(point, buffers)
-    return Trained(point, buffers, scores, progress.history, team.network)
+    point = progress.engine.current(progress.federation)
+    if outputs is None:  # everything was done before this start
+        outputs = outputs_of(point, progress.federation.buffers)
+    return Trained(point, outputs, progress.history, team.network)
 
 
 def _run_round(team: Team, progress: Progress) -> tuple[dict[str, Any], Point, dict[str, StageEnd]]:

@@ -211,13 +211,14 @@ class _Running:
                 self.pipeline, self.data, self.machine, k, pretrained, own, report, self.deployment
             ),
         )
-        row = self._row(k, trained.scores, self.data.test)
+        scores = trained.outputs.scores
+        row = self._row(k, scores, self.data.test)
         write_model(own, self.pipeline, trained, self.data)
         write_rounds(own, trained.history)
         if not (own / TIME).exists():  # unless only other files of a finished K are made again
             seconds = time.monotonic() - started
             write_json(own / TIME, {"seconds": seconds, "resumed": resumed, "on": self.machine.name})
-        write_result(own, row, trained.scores, self.data.test)
+        write_result(own, row, scores, self.data.test)
         return row
 
     def at_hospitals(self, k: int) -> dict[str, tables.Row]:
@@ -231,7 +232,8 @@ class _Running:
             if row is None:
                 network = network or read_model(model, self.pipeline, len(self.data.diseases), self.machine)
                 parameters, buffers = network.parameters(), network.buffers()
-                scores = self.deployment.score(self.pipeline, network, parameters, buffers, test, self.machine)
+                outputs = self.deployment.score(self.pipeline, network, parameters, buffers, test, self.machine)
+                scores = outputs.scores
                 row = self._row(k, scores, test)
                 write_result(own, row, scores, test)
             rows[name] = row

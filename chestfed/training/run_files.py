@@ -92,7 +92,7 @@ def write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: StudyD
     """Write `model.safetensors`: weights, architecture, diseases and preprocessing."""
     network = trained.network
     network.bind(trained.point.primal)
-    network.load_buffers(trained.buffers)
+    network.load_buffers(trained.outputs.buffers)
     values = {
         "model": pipeline.model.model_dump(mode="json"),
         "model_source": MODELS.digest(pipeline.model.name),
