@@ -56,8 +56,10 @@ def differences(folder: Path, ranks: Deployment) -> list[str]:
         except Interrupted:
             resumed = train(number, own / "begun", ranks)
         for what, other in (("whole", spread), ("resumed", resumed)):
-            for part in ("history", "buffers", "scores", "point"):
-                mine, theirs = getattr(alone, part), getattr(other, part)
+            for part in ("history", "scores", "buffers", "point"):
+                mine, theirs = (
+                    getattr(its.outputs if part in ("scores", "buffers") else its, part) for its in (alone, other)
+                )
                 if part == "point":
                     mine, theirs = mine.primal, theirs.primal
                 equal = mine == theirs if part == "history" else bool((mine == theirs).all())

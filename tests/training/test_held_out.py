@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from chestfed.core.bundled import bundled
@@ -23,7 +24,7 @@ from chestfed.images.cache import CachedImages
 from chestfed.sites import load_site_config
 from chestfed.training import assemble
 from chestfed.training import run as training_run
-from chestfed.training.clients import StudyData, load_images
+from chestfed.training.clients import Outputs, StudyData, load_images
 from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import pretrain
 from chestfed.training.study_tables import open_sites, study_tables
@@ -141,7 +142,8 @@ def test_no_image_of_the_held_out_site_is_read_in_training(
     monkeypatch.setattr(CachedImages, "read", noted)
     start = pretrain(pipeline, data, machine, tmp_path, lambda *_: None)
     stage = 1
-    monkeypatch.setattr(assemble, "score", lambda *_: np.zeros((len(data.test.labels), 5), np.float32))
+    zeros = Outputs(np.zeros((len(data.test.labels), 5)), torch.zeros(0))
+    monkeypatch.setattr(assemble, "score", lambda *_: zeros)
     (tmp_path / "k4").mkdir()
     train_federated(pipeline, data, machine, 4, start, tmp_path / "k4", lambda _: None)
     others = [name for name in SITES if name != site]

@@ -75,7 +75,7 @@ def test_the_numbers_of_a_small_study_are_those_of_this_results_version(tmp_path
     for name in expected["points"]:
         trained = train(pipeline_of(name, "augment.enabled=true"), tmp_path / name)
         point = trained.point.primal.double()
-        found[name] = [float(point.abs().sum()), float(point.square().sum()), float(trained.scores.mean())]
+        found[name] = [float(point.abs().sum()), float(point.square().sum()), float(trained.outputs.scores.mean())]
     for name, numbers in expected["points"].items():  # processors round differently
         np.testing.assert_allclose(found[name], numbers, rtol=2e-5, err_msg=f"{name}: {found[name]}")
 

@@ -84,7 +84,7 @@ def test_interrupted_after_any_round_it_ends_in_the_same_bits(
         assert torch.equal(again.point.primal, whole.point.primal)
         assert torch.equal(again.point.dual, whole.point.dual)
         assert again.history == whole.history
-        assert (again.scores == whole.scores).all()
+        assert (again.outputs.scores == whole.outputs.scores).all()
 
 
 @pytest.mark.parametrize("algorithm", ["coda_plus", "local_scgdam", "pdmm"])
@@ -157,7 +157,7 @@ def test_the_bytes_recorded_are_those_of_the_declared_formula(
     pipeline = pipeline_of(algorithm, *own)
     spec = pipeline.federated.spec
     trained = train(pipeline, tmp_path / "run")
-    buffers = trained.buffers.numel()
+    buffers = trained.outputs.buffers.numel()
     assert (buffers > 0) == (norm == "batch")
     up, down = bytes_per_client_round(pipeline, trained.network.size, buffers, 3)
     sent = numbers_sent(spec.formula(pipeline.federated.algorithm), trained.network.size, 1)
@@ -181,7 +181,7 @@ def test_pairs_within_sites_add_the_variables_of_the_other_sites_to_a_message(tm
     trained = train(within, tmp_path / "run")
     assert trained.point.dual.numel() == 3
     assert (trained.point.dual != 0).all()
-    up, down = bytes_per_client_round(within, trained.network.size, trained.buffers.numel(), 3)
+    up, down = bytes_per_client_round(within, trained.network.size, trained.outputs.buffers.numel(), 3)
     assert {(entry["bytes_up"], entry["bytes_down"]) for entry in trained.history} == {(3 * up, 3 * down)}
 
 
@@ -262,12 +262,12 @@ def test_every_rule_of_output_reads_the_same_rounds_and_the_others_are_recorded_
         train(pipeline_of("coda_plus", "model.norm=batch", "federated.stages=1"), tmp_path / "again")
     assert torch.equal(found["last"].point.primal, points[-1].primal)
     torch.testing.assert_close(found["average"].point.primal, sum(p.primal for p in points) / len(points))
-    assert not torch.equal(found["average"].buffers, found["last"].buffers)
+    assert not torch.equal(found["average"].outputs.buffers, found["last"].outputs.buffers)
     ends = {rule: trained.history[-1] for rule, trained in found.items()}
     for rule, other in (("last", "average"), ("average", "last"), ("algorithm", "last"), ("algorithm", "average")):
         assert ends[rule][f"auc_of_{other}"] == ends[other]["mean_auc"]
         assert rule == "algorithm" or ends[rule][f"auc_of_{rule}"] == ends[rule]["mean_auc"]
-    d, buffers = found["last"].network.size, found["last"].buffers.numel()
+    d, buffers = found["last"].network.size, found["last"].outputs.buffers.numel()
     assert ends["average"]["images"] - ends["last"]["images"] == 3 * STATISTICS_BATCHES * 4
     assert ends["average"]["bytes_up"] - ends["last"]["bytes_up"] == 3 * 4 * buffers
     assert ends["average"]["bytes_down"] - ends["last"]["bytes_down"] == 3 * 4 * (d + 2)

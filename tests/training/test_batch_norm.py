@@ -1,0 +1,105 @@
+"""Which running statistics of batch normalization a hospital is scored with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from chestfed.core.bundled import bundled
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.device import Machine, prepare_machine
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.images.batches import NoiseImages, normalize
+from chestfed.models import FlatModule
+from chestfed.training.clients import Outputs, StudyData, TestSet, load_images, score
+from chestfed.training.study_tables import open_sites, study_tables
+from tests.training.tiny_studies import SMALL
+
+PIPELINES = bundled("pipelines")
+
+
+class Tiny(nn.Module):
+    """An affine map of the mean of each image, after batch normalization; dropout shows what is in training mode."""
+
+    def __init__(self, diseases: int) -> None:
+        super().__init__()
+        self.norm, self.drop, self.last = nn.BatchNorm2d(3), nn.Dropout(0.5), nn.Linear(3, diseases)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.last(self.drop(self.norm(images).square().mean((2, 3))))
+
+
+def data_of(home: Path, *overrides: str, name: str = "source_addition_samples") -> tuple[Pipeline, StudyData, Machine]:
+    file = PIPELINES / f"{name}.yaml"
+    pipeline = load_pipeline(file, [*SMALL, *overrides])
+    tables = study_tables(pipeline, open_sites(pipeline, file, home / "synthetic_hospitals"))
+    (data,) = load_images([tables], pipeline, home / "cache")
+    return pipeline, data, prepare_machine(pipeline.runtime)
+
+
+@pytest.fixture
+def network() -> FlatModule:
+    torch.manual_seed(0)
+    return FlatModule(Tiny(5))
+
+
+def outputs(network: FlatModule, test: TestSet, machine: Machine, batch: int = 64) -> Outputs:
+    averaged = torch.cat([torch.full((3,), 5.0), torch.full((3,), 9.0)])
+    return score(network, network.parameters(), averaged, test, batch, machine)
+
+
+def test_a_hospital_is_scored_with_statistics_of_its_own_training_images(home: Path, network: FlatModule) -> None:
+    _, data, machine = data_of(home, "k=[1,2]")
+    for client in data.clients[:2]:
+        pixels = normalize(torch.from_numpy(client.images.read(np.arange(len(client.labels)))))
+        whole = len(pixels) - len(pixels) % 32 if len(pixels) > 32 else len(pixels)
+        chosen = pixels[torch.arange(whole) * len(pixels) // whole].split(32)
+        test = data.hospitals[client.name]
+        found = outputs(network, test, machine)
+        mean = torch.stack([part.mean((0, 2, 3)) for part in chosen]).mean(0)
+        variance = torch.stack([part.var((0, 2, 3)) for part in chosen]).mean(0)
+        torch.testing.assert_close(found.buffers, torch.cat([mean, variance]), rtol=1e-4, atol=1e-5)
+        assert (outputs(network, test, machine, batch=7).scores == found.scores).all()
+        again = score(network, network.parameters(), found.buffers, replace(test, own=None), 64, machine)
+        assert (again.scores == found.scores).all()  # so a stored model is scored as it was in the study
+
+
+def test_averaged_statistics_are_used_where_they_are_asked_for(home: Path, network: FlatModule) -> None:
+    _, data, machine = data_of(home, "k=[1,2]", "evaluation.batch_norm=averaged")
+    assert outputs(network, data.test, machine).buffers.tolist() == [5.0] * 3 + [9.0] * 3
+    _, other, _ = data_of(home, "k=[1,2]")
+    assert (outputs(network, other.test, machine).scores != outputs(network, data.test, machine).scores).any()
+
+
+def test_a_common_test_set_is_scored_hospital_by_hospital(home: Path, network: FlatModule) -> None:
+    parts = [f"sites.{n}.test_fraction=0.3" for n in (0, 1)]
+    _, data, machine = data_of(home, *parts, "evaluation.split=test", "k=[1,2]")
+    found = outputs(network, data.test, machine)
+    each = [outputs(network, test, machine).scores for test in data.hospitals.values()]
+    assert (found.scores == np.concatenate(each)).all()
+    assert found.buffers.tolist() == [5.0] * 3 + [9.0] * 3
+
+
+def test_a_hospital_of_noise_is_scored_with_statistics_of_its_real_images(home: Path) -> None:
+    _, data, _ = data_of(home, "k=[1,2]", "sites.1.control=noise")
+    client, test = data.clients[1], data.hospitals["chestxray8"]
+    assert isinstance(client.images, NoiseImages)
+    assert test.own is not None
+    assert (test.own.read([0]) != client.images.read([0])).any()
+
+
+def test_nothing_is_learned_from_a_held_out_hospital(home: Path) -> None:
+    _, data, _ = data_of(home, "held_out.sites=[chexpert]", "k=[]", name="leave_one_site_out")
+    assert data.test.own is None
+    assert all(test.own is not None for test in data.hospitals.values())
+
+
+def test_a_collections_test_images_are_of_no_client() -> None:
+    with pytest.raises(ConfigError, match="batch_norm"):
+        load_pipeline(PIPELINES / "digits_ih.yaml", ["evaluation.batch_norm=own"])
