@@ -301,15 +301,19 @@ def load_images(
             return test_of(kept[table], training if pipeline.evaluation.batch_norm == "own" else ())
 
         test = _all_of([scored(table) for table in study.tests])
-        digests = {client.name: digest for client, digest in clients} | {"test set": test.digest(key)}
-        notes = {table.name: list(table.notes) for table in study.whole if table.notes}
         hospitals = {name: scored(table) for name, table in study.hospitals.items()}
-        of_clients = tuple(client for client, _ in clients)
-        found = StudyData(of_clients, test, test.diseases, quarantined, digests, study.held_out, hospitals)
-        found = replace(found, joins=study.joins, reasons=study.reasons, facts=study.facts)
-        return replace(found, notes=notes, shared=shared)
+        digests = {client.name: digest for client, digest in clients} | {"test set": test.digest(key)}
+        found = StudyData(tuple(client for client, _ in clients), test, test.diseases, quarantined, digests)
+        return _described(replace(found, hospitals=hospitals, shared=shared), study)
 
     return [study_of(study) for study in studies]
+
+
+def _described(data: StudyData, study: StudyTables) -> StudyData:
+    """The data with what the tables say of the study."""
+    notes = {table.name: list(table.notes) for table in study.whole if table.notes}
+    data = replace(data, held_out=study.held_out, joins=study.joins, reasons=study.reasons)
+    return replace(data, facts=study.facts, notes=notes)
 
 
 def _test_set(table: SiteTable, images: CachedImages, key: SiteKey, own: Images | None) -> TestSet:
