@@ -71,9 +71,17 @@ def main() -> None:
                     print(f"{part}: {name}: {why}", flush=True)
             done.append({"part": part, "seconds": round(time.monotonic() - began), "cases": cases})
             print(_line(done[-1]), flush=True)
-    if given.save is not None:
-        about = {"python": platform.python_version(), "system": platform.system(), "date": time.strftime("%Y-%m-%d")}
-        given.save.write_text(json.dumps({**about, "arguments": vars(given) | {"save": None}, "parts": done}, indent=1))
+            if given.save is not None:
+                _save(given, done)
+
+
+def _save(given: argparse.Namespace, done: list[dict[str, object]]) -> None:
+    """Write these parts; other parts that the file has stay."""
+    here = {"python": platform.python_version(), "system": platform.system(), "date": time.strftime("%Y-%m-%d")}
+    asked = {key: value for key, value in vars(given).items() if key not in ("save", "parts")}
+    parts = json.loads(given.save.read_text())["parts"] if given.save.exists() else []
+    kept = {part["part"]: part for part in parts} | {str(part["part"]): {**part, **here, **asked} for part in done}
+    given.save.write_text(json.dumps({"parts": [kept[name] for name in PARTS if name in kept]}, indent=1) + "\n")
 
 
 def _line(done: dict[str, object]) -> str:

@@ -83,7 +83,10 @@ def together(home: Path, sound: Path) -> Iterator[tuple[str, bool, str]]:
 
 def differences(out: Path, sound: Path) -> list[str]:
     """Files of a study that are not as in the study that was not disturbed."""
-    (ours,), (its,) = (list(folder.glob("synthetic-source_addition*")) for folder in (out, sound))
+    (its,), found = sound.glob("synthetic-source_addition*"), list(out.glob("synthetic-source_addition*"))
+    if len(found) != 1:
+        return [f"{len(found)} run folders"]
+    (ours,) = found
     return [
         name for name in SAME if not (ours / name).exists() or (ours / name).read_bytes() != (its / name).read_bytes()
     ]
@@ -92,5 +95,8 @@ def differences(out: Path, sound: Path) -> list[str]:
 def _recorded(out: Path) -> bool:
     """Whether MLflow has the study and its two K, once and finished."""
     with closing(sqlite3.connect(out / "mlflow.db")) as store:
-        runs = store.execute("SELECT status FROM runs").fetchall()
+        try:
+            runs = store.execute("SELECT status FROM runs").fetchall()
+        except sqlite3.OperationalError:
+            return False
     return sorted(status for (status,) in runs) == ["FINISHED"] * 3

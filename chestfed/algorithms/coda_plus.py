@@ -108,6 +108,7 @@ CODA_PLUS = AlgorithmSpec(
     options=ProximalOptions,
     build=build,
     rule=CodaPlus,
+    averages=True,
 )
 
 NPA = replace(

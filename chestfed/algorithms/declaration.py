@@ -95,6 +95,9 @@ class AlgorithmSpec:
         Local steps per round.
     samples_clients
         Whether a round may have some of the clients only (`federated.clients_per_round`), as in its paper.
+    averages
+        Whether the server's step takes nothing of the updates but their weighted mean, and nobody relies on its being
+        the mean exactly, as control variates do: `federated.aggregation` may then put a robust one in its place.
     """
 
     name: str
@@ -115,6 +118,7 @@ class AlgorithmSpec:
     pooled: bool = False
     pace: Pace = "window"
     samples_clients: bool = False
+    averages: bool = False
 
     def formula(self, options: Options | None = None) -> str:
         """`sends` under these options, or the default ones."""

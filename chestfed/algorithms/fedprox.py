@@ -76,6 +76,7 @@ FEDPROX = AlgorithmSpec(
     build=build,
     rule=FedProx,
     samples_clients=True,
+    averages=True,
 )
 
 FEDAVG = replace(

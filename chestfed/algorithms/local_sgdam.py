@@ -108,4 +108,5 @@ LOCAL_SGDAM = AlgorithmSpec(
     options=Options,
     build=build,
     rule=LocalSgdam,
+    averages=True,
 )

@@ -81,6 +81,7 @@ LOCAL_SGDM = AlgorithmSpec(
     options=Options,
     build=build,
     rule=LocalSgdm,
+    averages=True,
 )
 
 LOCAL_SGDM_RATIO = replace(

@@ -9,14 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point, weighted_mean
+from chestfed.core.errors import TrainingError
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.requests import Start
+
+#: No honest update is so many times as large as the model and as the median of the others' updates.
+OUTSIZED = 1000.0
 
 
 @dataclass(frozen=True)
@@ -113,3 +118,24 @@ def spread(vectors: Sequence[Tensor]) -> float:
     """Mean squared distance to the mean."""
     mean = weighted_mean(vectors, [1 / len(vectors)] * len(vectors))
     return sum(float((vector - mean).square().sum()) for vector in vectors) / len(vectors)
+
+
+def refuse_outsized(sizes: Mapping[str, float], model: float) -> None:
+    """Refuse what is `OUTSIZED` times as large as the model and as what the others send, by the client's name.
+
+    `sizes` are the Euclidean norms of what the clients send, `model` that of the model before the round.
+
+    Raises
+    ------
+    TrainingError
+        If there is one.
+    """
+    for name, size in sizes.items():
+        others = [other for key, other in sizes.items() if key != name]
+        usual = max(model, median(others) if others else 0.0)
+        if 0 < OUTSIZED * usual < size:
+            raise TrainingError(
+                f"client '{name}': its update is {size / usual:,.0f} times as large as the model and as the updates of "
+                "the others. It is refused, and the round does not count; the last saved round is kept. Find out what "
+                "this client sends."
+            )

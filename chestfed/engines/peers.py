@@ -19,7 +19,7 @@ from chestfed.algorithms.variables import (
 )
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
-from chestfed.engines.engine import Engine, RoundRecord, spread
+from chestfed.engines.engine import Engine, RoundRecord, refuse_outsized, spread
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import ends_of
 from chestfed.engines.requests import Steps, Take
@@ -98,6 +98,11 @@ class PeerEngine(Engine):
             for node, own in enumerate(ends)
             for (_, other), message in zip(own, work[node].messages, strict=True)
         }
+        sizes: dict[str, float] = {}
+        for (node, _), message in sent.items():
+            size = sum(float(tensor.norm()) ** 2 for tensor in named_tensors(message).values()) ** 0.5
+            sizes[self.fleet.names[node]] = max(size, sizes.get(self.fleet.names[node], 0.0))
+        refuse_outsized(sizes, float(self.current(state).primal.norm()))
         taken = self.fleet.ask_all(
             lambda node: Take(turns[node], edges[node], tuple(sent[other, node] for _, other in ends[node]))
         )

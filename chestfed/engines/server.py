@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any
 
 import torch
@@ -20,15 +19,13 @@ from chestfed.algorithms.variables import (
     named_tensors,
     weighted_mean,
 )
-from chestfed.core.errors import TrainingError
-from chestfed.engines.engine import Engine, RoundRecord, StageEnd, spread
+from chestfed.engines.aggregation import MEAN, Aggregation
+from chestfed.engines.engine import Engine, RoundRecord, StageEnd, refuse_outsized, spread
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.requests import BestDual, Finish, Statistics, Work
 from chestfed.models import FlatModule
 from chestfed.objectives.ratio_loss import class_ratios
 
-#: No honest update is so many times as large as the model and as the median of the others' updates.
-OUTSIZED = 1000.0
 #: Batches per client from which running statistics are taken anew.
 STATISTICS_BATCHES = 32
 
@@ -60,6 +57,8 @@ class ServerEngine(Engine):
     participants
         `participants(number)` gives the numbers of the clients that take part in a round, counted from 0; None: all.
         Their weights are scaled to sum to 1.
+    aggregation
+        What takes the place of the weighted mean, of updates and of running statistics alike.
     """
 
     def __init__(
@@ -72,9 +71,11 @@ class ServerEngine(Engine):
         monitor: Callable[[Tensor, Tensor], Tensor] | None = None,
         sends: bool = True,
         participants: Callable[[int], Sequence[int]] | None = None,
+        aggregation: Aggregation = MEAN,
     ) -> None:
         super().__init__(algorithm, fleet, stage)
         self.weights = weights
+        self._combine = aggregation
         self._participants = participants
         self._monitor = monitor
         self._sends = sends
@@ -105,11 +106,11 @@ class ServerEngine(Engine):
         turns[list(work)] += 1
         updates = [its.update for its in done]
         refuse_outsized(
-            {self.fleet.names[number]: its.update.primal for number, its in work.items()},
-            self.algorithm.current(state.server).primal,
+            {self.fleet.names[number]: float(its.update.primal.norm()) for number, its in work.items()},
+            float(self.algorithm.current(state.server).primal.norm()),
         )
-        server = self.algorithm.server_round(state.server, updates, weights)
-        mean_buffers = weighted_mean([its.buffers for its in done], weights)
+        server = self.algorithm.server_round(state.server, *self._combine(updates, weights, message))
+        mean_buffers = weighted_mean(*self._combine([its.buffers for its in done], weights, state.buffers))
         buffer_bytes = _bytes(mean_buffers)
         up = sum(byte_count(update) + buffer_bytes for update in updates)
         down = len(updates) * (byte_count(message) + buffer_bytes)
@@ -135,7 +136,10 @@ class ServerEngine(Engine):
             return super().finish_stage(state)
         finals = [its.message for its in self.fleet.ask_all(lambda number: Finish(int(state.turns[number]))).values()]
         up = sum(byte_count(final) for final in finals if final is not None) if self._sends else 0
-        end = self.settled(self.algorithm.stage_output(state.server, finals, self.weights), state)
+        given: Any = finals, self.weights
+        if None not in finals:
+            given = self._combine(finals, self.weights, self.current(state))
+        end = self.settled(self.algorithm.stage_output(state.server, *given), state)
         return replace(end, bytes_up=end.bytes_up + up)
 
     def settled(self, point: Point, state: Federation) -> StageEnd:
@@ -152,7 +156,7 @@ class ServerEngine(Engine):
         found = [its.buffers for its in answers.values()]
         up, down = sum(map(_bytes, found)), len(found) * _bytes(point.primal)
         images = sum(its.images for its in answers.values())
-        buffers = weighted_mean(found, self.weights)
+        buffers = weighted_mean(*self._combine(found, self.weights, state.buffers))
         return StageEnd(point, buffers, *((up, down) if self._sends else (0, 0)), images, state.turns)
 
     def restart(self, end: StageEnd) -> StageEnd:
@@ -177,27 +181,6 @@ class ServerEngine(Engine):
         blank = self.algorithm.start_client(self.current(like))
         self.fleet.restore(tensors, "client", state.turns.tolist(), self.stage, blank)
         return state
-
-
-def refuse_outsized(updates: Mapping[str, Tensor], current: Tensor) -> None:
-    """Refuse an update that is `OUTSIZED` times as large as the model and as the others' updates, by the client's name.
-
-    Raises
-    ------
-    TrainingError
-        If there is one.
-    """
-    sizes = {name: float(update.norm()) for name, update in updates.items()}
-    model = float(current.norm())
-    for name, size in sizes.items():
-        others = [other for key, other in sizes.items() if key != name]
-        usual = max(model, median(others) if others else 0.0)
-        if 0 < OUTSIZED * usual < size:
-            raise TrainingError(
-                f"client '{name}': its update is {size / usual:,.0f} times as large as the model and as the updates of "
-                "the others. It is refused, and the round does not count; the last saved round is kept. Find out what "
-                "this client sends."
-            )
 
 
 class ClassMonitor:

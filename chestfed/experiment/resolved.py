@@ -48,6 +48,8 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
     if pipeline.federated.spec.decentralized:
         for key in SERVER_KEYS:
             del data["federated"][key]
+    if pipeline.federated.aggregation == "mean":
+        del data["federated"]["aggregation"], data["federated"]["trim"]
     if pipeline.model.initial_weights is not None:  # what is in the file, not where it lies
         data["model"]["initial_weights"] = _content(Path(pipeline.model.initial_weights))
     return data | {"plugins": plugin_digests(pipeline)}

@@ -131,6 +131,9 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
             yield str(error)
         if objective.dual_size:
             yield f"federated.objective: nodes cannot update the dual variables of {settings.objective_spec.name}"
+    present, needed = settings.taking_part(k), settings.combination.needs()
+    if present < needed:
+        yield f"federated.trim: a trimmed mean of {present} clients needs {needed} or more; change k or trim"
     for number in range(len(settings.schedule)):
         try:
             rule_of_stage(settings, number, ratio_of_duals(objective, population), k, graph_of(settings, k))

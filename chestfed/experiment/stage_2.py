@@ -13,6 +13,7 @@ from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
+from chestfed.engines.aggregation import Aggregation, AggregationRule
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 
 #: Keys that mean nothing in decentralized training: all steps are one stage, and nobody averages with weights.
@@ -86,6 +87,18 @@ class Federated(StrictModel):
         description="number of clients drawn for each round [S]; null: all. Only for algorithms whose papers do "
         "so: scaffold, fedprox, fedavg",
     )
+    aggregation: AggregationRule = Field(
+        "mean",
+        description="how the server combines what the clients send. mean: with `weights`; norm_clipping: as mean, with "
+        "longer changes cut to the median length of the round; median, trimmed_mean: of every number, each client "
+        "counted once. Not for algorithms that rely on the exact mean, such as codasca and scaffold",
+    )
+    trim: int | None = Field(
+        None,
+        ge=1,
+        description="number of largest, and of smallest, values that trimmed_mean leaves out; null: 1. A round needs "
+        "more than twice as many clients",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -115,10 +128,28 @@ class Federated(StrictModel):
                 f"clients_per_round: {spec.name} uses all clients in every round; client sampling is possible with "
                 f"{', '.join(fitting)}"
             )
+        self._check_aggregation()
         idle = [key for key in SERVER_KEYS if key in self.model_fields_set]
         if spec.decentralized and idle:
             raise ValueError(f"{', '.join(idle)}: no effect with {spec.name}, which is decentralized; remove it")
         return self
+
+    def _check_aggregation(self) -> None:
+        if self.aggregation != "mean" and not self.spec.averages:
+            fitting = [name for name, other in ALGORITHMS.built_in.items() if other.averages]
+            raise ValueError(
+                f"aggregation: {self.spec.name} relies on the mean of what the clients send; {self.aggregation} is "
+                f"possible with {', '.join(fitting)}"
+            )
+        if self.weights != "uniform" and self.aggregation in ("median", "trimmed_mean"):
+            raise ValueError(f"weights: {self.aggregation} counts every client once; remove weights: {self.weights}")
+        if self.trim is not None and self.aggregation != "trimmed_mean":
+            raise ValueError("trim: only aggregation: trimmed_mean leaves values out; remove trim")
+
+    @property
+    def combination(self) -> Aggregation:
+        """How the server combines what the clients send."""
+        return Aggregation(self.aggregation, self.trim or 1)
 
     @property
     def spec(self) -> AlgorithmSpec:

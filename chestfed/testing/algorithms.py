@@ -10,12 +10,13 @@ from torch import Tensor
 
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.algorithms.declaration import Setting, numbers_sent
-from chestfed.algorithms.variables import Point
+from chestfed.algorithms.variables import Point, mean_of, named_tensors
 from chestfed.core.plugins import Options
 from chestfed.engines.engine import Engine
 from chestfed.engines.fleet import LocalFleet
 from chestfed.engines.host import Host
 from chestfed.engines.peers import PeerEngine
+from chestfed.engines.requests import Work
 from chestfed.engines.server import ServerEngine
 from chestfed.engines.topology import build_graph
 from chestfed.testing.contract import Contract, global_generators_untouched, rule
@@ -141,6 +142,22 @@ class _Trial(Contract):
         if (record.bytes_up, record.bytes_down) == (wanted, 0 if spec.decentralized else wanted):
             return None
         return f"'{formula}' comes to {wanted} bytes; {record.bytes_up} went up and {record.bytes_down} down"
+
+    @rule("`averages`: the server's step takes the weighted mean of the updates and nothing else")
+    def takes_the_mean(self) -> str | None:
+        if not self.spec.averages:
+            return None
+        engine = self.engine()
+        state, _ = engine.run_round(self.start(engine))
+        server, message = state.server, engine.algorithm.message(state.server)
+        work = engine.fleet.ask_all(lambda number: Work(int(state.turns[number]), message, state.buffers))
+        updates = [its.update for its in work.values()]
+        weights = [2 * (1 + k) / len(updates) / (1 + len(updates)) for k in range(len(updates))]
+        each = engine.algorithm.server_round(server, updates, weights)
+        mean = engine.algorithm.server_round(server, [mean_of(updates, weights)], [1.0])
+        there = named_tensors(mean)
+        unequal = [name for name, tensor in named_tensors(each).items() if not torch.allclose(tensor, there[name])]
+        return f"differs from the step on the mean: {', '.join(unequal)}" if unequal else None
 
     @rule("a saved state resumes bit by bit")
     def resumes(self) -> str | None:

@@ -136,6 +136,7 @@ class Team:
             monitor=self.monitor,
             sends=not settings.spec.pooled,
             participants=participants_of(settings, cohort.seed, number, len(cohort.names)),
+            aggregation=settings.combination,
         )
 
 

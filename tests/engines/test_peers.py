@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 
 from chestfed.algorithms.edge_consensus import EdgeConsensus
 from chestfed.algorithms.gossip import Gossip
-from chestfed.algorithms.variables import Point
+from chestfed.algorithms.variables import Point, from_named_tensors, named_tensors
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.engines.fleet import LocalFleet
 from chestfed.engines.peers import PeerEngine, Peers, Schedule
@@ -94,3 +97,26 @@ def test_the_mean_of_the_nodes_is_evaluated_and_their_spread_is_the_drift() -> N
     spread = (points - points.mean(dim=0)).square().sum(dim=1).mean()
     assert record.drift == pytest.approx(float(spread), rel=1e-12)
     assert peers.finish_stage(state).bytes_up == 0
+
+
+@pytest.mark.parametrize("method", [PDMM, Gossip(3, 0.1)])
+def test_an_outsized_message_between_peers_is_refused_by_the_nodes_name(method: object) -> None:
+    peers = engine(method)
+    state, _ = peers.run_round(start(peers))
+    honest = peers.fleet.ask
+
+    def scaled(requests: Any) -> Any:
+        answers = honest(requests)
+        if not hasattr(answers[2], "messages"):
+            return answers
+        sent = tuple(
+            from_named_tensors(message, {name: tensor * 1e6 for name, tensor in named_tensors(message).items()})
+            for message in answers[2].messages
+        )
+        return {**answers, 2: replace(answers[2], messages=sent)}
+
+    peers.fleet.ask = scaled  # type: ignore[method-assign]
+    with pytest.raises(TrainingError, match=r"client 'n2': its update is .* refused"):
+        peers.run_round(state)
+    peers.fleet.ask = honest  # type: ignore[method-assign]
+    peers.run_round(state)

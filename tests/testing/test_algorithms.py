@@ -55,6 +55,11 @@ class Random(FedProx):
         return Point(updates[0].primal * random.random(), server.dual)
 
 
+class Largest(FedProx):
+    def server_round(self, server: Point, updates: Any, weights: Any) -> Point:
+        return Point(torch.stack([update.primal for update in updates]).amax(dim=0), server.dual)
+
+
 @dataclass(frozen=True)
 class Counter:
     rounds: int = 0
@@ -89,6 +94,7 @@ def test_what_an_algorithm_breaks_is_named() -> None:
         (Random, "no global generator is used"),
         (NumberAsState, "states and messages are dataclasses of tensors"),
         (Forgetful, "a saved state resumes bit by bit"),
+        (Largest, "`averages`: the server's step takes the weighted mean of the updates and nothing else"),
     ):
         assert name in broken(rule, exact="no"), rule  # where it ends takes thousands of rounds
     assert broken(FedProx, exact="any window") == ["window 8: it ends at the optimum"]
