@@ -33,7 +33,7 @@ RULES = {
     "trimmed_mean, trim 2 (median)": ("federated.aggregation=median",),
 }
 SETTINGS = (
-    *("per_algorithm={}", "federated.algorithm.prox=0.0", "collection.imratio=null", "model.blocks=[1,1]"),
+    *("per_algorithm={}", "collection.imratio=null", "model.blocks=[1,1]"),
     *("federated.stages=1", "federated.stage_steps=240", "federated.window=8", "federated.batch_size=8"),
     *("evaluation.every=1000", "evaluation.resamples=0"),
 )
@@ -71,8 +71,6 @@ def auc(algorithm: str, partition: str, rule: str, hostile: int, scale: float, s
         return host
 
     settings = [*SETTINGS, f"collection.partition={partition}", *RULES[rule]]
-    if algorithm == "fedavg":
-        settings.remove("federated.algorithm.prox=0.0")
     # A folder of its own: the name of a run says nothing of hostile clients.
     with patch.object(assemble, "host_of", host_of), tempfile.TemporaryDirectory(dir=out) as own:
         try:

@@ -71,6 +71,12 @@ def _let_overrides_win(document: Document, overrides: Sequence[str]) -> None:
     if not isinstance(section, dict):
         return
     options = {place[2] for place in said if len(place) == 3 and place[:2] == ("federated", "algorithm")} - {"name"}
+    kept = section.get("algorithm")
+    if lost := options - set(kept if isinstance(kept, dict) else ()):
+        raise ConfigError(
+            f"federated.algorithm.{min(lost)} is said before federated.algorithm, which replaces it: say it behind, or "
+            f"write federated.algorithm={{name: ..., {min(lost)}: ...}}"
+        )
     if options and isinstance(own, dict):  # the algorithm's own keys, said last
         name = name_of(section.get("algorithm"))
         own[name] = {**(own.pop(name, None) or {}), **{key: section["algorithm"][key] for key in options}}

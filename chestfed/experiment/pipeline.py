@@ -262,8 +262,9 @@ class Pipeline(StrictModel):
     )
     k: list[int] = Field(
         [],
-        description="numbers of clients to train with; none: every number from 1 to all clients, for a collection "
+        description="numbers of clients to train with; null: every number from 1 to all clients, for a collection "
         "or with held_out only all clients",
+        json_schema_extra={"type": ["array", "null"]},
     )
     model: Annotated[ModelOptions, Choice(MODELS)] = network_options("small")
     preprocess: Preprocess = Preprocess()
@@ -321,7 +322,9 @@ class Pipeline(StrictModel):
         """Fill in `k` where none is said, so that the resolved configuration says it."""
         if not isinstance(data, dict) or data.get("k"):
             return data
-        total = _clients_in(data)
+        if data.get("k") == []:
+            raise ValueError("k is empty: name at least one number of clients, or remove it (k: null) for every number")
+        data, total = {key: value for key, value in data.items() if key != "k"}, _clients_in(data)
         only_all = data.get("collection") is not None or data.get("held_out") is not None
         return {**data, "k": [total] if only_all else list(range(1, total + 1))} if total else data
 
@@ -368,7 +371,7 @@ class Pipeline(StrictModel):
         if self.comparison is not None:
             raise ValueError("held_out and comparison cannot be combined: remove one")
         if self.k != [clients]:
-            raise ValueError("with held_out all other sites train: remove k, or set k: []")
+            raise ValueError("with held_out all other sites train: remove k, or set k: null")
 
     @property
     def tasks(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -16,6 +17,8 @@ from chestfed.images.batches import EvalBatches, Images
 from chestfed.scoring.output_names import IGNORED
 from chestfed.scoring.scorer import Scorer, last_line
 
+#: A program from elsewhere may loop for ever: its first batch of images gets so long.
+FIRST_BATCH_SECONDS = 300.0
 #: What an error of a program may be about, and what helps.
 _HINTS = (
     (
@@ -45,19 +48,22 @@ def score_images(
     Raises
     ------
     ChestfedError
-        If the program fails, or its outputs are not one finite number per image and declared name.
+        If the program fails, takes more than `FIRST_BATCH_SECONDS` for the first batch, or its outputs are not one
+        finite number per image and declared name.
     """
     size = scorer.batch or batch_size
     nothing = np.zeros((len(images.records), 0), np.float32)
     batches = EvalBatches(images, nothing, size, form=scorer.input, device=machine.device)
-    results, done = [], 0
+    results: list[Tensor] = []
+    done = 0
     with torch.inference_mode():
         for batch in batches:
             count = len(batch.images)
             given = batch.images
             if scorer.batch is not None and count < scorer.batch:
                 given = torch.cat([given, given[:1].expand(scorer.batch - count, *given.shape[1:])])
-            results.append(_called(scorer, given, machine)[:count].cpu())
+            called = _called if results else _called_in_time
+            results.append(called(scorer, given, machine)[:count].cpu())
             done += count
             if progress is not None:
                 progress(done, len(images.records))
@@ -74,6 +80,30 @@ def score_images(
             "--output-type scores"
         )
     return values
+
+
+def _called_in_time(scorer: Scorer, given: Tensor, machine: Machine) -> Tensor:
+    """As `_called`, in a thread that is left behind if it takes too long: code in C heeds no signal of Python."""
+    found: list[Tensor | Exception] = []
+
+    def call() -> None:
+        try:
+            with torch.inference_mode():  # a thread has its own mode
+                found.append(_called(scorer, given, machine))
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=call, name="first batch", daemon=True)
+    thread.start()
+    thread.join(FIRST_BATCH_SECONDS)
+    if not found:
+        raise ChestfedError(
+            f"{scorer.name}: gave nothing for its first {len(given)} images in {FIRST_BATCH_SECONDS:.0f} s. It may "
+            "contain a loop without an end; if it is only slow, set a smaller --batch-size"
+        )
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
 
 
 def _called(scorer: Scorer, given: Tensor, machine: Machine) -> Tensor:

@@ -370,3 +370,15 @@ def test_bytes_of_a_round_follow_the_formula() -> None:
     for algorithm, rho, numbers in (("pdmm", 0.0, 2 * d), ("admm", 0.1, 4 * d), ("gossip", None, 2 * d)):
         ring = [f"federated.algorithm={algorithm}"] + ([f"federated.algorithm.rho={rho}"] if rho is not None else [])
         assert bytes_per_client_round(load_pipeline(path, ring), d, 0, 5) == (4 * numbers, 0)
+
+
+def test_an_empty_k_and_an_option_that_a_later_key_would_drop_are_refused(tmp_path: Path) -> None:
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    (tmp_path / "own.yaml").write_text(f"extends: {path}\ntitle: Own\nk: []\n")
+    with pytest.raises(ConfigError, match=r"own\.yaml:3: k is empty: .*k: null"):
+        load_pipeline(tmp_path / "own.yaml")
+    assert load_pipeline(path, ["k=null"]).k == [1, 2, 3, 4, 5]
+    option, algorithm = "federated.algorithm.prox=0.5", "federated.algorithm=coda_plus"
+    with pytest.raises(ConfigError, match=r"federated\.algorithm\.prox is said before"):
+        load_pipeline(path, [option, algorithm])
+    assert load_pipeline(path, [algorithm, option]).federated.algorithm.prox == 0.5  # type: ignore[attr-defined]

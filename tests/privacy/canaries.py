@@ -86,7 +86,7 @@ def save(dataset: Dataset, path: Path) -> Path:
 
 
 def found_in(folders: list[Path], texts: list[str], also: list[str] | None = None) -> list[str]:
-    """Where a planted string is: in the name or the bytes of any file below the folders, or in the texts.
+    """Where a planted string is: in the path or the bytes of any file below the folders, or in the texts.
 
     `also` are further strings to look for.
     """
@@ -94,7 +94,7 @@ def found_in(folders: list[Path], texts: list[str], also: list[str] | None = Non
     places = []
     for folder in folders:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            for what, content in _contents(path):
+            for what, content in (("name", path.relative_to(folder).as_posix().encode()), *_contents(path)):
                 if hit := pattern.search(content):
                     places.append(f"{path} {what}: ...{content[max(0, hit.start() - 40) : hit.end() + 40]!r}...")
     for text in texts:
@@ -134,7 +134,6 @@ def _spellings(also: list[str]) -> Iterator[bytes]:
 
 
 def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
-    yield "name", path.name.encode()
     yield "bytes", path.read_bytes()
     if path.suffix == ".parquet":  # compressed inside
         frame = pd.read_parquet(path)

@@ -7,6 +7,7 @@ comparison, report, and the ways in which files can be broken.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import sqlite3
 import warnings
@@ -21,7 +22,11 @@ import yaml
 from chestfed.cli import app
 from chestfed.core.errors import ChestfedError
 from chestfed.core.pseudonyms import VARIABLE, make_key, read_key
+from chestfed.experiment.loading import load_pipeline
+from chestfed.federation.local import OwnData
 from chestfed.sites import load_site_config, open_site
+from chestfed.training.clients import load_images
+from chestfed.training.study_tables import open_sites, study_tables
 from tests.privacy.canaries import DATE, MARK, NAME, NUMBER, UID, found_in, planted, save
 
 SITE = {
@@ -48,9 +53,12 @@ SITE = {
         "terms": {"Edema": "edema", "Normal": "normal"},
     },
 }
-#: Where the hospital's files are: a place that no result names.
+#: Where the hospital's files are: places that no result names.
 DATA = "data/ward-of-QZPLACE"
-YAML = f"{DATA}/site.yaml"
+YAML = f"{DATA}/QZYAML/site.yaml"
+FIRST = "QZFOLDER0/QZFILE000.dcm"
+#: In names of folders and files, in the header and the cells of a table. The screen may name files, and no cell.
+PLACES, CELL = ["QZPLACE", "QZYAML", "QZFOLDER", "QZFILE", "QZTABLE"], "QZCELL"
 STUDY = {
     "title": "Canaries",
     "data_root": DATA,
@@ -72,7 +80,9 @@ def write_site(folder: Path) -> Path:
     for number in range(IMAGES):
         pixels = rng.integers(0, 4095, (64, 64))
         comments = "Edema" if number % 2 else "Normal"
-        save(planted(pixels, number // 2 + (number % 2) * 100, comments), folder / DATA / f"site/{number:03d}.dcm")
+        file = folder / DATA / f"site/QZFOLDER{number // 12}/QZFILE{number:03d}.dcm"
+        save(planted(pixels, number // 2 + (number % 2) * 100, comments), file)
+    (folder / YAML).parent.mkdir()
     (folder / YAML).write_text(yaml.safe_dump(SITE), encoding="utf-8")
     (folder / "study.yaml").write_text(yaml.safe_dump(STUDY), encoding="utf-8")
     return folder
@@ -84,6 +94,7 @@ class Session:
     def __init__(self, home: Path, capture: pytest.CaptureFixture[str], log: pytest.LogCaptureFixture) -> None:
         self.home, self._capture, self._log = home, capture, log
         self.texts: list[str] = []
+        self.logs = ""
 
     def run(self, *words: str) -> str:
         """What a command says, its error message included."""
@@ -93,7 +104,8 @@ class Session:
         except ChestfedError as raised:
             error = str(raised)
         out, err = self._capture.readouterr()
-        self.texts.append(out + err + error + self._log.text)
+        self.texts.append(out + err + error)
+        self.logs = self._log.text
         return out + error
 
     @property
@@ -140,8 +152,20 @@ def test_nothing_of_a_header_is_in_results_tracking_report_cache_or_messages(ses
         "card.md",
     } <= {f.name for f in files}
     assert found_in(session.written, session.texts) == []
-    assert found_in(session.written, [], ["QZPLACE"]) == []
+    assert found_in(session.written, [session.logs, told_to_others(session.home)], PLACES) == []
     check_names(session.home, run)
+
+
+def told_to_others(home: Path) -> str:
+    """All that the hospital would tell the server of a federation in words."""
+    pipeline = load_pipeline(home / "study.yaml")
+    tables = study_tables(pipeline, open_sites(pipeline, home / "study.yaml", None))
+    (study,) = load_images([tables], pipeline, home / "cache", progress=lambda *step: None)
+    assert study.test is not None
+    own = OwnData(study.clients[0], study.test, study)
+    told = json.dumps([own.told(5, 1)[0], own.told_of_test()[0]])
+    assert "edema" in told
+    return told
 
 
 def check_names(home: Path, run: Path) -> None:
@@ -166,7 +190,7 @@ def check_names(home: Path, run: Path) -> None:
 
 def break_files(folder: Path) -> int:
     """Replace files by broken ones; how many."""
-    data = (folder / "000.dcm").read_bytes()
+    data = (folder / FIRST).read_bytes()
     syntax = b"1.2.840.10008.1.2.1\0"
     window, age = b"2048", b"063Y"
     bad = {
@@ -196,13 +220,14 @@ def test_no_broken_file_makes_a_message_or_a_log_quote_a_header(session: Session
     told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
     assert "problems" in told
     # What headers can't tell, a spreadsheet may: now the pictures are opened, and fail.
-    names = sorted(path.name for path in (session.home / DATA / "site").glob("*.dcm"))
-    rows = "".join(f"{name},{number},{number % 2}\n" for number, name in enumerate(names))
-    (session.home / DATA / "site/labels.csv").write_text("File,Patient,Edema\n" + rows)
+    root = session.home / DATA / "site"
+    names = sorted(str(path.relative_to(root)) for path in root.rglob("*.dcm"))
+    rows = "".join(f"{name},{CELL}{number},{number % 2},{CELL} remark\n" for number, name in enumerate(names))
+    (root / "QZTABLE.csv").write_text(f"File,Patient,Edema,{CELL} column\n" + rows)
     columns = {"image": "File", "patient": "Patient"}
     table = {"layout": "onehot", "columns": columns, "default_view": "frontal"}
     labels = {"edema": ["Edema"]}
-    site = {**SITE, "label_files": {"table": ["labels.csv"]}, "labels": labels, "table": table}
+    site = {**SITE, "label_files": {"table": ["QZTABLE.csv"]}, "labels": labels, "table": table}
     (session.home / YAML).write_text(yaml.safe_dump(site), encoding="utf-8")
     told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
     assert "unreadable image" in told
@@ -213,8 +238,9 @@ def test_no_broken_file_makes_a_message_or_a_log_quote_a_header(session: Session
     )
     assert "FAILED" in told
     assert len(names) == IMAGES + count
-    assert found_in(session.written, session.texts) == []
-    assert "ZQXK" not in "".join(session.texts)
+    assert found_in(session.written, session.texts, [CELL]) == []
+    assert found_in(session.written, [session.logs], [*PLACES, CELL]) == []
+    assert "ZQXK" not in "".join([*session.texts, session.logs])
 
 
 def test_the_search_finds_what_is_there(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from chestfed.images.batches import IMAGENET, NetworkInput
 from chestfed.images.preprocess import Preprocess
 from chestfed.results.predictions import read_run
 from chestfed.results.significance import compare_with_first
+from chestfed.scoring import model_outputs
 from chestfed.scoring.evaluate import Evaluation, evaluate_model
 from chestfed.scoring.evaluation_output import render, write
 from chestfed.scoring.scorer import ModelDescription, Output, Scorer
@@ -308,3 +310,17 @@ def test_an_exported_program_of_one_channel_asks_for_its_input_and_takes_it(
     found = score(open_scorer(str(tmp_path / "m.pt2"), declared, MACHINE), site, home)
     aucs = auc_per_disease(scored(found.predictions))
     assert found.auc == {**aucs, "mean": mean_of(aucs.values())}
+
+
+def test_a_model_without_an_end_is_given_up(home: Path, site: SiteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    class Endless(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            released.wait(60)
+            return images.mean((2, 3))
+
+    monkeypatch.setattr(model_outputs, "FIRST_BATCH_SECONDS", 0.1)
+    with pytest.raises(ChestfedError, match=r"own: gave nothing for its first \d+ images"):
+        score(Endless(), site, home)
+    released.set()

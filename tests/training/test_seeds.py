@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
+from chestfed.commands.study import cluster
+from chestfed.core.errors import ChestfedError
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import seeds_test
 from chestfed.results.predictions import read_run
@@ -65,6 +70,13 @@ def test_seeds_as_jobs_of_a_cluster_are_found_finished_or_named(home: Path, both
     assert "seed 1, K=1, 2: " in wrong.err
     (home / "cluster.yaml").write_text("scheduler: local\nparameters: {no_such_parameter: 1}\n")
     assert "no_such_parameter" in run(home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml")).err
+
+
+def test_a_job_of_a_cluster_that_is_asked_to_end_says_so_and_is_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "prepare_machine", lambda runtime: None)
+    monkeypatch.setattr(cluster, "run_study", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(ChestfedError, match="its state is saved"):
+        cluster.Training()(MagicMock(), None)
 
 
 @pytest.fixture(scope="module")

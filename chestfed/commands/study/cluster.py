@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from chestfed.core import stopping
 from chestfed.core.config import StrictModel, load_config
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.experiment.device import prepare_machine
@@ -89,10 +90,21 @@ class Training:
     """What a job does."""
 
     def __call__(self, job: Job, tracking_uri: str | None) -> StudyResult:
-        """Train one study on the node's own device, or what is left of it."""
+        """Train one study on the node's own device, or what is left of it.
+
+        Raises
+        ------
+        ChestfedError
+            If a signal has asked the job to end; submitit passes on no other kind of end. Its own, before the time
+            limit, comes to `checkpoint`.
+        """
         record = [MlflowRecord(tracking_uri, job.out / "mlflow-artifacts")] if tracking_uri else []
         machine = prepare_machine(job.pipeline.runtime)
-        return run_study(job.pipeline, job.name, job.data, machine, job.out, Reporters(record))
+        try:
+            with stopping.heeded():
+                return run_study(job.pipeline, job.name, job.data, machine, job.out, Reporters(record))
+        except stopping.Stopped as stopped:
+            raise ChestfedError(f"{stopped}; its state is saved") from None
 
     def checkpoint(self, job: Job, tracking_uri: str | None) -> Any:
         """Called by submitit when the job's time is up: it is queued again, and resumes from its run folder."""
