@@ -7,9 +7,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 from safetensors import SafetensorError
 
 from chestfed.core.checkpoint import (
@@ -39,6 +45,35 @@ def test_every_bit_comes_back(tmp_path: Path) -> None:
     for name, tensor in tensors.items():
         assert found[name].dtype == tensor.dtype
         assert found[name].numpy().tobytes() == tensor.contiguous().numpy().tobytes()
+
+
+NUMBERS = arrays(st.sampled_from([np.float32, np.float64, np.int64]), array_shapes(min_dims=0, min_side=0, max_side=4))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.dictionaries(st.text("abc.01", min_size=1), NUMBERS, max_size=4), st.randoms())
+def test_no_flipped_bit_of_any_checkpoint_is_read_as_something_else(
+    named: dict[str, np.ndarray], chance: Random
+) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "s"
+        save_checkpoint(path, {name: torch.from_numpy(array) for name, array in named.items()}, {"step": 7})
+        tensors, _ = load_checkpoint(path)
+        assert {name: tensor.numpy().tobytes() for name, tensor in tensors.items()} == {
+            name: array.tobytes() for name, array in named.items()
+        }
+        content = bytearray(path.read_bytes())
+        for _ in range(10):
+            place, bit = chance.randrange(len(content)), 1 << chance.randrange(8)
+            content[place] ^= bit
+            path.write_bytes(content)
+            content[place] ^= bit
+            try:
+                other, told = load_checkpoint(path)
+            except ChestfedError:
+                continue
+            assert (sorted(other), told.get("step")) == (sorted(named), 7), "read, and not what was written"
+            assert all(other[name].numpy().tobytes() == array.tobytes() for name, array in named.items())
 
 
 @pytest.mark.parametrize("keep", [0, 5, 60, -1])

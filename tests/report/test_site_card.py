@@ -247,13 +247,13 @@ def test_a_site_that_fails_its_check_has_a_card_that_says_so(tmp_path: Path) -> 
     assert not card.report.passed
     text = as_markdown(card)
     assert "FAILED: 3 errors, 3 warnings" in text
-    assert f"| unreadable image | error | labels.csv: rows {row_of(0)}–{row_of(1)} | 2 |" in text
-    assert f"| bad label value | error | labels.csv: row {row_of(12)} | 1 |" in text
-    assert f"| blank picture | warning | labels.csv: row {row_of(3)} | 1 |" in text
+    assert f"| unreadable image | error | table: rows {row_of(0)}–{row_of(1)} | 2 |" in text
+    assert f"| bad label value | error | table: row {row_of(12)} | 1 |" in text
+    assert f"| blank picture | warning | table: row {row_of(3)} | 1 |" in text
     assert "Consolidation has no label in 'train'" in text
     assert "| unreadable | 2 |" in text
     page = Page(as_html(card))
-    assert cell(page, "unreadable image") == ["error", f"labels.csv: rows {row_of(0)}–{row_of(1)}", "2"]
+    assert cell(page, "unreadable image") == ["error", f"table: rows {row_of(0)}–{row_of(1)}", "2"]
 
 
 def test_rows_are_told_as_runs_and_many_are_counted() -> None:

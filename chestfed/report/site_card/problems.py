@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
 
@@ -31,33 +31,38 @@ def problem_section(card: SiteCard) -> Section:
         for problem in problems:
             kinds.setdefault(problem.kind, []).append(problem)
         for kind, members in kinds.items():
-            rows.append((kind, (word, _where(kind, members), f"{len(members):,}")))
+            rows.append((kind, (word, _where(kind, members, card.config.label_files), f"{len(members):,}")))
     words = [f"Check {verdict(card)}."]
     if not rows:
         words.append("No problems found in labels and images.")
         return Section("problems", "Data quality", tuple(words))
     table = grid("problems", "Problems by kind", ("kind", "severity", "where", "count"), rows)
     remark = (
-        "Rows are those of the label file; the header is row 1. Names of files and patients and values of cells are "
-        "left out of this card: chestfed site check lists them, with what to do about each, to those who have the "
-        "files. Errors must be fixed; warnings should be reviewed."
+        "Rows are those of the label file that has this role in the site's YAML; the header is row 1. Names of "
+        "files and patients and values of cells are left out of this card: chestfed site check lists them, with what "
+        "to do about each, to those who have the files. Errors must be fixed; warnings should be reviewed."
     )
     return Section("problems", "Data quality", tuple(words), (table,), (), (remark,))
 
 
-def _where(kind: str, problems: Iterable[Problem]) -> str:
-    """The rows of each label file, or messages that quote nothing of the site."""
+def _where(kind: str, problems: Iterable[Problem], label_files: Mapping[str, Sequence[str]]) -> str:
+    """The rows of each label file, by its role in the site's YAML, or messages that quote nothing of the site."""
     rows: dict[str, list[int]] = {}
     others = []
     for problem in problems:
         if problem.row is not None:
-            rows.setdefault(PurePath(problem.file).name, []).append(problem.row)
+            rows.setdefault(_role(problem.file, label_files), []).append(problem.row)
         elif kind in _PLAIN_KINDS:
             others.append(problem.message)
         else:
             others.append("no single row")
-    found = [f"{file}: {row_ranges(numbers)}" for file, numbers in rows.items()]
+    found = [f"{role}: {row_ranges(numbers)}" for role, numbers in rows.items()]
     return "; ".join([*found, *dict.fromkeys(others)])
+
+
+def _role(file: str, label_files: Mapping[str, Sequence[str]]) -> str:
+    name = PurePath(file.removesuffix(".gz"))
+    return next((role for role, patterns in label_files.items() if any(map(name.match, patterns))), "label file")
 
 
 def row_ranges(numbers: Iterable[int]) -> str:
