@@ -29,7 +29,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "study": opening.measure_study,
 }
 RESULTS = Path(__file__).parent / "results" / "speed.json"
-PACKAGES = ("torch", "numpy", "pillow", "opencv-python-headless", "albumentations", "monai", "xxhash")
+PACKAGES = ("torch", "numpy", "pillow", "opencv-python-headless", "monai", "xxhash")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -91,7 +91,7 @@ def _films(folder: Path, count: int) -> Table:
 def _fill(table: Table, folder: Path, error: Exception | None = None, times: int = 10**9) -> tuple[int, int]:
     """Images lost, and films decoded; every tenth film fails so often."""
     seen: list[str] = []
-    original = cache.decode
+    original = cache.prepared
 
     def decoding(path: Path, *how: Any) -> np.ndarray:
         seen.append(path.name)
@@ -99,11 +99,11 @@ def _fill(table: Table, folder: Path, error: Exception | None = None, times: int
             raise error
         return original(path, *how)
 
-    cache.decode = decoding
+    cache.prepared = decoding
     try:
         images = fill_cache(table, folder / "cache", PREPROCESS, workers=1, skip_unreadable=True)
     finally:
-        cache.decode = original
+        cache.prepared = original
     for row in np.flatnonzero(images.records >= 0):
         images.read(int(row))
     return len(images.quarantined), len(seen)
@@ -119,7 +119,7 @@ def _failing(error: Exception, times: int, table: Table, folder: Path) -> tuple[
 def _lethal(path: Path, stored: Stored) -> Any:
     if int(path.stem) % 40 == 3 and (path.parent / "kill").exists():
         os.kill(os.getpid(), signal.SIGKILL)
-    return cache._decode_one(PREPROCESS, path, stored)
+    return cache._prepare_one(PREPROCESS, path, stored)
 
 
 def _killed(table: Table, folder: Path) -> tuple[int, int, int]:

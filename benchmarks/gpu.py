@@ -4,9 +4,10 @@
     python -m benchmarks.gpu --smoke        (a small network on the CPU: only that it runs)
 
 Per precision and batch: images a second of training steps on tensors that are on the device already; the same with
-chestfed's own input from a cache on disk; the share of time in which the device waited for it; peak memory; and beside
-them a loop as LibAUC's scripts have it, with a DataLoader of OpenCV and 32-bit images to the device. A batch that does
-not fit is left out. No file of real patients is read.
+chestfed's own input from a cache on disk; the share of the rate that is lost to it, an upper bound of the device's
+waiting; TFLOP a second, and their share of what a large product of matrices reaches; peak memory; and beside them a
+loop as LibAUC's scripts have it, with a DataLoader of OpenCV and 32-bit images to the device. A batch that does not
+fit is noted. No file of real patients is read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +53,13 @@ def main(arguments: list[str] | None = None) -> None:
             for precision in PRECISIONS:
                 if time.monotonic() - begin > LIMIT - 60:
                     break
-                with suppress(torch.cuda.OutOfMemoryError):
-                    row = measure(images, precision, batch, device, options)
-                    found["rows"].append(row)
-                    print(json.dumps(row), flush=True)
+                row: dict[str, Any] = {"precision": precision, "batch": batch}
+                try:
+                    row |= measure(images, precision, batch, device, options)
+                except torch.cuda.OutOfMemoryError:
+                    row["does not fit"] = True
+                found["rows"].append(row)
+                print(json.dumps(row), flush=True)
     found["seconds"] = round(time.monotonic() - begin)
     if options.save:
         options.save.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -67,6 +70,9 @@ def measure(
 ) -> dict[str, Any]:
     """One row of the table."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # of the row before, which may not have fitted
+        torch.cuda.reset_peak_memory_stats(device)
     model = network_options("small", pool=8) if options.smoke else network_options("densenet121")
     network = FlatModule(build_model(model, 5, 1), device, channels_last=True)
     weights, nothing = network.parameters(), torch.zeros(0, device=device)
@@ -80,6 +86,7 @@ def measure(
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             network.module(random).float().square().mean().backward()
         weights.sub_(network.grad, alpha=1e-4)
+        network.grad.zero_()
 
     def whole() -> None:
         weights.sub_(client.gradients(weights, nothing)[0], alpha=1e-4)
@@ -88,19 +95,21 @@ def measure(
     with client.training(network.buffers()), FlopCounterMode(display=False) as counter:
         on_random()
     flops = counter.get_total_flops()
-    with client.training(network.buffers()):
-        alone = rate(on_random, batch, seconds, device)
-        with_input = rate(whole, batch, seconds, device)
-        peak = 0 if options.smoke else torch.cuda.max_memory_allocated(device)
-        loop = rate(published(images, batch, network, device, options), batch, seconds, device)
-    client.close()
+    try:
+        with client.training(network.buffers()):
+            alone = rate(on_random, batch, seconds, device)
+            with_input = rate(whole, batch, seconds, device)
+            peak = 0 if options.smoke else torch.cuda.max_memory_allocated(device)
+            loop = rate(published(images, batch, network, device, options), batch, seconds, device)
+    finally:
+        client.close()
+    tera = alone * flops / batch / 1e12
     return {
-        "precision": precision,
-        "batch": batch,
         "images a second on tensors of the device": round(alone, 1),
         "images a second with input": round(with_input, 1),
-        "share of time the device waits for input": round(max(0.0, 1 - with_input / alone), 3),
-        "TFLOP a second": round(alone * flops / batch / 1e12, 3),
+        "share of the rate lost to input": round(max(0.0, 1 - with_input / alone), 3),
+        "TFLOP a second": round(tera, 3),
+        "share of a product of matrices": round(tera / product(precision, device, 256 if options.smoke else 8192), 3),
         "a DataLoader loop, images a second": round(loop, 1),
         "ratio to that loop": round(with_input / loop, 2),
         "peak memory, MiB": peak >> 20,
@@ -121,6 +130,7 @@ def published(
         if pixels is None:
             given = iter(loader)
             pixels = next(given)
+        network.grad.zero_()
         network.module(pixels.to(device)).square().mean().backward()
         with torch.no_grad():
             for part in parameters:
@@ -129,8 +139,18 @@ def published(
     return step
 
 
-def rate(step: Callable[[], None], batch: int, seconds: float, device: torch.device) -> float:
-    """Images a second over at least two steps and so many seconds, after three that are not counted."""
+def product(precision: str, device: torch.device, side: int) -> float:
+    """TFLOP a second of a product of two square matrices: what the device reaches, beside what its maker states."""
+    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    one, other = torch.rand(2, side, side, device=device).to(kind)
+    return rate(lambda: torch.mm(one, other), 2 * side**3, 0.0 if device.type == "cpu" else 1.0, device) / 1e12
+
+
+def rate(step: Callable[[], object], batch: int, seconds: float, device: torch.device) -> float:
+    """Images a second over at least two steps and so many seconds, after three that are not counted.
+
+    The device is waited for before the clock starts and before it stops, not between steps.
+    """
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     for _ in range(3):
         step()

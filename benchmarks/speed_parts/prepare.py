@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
 import numpy as np
+import pandas as pd
+import pydicom
 from PIL import Image
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian, JPEG2000Lossless, RLELossless
 
 from benchmarks.speed_parts.pairs import paired
-from chestfed.images.cache import pixels
+from chestfed.core.workers import spread
+from chestfed.images.cache import fill_cache, pixels
 from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
+
+COPIES = 256  # of a film, prepared by one and by two processes
 
 
 def film(height: int, width: int, bits: int) -> np.ndarray:
@@ -26,7 +36,8 @@ def film(height: int, width: int, bits: int) -> np.ndarray:
 
 
 def measure() -> dict[str, Any]:
-    """A JPEG of CheXpert's size, NIH's 8-bit PNG and PadChest's 16-bit PNG, beside OpenCV as LibAUC uses it."""
+    """A JPEG of CheXpert's size, NIH's 8-bit PNG, PadChest's 16-bit PNG and VinDr's DICOM, beside other ways."""
+    cv2.setNumThreads(1)
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         cases = (("a.jpg", 2828, 2320, 8), ("a.png", 1024, 1024, 8), ("b.png", 3000, 2500, 16))
@@ -34,13 +45,82 @@ def measure() -> dict[str, Any]:
             path = Path(folder) / name
             Image.fromarray(film(height, width, bits)).save(path, quality=90)
             found[f"{width}x{height}, {bits} bits, {path.suffix[1:]}"] = paired(_ways(path), unit="image")
+        for name, syntax in (("JPEG 2000", JPEG2000Lossless), ("RLE", RLELossless)):
+            path = Path(folder) / f"{name}.dcm"
+            write_dicom(path, film(3000, 2500, 12), syntax)
+            cases_of = {
+                "chestfed: decode, window, area": _chestfed(path),
+                "pydicom's decoding alone": partial(_plugin, path),
+            }
+            found[f"2500x3000, 12 bits, DICOM, {name}"] = paired(cases_of, unit="image", repeats=3)
+        found["a site of JPEGs"] = measure_processes(Path(folder) / "a.jpg")
     return found
 
 
+def _chestfed(path: Path) -> Callable[[], object]:
+    return partial(pixels(Preprocess()).work, path, Stored(bits=16))
+
+
 def _ways(path: Path) -> dict[str, Callable[[], object]]:
-    work = pixels(Preprocess()).work
     return {
-        "chestfed: decode, digest, area": lambda: work(path, Stored(bits=16)),
+        "chestfed: decode, digest, area": _chestfed(path),
         "Pillow's decoding alone": lambda: np.asarray(Image.open(path)),
         "OpenCV, bilinear": lambda: cv2.resize(cv2.imread(str(path), cv2.IMREAD_GRAYSCALE), (320, 320)),
+        "LibAUC's steps, not augmented": partial(_as_libauc, path),
     }
+
+
+def _as_libauc(path: Path) -> np.ndarray:
+    """What LibAUC 2.0 does to a film of CheXpert at every read, without its augmentation."""
+    color = cv2.cvtColor(np.array(Image.fromarray(cv2.imread(str(path), 0))), cv2.COLOR_GRAY2RGB)
+    values = cv2.resize(color, (320, 320), interpolation=cv2.INTER_LINEAR) / 255.0
+    values = (values - np.array([0.485, 0.456, 0.406])) / np.array([0.229, 0.224, 0.225])
+    return values.transpose(2, 0, 1).astype(np.float32)
+
+
+def _plugin(path: Path) -> np.ndarray:
+    return pydicom.dcmread(path).pixel_array
+
+
+def write_dicom(path: Path, stored: np.ndarray, syntax: str) -> None:
+    """A gray film of 12 bits, compressed without loss."""
+    dataset = Dataset()
+    dataset.file_meta = FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    dataset.SOPClassUID = dataset.file_meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"
+    dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = "1.2.3"
+    dataset.Rows, dataset.Columns = stored.shape
+    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
+    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 12, 11, 0
+    dataset.WindowCenter, dataset.WindowWidth = "2048", "4096"
+    dataset.PixelData = stored.tobytes()
+    dataset.compress(syntax, encoding_plugin="pylibjpeg")
+    dataset.save_as(path, enforce_file_format=True)
+
+
+def measure_processes(film_: Path) -> dict[str, Any]:
+    """Clock time of a site's preparation with one and with two processes, without that of their start."""
+    data, root, seconds = film_.read_bytes(), film_.parent / "site", {}
+    root.mkdir()
+    for number in range(COPIES):  # which a comment tells apart
+        comment = b"\xff\xfe\x00\x04" + number.to_bytes(2, "big")
+        (root / f"{number}.jpg").write_bytes(data[:2] + comment + data[2:])
+    frame = pd.DataFrame({"image": [f"{number}.jpg" for number in range(COPIES)], "row": range(2, COPIES + 2)})
+    table = SimpleNamespace(name="s", root=root, synthetic=True, frame=frame, stored=lambda: [Stored()] * COPIES)
+    for workers in (1, 2):
+        begin = time.perf_counter()
+        list(spread(_nothing, range(COPIES), workers))
+        started = time.perf_counter() - begin
+        begin = time.perf_counter()
+        fill_cache(table, root / f"cache-{workers}", Preprocess(), workers=workers)
+        seconds[workers] = time.perf_counter() - begin - started
+    return {
+        "images": COPIES,
+        "seconds by processes": {str(workers): round(taken, 2) for workers, taken in seconds.items()},
+        "one process / two": round(seconds[1] / seconds[2], 2),
+        "time": "clock",
+    }
+
+
+def _nothing(number: int) -> int:
+    return number  # in a process that has imported what decoding needs

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from chestfed.evaluation.intervals.degrees_of_freedom import units_of_mean
 from chestfed.evaluation.intervals.delong import auc_covariance
@@ -111,6 +111,8 @@ def seeds_test(
         if abs(difference) < math.sqrt(_NO_VARIANCE):
             return SeedsTest(difference, each, 0.0, 0.0, Interval(difference, difference), 1.0)
         return SeedsTest(difference, each, reason="no variance in these data")
+    from scipy import optimize  # takes a quarter of a second to import
+
     beyond = _tails([by_seeds, by_patients], [r - 1, units_of_mean(labels, patients) - 1])
     half = optimize.brentq(lambda width: beyond(width) - 0.05, 0.0, 1e4 * math.sqrt(variance))
     interval = Interval(max(-1.0, difference - half), min(1.0, difference + half))

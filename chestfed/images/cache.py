@@ -23,7 +23,7 @@ import xxhash
 
 from chestfed.core.errors import ImageError, Problem, SiteError
 from chestfed.images.batches import Rows
-from chestfed.images.decode import decode, picture_digest
+from chestfed.images.decode import prepared
 from chestfed.images.file_store import Files, Kind, SiteStore, Table
 from chestfed.images.index import KEY, Index, blobs, let_the_group_write, unwritable
 from chestfed.images.levels import Stored
@@ -47,7 +47,7 @@ class CachedImages:
     digests
         16 bytes per row, of the pixels, `KEY [n]`; zeros for a quarantined one.
     sources
-        The same of the gray levels as decoded: they depend on the picture, and on no size or fit.
+        The same of the picture itself, whatever the size and fit: of its gray levels, or of a JPEG's compressed data.
     quarantined
         Why rows have no image.
     """
@@ -136,16 +136,16 @@ def _forget_lost_records(index: Index, file: Path, size: int) -> None:
 def pixels(preprocess: Preprocess) -> Kind[tuple[bytes, bytes] | str]:
     """Cached pixels of one kind of preprocessing."""
     name = f"pixels-{preprocess.size}-{preprocess.digest()}"
-    return Kind(name, COLUMNS, partial(_decode_one, preprocess), "decoding images")
+    return Kind(name, COLUMNS, partial(_prepare_one, preprocess), "decoding images")
 
 
-def _decode_one(preprocess: Preprocess, path: Path, stored: Stored) -> tuple[bytes, bytes] | str:
+def _prepare_one(preprocess: Preprocess, path: Path, stored: Stored) -> tuple[bytes, bytes] | str:
     """Pixels and digest of the picture that they are made of, or why it cannot be decoded."""
     try:
-        gray = decode(path, stored, preprocess.levels)
+        square, source = prepared(path, stored, preprocess)
     except ImageError as error:
         return str(error)
-    return preprocess.apply(gray).tobytes(), picture_digest(gray)
+    return square.tobytes(), source
 
 
 def _append(file: Path, index: Index, size: int, results: Mapping[bytes, tuple[bytes, bytes] | str]) -> None:

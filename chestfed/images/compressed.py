@@ -13,6 +13,8 @@ from itertools import islice
 from mmap import mmap
 from typing import Final
 
+import xxhash
+
 from chestfed.core.errors import ImageError
 
 #: Larger images are refused without decoding: the largest digital radiographs have some 20 million pixels.
@@ -30,6 +32,8 @@ _JP2: Final = b"\0\0\0\x0cjP  "
 _FRAMES: Final = (*(code for code in range(0xC0, 0xD0) if code not in (0xC4, 0xC8, 0xCC)), 0xF7)
 _SCAN: Final = 0xDA
 _SCANS: Final = re.compile(b"\xff\xda")
+#: What says something about a picture and is no part of it: dates, names, thumbnails.
+_ABOUT: Final = (*range(0xE0, 0xF0), 0xFE)
 #: Markers without a length.
 _BARE: Final = (0x01, 0xFF, *range(0xD0, 0xD9))
 
@@ -83,6 +87,18 @@ def refuse_scan_bomb(stream: bytes | mmap) -> None:
     del scans  # which keeps the map open
     if count > MAX_SCANS:
         raise ImageError(f"JPEG of more than {MAX_SCANS} scans, refused without decoding")
+
+
+def jpeg_digest(stream: bytes | mmap) -> bytes:
+    """16 bytes of a JPEG's tables and compressed pixels: the same whatever its metadata say."""
+    digest, begin = xxhash.xxh3_128(), 0
+    with memoryview(stream) as view:
+        for code, place in _segments(stream):
+            if code in _ABOUT:
+                digest.update(view[begin:place])
+                begin = place + 2 + struct.unpack_from(">H", stream, place + 2)[0]
+        digest.update(view[begin:])
+    return digest.digest()
 
 
 def _segments(stream: bytes | mmap) -> Iterator[tuple[int, int]]:

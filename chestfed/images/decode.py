@@ -18,31 +18,47 @@ import stat
 import warnings
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xxhash
 
 from chestfed.core.errors import ImageError, of_the_machine
 from chestfed.core.workers import limited_time
-from chestfed.images.compressed import MAX_BYTES, MAX_PIXELS, check_size, refuse_scan_bomb
+from chestfed.images.compressed import MAX_BYTES, MAX_PIXELS, check_size, jpeg_digest, refuse_scan_bomb
 from chestfed.images.dicom_pixels import decode_dicom
 from chestfed.images.levels import Levels, Stored, picture_levels
 from chestfed.images.polarity import UNSURE, polarity
+from chestfed.images.preprocess import Preprocess
 
 _JPEG, _PNG, _DICOM = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"DICM"
 _OTHERS: Final = {b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"BM": "BMP", b"RIFF": "WebP"}
+_ORIENTATION: Final = 0x0112  # in EXIF
 _ROWS: Final = 256  # converted at once
 #: A picture takes a second or two; whatever takes so long is damaged, or made to take long.
 _SECONDS: Final = 120
 
 
 class Decoded(NamedTuple):
-    """Gray levels uint8 `[h, w]` as the file has them; its format; whether it is DICOM that lacks the window."""
+    """A picture as its file has it.
+
+    Attributes
+    ----------
+    gray
+        Gray levels uint8 `[h, w]`, of the whole picture or reduced.
+    extent
+        Height and width of the picture in pixels of `gray`: of a reduced one, the last may lie partly outside.
+    dicom, unwindowed
+        Whether it is DICOM, and such that lacks a window.
+    jpeg
+        `jpeg_digest` of a JPEG; empty for others.
+    """
 
     gray: np.ndarray
-    dicom: bool
-    unwindowed: bool
+    extent: tuple[float, float]
+    dicom: bool = False
+    unwindowed: bool = False
+    jpeg: bytes = b""
 
 
 def decode(path: Path, stored: Stored = Stored(), levels: Levels = "window") -> np.ndarray:
@@ -60,8 +76,12 @@ def decode(path: Path, stored: Stored = Stored(), levels: Levels = "window") -> 
     return upright(decode_stored(path, stored.bits, levels), stored)
 
 
-def decode_stored(path: Path, bits: int | None = None, levels: Levels = "window") -> Decoded:
-    """What `decode` gives before a PNG's or JPEG's polarity is decided; raises the same."""
+def decode_stored(path: Path, bits: int | None = None, levels: Levels = "window", least: int | None = None) -> Decoded:
+    """What `decode` gives before a PNG's or JPEG's polarity is decided; raises the same.
+
+    With `least`, a JPEG may come at a half, a quarter or an eighth of its size, both sides of at least so many pixels:
+    its blocks are transformed to smaller ones, which saves time and all but does what averaging them would.
+    """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
         raise ImageError("not a file but a folder, a pipe or a device")
@@ -73,12 +93,20 @@ def decode_stored(path: Path, bits: int | None = None, levels: Levels = "window"
         raise ImageError("the file is empty (0 bytes)")
     with limited_time(_SECONDS):
         if head.startswith((_JPEG, _PNG)):
-            return Decoded(picture_levels(_picture(path), levels, bits), False, False)
+            found = _picture(path, None if levels == "percentiles" else least)
+            return found._replace(gray=picture_levels(found.gray, levels, bits))
         if head[128:132] == _DICOM:
             gray, unwindowed = decode_dicom(path, levels)
-            return Decoded(gray, True, unwindowed)
+            return Decoded(gray, gray.shape, True, unwindowed)
     other = next((f" but {name}: save it as PNG" for begin, name in _OTHERS.items() if head.startswith(begin)), "")
     raise ImageError(f"not a JPEG, PNG or DICOM file{other}")
+
+
+def prepared(path: Path, stored: Stored, preprocess: Preprocess) -> tuple[np.ndarray, bytes]:
+    """The square uint8 `[size, size]` that the network sees, and 16 bytes that tell the picture; raises as `decode`."""
+    found = decode_stored(path, stored.bits, preprocess.levels, preprocess.least)
+    gray = upright(found, stored)
+    return preprocess.apply(gray, found.extent), found.jpeg or picture_digest(gray)
 
 
 def upright(found: Decoded, stored: Stored) -> np.ndarray:
@@ -102,10 +130,11 @@ def picture_digest(gray: np.ndarray) -> bytes:
     return digest.digest()
 
 
-def _picture(path: Path) -> np.ndarray:
+def _picture(path: Path, least: int | None) -> Decoded:
     """Values uint8 or uint16 `[h, w]` of a PNG or JPEG."""
     from PIL import Image, ImageOps
 
+    jpeg, extent = b"", None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of bombs, which are refused here, and of damaged EXIF data
@@ -116,14 +145,15 @@ def _picture(path: Path) -> np.ndarray:
                 if image.format != "PNG":
                     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as stream:
                         refuse_scan_bomb(stream)
-                    image.draft("L", image.size)  # of colors only the luminance is decoded
+                        jpeg = jpeg_digest(stream)
+                    extent = _draft(image, least)
                 ImageOps.exif_transpose(image, in_place=True)
                 wide = image.mode.startswith("I")
                 pixels = np.empty((image.height, image.width), np.uint16 if wide else np.uint8)
                 for top in range(0, image.height, _ROWS):  # Pillow copies twice what it converts
                     rows = image.crop((0, top, image.width, min(top + _ROWS, image.height)))
                     pixels[top : top + _ROWS] = np.asarray(rows if wide else rows.convert("L"))
-                return pixels
+                return Decoded(pixels, extent or pixels.shape[:2], jpeg=jpeg)
     except ImageError:
         raise
     except Image.DecompressionBombError:
@@ -132,6 +162,15 @@ def _picture(path: Path) -> np.ndarray:
         if of_the_machine(error):
             raise
         raise ImageError(f"damaged or truncated image ({_pillow_reason(error)})") from None
+
+
+def _draft(image: Any, least: int | None) -> tuple[float, float] | None:
+    """Of a JPEG's colors only the luminance is decoded, and reduced if it may be: then its extent is returned."""
+    if least is None or image.getexif().get(_ORIENTATION, 1) != 1:
+        image.draft("L", image.size)
+        return None
+    _, (_, _, width, height) = image.draft("L", (least, least))
+    return height, width
 
 
 def _pillow_reason(error: Exception) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
+import math
+from typing import Final, Literal
 
 import numpy as np
 from pydantic import Field
@@ -13,7 +14,9 @@ from chestfed.images.levels import Levels
 
 #: Raised whenever decoding or resizing changes pixels, or the content of a cache changes: caches of an older version
 #: are not read.
-PREPROCESS_VERSION = 5
+PREPROCESS_VERSION = 6
+#: A JPEG is decoded at the smallest size whose sides are so many times the square's.
+_REDUCED: Final = 1.75
 
 
 class Preprocess(StrictModel):
@@ -36,11 +39,19 @@ class Preprocess(StrictModel):
         text = f"{PREPROCESS_VERSION}:{self.model_dump_json()}"
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
-    def apply(self, gray: np.ndarray) -> np.ndarray:
-        """Resize uint8 `[height, width]` or `[height, width, 3]` to the square, by area or (growing) bilinear."""
+    @property
+    def least(self) -> int:
+        """Sides of a decoded picture that are enough for the square."""
+        return math.ceil(_REDUCED * self.size)
+
+    def apply(self, gray: np.ndarray, extent: tuple[float, float] | None = None) -> np.ndarray:
+        """Resize uint8 `[height, width]` or `[height, width, 3]` to the square, by area or (growing) bilinear.
+
+        `extent` is the picture's height and width, if its last row and column lie partly outside of it.
+        """
         import cv2
 
-        height, width = gray.shape[:2]
+        height, width = extent or gray.shape[:2]
         if self.fit == "stretch":
             new_height = new_width = self.size
         else:
@@ -48,7 +59,8 @@ class Preprocess(StrictModel):
             new_height, new_width = max(1, round(height * scale)), max(1, round(width * scale))
         shrinking = new_height * new_width < height * width
         interpolation = cv2.INTER_AREA if shrinking else cv2.INTER_LINEAR
-        resized = cv2.resize(np.ascontiguousarray(gray), (new_width, new_height), interpolation=interpolation)
+        scales = {"fx": new_width / width, "fy": new_height / height}
+        resized = cv2.resize(np.ascontiguousarray(gray), None, **scales, interpolation=interpolation)
         if resized.shape[:2] == (self.size, self.size):
             return resized
         square = np.zeros((self.size, self.size, *gray.shape[2:]), np.uint8)

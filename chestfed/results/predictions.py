@@ -14,6 +14,7 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
+from chestfed.core.pseudonyms import NAMED_BY
 from chestfed.evaluation.labeled import Scored, numbered
 from chestfed.results.run_folder import (
     EVALUATION,
@@ -188,7 +189,7 @@ def digest(text: str) -> str:
 
 def _earlier(*runs: Predictions) -> str:
     """A hint, if some runs name images as later versions do than others: first with a key, now by the picture."""
-    steps = [bool(run.key) + bool(run.named_by) for run in runs]
+    steps = [bool(run.key) + (run.named_by == NAMED_BY) for run in runs]
     old = [run.name for run, step in zip(runs, steps, strict=True) if step < max(steps)]
     if not old:
         return ""

@@ -17,7 +17,7 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
-from chestfed.core.pseudonyms import SiteKey, key_for
+from chestfed.core.pseudonyms import NAMED_BY, SiteKey, key_for
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.protocols import PROTOCOLS, Protocol, unit_of, units, views_of
@@ -28,7 +28,7 @@ from chestfed.images.index import blobs
 from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorer import Scorer
 from chestfed.sites.table import SiteTable
-from chestfed.training.clients import NAMED_BY, image_names, patient_names
+from chestfed.training.clients import image_names, patient_names
 from chestfed.training.study_tables import left_out_views
 
 #: Probabilities nearer to 0 or 1 than this are of logits beyond 34.

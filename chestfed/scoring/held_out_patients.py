@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
+from chestfed.core.pseudonyms import NAMED_BY
 from chestfed.evaluation.protocols import ImageProtocol, views_of
 from chestfed.experiment.pipeline import Evaluation, SiteEntry
 from chestfed.results.run_folder import STUDY, RunFolder
@@ -59,7 +60,7 @@ def check_held_out(model: str, names: Sequence[str], views: pd.Series, key: str)
             f"{model}: its study named its images with another key ({theirs or 'none'}) than the current one "
             f"({key}), so they cannot be compared. Set $CHESTFED_KEY_FILE to the key file of that study"
         )
-    if not predictions.attrs.get("named_by"):
+    if predictions.attrs.get("named_by") != NAMED_BY:
         raise ConfigError(
             f"{model}: its study is from an earlier version, which named images differently, so they cannot be "
             f"compared. Run the study again"

@@ -21,7 +21,7 @@ import torch
 from chestfed.core.errors import ChestfedError, ImageError
 from chestfed.experiment.device import Machine
 from chestfed.images.batches import Rows
-from chestfed.images.decode import decode
+from chestfed.images.decode import prepared
 from chestfed.images.index import KEY
 from chestfed.images.levels import Stored
 from chestfed.scoring.model_outputs import score_images
@@ -73,7 +73,7 @@ class ImageModel:
             rows, pixels = [], []
             for row in range(start, min(start + BATCH, len(paths))):
                 try:
-                    pixels.append(preprocess.apply(decode(Path(paths.iloc[row]), stored, preprocess.levels)))
+                    pixels.append(prepared(Path(paths.iloc[row]), stored, preprocess)[0])
                     rows.append(row)
                 except ImageError as error:
                     errors[row] = f"{paths.iloc[row]}: {error}"

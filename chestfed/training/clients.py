@@ -355,12 +355,8 @@ def _rows_in_use(studies: Sequence[StudyTables]) -> list[SiteTable]:
     return used
 
 
-#: What images are named by, as files with names say; those of earlier versions do not, and named resized pixels.
-NAMED_BY = "picture"
-
-
 def image_names(picture_digests: np.ndarray, key: SiteKey) -> tuple[str, ...]:
-    """Keyed name of each image, by its gray levels before preprocessing: models of any input size name it alike."""
+    """Keyed name of each image, by its content before preprocessing: models of any input size name it alike."""
     return tuple(key.name("image", digest) for digest in blobs(picture_digests))
 
 

@@ -25,7 +25,6 @@ PACKAGES = (
     "pandas",
     "pydicom",
     "pillow",
-    "albumentations",
     "opencv-python-headless",
     "scikit-learn",
     "mlflow",

@@ -25,7 +25,8 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals, rule_of_stage
 from chestfed.experiment.variants import whole_rounds
 from chestfed.images.batches import Rows, TrainBatches
-from chestfed.images.decode import decode
+from chestfed.images.decode import prepared
+from chestfed.images.preprocess import Preprocess
 from chestfed.models import seeded, title_of
 from chestfed.objectives.declaration import Population
 from chestfed.training.clients import StudyData
@@ -137,7 +138,7 @@ def plan_study(label: str, pipeline: Pipeline, source: StudyTables | StudyData, 
     if isinstance(source, StudyTables):
         clients = [Counted.of(name, part.labels(), part.frame["repeats"].to_numpy()) for name, part in source.clients]
         scored = np.concatenate([table.labels() for table in source.tests])
-        seconds = _decode_seconds(source)
+        seconds = _decode_seconds(source, pipeline.preprocess)
         at_hospitals = sum(len(own.frame) for own in source.hospitals.values() if (own,) != source.tests)
     else:
         clients = [Counted.of(client.name, client.labels, client.repeats) for client in source.clients]
@@ -269,7 +270,7 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
     return byte_count(update) + 4 * buffers, byte_count(message) + 4 * buffers
 
 
-def _decode_seconds(tables: StudyTables) -> Span:
+def _decode_seconds(tables: StudyTables, preprocess: Preprocess) -> Span:
     """To decode everything, from a few images per site; unreadable ones count 0. At best by all cores, else by one."""
     total, cores = Span(), os.cpu_count() or 1
     for table in dict.fromkeys(table for table, _ in tables.parts):
@@ -278,7 +279,7 @@ def _decode_seconds(tables: StudyTables) -> Span:
         for image, stored in zip(rows["image"], table.with_frame(rows).stored(), strict=True):
             started = time.perf_counter()
             try:
-                decode(table.root / image, stored)
+                prepared(table.root / image, stored, preprocess)
             except (ImageError, OSError):
                 continue  # the study itself reports it
             found.append(time.perf_counter() - started)

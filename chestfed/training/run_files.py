@@ -19,6 +19,7 @@ from chestfed.core.checkpoint import (
 )
 from chestfed.core.errors import ConfigError
 from chestfed.core.manifest import seal
+from chestfed.core.pseudonyms import NAMED_BY
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
@@ -34,7 +35,7 @@ from chestfed.results.run_folder import (
     read_predictions,
 )
 from chestfed.results.table import Row
-from chestfed.training.clients import NAMED_BY, StudyData, TestSet
+from chestfed.training.clients import StudyData, TestSet
 from chestfed.training.identity import Identity, installed_packages, software_versions
 from chestfed.training.loop import Trained
 from chestfed.training.state import History

@@ -67,7 +67,7 @@ def test_nothing_is_decoded_twice_and_rows_may_come_in_any_order(
 ) -> None:
     table = make_site(tmp_path)
     first = fill_cache(table, tmp_path / "cache", SMALL)
-    monkeypatch.setattr(module, "decode", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(module, "prepared", lambda *_: pytest.fail("decoded again"))
     turned = Table("toy", table.root, True, table.frame.iloc[::-1].reset_index(drop=True))
     again = fill_cache(turned, tmp_path / "cache", SMALL)
     np.testing.assert_array_equal(again.records, first.records[::-1])

@@ -26,7 +26,7 @@ from chestfed.core.errors import ChestfedError, SiteError
 from chestfed.core.workers import spread
 from chestfed.images import cache, file_store, index
 from chestfed.images.cache import CachedImages, fill_cache
-from chestfed.images.decode import decode
+from chestfed.images.decode import prepared
 from chestfed.images.file_store import NOT_READ_NOW
 from chestfed.images.levels import Stored
 from chestfed.inspection import facts
@@ -55,14 +55,14 @@ def counting(
     """The names of the files that are decoded; the first of them fails so often."""
     seen: list[str] = []
 
-    def decoding(path: Path, *how: Any) -> np.ndarray:
+    def decoding(path: Path, *how: Any) -> tuple[np.ndarray, bytes]:
         seen.append(path.name)
         if error is not None and path.name == "patient00002.png" and seen.count(path.name) <= times:
             raise error
-        return decode(path, *how)
+        return prepared(path, *how)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache, "decode", decoding)
+        patch.setattr(cache, "prepared", decoding)
         yield seen
 
 
@@ -131,7 +131,7 @@ def test_a_site_check_forgets_an_error_of_the_machine_too(tmp_path: Path, monkey
 def lethal(path: Path, stored: Stored) -> object:
     if (path.parents[1] / "kill").exists() and path.name == "patient00002.png":
         os.kill(os.getpid(), signal.SIGKILL)
-    return cache._decode_one(SMALL, path, stored)
+    return cache._prepare_one(SMALL, path, stored)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
@@ -210,14 +210,14 @@ def test_a_file_replaced_by_another_of_the_same_size_and_time_is_noticed(tmp_pat
 def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_site(tmp_path)
 
-    def growing(path: Path, *how: Any) -> np.ndarray:
-        gray = decode(path, *how)
+    def growing(path: Path, *how: Any) -> tuple[np.ndarray, bytes]:
+        found = prepared(path, *how)
         if path.name == "patient00002.png":
             path.write_bytes(path.read_bytes() + b"more")
-        return gray
+        return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache, "decode", growing)
+        patch.setattr(cache, "prepared", growing)
         with pytest.raises(SiteError, match="it changed while it was read"):
             fill_cache(table, tmp_path / "cache", SMALL)
     filled(table, tmp_path / "cache")
@@ -237,7 +237,7 @@ if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
 if sys.argv[3] == "complete":
-    cache.decode = lambda *_: sys.exit("decoded again")
+    cache.prepared = lambda *_: sys.exit("decoded again")
 try:
     images = cache.fill_cache(Table("toy", root / sys.argv[2], True, frame), root / "cache", SMALL)
     print(sum(int(images.read([row])[0].sum()) for row in range(len(frame))))

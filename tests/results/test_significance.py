@@ -226,7 +226,10 @@ def test_the_command_prints_and_writes_the_differences(tmp_path: Path, chestfed:
 
 def test_files_of_an_earlier_version_name_images_otherwise_and_the_error_says_so(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
-    for name, prefix, about in (("old", "a", {"key": "k"}), ("new", "b", {"key": "k", "named_by": "picture"})):
+    for name, prefix, about in (
+        ("old", "a", {"key": "k", "named_by": "picture"}),
+        ("new", "b", {"key": "k", "named_by": "content"}),
+    ):
         columns = {
             "image": [f"{prefix}{n}" for n in range(20)],
             "patient": list(range(20)),
