@@ -54,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
 #: The command line, the public face and `python -m chestfed` stand above every room.
 ABOVE = {"commands", "cli", "api", "plugins", "__main__", "__init__"}
 
-HEAVY = ["torch", "monai", "mlflow", "pandas", "numpy", "sklearn", "cv2", "pydicom", "matplotlib", "albumentations"]
+HEAVY = ["torch", "monai", "mlflow", "pandas", "numpy", "sklearn", "cv2", "pydicom", "matplotlib"]
 
 
 def module_name(file: Path) -> str:
@@ -132,6 +132,13 @@ def test_help_imports_nothing_heavy() -> None:
     assert result.stdout.strip() == "[]"
 
 
+def test_a_study_starts_without_what_it_needs_later_or_not_at_all() -> None:
+    later = ["monai", "mlflow", "sklearn", "matplotlib", "albumentations", "scipy.optimize", "scipy.sparse", "flwr"]
+    program = f"import sys, chestfed.commands.study.run; print([name for name in {later} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
 def test_checking_a_site_imports_no_network_and_no_tracking(tmp_path: Path) -> None:
     for number in range(3):
         image = np.random.default_rng(number).integers(0, 255, (40, 40), dtype=np.uint8)
@@ -142,7 +149,7 @@ def test_checking_a_site_imports_no_network_and_no_tracking(tmp_path: Path) -> N
     program = (
         "import sys; from chestfed.cli import main\n"
         "try: main()\n"
-        "finally: print([name for name in ('torch', 'monai', 'mlflow', 'albumentations') if name in sys.modules])"
+        "finally: print([name for name in ('torch', 'monai', 'mlflow') if name in sys.modules])"
     )
     command = [sys.executable, "-c", program, "site", "check", "site.yaml", "--data", "."]
     environment = {**os.environ, "PYTHONPATH": str(ROOT.parent)}

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.pseudonyms import SiteKey
@@ -95,6 +93,9 @@ def _rows(table: SiteTable, test: bool, sites: Mapping[str, SiteImages]) -> pd.D
 
 def _people(rows: pd.DataFrame, wanted: Overlap) -> np.ndarray:
     """A number per row: the same for all rows of one person."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     people = rows.groupby(["site", "patient"], sort=False).ngroup().to_numpy()
     links = [np.where(rows["digest"] != b"", pd.factorize(rows["digest"])[0], -1)]
     for names in wanted.same_patient_ids:
