@@ -57,7 +57,7 @@ def main() -> None:
     given = parser.parse_args()
     import chestfed.commands.study.run  # noqa: F401 (imported once, for all forks)
 
-    done = []
+    done: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(prefix="chestfed-faults-") as folder:
         home = Path(folder)
         ended = run((*STUDY, "--out", "sound", "--no-tracking"), home, limit=600)
@@ -65,14 +65,15 @@ def main() -> None:
             raise SystemExit(ended.text)
         for part in given.parts:
             began, cases = time.monotonic(), []
+            done.append({"part": part, "cases": cases})
             for name, good, why in rows_of(part, home, home / "sound", given):
                 cases.append({"case": name, "good": good, "why": why})
+                done[-1]["seconds"] = round(time.monotonic() - began)
                 if not good:
                     print(f"{part}: {name}: {why}", flush=True)
-            done.append({"part": part, "seconds": round(time.monotonic() - began), "cases": cases})
+                if given.save is not None:  # after each: hours may be interrupted
+                    _save(given, done)
             print(_line(done[-1]), flush=True)
-            if given.save is not None:
-                _save(given, done)
 
 
 def _save(given: argparse.Namespace, done: list[dict[str, object]]) -> None:

@@ -246,6 +246,11 @@ class Runtime(StrictModel):
     )
 
 
+def _or_null(schema: dict[str, Any]) -> None:
+    """Let null be written for the default, the empty list, which may not."""
+    schema["anyOf"] = [{key: schema.pop(key) for key in ("type", "items")}, {"type": "null"}]
+
+
 class Pipeline(StrictModel):
     """One experiment."""
 
@@ -264,7 +269,7 @@ class Pipeline(StrictModel):
         [],
         description="numbers of clients to train with; null: every number from 1 to all clients, for a collection "
         "or with held_out only all clients",
-        json_schema_extra={"type": ["array", "null"]},
+        json_schema_extra=_or_null,
     )
     model: Annotated[ModelOptions, Choice(MODELS)] = network_options("small")
     preprocess: Preprocess = Preprocess()
