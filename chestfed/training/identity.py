@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import platform
@@ -84,10 +85,11 @@ def software_versions() -> dict[str, str]:
     return versions | {name: installed.get(name, "not installed under this name") for name in PACKAGES}
 
 
+@functools.cache  # it reads a file of every distribution
 def installed_packages() -> dict[str, str]:
     """Version of every installed distribution by its name, in small letters."""
-    found = {part.metadata["Name"].lower(): part.version for part in metadata.distributions() if part.metadata["Name"]}
-    return dict(sorted(found.items()))
+    told = (part.metadata for part in metadata.distributions())
+    return dict(sorted((one["Name"].lower(), one["Version"]) for one in told if one["Name"]))
 
 
 def _commit() -> str | None:

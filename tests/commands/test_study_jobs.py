@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,15 +13,11 @@ from chestfed.commands.study import jobs as study_jobs
 from chestfed.commands.study.jobs import Job, run_jobs
 from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError
-from chestfed.experiment.device import Machine
-from tests.commands.job_work import work
-
-CPU: Any = SimpleNamespace(type="cpu", index=None)
-MACHINE = Machine(CPU, 1, False, False, 0)
+from tests.commands.job_work import Cpu, work
 
 
 def job(label: str, out: Path) -> Job:
-    return Job(label, "study", None, None, MACHINE, out)  # type: ignore[arg-type]
+    return Job(label, "study", None, None, Cpu(), out)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chestfed.core import checkpoint
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.training import loop
 from tests.training.tiny_studies import command, run
@@ -78,17 +78,15 @@ def test_the_same_command_finds_the_finished_study(home: Path, finished: Path) -
     assert folder_of(home, "whole") == finished
 
 
-#: Runs the command line once per case, in a process that kills itself at the n-th file that is put in place: in the
-#: middle of writing it, or after. The processes are forks of one that has imported everything and computed nothing.
-KILLER = """
-import json, os, signal, sys
-import chestfed.commands.study.run
-import chestfed.core.checkpoint as checkpoint
-import chestfed.training.loop as loop
-from chestfed.cli import main
-original = checkpoint.write_atomically
-def run(seconds, count, moment):
-    def write_atomically(path, write):
+#: Seconds between saves, number of the file, and when.
+KILLED = [(0, 2, "middle"), (0, 2, "after"), (60, 3, "middle"), (0, 3, "middle"), (60, 4, "after"), (0, 5, "middle")]
+
+
+def run_and_die(home: Path, seconds: float, count: int, moment: str) -> None:
+    """Run the study until it kills itself at the `count`-th file that is put in place: in the middle of it, or after."""
+    original = checkpoint.write_atomically
+
+    def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         nonlocal count
         count -= 1
         if count == 0 and moment == "middle":
@@ -96,24 +94,24 @@ def run(seconds, count, moment):
         original(path, write)
         if count == 0:
             os.kill(os.getpid(), signal.SIGKILL)
+
     checkpoint.write_atomically, loop.SECONDS_BETWEEN_SAVES = write_atomically, seconds
-    main()
-for case in json.loads(sys.argv.pop(1)):
-    child = os.fork()
-    if child == 0:
-        run(*case)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, (case, status)
-"""
-#: Seconds between saves, number of the file, and when.
-KILLED = [(0, 2, "middle"), (0, 2, "after"), (60, 3, "middle"), (0, 3, "middle"), (60, 4, "after"), (0, 5, "middle")]
+    run(home, command("killed", "--no-tracking"))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
 def test_killed_at_any_moment_it_ends_in_bit_identical_tables(home: Path, finished: Path) -> None:
-    program = [sys.executable, "-c", KILLER, json.dumps(KILLED), *command("killed", "--no-tracking")[3:]]
-    killed = subprocess.run(program, cwd=home, capture_output=True, text=True, check=False)
-    assert killed.returncode == 0, killed.stderr
+    for case in KILLED:
+        child = os.fork()  # a new interpreter would import for seconds
+        if child == 0:
+            signal.alarm(300)
+            try:
+                run_and_die(home, *case)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status), (case, status)
+        assert os.WTERMSIG(status) == signal.SIGKILL, (case, status)
     result = run(home, command("killed", "--no-tracking"))
     assert result.code == 0, result.err
     again = folder_of(home, "killed")
