@@ -39,7 +39,8 @@ MINE = AlgorithmSpec(
 
 def test_importing_chestfed_loads_nothing_heavy_and_lists_its_names() -> None:
     program = (
-        "import sys, chestfed; print(sorted({'torch', 'pandas', 'monai', 'mlflow'} & set(sys.modules)), dir(chestfed))"
+        "import sys, chestfed\n"
+        "print(sorted({'torch', 'numpy', 'pandas', 'monai', 'mlflow'} & set(sys.modules)), dir(chestfed))"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert told.startswith("[] ")
@@ -102,11 +103,13 @@ def test_what_cannot_be_run_says_why_before_anything_starts(tmp_path: Path, monk
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_script_without_a_main_guard_runs_a_study(tmp_path: Path) -> None:
+def test_a_script_without_a_main_guard_runs_a_study_and_loads_no_mlflow(tiny_hospitals: Path, tmp_path: Path) -> None:
     settings = [*SETTINGS, "k=[1]"]
     (tmp_path / "script.py").write_text(
-        f"import chestfed\nstudy = chestfed.run(overrides={settings!r}, quiet=True)\nprint(study.ks)\n"
+        "import sys, chestfed\n"
+        f"study = chestfed.run(overrides={settings!r}, data={str(tiny_hospitals)!r}, quiet=True)\n"
+        "print(study.ks, 'mlflow' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "(1,)\n"
+    assert done.stdout == "(1,) False\n"

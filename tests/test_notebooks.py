@@ -76,7 +76,7 @@ def test_a_notebook_is_small_and_names_no_machine_and_nobody(stored: Path) -> No
     assert set(notebook["metadata"]) == {"kernelspec", "language_info", "executed_code"}
 
 
-def test_the_notebooks_run_and_show_what_is_stored_in_them(tmp_path: Path) -> None:
+def test_the_notebooks_run_and_show_what_is_stored_in_them(tiny_hospitals: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs" / "synthetic-study")
     found = of_study([run], (1, 2), 20)
     assert found is not None
@@ -88,6 +88,7 @@ def test_the_notebooks_run_and_show_what_is_stored_in_them(tmp_path: Path) -> No
     here = tmp_path / "docs" / "notebooks"
     unwanted = shutil.ignore_patterns("__pycache__", "runs", "cache", "synthetic_hospitals")
     shutil.copytree(FOLDER, here, ignore=unwanted)
+    (here / "synthetic_hospitals").symlink_to(tiny_hospitals)
     result = subprocess.run([sys.executable, here / "execute.py"], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
     for stored in NOTEBOOKS:

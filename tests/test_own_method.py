@@ -33,8 +33,9 @@ Command = Callable[..., Called]
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def here(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own-method")
+    (folder / "synthetic_hospitals").symlink_to(tiny_hospitals)
     for file in EXAMPLES.glob("*.py"):
         shutil.copy(file, folder)
     return folder

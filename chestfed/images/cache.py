@@ -16,18 +16,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import xxhash
 
 from chestfed.core.errors import ImageError, Problem, SiteError
-from chestfed.images.batches import Rows
 from chestfed.images.decode import prepared
 from chestfed.images.file_store import Files, Kind, SiteStore, Table
 from chestfed.images.index import KEY, Index, blobs, let_the_group_write, unwritable
 from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
+
+if TYPE_CHECKING:
+    from chestfed.images.batches import Rows  # with torch, which the processes that decode do without
 
 _SKIP_ADVICE: Final = "fix or remove these files, or leave them out and count them with --skip-unreadable"
 #: Of a cached image: its record (-1: none), digests of its pixels and its picture, or why it cannot be decoded.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import multiprocessing
 import os
-import signal
-import subprocess
-import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -143,22 +143,23 @@ def test_json_refuses_nan(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def save_for_ever(path: Path, told: Connection) -> None:
+    for step in itertools.count():
+        save_checkpoint(path, {"a": torch.full((400_000,), float(step))}, {"step": step})
+        told.send(step)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
 def test_a_process_killed_while_writing_leaves_a_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "state.safetensors"
-    program = (
-        "import sys, torch; from pathlib import Path; from chestfed.core.checkpoint import save_checkpoint\n"
-        "step = 0\n"
-        "while True:\n"
-        "    save_checkpoint(Path(sys.argv[1]), {'a': torch.full((400_000,), float(step))}, {'step': step})\n"
-        "    step += 1; print(step, flush=True)\n"
-    )
-    for lines in (1, 3, 7):
-        process = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        for _ in range(lines):
-            assert process.stdout.readline()
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    fork = multiprocessing.get_context("fork")  # a new interpreter would import torch
+    for times in (1, 3, 7):
+        here, there = fork.Pipe(duplex=False)
+        process = fork.Process(target=save_for_ever, args=(path, there))
+        process.start()
+        there.close()
+        assert [here.recv() for _ in range(times)] == list(range(times))
+        process.kill()
+        process.join()
         tensors, values = load_checkpoint(path)
         assert torch.equal(tensors["a"], torch.full((400_000,), float(values["step"])))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +22,8 @@ from chestfed.images.levels import Stored
 from chestfed.images.preprocess import Preprocess
 
 SMALL = Preprocess(size=32)
+#: A new interpreter would import for seconds.
+FORK = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True)
@@ -185,35 +186,30 @@ def test_a_full_disk_is_a_clear_error_and_what_was_decoded_is_kept(
         np.testing.assert_array_equal(images.read([row])[0], expected(table, row))
 
 
-KILLER = """
-import os, signal, sys
-from pathlib import Path
-from chestfed.images import cache, file_store
-from tests.images.test_cache import SMALL, Table
-import pandas as pd
-file_store._BATCH, moment, root = 3, sys.argv[1], Path(sys.argv[2])
-original, calls = os.fsync, [0]
-def fsync(descriptor):
-    calls[0] += 1
-    if calls[0] == 2 and moment == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    original(descriptor)
-    if calls[0] == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-cache.os.fsync = fsync
-frame = pd.read_pickle(root / "frame.pkl")
-cache.fill_cache(Table("toy", root / "site", True, frame), root / "cache", SMALL)
-"""
+def fill(table: Table, folder: Path, killed: str = "") -> None:
+    """Fill the cache, three images at a time; `killed`: the process dies before or after its second `fsync`."""
+    original, calls = os.fsync, [0]
+
+    def fsync(descriptor: int) -> None:
+        calls[0] += 1
+        if calls[0] == 2 and killed == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(descriptor)
+        if calls[0] == 2 and killed:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    module.os.fsync, file_store._BATCH = fsync, 3
+    fill_cache(table, folder, SMALL)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_process_killed_while_filling_loses_a_batch_at_most(tmp_path: Path, moment: str) -> None:
     table = make_site(tmp_path, 10)
-    table.frame.to_pickle(tmp_path / "frame.pkl")
-    command = [sys.executable, "-c", KILLER, moment, str(tmp_path)]
-    killed = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    process = FORK.Process(target=fill, args=(table, tmp_path / "cache", moment))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
     told: list[int] = []
     images = fill_cache(table, tmp_path / "cache", SMALL, progress=lambda done, total: told.append(total))
     assert set(told) == {7}
@@ -223,11 +219,12 @@ def test_a_process_killed_while_filling_loses_a_batch_at_most(tmp_path: Path, mo
 
 def test_two_processes_at_once_fill_one_cache(tmp_path: Path) -> None:
     table = make_site(tmp_path, 40)
-    table.frame.to_pickle(tmp_path / "frame.pkl")
-    program = KILLER.split("original, calls")[0] + KILLER[KILLER.index("frame = pd") :]
-    command = [sys.executable, "-c", program, "-", str(tmp_path)]
-    both = [subprocess.Popen(command, cwd=Path(__file__).parents[2]) for _ in range(2)]
-    assert [process.wait() for process in both] == [0, 0]
+    both = [FORK.Process(target=fill, args=(table, tmp_path / "cache")) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(120)
+    assert [process.exitcode for process in both] == [0, 0]
     images = fill_cache(table, tmp_path / "cache", SMALL)
     assert sorted(images.records) == list(range(40))
     for row in range(40):

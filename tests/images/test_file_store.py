@@ -5,14 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import signal
 import stat
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,8 @@ from chestfed.images.file_store import NOT_READ_NOW
 from chestfed.images.levels import Stored
 from chestfed.inspection import facts
 from tests.cases import each
-from tests.images.test_cache import SMALL, Table, expected, make_site
+from tests.images.lethal import decode_or_die
+from tests.images.test_cache import FORK, SMALL, Table, expected, make_site
 
 BAD_DAYS = {
     "I/O error": OSError(errno.EIO, "Input/output error"),
@@ -128,16 +127,10 @@ def test_a_site_check_forgets_an_error_of_the_machine_too(tmp_path: Path, monkey
     assert check_site(site, tmp_path, cache_root=cached, workers=1).passed
 
 
-def lethal(path: Path, stored: Stored) -> object:
-    if (path.parents[1] / "kill").exists() and path.name == "patient00002.png":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return cache._prepare_one(SMALL, path, stored)
-
-
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
 def test_a_killed_decoder_costs_one_image_and_only_this_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_site(tmp_path, 4)
-    kind = cache.pixels(SMALL)._replace(work=lethal)
+    kind = cache.pixels(SMALL)._replace(work=partial(decode_or_die, SMALL))
     monkeypatch.setattr(cache, "pixels", lambda _: kind)
     monkeypatch.setattr(file_store, "spread", partial(spread, small=1))
     (table.root / "kill").touch()
@@ -223,27 +216,18 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path: Path, monkey
     filled(table, tmp_path / "cache")
 
 
-READER = """
-import os, sys
-from pathlib import Path
-import numpy as np, pandas as pd
-from chestfed.images import cache
-from chestfed.core.errors import ChestfedError
-from tests.images.test_cache import SMALL, Table
-root = Path(sys.argv[1])
-frame = pd.read_pickle(root / "frame.pkl")
-if os.geteuid() == 0:
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-if sys.argv[3] == "complete":
-    cache.prepared = lambda *_: sys.exit("decoded again")
-try:
-    images = cache.fill_cache(Table("toy", root / sys.argv[2], True, frame), root / "cache", SMALL)
-    print(sum(int(images.read([row])[0].sum()) for row in range(len(frame))))
-except ChestfedError as error:
-    print("ERROR", error)
-"""
+def read_as_nobody(table: Table, folder: Path, state: str, told: Connection) -> None:
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    if state == "complete":
+        cache.prepared = lambda *_: pytest.fail("decoded again")
+    try:
+        images = fill_cache(table, folder, SMALL)
+        told.send(str(sum(int(images.read([row])[0].sum()) for row in range(len(table.frame)))))
+    except ChestfedError as error:
+        told.send(f"ERROR {error}")
 
 
 @pytest.fixture
@@ -258,38 +242,36 @@ def others() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def as_reader(root: Path, site: str = "site", state: str = "complete") -> str:
+def as_reader(root: Path, table: Table, site: str = "site", state: str = "complete") -> str:
     """What another user, or this one without rights to write, gets from the cache."""
-    told = subprocess.run(
-        [sys.executable, "-c", READER, str(root), site, state],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert told.returncode == 0, told.stderr
-    return told.stdout.strip()
+    here, there = FORK.Pipe(duplex=False)
+    seen = Table(table.name, root / site, True, table.frame)
+    process = FORK.Process(target=read_as_nobody, args=(seen, root / "cache", state, there))
+    process.start()
+    there.close()
+    process.join(120)
+    assert process.exitcode == 0
+    return here.recv()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 def test_a_complete_cache_serves_a_reader_who_may_not_write_and_another_user_if_it_is_opened(others: Path) -> None:
     table = make_site(others)
-    table.frame.to_pickle(others / "frame.pkl")
     images = filled(table, others / "cache")
     total = str(sum(int(images.read([row])[0].sum()) for row in range(6)))
     if os.geteuid() == 0:
-        assert as_reader(others).startswith("ERROR")
-        assert "chmod -R g+rX" in as_reader(others)
+        assert as_reader(others, table).startswith("ERROR")
+        assert "chmod -R g+rX" in as_reader(others, table)
     copy(table)
     (table.root / table.frame["image"][0]).rename(others / "away.png")
     for path in (others / "cache").rglob("*"):
         path.chmod(0o555 if path.is_dir() else 0o444)
     (others / "cache").chmod(0o555)
     before = {path: path.stat().st_mtime_ns for path in (others / "cache").rglob("*")}
-    assert as_reader(others, "copy") == total
-    assert "patient00000.png:2: no such file" in as_reader(others)
+    assert as_reader(others, table, "copy") == total
+    assert "patient00000.png:2: no such file" in as_reader(others, table)
     Image.new("L", (40, 50)).save(table.root / table.frame["image"][0])
-    assert "cannot be written" in as_reader(others, state="lacking")
+    assert "cannot be written" in as_reader(others, table, state="lacking")
     assert {path: path.stat().st_mtime_ns for path in (others / "cache").rglob("*")} == before
 
 

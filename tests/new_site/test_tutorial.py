@@ -35,9 +35,10 @@ def lines(text: str, home: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+def printed(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """What each command of the page prints; the study, the last one, with less to do."""
     home = tmp_path_factory.mktemp("you")
+    (home / "tiny_hospitals").symlink_to(tiny_hospitals)
     smaller = [part for setting in SMALLER for part in ("--set", setting)]
     found = [run(home, command) for command in COMMANDS[:-1]]
     return home, [*found, run(home, COMMANDS[-1], *smaller, "--no-tracking")]

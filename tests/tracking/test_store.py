@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -135,8 +133,3 @@ def test_the_weights_of_a_study_are_found_by_its_run_or_that_of_one_k(store: Sto
 def test_a_path_is_taken_as_it_is() -> None:
     with local_model("runs/folder/k5", None) as path:
         assert path == "runs/folder/k5"
-
-
-def test_mlflow_is_imported_when_it_is_used_and_not_before() -> None:
-    program = "import sys, chestfed.tracking.recording, chestfed.commands.ui; sys.exit('mlflow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -78,12 +79,14 @@ def test_the_same_command_finds_the_finished_study(home: Path, finished: Path) -
     assert folder_of(home, "whole") == finished
 
 
+#: A new interpreter would import for seconds.
+FORK = multiprocessing.get_context("fork")
 #: Seconds between saves, number of the file, and when.
 KILLED = [(0, 2, "middle"), (0, 2, "after"), (60, 3, "middle"), (0, 3, "middle"), (60, 4, "after"), (0, 5, "middle")]
 
 
 def run_and_die(home: Path, seconds: float, count: int, moment: str) -> None:
-    """Run the study until it kills itself at the `count`-th file that is put in place: in the middle of it, or after."""
+    """Run the study until it kills itself at the `count`-th file that is put in place: in the middle, or after."""
     original = checkpoint.write_atomically
 
     def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -102,16 +105,10 @@ def run_and_die(home: Path, seconds: float, count: int, moment: str) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
 def test_killed_at_any_moment_it_ends_in_bit_identical_tables(home: Path, finished: Path) -> None:
     for case in KILLED:
-        child = os.fork()  # a new interpreter would import for seconds
-        if child == 0:
-            signal.alarm(300)
-            try:
-                run_and_die(home, *case)
-            finally:
-                os._exit(1)
-        _, status = os.waitpid(child, 0)
-        assert os.WIFSIGNALED(status), (case, status)
-        assert os.WTERMSIG(status) == signal.SIGKILL, (case, status)
+        child = FORK.Process(target=run_and_die, args=(home, *case))
+        child.start()
+        child.join(300)
+        assert child.exitcode == -signal.SIGKILL, case
     result = run(home, command("killed", "--no-tracking"))
     assert result.code == 0, result.err
     again = folder_of(home, "killed")

@@ -11,6 +11,8 @@ from unittest.mock import MagicMock
 import numpy as np
 import pandas as pd
 import pytest
+import submitit
+from filelock import FileLock
 from mlflow import MlflowClient
 
 from chestfed.commands.study import cluster
@@ -57,17 +59,23 @@ def test_seeds_at_the_same_time_come_to_the_same_tables(home: Path, both: Called
         assert len(at_once) == 2
 
 
-def test_seeds_as_jobs_of_a_cluster_are_found_finished_or_named(home: Path, both: Called) -> None:
+def test_seeds_as_jobs_of_a_cluster_are_found_finished_or_named(
+    home: Path, both: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (home / "cluster.yaml").write_text("scheduler: local\nparameters: {timeout_min: 10}\n")
-    called = run(home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml"))
-    assert called.code == 0, called.err
+    with FileLock(folders_of(home)[1] / ".lock"):
+        called = run(home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml"))
     assert "not recorded in MLflow" in called.err + called.out
     assert (home / "runs" / "jobs").is_dir()
-    wrong = run(
-        home, command("failing", "--seeds", "1,2", "--cluster", "cluster.yaml", "--set", "federated.local_lr=1e30")
-    )
-    assert wrong.code == 1
-    assert "seed 1, K=1, 2: " in wrong.err
+    assert called.code == 1
+    assert "1 of 2 jobs failed" in called.err
+    assert "seed 2, K=1, 2: " in called.err
+    assert "seed 1, K=1, 2: " not in called.err
+    in_processes = submitit.AutoExecutor
+    with monkeypatch.context() as patch:
+        patch.setattr(submitit, "AutoExecutor", lambda folder, cluster: in_processes(folder, cluster="debug"))
+        called = run(home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml"))
+        assert (called.code, "2/2: " in called.out) == (0, True), called.err
     (home / "cluster.yaml").write_text("scheduler: local\nparameters: {no_such_parameter: 1}\n")
     assert "no_such_parameter" in run(home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml")).err
 
