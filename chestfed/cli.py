@@ -10,6 +10,7 @@ import platform
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from typing import Annotated, TextIO
 
 import typer
@@ -19,7 +20,6 @@ from chestfed._version import __version__
 from chestfed.commands.algorithms import algorithms
 from chestfed.commands.cache import cache_list, cache_prune, cache_verify
 from chestfed.commands.compare import compare
-from chestfed.commands.console import print_error, say
 from chestfed.commands.evaluate import evaluate
 from chestfed.commands.federation.command import (
     federation_hospital,
@@ -29,6 +29,7 @@ from chestfed.commands.federation.command import (
     federation_status,
 )
 from chestfed.commands.key import key
+from chestfed.commands.options import print_error
 from chestfed.commands.report import report
 from chestfed.commands.samples import samples
 from chestfed.commands.schema import schema
@@ -40,7 +41,7 @@ from chestfed.commands.site.table import site_table
 from chestfed.commands.study.command import study
 from chestfed.commands.tune.command import tune
 from chestfed.commands.ui import ui
-from chestfed.core.console import open_console
+from chestfed.core.console import open_console, say
 from chestfed.core.errors import ChestfedError, ChestfedWarning
 from chestfed.core.stopping import Stopped, heeded
 
@@ -69,52 +70,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-site = typer.Typer(
-    name="site",
-    cls=_Commands,
-    help="Describe a new hospital, check it, write its card; count the images and labels of sites.",
-    rich_markup_mode="markdown",
-)
-site.command("new")(site_new)
-site.command("check")(site_check)
-site.command("card")(site_card)
-site.command("stats")(site_stats)
-site.command("table")(site_table)
-cache = typer.Typer(
-    name="cache",
-    cls=_Commands,
-    help="List, prune and verify the caches of decoded images.",
-    rich_markup_mode="markdown",
-)
-cache.command("list")(cache_list)
-cache.command("prune")(cache_prune)
-cache.command("verify")(cache_verify)
-federation = typer.Typer(
-    name="federation",
-    cls=_Commands,
-    help="Run a study over real hospitals, each with its images at home: server, hospitals, and the study itself.",
-    rich_markup_mode="markdown",
-)
-federation.command("init")(federation_init)
-federation.command("server")(federation_server)
-federation.command("hospital")(federation_hospital)
-federation.command("run")(federation_run)
-federation.command("status")(federation_status)
+
+
+def _group(name: str, text: str, *commands: Callable[..., None]) -> typer.Typer:
+    group = typer.Typer(name=name, cls=_Commands, help=text, rich_markup_mode="markdown")
+    for command in commands:
+        group.command(command.__name__.removeprefix(f"{name}_"))(command)
+    return group
+
 
 _STUDIES, _RESULTS, _HOSPITALS = "Run a study", "Models and results", "Hospitals"
-app.command(rich_help_panel=_STUDIES)(study)
-app.command(rich_help_panel=_STUDIES)(tune)
-app.command(rich_help_panel=_STUDIES)(algorithms)
-app.command(rich_help_panel=_STUDIES)(samples)
-app.command(rich_help_panel=_RESULTS)(evaluate)
-app.command(rich_help_panel=_RESULTS)(compare)
-app.command(rich_help_panel=_RESULTS)(report)
-app.command(rich_help_panel=_RESULTS)(ui)
+for _panel, _commands in (
+    (_STUDIES, (study, tune, algorithms, samples)),
+    (_RESULTS, (evaluate, compare, report, ui)),
+    (_HOSPITALS, (key,)),
+    (_STUDIES, (schema,)),
+):
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
+_ABOUT = "Describe a new hospital, check it, write its card; count the images and labels of sites."
+site = _group("site", _ABOUT, site_new, site_check, site_card, site_stats, site_table)
 app.add_typer(site, rich_help_panel=_HOSPITALS)
+cache = _group("cache", "List, prune and verify the caches of decoded images.", cache_list, cache_prune, cache_verify)
 app.add_typer(cache, rich_help_panel=_HOSPITALS)
-app.add_typer(federation, rich_help_panel=_STUDIES)
-app.command(rich_help_panel=_HOSPITALS)(key)
-app.command(rich_help_panel=_STUDIES)(schema)
+_ABOUT = "Run a study over real hospitals, each with its images at home: server, hospitals, and the study itself."
+_PARTS = (federation_init, federation_server, federation_hospital, federation_run, federation_status)
+app.add_typer(_group("federation", _ABOUT, *_PARTS), rich_help_panel=_STUDIES)
 
 
 def _print_version(wanted: bool) -> None:

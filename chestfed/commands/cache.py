@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.console import say
-from chestfed.core.console import open_console
+from chestfed.core.console import open_console, say
 from chestfed.core.errors import ChestfedError
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the caches: the `--cache` of other commands.")]

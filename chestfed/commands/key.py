@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.console import say
-from chestfed.core.console import open_console
+from chestfed.core.console import open_console, say
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.pseudonyms import VARIABLE, default_file, key_for, make_key, read_key
 

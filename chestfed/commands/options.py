@@ -1,14 +1,16 @@
-"""Options that several commands share, each declared once."""
+"""What several commands share: options, each declared once, and how errors are told."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
 from chestfed.evaluation.intervals.names import MethodName
 
@@ -47,3 +49,21 @@ def data_root(data: Path | None, sites: Sequence[SiteConfig], otherwise: str = "
         names = ", ".join(site.site for site in sites if not site.has_place)
         raise ConfigError(f"where are the files of {names}? Set --data DIR or $CHESTFED_DATA{otherwise}")
     return data if data is not None else Path()
+
+
+def print_error(error: Exception) -> None:
+    """Print an error that the user can fix: its message on stderr, without a traceback."""
+    from chestfed.engines.declaration import rank
+
+    who = f"rank {rank()}: " if rank() else ""
+    say(open_console(stderr=True), f"{who}error: {error}", "red")
+
+
+@contextmanager
+def as_usage_error() -> Iterator[None]:
+    """Turn a `ConfigError` into exit code 2, for commands whose exit code 1 means something else."""
+    try:
+        yield
+    except ConfigError as error:
+        print_error(error)
+        raise typer.Exit(2) from None

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from chestfed.commands.console import say
-from chestfed.core.console import open_console
+from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:

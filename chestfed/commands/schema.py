@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from chestfed.commands.console import say
-from chestfed.core.console import open_console
+from chestfed.core.console import open_console, say
 
 EXTENDS = {
     "type": "string",

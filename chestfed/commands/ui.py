@@ -12,8 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from chestfed.commands.console import say
-from chestfed.core.console import open_console
+from chestfed.core.console import open_console, say
 from chestfed.core.errors import ChestfedError
 
 #: How long a server may take to end.

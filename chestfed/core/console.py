@@ -19,3 +19,8 @@ def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:
     if not console.is_terminal:
         console.width = 140
     return console
+
+
+def say(console: Console, text: str, style: str | None = None) -> None:
+    """Print text whose lines are not broken, so that a path in it can be copied."""
+    console.print(text, style=style, emoji=False, markup=False, highlight=False, soft_wrap=True)

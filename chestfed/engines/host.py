@@ -12,27 +12,7 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Finishing, named_tensors
 from chestfed.core.errors import TrainingError
-from chestfed.engines.requests import (
-    BestDual,
-    Done,
-    Estimated,
-    Export,
-    Exported,
-    Finish,
-    Finished,
-    Gathered,
-    Import,
-    Reply,
-    Request,
-    Start,
-    Statistics,
-    Stepped,
-    Steps,
-    Take,
-    Taken,
-    Work,
-    Worked,
-)
+from chestfed.engines import requests
 from chestfed.engines.topology import Graph
 
 
@@ -109,7 +89,7 @@ class Host:
         self._rule_of = rule_of
         self._stepped: tuple[int, Any] | None = None
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: requests.Request) -> requests.Reply:
         """Do what is asked.
 
         Raises
@@ -154,7 +134,7 @@ class Host:
                 "Lower federated.local_lr or federated.window; the last saved round is kept."
             )
 
-    def _start(self, request: Start) -> Done:
+    def _start(self, request: requests.Start) -> requests.Done:
         self._at(request.after)
         self.begin(request.stage)
         if self.graph is None:
@@ -162,9 +142,9 @@ class Host:
         else:
             state = self.rule.start_node(request.point, *ends_of(self.graph, self.number))
         self._keep(request.after + 1, state)
-        return Done()
+        return requests.Done()
 
-    def _work(self, request: Work) -> Worked:
+    def _work(self, request: requests.Work) -> requests.Worked:
         base, client, counts = self._at(request.after), self.client, list[int]()
         self._forget_before(request.after)
         with client.training(request.buffers), self._counted(counts):
@@ -173,9 +153,9 @@ class Host:
         parts = [*named_tensors(update).values(), buffers, torch.tensor(client.mean_loss())]
         self._refuse_not_finite(parts, f"client '{client.name}': its update")
         self._keep(request.after + 1, state)
-        return Worked(update, buffers, self._slope(request.slope), client.mean_loss(), *counts)
+        return requests.Worked(update, buffers, self._slope(request.slope), client.mean_loss(), *counts)
 
-    def _steps(self, request: Steps) -> Stepped:
+    def _steps(self, request: requests.Steps) -> requests.Stepped:
         base, client, counts = self._at(request.after), self.client, list[int]()
         self._forget_before(request.after)
         with client.training(request.buffers), self._counted(counts):
@@ -183,43 +163,43 @@ class Host:
         self._refuse_not_finite([self.rule.current(node).primal], f"node '{client.name}': its point")
         self._stepped = (request.after, node)
         messages = tuple(self.rule.message(node, edge) for edge in request.edges)
-        return Stepped(messages, self._slope(request.slope), client.mean_loss(), *counts)
+        return requests.Stepped(messages, self._slope(request.slope), client.mean_loss(), *counts)
 
-    def _take(self, request: Take) -> Taken:
+    def _take(self, request: requests.Take) -> requests.Taken:
         after, node = self._stepped or (None, None)
         if after != request.after:
             raise TrainingError(f"node '{self.client.name}' has made no local steps from turn {request.after}")
         node = self.rule.exchange(node, dict(zip(request.edges, request.messages, strict=True)))
         self._keep(request.after + 1, node)
-        return Taken(self.rule.current(node))
+        return requests.Taken(self.rule.current(node))
 
-    def _statistics(self, request: Statistics) -> Gathered:
+    def _statistics(self, request: requests.Statistics) -> requests.Gathered:
         self._at(request.after)
         client, counts = self.client, list[int]()
         with client.training(request.buffers), self._counted(counts):
             client.gather_statistics(request.primal, request.batches)
-        return Gathered(client.buffers(), counts[1])
+        return requests.Gathered(client.buffers(), counts[1])
 
-    def _best_dual(self, request: BestDual) -> Estimated:
+    def _best_dual(self, request: requests.BestDual) -> requests.Estimated:
         base, client, counts = self._at(request.after), self.client, list[int]()
         with client.training(request.buffers), self._counted(counts):
             dual = client.best_dual(request.point.primal, request.point.dual, request.batches)
         self._keep(request.after + 1, base.state)
-        return Estimated(dual, counts[1])
+        return requests.Estimated(dual, counts[1])
 
-    def _finish(self, request: Finish) -> Finished:
+    def _finish(self, request: requests.Finish) -> requests.Finished:
         state = self.kept[request.after].state
-        return Finished(self.rule.final_message(state) if isinstance(self.rule, Finishing) else None)
+        return requests.Finished(self.rule.final_message(state) if isinstance(self.rule, Finishing) else None)
 
-    def _export(self, request: Export) -> Exported:
+    def _export(self, request: requests.Export) -> requests.Exported:
         kept = self._at(request.after)
-        return Exported(kept.state, torch.tensor(kept.drawn, dtype=torch.int64))
+        return requests.Exported(kept.state, torch.tensor(kept.drawn, dtype=torch.int64))
 
-    def _import(self, request: Import) -> Done:
+    def _import(self, request: requests.Import) -> requests.Done:
         self.begin(request.stage)
         self.kept = {request.turn: Kept(request.state, tuple(request.drawn.tolist()))}
         self._at(request.turn)
-        return Done()
+        return requests.Done()
 
     def _slope(self, wanted: bool) -> Tensor:
         slope = self.client.mean_gradient()
@@ -236,14 +216,14 @@ def ends_of(graph: Graph, node: int) -> tuple[Tensor, Tensor]:
     return signs, torch.tensor([float(graph.degree(other)) for other in neighbors])
 
 
-_ANSWERS: dict[type[Request], Callable[[Host, Any], Reply]] = {
-    Start: Host._start,
-    Work: Host._work,
-    Steps: Host._steps,
-    Take: Host._take,
-    Statistics: Host._statistics,
-    BestDual: Host._best_dual,
-    Finish: Host._finish,
-    Export: Host._export,
-    Import: Host._import,
+_ANSWERS: dict[type[requests.Request], Callable[[Host, Any], requests.Reply]] = {
+    requests.Start: Host._start,
+    requests.Work: Host._work,
+    requests.Steps: Host._steps,
+    requests.Take: Host._take,
+    requests.Statistics: Host._statistics,
+    requests.BestDual: Host._best_dual,
+    requests.Finish: Host._finish,
+    requests.Export: Host._export,
+    requests.Import: Host._import,
 }

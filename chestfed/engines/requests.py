@@ -166,16 +166,3 @@ class Done:
 
 Request = Start | Work | Steps | Take | Statistics | BestDual | Finish | Export | Import
 Reply = Done | Worked | Stepped | Taken | Gathered | Estimated | Finished | Exported
-
-#: What answers what.
-ANSWERS: dict[type[Request], type[Reply]] = {
-    Start: Done,
-    Work: Worked,
-    Steps: Stepped,
-    Take: Taken,
-    Statistics: Gathered,
-    BestDual: Estimated,
-    Finish: Finished,
-    Export: Exported,
-    Import: Done,
-}

@@ -13,28 +13,8 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Finishing, Point
 from chestfed.core.errors import ConfigError
+from chestfed.engines import requests
 from chestfed.engines.host import ends_of
-from chestfed.engines.requests import (
-    BestDual,
-    Done,
-    Estimated,
-    Export,
-    Exported,
-    Finish,
-    Finished,
-    Gathered,
-    Import,
-    Reply,
-    Request,
-    Start,
-    Statistics,
-    Stepped,
-    Steps,
-    Take,
-    Taken,
-    Work,
-    Worked,
-)
 from chestfed.engines.topology import Graph
 from chestfed.engines.wire import WireError
 
@@ -56,7 +36,7 @@ class Shapes:
     number: int = 0  #: of the node in the graph
     dtype: torch.dtype = torch.float32
 
-    def request(self, name: str, plain: Mapping[str, Any], sender: str) -> Request:
+    def request(self, name: str, plain: Mapping[str, Any], sender: str) -> requests.Request:
         """The request of this name; `plain` are the plain fields that came with it, which say along which edges.
 
         Raises
@@ -67,45 +47,47 @@ class Shapes:
         point, edges = self.point, tuple(plain.get("edges", ()))
         if not all(type(edge) is int and 0 <= edge < self._degree for edge in edges) or len(set(edges)) < len(edges):
             raise WireError(f"{sender}: {name} names edges that the node does not have")
-        server = {"Work": lambda: Work(0, self._message, self._buffers)}
+        server = {"Work": lambda: requests.Work(0, self._message, self._buffers)}
         node = {
-            "Steps": lambda: Steps(0, self._buffers, edges),
-            "Take": lambda: Take(0, edges, (self._along_edge,) * len(edges)),
+            "Steps": lambda: requests.Steps(0, self._buffers, edges),
+            "Take": lambda: requests.Take(0, edges, (self._along_edge,) * len(edges)),
         }
         known: dict[str, Any] = {
-            "Start": lambda: Start(0, 0, point),
-            "Statistics": lambda: Statistics(0, point.primal, self._buffers, 0),
-            "BestDual": lambda: BestDual(0, point, self._buffers, 0),
-            "Finish": lambda: Finish(0),
-            "Export": lambda: Export(0),
-            "Import": lambda: Import(0, 0, self._state, self._drawn),
+            "Start": lambda: requests.Start(0, 0, point),
+            "Statistics": lambda: requests.Statistics(0, point.primal, self._buffers, 0),
+            "BestDual": lambda: requests.BestDual(0, point, self._buffers, 0),
+            "Finish": lambda: requests.Finish(0),
+            "Export": lambda: requests.Export(0),
+            "Import": lambda: requests.Import(0, 0, self._state, self._drawn),
             **(server if self.graph is None else node),
         }
         if name not in known:
             raise WireError(f"{sender} sent {ascii(name)[:80]}, which is no request; known are {', '.join(known)}")
         return known[name]()
 
-    def reply(self, request: Request) -> Reply:
+    def reply(self, request: requests.Request) -> requests.Reply:
         """What answers the request."""
         slope = self.point.primal
         match request:
-            case Work():
+            case requests.Work():
                 update = self._round[0]
-                return Worked(update, self._buffers, slope if request.slope else slope[:0], 0.0, 0, 0)
-            case Steps():
+                return requests.Worked(update, self._buffers, slope if request.slope else slope[:0], 0.0, 0, 0)
+            case requests.Steps():
                 messages = (self._along_edge,) * len(request.edges)
-                return Stepped(messages, slope if request.slope else slope[:0], 0.0, 0, 0)
-            case Take():
-                return Taken(self._rule.current(self._state))
-            case Statistics():
-                return Gathered(self._buffers, 0)
-            case BestDual():
-                return Estimated(self.point.dual, 0)
-            case Finish():
-                return Finished(self._rule.final_message(self._state) if isinstance(self.rule, Finishing) else None)
-            case Export():
-                return Exported(self._state, self._drawn)
-        return Done()
+                return requests.Stepped(messages, slope if request.slope else slope[:0], 0.0, 0, 0)
+            case requests.Take():
+                return requests.Taken(self._rule.current(self._state))
+            case requests.Statistics():
+                return requests.Gathered(self._buffers, 0)
+            case requests.BestDual():
+                return requests.Estimated(self.point.dual, 0)
+            case requests.Finish():
+                return requests.Finished(
+                    self._rule.final_message(self._state) if isinstance(self.rule, Finishing) else None
+                )
+            case requests.Export():
+                return requests.Exported(self._state, self._drawn)
+        return requests.Done()
 
     @cached_property
     def point(self) -> Point:

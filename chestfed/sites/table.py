@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,6 @@ import pandas as pd
 
 from chestfed.core.provenance import Origin
 from chestfed.images.levels import InvertedBy, Stored
-from chestfed.sites.reader import SPLITS, VIEWS
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +20,7 @@ class SiteTable:
 
     `notes` say what the labels do not show by themselves, such as terms that nobody has confirmed yet. `inverted_by`
     and `bits` are the configuration's `pictures`; `left_out` counts the rows that its `rows` drops, by key, and
-    `other_views` the images whose view it does not keep. Patient and study names stay in here: they enter no digest,
+    `other_views` the images whose view it does not keep. Patient and study names stay in here: they enter no
     cache or message.
     """
 
@@ -82,15 +80,3 @@ class SiteTable:
         by_picture = self.frontal() & (self.inverted_by == "picture")
         kinds = {(one, two): Stored(one, two, self.bits) for one in (False, True) for two in (False, True)}
         return [kinds[row] for row in zip(column.tolist(), by_picture.tolist(), strict=True)]
-
-    def label_digest(self) -> str:
-        """Digest of splits, views, labels and repeats as a multiset: names and row order do not enter."""
-        codes = [
-            self.frame[column].cat.set_categories(known).cat.codes.to_numpy()
-            for column, known in (("split", SPLITS), ("view", VIEWS))
-        ]
-        labels = np.nan_to_num(self.labels(), nan=-1.0).T
-        rows = np.stack([*codes, *labels, self.frame["repeats"].to_numpy()]).astype("<i4").T
-        rows = rows[np.lexsort(rows.T[::-1])]
-        header = "\x1f".join(["site table", *self.diseases]).encode()
-        return hashlib.blake2b(header + np.ascontiguousarray(rows).tobytes(), digest_size=16).hexdigest()

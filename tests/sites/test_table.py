@@ -11,7 +11,6 @@ import pytest
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.sites import SiteTable, open_site
-from tests.cases import each
 from tests.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C, row
 from tests.sites.small_sites import column, config_of, open_files, problems_of, write_files
 
@@ -54,24 +53,6 @@ def test_ratios_count_repeats_and_leave_missing_labels_out(tmp_path: Path) -> No
     assert column(table, "repeats") == [3, 1, 1]
     np.testing.assert_array_equal(table.positive_ratios(), [0, 0.75, 0, 0, 0])
     assert np.isnan(table.select(split="valid").positive_ratios()).all()
-
-
-def test_the_digest_depends_on_content_and_not_on_names_or_order(tmp_path: Path) -> None:
-    table = table_of(tmp_path)
-    digest = table.label_digest()
-    renamed = table.frame.assign(image=["x", "y", "z"], patient=["p", "q", "r"], study=["s", "t", "u"], row=[7, 8, 9])
-    assert table.with_frame(renamed).label_digest() == digest
-    assert table.with_frame(table.frame.iloc[::-1].reset_index(drop=True)).label_digest() == digest
-    assert table.select("train").label_digest() != digest
-
-
-@each("name", ["split", "view", "edema", "repeats"])
-def test_the_digest_sees_every_change_of_content(tmp_path: Path, name: str) -> None:
-    table = table_of(tmp_path)
-    other = {"split": "valid", "view": "ap", "edema": np.nan, "repeats": 2}[name]
-    frame = table.frame.copy()
-    frame.loc[0, name] = other
-    assert table.with_frame(frame).label_digest() != table.label_digest()
 
 
 def test_all_problems_of_a_site_come_in_one_report(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.console import say
 from chestfed.commands.study.command import Out, Set, Tracking
-from chestfed.core.console import open_console
+from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the federation.", show_default=False)]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from chestfed.commands.console import say
 from chestfed.commands.progress import Bars
+from chestfed.core.console import say
 from chestfed.experiment.loading import load_pipeline
 from chestfed.federation.flower.line import FlowerLine, server_of
 from chestfed.federation.settings import read_federation

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.console import as_usage_error, say
-from chestfed.core.console import open_console
+from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
 
 Out = Annotated[
@@ -50,7 +49,7 @@ def site_card(
     from chestfed.sites import load_site_config
 
     console = open_console()
-    with as_usage_error():
+    with options.as_usage_error():
         if out is not None and out.suffix.lower() not in (".html", ".htm"):
             raise ConfigError(f"--out {out}: give a name that ends in .html; the Markdown is written beside it")
         site, others = load_site_config(config), [load_site_config(other) for other in against or []]

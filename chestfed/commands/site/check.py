@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.console import as_usage_error, say
-from chestfed.core.console import open_console
+from chestfed.core.console import open_console, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,7 +58,7 @@ def site_check(
     from chestfed.sites import load_site_config
 
     console = open_console()
-    with as_usage_error():
+    with options.as_usage_error():
         site, others = load_site_config(config), [load_site_config(other) for other in against or []]
         needed = others if labels else [site, *others]
         root = options.data_root(data, needed, ", or give the site's label file with --labels FILE")

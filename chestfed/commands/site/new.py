@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from pydantic import ValidationError
 
-from chestfed.commands.console import say
 from chestfed.commands.options import optional
-from chestfed.core.console import open_console
+from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError, SiteError
 
 if TYPE_CHECKING:

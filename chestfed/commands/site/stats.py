@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.console import say
-from chestfed.core.console import open_console
+from chestfed.core.console import open_console, say
 
 
 def site_stats(

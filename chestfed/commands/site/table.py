@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.commands.console import as_usage_error, open_console, say
+from chestfed.core.console import open_console, say
 
 
 def site_table(
@@ -34,7 +34,7 @@ def site_table(
     from chestfed.sites import load_site_config
 
     console = open_console()
-    with as_usage_error():
+    with options.as_usage_error():
         site = load_site_config(config)
         root = options.data_root(data, [site])
     survey, places, rows = label_rows(site, root, sample, seed)

@@ -11,11 +11,11 @@ from pkgutil import resolve_name
 
 from rich.console import Console
 
-from chestfed.commands.console import say
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.commands.study.cluster import run_on_cluster
 from chestfed.commands.study.jobs import Job, run_jobs
+from chestfed.core.console import say
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Options

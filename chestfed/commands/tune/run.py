@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from chestfed.commands.console import say
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.commands.study import run as study_run
+from chestfed.core.console import say
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.engines.declaration import refuse_several
