@@ -64,8 +64,7 @@ ModelConfig = Annotated[
     ),
 ]
 Network = Annotated[
-    str | None,
-    _foreign(metavar="NAME", help="Network for the weights, instead of the one that the file names."),
+    str | None, _foreign(metavar="NAME", help="Network for the weights, instead of the one that the file names.")
 ]
 InputSize = Annotated[
     int | None, _foreign(min=1, help="Side of the input images in pixels. Default: as in the model file, or 320.")

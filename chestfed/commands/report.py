@@ -20,8 +20,7 @@ def report(
     ],
     out: Annotated[Path | None, options.optional(help="The page. Default: report.html in the run folder.")] = None,
     figures: Annotated[
-        bool,
-        typer.Option("--figures", help="Also write every figure as PNG and SVG to PAGE-figures/."),
+        bool, typer.Option("--figures", help="Also write every figure as PNG and SVG to PAGE-figures/.")
     ] = False,
     interval: options.Interval = None,
     pictures: Annotated[

@@ -217,10 +217,7 @@ def _long_form(key: str | int, value: Any, beside: Any) -> Any:
 
 
 #: Top-level keys by which a file of another kind is recognized.
-_TELLTALE = {
-    "site": {"site", "reader", "root"},
-    "pipeline": {"sites", "collection", "federated", "pretrain", "k"},
-}
+_TELLTALE = {"site": {"site", "reader", "root"}, "pipeline": {"sites", "collection", "federated", "pretrain", "k"}}
 
 
 def refuse_other_kind(document: Document, kind: str) -> None:

@@ -34,10 +34,7 @@ _LIST: Final[Mapping[str, tuple[str, ...]]] = {
 PIXELS, KEYS, IMAGE_KEYS = _LIST["pixels"], _LIST["keys"], _LIST["image_keys"]
 DESCRIPTIONS: Final = _LIST["descriptions"]
 #: Whether the sender says that text is in the pixels; heights of overlays, which tell that there are any, not of what.
-BURNED_IN: Final[tuple[str | int, ...]] = (
-    "BurnedInAnnotation",
-    *(0x60000010 + (plane << 17) for plane in range(16)),
-)
+BURNED_IN: Final[tuple[str | int, ...]] = ("BurnedInAnnotation", *(0x60000010 + (plane << 17) for plane in range(16)))
 #: Column of a site's YAML -> the elements that it may name.
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "patient": KEYS,

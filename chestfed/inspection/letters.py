@@ -120,11 +120,7 @@ class LetterScan:
 
 
 def scan_letters(
-    scan: Scan,
-    cache_root: Path,
-    *,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    scan: Scan, cache_root: Path, *, workers: int | None = None, progress: Callable[[int, int], None] | None = None
 ) -> LetterScan:
     """Look for text in every readable picture of a scan; results of an earlier call are reused.
 

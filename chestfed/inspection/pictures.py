@@ -176,10 +176,7 @@ def printable(name: str) -> str:
 
 
 def verify_checksums(
-    site: Looked,
-    sums: Path,
-    workers: int | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    site: Looked, sums: Path, workers: int | None = None, progress: Callable[[str, int, int], None] | None = None
 ) -> list[Problem]:
     """Problems of the images and label files of a site against a file such as PhysioNet's SHA256SUMS.txt.
 

@@ -38,11 +38,7 @@ class ResNet20(nn.Module):
         def norm(channels: int) -> nn.Module:
             return nn.BatchNorm2d(channels) if groups is None else nn.GroupNorm(groups, channels)
 
-        layers: list[nn.Module] = [
-            nn.Conv2d(3, _WIDTHS[0], 3, padding=1, bias=False),
-            norm(_WIDTHS[0]),
-            nn.ReLU(),
-        ]
+        layers: list[nn.Module] = [nn.Conv2d(3, _WIDTHS[0], 3, padding=1, bias=False), norm(_WIDTHS[0]), nn.ReLU()]
         before = _WIDTHS[0]
         for width in _WIDTHS:
             for _ in range(_BLOCKS):

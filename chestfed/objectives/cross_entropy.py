@@ -33,10 +33,5 @@ def build(options: Options, population: Population) -> CrossEntropy:
 
 
 CROSS_ENTROPY = ObjectiveSpec(
-    name="cross_entropy",
-    text="binary cross-entropy",
-    paper="-",
-    kind="minimization",
-    build=build,
-    rule=CrossEntropy,
+    name="cross_entropy", text="binary cross-entropy", paper="-", kind="minimization", build=build, rule=CrossEntropy
 )

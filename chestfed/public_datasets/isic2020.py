@@ -21,11 +21,7 @@ from chestfed.public_datasets.files import missing
 
 CLASS_NAMES: Final = ("benign", "malignant")
 DUPLICATES: Final = "ISIC_2020_Training_Duplicates.csv"
-_LABEL_FILES: Final = (
-    "train.csv",
-    "ISIC_2020_Training_GroundTruth_v2.csv",
-    "ISIC_2020_Training_GroundTruth.csv",
-)
+_LABEL_FILES: Final = ("train.csv", "ISIC_2020_Training_GroundTruth_v2.csv", "ISIC_2020_Training_GroundTruth.csv")
 _FOLDERS: Final = ("jpeg/train", "ISIC_2020_Training_JPEG/train", "ISIC_2020_Training_JPEG", "train")
 _REQUIRED: Final = ("image_name", "patient_id", "target")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")

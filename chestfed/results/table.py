@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _COUNTS = ("positives", "negatives", "missing")
-_PAPER_TABLES = {
-    "densenet121": "table4_chexpert_densenet121.csv",
-    "densenet161": "table5_chexpert_densenet161.csv",
-}
+_PAPER_TABLES = {"densenet121": "table4_chexpert_densenet121.csv", "densenet161": "table5_chexpert_densenet161.csv"}
 
 
 @dataclass(frozen=True)

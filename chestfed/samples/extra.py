@@ -202,10 +202,7 @@ SHAPES: Final[dict[str, Shape]] = {
         delimiter="\t",
     ),
     "list": Shape(
-        "a list in a cell; csv.gz, Spanish, PNG in three folders",
-        "etiquetas.csv.gz",
-        _list_picture,
-        _list_rows,
+        "a list in a cell; csv.gz, Spanish, PNG in three folders", "etiquetas.csv.gz", _list_picture, _list_rows
     ),
     "readers": Shape(
         "a row per image and reader; xlsx, DICOM",

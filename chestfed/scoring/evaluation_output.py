@@ -45,8 +45,7 @@ def write(evaluation: Evaluation, folder: Path) -> None:
     sentences = of_aucs(what, summary.patients, len(summary.diseases), summary.intervals)
     write_text(folder / "methods.md", str(methods_text([*sentences, computed_with()])))
     write_atomically(
-        folder / PREDICTIONS,
-        lambda temporary: predictions.to_parquet(temporary, index=False, write_page_checksum=True),
+        folder / PREDICTIONS, lambda temporary: predictions.to_parquet(temporary, index=False, write_page_checksum=True)
     )
     about = json_text(_about(evaluation) | {name: _rows(frame) for name, frame in frames.items()})
     seal(folder, [*(f"{name}.csv" for name in FRAMES), "methods.md", PREDICTIONS], {EVALUATION: about})

@@ -136,11 +136,7 @@ class Site:
 
 
 def load_site(
-    config: str | Path,
-    data: str | Path | None = None,
-    *,
-    cache: str | Path = "cache",
-    overrides: Sequence[str] = (),
+    config: str | Path, data: str | Path | None = None, *, cache: str | Path = "cache", overrides: Sequence[str] = ()
 ) -> Site:
     """Open a site: read and check its label files. No image is decoded yet.
 

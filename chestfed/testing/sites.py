@@ -121,12 +121,7 @@ def _inspect(config: SiteConfig, root: Path, scratch: Path, violations: list[Vio
 
 
 def _compare(
-    config: SiteConfig,
-    root: Path,
-    folder: Path,
-    scratch: Path,
-    violations: list[Violation],
-    looked_at: dict[str, int],
+    config: SiteConfig, root: Path, folder: Path, scratch: Path, violations: list[Violation], looked_at: dict[str, int]
 ) -> None:
     """Open the site again, and changed copies of it."""
     table = open_site(config, root)

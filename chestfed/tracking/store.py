@@ -207,10 +207,7 @@ class Store:
         self._client.log_batch(run, params=[Param(key, str(value)[:500]) for key, value in params.items()])
 
     def log_metrics(
-        self,
-        run: str,
-        series: Sequence[tuple[int, Mapping[str, float | None]]],
-        about: Mapping[str, str] | None = None,
+        self, run: str, series: Sequence[tuple[int, Mapping[str, float | None]]], about: Mapping[str, str] | None = None
     ) -> None:
         """Log metrics of one or more steps; None is left out. The page lists metrics in the order they came first.
 

@@ -56,13 +56,7 @@ def site_card(
         root = options.data_root(data, [site, *others])
     with StepBars(console) as bars:
         card = make_card(
-            site,
-            root,
-            against=others,
-            pictures=pictures,
-            cache_root=cache,
-            workers=workers,
-            progress=bars.show,
+            site, root, against=others, pictures=pictures, cache_root=cache, workers=workers, progress=bars.show
         )
     page, text = write_card(card, out or Path(f"{site.site}_card.html"))
     say(console, f"{card.report.title} ({site.site}): check {verdict(card)}")

@@ -24,10 +24,7 @@ Checksums = Annotated[
     Path | None,
     options.optional(help="Compare images and label files with a release's SHA256SUMS.txt (reads every byte)."),
 ]
-Out = Annotated[
-    Path | None,
-    options.optional(help="Folder for check.json and check.md, which name files and rows."),
-]
+Out = Annotated[Path | None, options.optional(help="Folder for check.json and check.md, which name files and rows.")]
 
 
 def site_check(

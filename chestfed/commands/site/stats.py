@@ -16,8 +16,7 @@ def site_stats(
         list[Path], typer.Argument(help="YAMLs of the sites, e.g. site_configs/chexpert.yaml.", show_default=False)
     ],
     labels: Annotated[
-        Path | None,
-        options.optional(help="Read this label file; the images need not exist. One site only."),
+        Path | None, options.optional(help="Read this label file; the images need not exist. One site only.")
     ] = None,
     data: options.Data = None,
     csv: Annotated[Path | None, options.optional(help="Also write the table to this file, with four decimals.")] = None,
