@@ -82,3 +82,18 @@ def test_an_unknown_command_prints_the_usage_and_is_an_error(
         assert bootstrap.main() == status
         assert "bootstrap.py study" in capsys.readouterr().out
     assert bootstrap.ran == []
+
+
+def test_every_check_is_run_and_any_of_them_fails_the_whole(
+    bootstrap: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bootstrap, "BIN", tmp_path)
+    monkeypatch.setattr(bootstrap, "PYTHON", tmp_path / "python")
+    for failing in ("", "ruff", "mypy", "python"):
+        for name in ("ruff", "mypy", "python"):
+            (tmp_path / name).write_text(f"#!/bin/sh\necho {name} $* ran\nexit {3 * (name == failing)}\n")
+            (tmp_path / name).chmod(0o755)
+        assert bootstrap.test(["-k", "x"]) == (3 if failing else 0)
+        told = capfd.readouterr().out
+        for part in ("ruff check . ran", "ruff format --check . ran", "mypy ran", "loadfile -k x ran"):
+            assert part in told
