@@ -1,7 +1,7 @@
 """The dataset table: images, patients, training rows and positive ratios per site, beside the paper's Table 2.
 
 A positive ratio is the share of positives among the rows whose label is not missing, with every row counted as often
-as it is in the training list.
+as it is in the training list. `site_facts` is what a study says of a hospital: counts and policies, no names.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from chestfed.core.diseases import TITLES
 from chestfed.core.provenance import Origin
+from chestfed.sites.config import SiteConfig
 from chestfed.sites.reader import SPLITS
 from chestfed.sites.table import SiteTable
 
@@ -100,3 +101,36 @@ def _paper() -> dict[str, dict[str, object]]:
     with resources.files("chestfed.sites").joinpath("paper_table2.csv").open(encoding="utf-8") as file:
         frame = pd.read_csv(file, comment="#", index_col="site").rename(columns={"samples": "images"})
     return {str(site): dict(row) for site, row in frame.iterrows()}
+
+
+def site_facts(config: SiteConfig, whole: SiteTable, training: SiteTable, test: SiteTable) -> dict[str, Any]:
+    """Flow, people and label policy of a hospital, as plain data; `training` and `test` are the parts that are used."""
+    views = "all" if config.views == "all" else ", ".join(config.views)
+    left_out = {f"other views than {views}": whole.other_views} | {
+        f"rows: {reason.replace('_', ' ')}": count for reason, count in whole.left_out.items()
+    }
+    return {
+        "site": whole.name,
+        "title": whole.title,
+        **{name: getattr(config, name) for name in ("license", "source", "citation", "reference_standard")},
+        "policy": {
+            "names": config.model_dump(mode="json")["labels"],
+            **{name: dict(getattr(config, name)) for name in ("uncertain", "blank", "upsample")},
+        },
+        "found": len(whole.frame) + sum(left_out.values()),
+        "left_out": {reason: count for reason, count in left_out.items() if count},
+        "people": {"train": _people(training), "test": _people(test)},
+    }
+
+
+def _people(part: SiteTable) -> dict[str, Any]:
+    patients = part.frame.drop_duplicates("patient")
+    sex, ages = patients["sex"].dropna(), patients["age"].dropna()
+    views = part.frame["view"].value_counts()
+    return {
+        "images": len(part.frame),
+        "patients": len(patients),
+        "women": float((sex == "F").mean()) if len(sex) else None,
+        "age": [float(ages.quantile(q)) for q in (0.25, 0.5, 0.75)] if len(ages) else None,
+        "views": {str(view): int(count) for view, count in views.items() if count},
+    }

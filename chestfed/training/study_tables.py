@@ -17,8 +17,8 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.protocols import Protocol, views_of
 from chestfed.experiment.pipeline import Pipeline, SiteEntry
 from chestfed.sites import load_site_config, open_site
-from chestfed.sites.facts import site_facts
 from chestfed.sites.partition import cut_into_clients, hold_out, with_permuted_labels
+from chestfed.sites.stats import site_facts
 from chestfed.sites.table import SiteTable
 
 
@@ -60,7 +60,7 @@ class StudyTables:
     joins: dict[str, int] = field(default_factory=dict)  #: each of them, and those without such rows -> from which K on
     reasons: dict[str, str] = field(default_factory=dict)  #: disease -> why the sites' labels give it no AUC
     noise: frozenset[str] = frozenset()  #: clients whose images are replaced by noise
-    facts: tuple[dict[str, Any], ...] = ()  #: of each site: its participants and labels, see `sites.facts`
+    facts: tuple[dict[str, Any], ...] = ()  #: of each site: its participants and labels, see `sites.stats.site_facts`
 
     @property
     def parts(self) -> tuple[tuple[SiteTable, bool], ...]:
