@@ -30,6 +30,7 @@ from chestfed.training.state import History
 
 SETTINGS = [
     "collection.clients=3",
+    "collection.test_fraction=0.1",
     "model.blocks=[1]",
     "federated.window=2",
     "federated.batch_size=4",
