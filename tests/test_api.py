@@ -103,11 +103,11 @@ def test_what_cannot_be_run_says_why_before_anything_starts(tmp_path: Path, monk
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_script_without_a_main_guard_runs_a_study_and_loads_no_mlflow(tiny_hospitals: Path, tmp_path: Path) -> None:
+def test_a_script_without_a_main_guard_runs_a_study_and_loads_no_mlflow(tmp_path: Path) -> None:
     settings = [*SETTINGS, "k=[1]"]
     (tmp_path / "script.py").write_text(
         "import sys, chestfed\n"
-        f"study = chestfed.run(overrides={settings!r}, data={str(tiny_hospitals)!r}, quiet=True)\n"
+        f"study = chestfed.run(overrides={settings!r}, quiet=True)\n"
         "print(study.ks, 'mlflow' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
