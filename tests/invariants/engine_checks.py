@@ -141,10 +141,13 @@ CHECKS: list[Callable[[ModuleType], None]] = [
 #: name -> (text in the source, its replacement).
 MUTANTS: dict[str, tuple[str, str]] = {
     "buffers are averaged without weights": (
-        "weighted_mean([its.buffers for its in done], weights)",
-        "weighted_mean([its.buffers for its in done], [1 / len(done)] * len(done))",
+        "([its.buffers for its in done], weights,",
+        "([its.buffers for its in done], [1 / len(done)] * len(done),",
     ),
-    "the first client's buffers are kept": ("weighted_mean([its.buffers for its in done], weights)", "done[0].buffers"),
+    "the first client's buffers are kept": (
+        "weighted_mean(*self._combine([its.buffers for its in done], weights, state.buffers))",
+        "done[0].buffers",
+    ),
     "averaged buffers are not sent on": (
         "Federation(watched, mean_buffers,",
         "Federation(watched, state.buffers,",
@@ -172,8 +175,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "Statistics(int(state.turns[number]), state.server.primal,",
     ),
     "statistics are averaged without weights": (
-        "weighted_mean(found, self.weights)",
-        "weighted_mean(found, [1 / len(found)] * len(found))",
+        "self._combine(found, self.weights,",
+        "self._combine(found, [1 / len(found)] * len(found),",
     ),
     "statistics are not charged": ("*((up, down) if self._sends else (0, 0))", "0, 0"),
     "statistics are charged where nothing is sent": ("*((up, down) if self._sends else (0, 0))", "up, down"),
