@@ -109,6 +109,7 @@ CODA_PLUS = AlgorithmSpec(
     build=build,
     rule=CodaPlus,
     averages=True,
+    partial_rounds=True,
 )
 
 NPA = replace(

@@ -15,7 +15,7 @@ coefficient lambda in lambda/2 ||v - v_ref||^2, whichever way gamma is meant.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -91,6 +91,20 @@ class Codasca(Algorithm):
             c_dual=mean.c_dual,
         )
 
+    def partial_round(self, server: State, updates: Sequence[State], weights: Sequence[float], share: float) -> State:
+        """Average those who answered; c moves by their changes, so that it stays the mean over all clients.
+
+        The paper has no such round. By equation 6 a client's change c_new^k - c^k is (v - v_I^k) / (I eta_l) - c: the
+        server knows it. A client that is left out keeps its c^k, whatever it computed meanwhile.
+        """
+        moved, steps = self.server_round(server, updates, weights), self.window
+        mean = mean_of(updates, weights)
+        change = (server.primal - mean.primal) / (steps * self.local_lr) - server.c_primal
+        change_dual = (mean.dual - server.dual) / (steps * self.dual_lr) - server.c_dual
+        return replace(
+            moved, c_primal=server.c_primal + share * change, c_dual=server.c_dual + share * change_dual
+        )
+
 
 class Options(ProximalOptions, ServerStepOptions):
     """Options of CODASCA."""
@@ -121,4 +135,5 @@ CODASCA = AlgorithmSpec(
     options=Options,
     build=build,
     rule=Codasca,
+    partial_rounds=True,
 )

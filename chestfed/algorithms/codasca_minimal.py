@@ -83,4 +83,5 @@ CODASCA_MINIMAL = replace(
     build=build,
     rule=CodascaMinimal,
     note="CODASCA's iterates up to rounding",
+    partial_rounds=False,  # c is derived from what all clients sent
 )

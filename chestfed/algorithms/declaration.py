@@ -98,6 +98,9 @@ class AlgorithmSpec:
     averages
         Whether the server's step takes nothing of the updates but their weighted mean, and nobody relies on its being
         the mean exactly, as control variates do: `federated.aggregation` may then put a robust one in its place.
+    partial_rounds
+        Whether a round may go on without a client that does not answer (`federated.absent`): what the server keeps
+        stays what it should be, by means over those who answered, or by the rule's `partial_round`.
     """
 
     name: str
@@ -119,6 +122,7 @@ class AlgorithmSpec:
     pace: Pace = "window"
     samples_clients: bool = False
     averages: bool = False
+    partial_rounds: bool = False
 
     def formula(self, options: Options | None = None) -> str:
         """`sends` under these options, or the default ones."""

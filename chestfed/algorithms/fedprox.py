@@ -75,6 +75,7 @@ FEDPROX = AlgorithmSpec(
     options=Options,
     build=build,
     rule=FedProx,
+    partial_rounds=True,
     samples_clients=True,
     averages=True,
 )

@@ -133,5 +133,6 @@ LOCAL_SCGDAM = AlgorithmSpec(
     options=Options,
     build=build,
     rule=LocalScgdam,
+    partial_rounds=True,
     note="off the optimum also where the clients' inner functions differ",
 )

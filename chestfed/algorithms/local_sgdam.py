@@ -109,4 +109,5 @@ LOCAL_SGDAM = AlgorithmSpec(
     build=build,
     rule=LocalSgdam,
     averages=True,
+    partial_rounds=True,
 )

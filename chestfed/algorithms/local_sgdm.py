@@ -82,6 +82,7 @@ LOCAL_SGDM = AlgorithmSpec(
     build=build,
     rule=LocalSgdm,
     averages=True,
+    partial_rounds=True,
 )
 
 LOCAL_SGDM_RATIO = replace(

@@ -39,12 +39,11 @@ class Client:
 
 @dataclass(frozen=True)
 class Scaffold(Algorithm):
-    """`window` local steps of size `local_lr`, then a server step of size `server_lr`; `clients` are N, all of them."""
+    """`window` local steps of size `local_lr`, then a server step of size `server_lr`."""
 
     window: int
     local_lr: float
     server_lr: float = 1.0
-    clients: int | None = None
 
     def start_stage(self, point: Point) -> State:
         """Start with c = 0."""
@@ -64,14 +63,18 @@ class Scaffold(Algorithm):
         return State(y - message.primal, control - client.control, message.dual[:0]), Client(control)
 
     def server_round(self, server: State, updates: Sequence[State], weights: Sequence[float]) -> State:
-        """Add the mean changes (lines 16 and 17): c moves by those of all N clients, of which |S| are not zero."""
-        mean, share = mean_of(updates, weights), len(updates) / (self.clients or len(updates))
+        """Add the mean changes (lines 16 and 17)."""
+        return self.partial_round(server, updates, weights, 1.0)
+
+    def partial_round(self, server: State, updates: Sequence[State], weights: Sequence[float], share: float) -> State:
+        """The same: c moves by the mean change of all N clients, of which |S| are not zero; `share` is |S|/N."""
+        mean = mean_of(updates, weights)
         return State(server.primal + self.server_lr * mean.primal, server.control + share * mean.control, server.dual)
 
 
 def build(options: ServerStepOptions, setting: Setting) -> Scaffold:
     """The rule of one stage."""
-    return Scaffold(setting.window, setting.local_lr, options.server_step_size(setting), setting.clients)
+    return Scaffold(setting.window, setting.local_lr, options.server_step_size(setting))
 
 
 SCAFFOLD = AlgorithmSpec(
@@ -89,4 +92,5 @@ SCAFFOLD = AlgorithmSpec(
     build=build,
     rule=Scaffold,
     samples_clients=True,
+    partial_rounds=True,
 )

@@ -160,6 +160,14 @@ class Algorithm(Protocol):
 
 
 @runtime_checkable
+class Partial(Protocol):
+    """An algorithm whose server keeps a mean over all clients: a round without some of them has a step of its own."""
+
+    def partial_round(self, server: Any, updates: Sequence[Any], weights: Sequence[float], share: float) -> Any:
+        """The server's step on the updates of some; their weights sum to 1, and to `share` among those of all."""
+
+
+@runtime_checkable
 class Finishing(Protocol):
     """An algorithm whose stage returns another point than `current`; its clients may send something for it."""
 

@@ -31,7 +31,8 @@ class RoundRecord:
     `bytes_up` and `bytes_down` count the tensors of the messages as sent, buffers included; what nodes send along edges
     is sent once, and counted as up. `drift` is the mean
     over clients of the squared distance between a local model and the mean of the local models;
-    `gradient_drift` the same for the clients' mean gradients over the round.
+    `gradient_drift` the same for the clients' mean gradients over the round. `absent` are the clients without which the
+    round went on.
     """
 
     gradients: int
@@ -41,6 +42,7 @@ class RoundRecord:
     loss: float
     drift: float
     gradient_drift: float
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

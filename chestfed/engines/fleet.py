@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 from torch import Tensor
 
 from chestfed.algorithms.variables import from_named_tensors, named_tensors
+from chestfed.core.errors import TrainingError
 from chestfed.engines.host import Client, Host
 from chestfed.engines.requests import Done, Export, Import, Reply, Request
 from chestfed.engines.topology import Graph
+
+_log = logging.getLogger("chestfed.engines")
 
 
 class Fleet(ABC):
@@ -21,21 +25,23 @@ class Fleet(ABC):
     keeps_its_states = False  #: whether hosts keep their clients' states themselves, so that no checkpoint has them
 
     @abstractmethod
-    def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
+    def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Any]:
         """Each client's answer to its request, in the order of the requests.
 
-        Where a policy lets a round go on without a client, its answer to `Work` is missing.
+        With `enough` some may be missing, of clients that are late or cannot answer, if there are so many others.
 
         Raises
         ------
         TrainingError
-            If a client cannot answer; the message names it.
+            If a client cannot answer, or too many cannot; the message names it.
         """
 
-    def ask_all(self, make: Callable[[int], Request], numbers: Iterable[int] | None = None) -> dict[int, Any]:
-        """The answers to `make(number)` of these clients; None: of all."""
+    def ask_all(
+        self, make: Callable[[int], Request], numbers: Iterable[int] | None = None, enough: int | None = None
+    ) -> dict[int, Any]:
+        """The answers to `make(number)` of these clients; None: of all. `enough` as in `ask`."""
         chosen = range(len(self.names)) if numbers is None else numbers
-        return self.ask({number: make(number) for number in chosen})
+        return self.ask({number: make(number) for number in chosen}, enough)
 
     def exported(self, turns: Sequence[int], name: str) -> dict[str, Tensor]:
         """The clients' states at these turns, for a checkpoint; `name` is what a client is called in it."""
@@ -73,9 +79,17 @@ class LocalFleet(Fleet):
         """The clients under one rule for all stages."""
         return cls([Host(client, lambda stage: rule, graph, number) for number, client in enumerate(clients)])
 
-    def ask(self, requests: Mapping[int, Request]) -> dict[int, Reply]:
+    def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Reply]:
         """See `Fleet.ask`."""
-        return {number: self.hosts[number].answer(request) for number, request in requests.items()}
+        answers = {}
+        for left, (number, request) in zip(reversed(range(len(requests))), requests.items(), strict=True):
+            try:
+                answers[number] = self.hosts[number].answer(request)
+            except TrainingError as error:
+                if enough is None or len(answers) + left < enough:
+                    raise
+                _log.warning("%s: dropped for the round: %s", self.names[number], error)
+        return answers
 
     def close(self) -> None:
         """Let the batches' threads and files go."""
@@ -89,7 +103,7 @@ class BlankFleet(Fleet):
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
 
-    def ask(self, requests: Mapping[int, Request]) -> dict[int, Reply]:
+    def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Reply]:
         """See `Fleet.ask`."""
         return dict.fromkeys(requests, Done())
 

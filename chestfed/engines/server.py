@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from chestfed.algorithms.variables import (
     Algorithm,
     Finishing,
+    Partial,
     Point,
     Restarting,
     byte_count,
@@ -28,6 +29,11 @@ from chestfed.objectives.ratio_loss import class_ratios
 
 #: Batches per client from which running statistics are taken anew.
 STATISTICS_BATCHES = 32
+
+
+#: What is done without a client's answer, because it is late or cannot be used. wait: the round waits; drop: the client
+#: is left out of the round; a number: it is left out if so many others have answered.
+Absent = Literal["wait", "drop"] | int
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,8 @@ class ServerEngine(Engine):
         Their weights are scaled to sum to 1.
     aggregation
         What takes the place of the weighted mean, of updates and of running statistics alike.
+    absent
+        Whether a round goes on without clients that do not answer, see `Absent`.
     """
 
     def __init__(
@@ -72,13 +80,14 @@ class ServerEngine(Engine):
         sends: bool = True,
         participants: Callable[[int], Sequence[int]] | None = None,
         aggregation: Aggregation = MEAN,
+        absent: Absent = "wait",
     ) -> None:
         super().__init__(algorithm, fleet, stage)
         self.weights = weights
         self._combine = aggregation
         self._participants = participants
         self._monitor = monitor
-        self._sends = sends
+        self._sends, self._absent = sends, absent
 
     def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> Federation:
         """All clients and the server at the same point."""
@@ -98,10 +107,13 @@ class ServerEngine(Engine):
         chosen: Sequence[int] = range(len(self.weights))
         if self._participants is not None:
             chosen = self._participants(int(state.rounds))
-        work = self.fleet.ask_all(lambda number: Work(int(state.turns[number]), message, state.buffers), chosen)
-        weights = self.weights
+        work = self.fleet.ask_all(
+            lambda number: Work(int(state.turns[number]), message, state.buffers), chosen, self._enough(len(chosen))
+        )
+        weights, share = self.weights, 1.0
         if len(work) < len(weights):
-            weights = [weights[number] / sum(weights[other] for other in work) for number in work]
+            share = sum(weights[number] for number in work)
+            weights = [weights[number] / share for number in work]
         done, turns = list(work.values()), state.turns.clone()
         turns[list(work)] += 1
         updates = [its.update for its in done]
@@ -109,7 +121,11 @@ class ServerEngine(Engine):
             {self.fleet.names[number]: float(its.update.primal.norm()) for number, its in work.items()},
             float(self.algorithm.current(state.server).primal.norm()),
         )
-        server = self.algorithm.server_round(state.server, *self._combine(updates, weights, message))
+        combined = self._combine(updates, weights, message)
+        if len(work) < len(self.weights) and isinstance(self.algorithm, Partial):
+            server = self.algorithm.partial_round(state.server, *combined, share)
+        else:
+            server = self.algorithm.server_round(state.server, *combined)
         mean_buffers = weighted_mean(*self._combine([its.buffers for its in done], weights, state.buffers))
         buffer_bytes = _bytes(mean_buffers)
         up = sum(byte_count(update) + buffer_bytes for update in updates)
@@ -122,9 +138,17 @@ class ServerEngine(Engine):
             loss=sum(weight * its.loss for weight, its in zip(weights, done, strict=True)),
             drift=spread([update.primal for update in updates]),
             gradient_drift=spread([its.slope for its in done]),
+            absent=tuple(self.fleet.names[number] for number in chosen if number not in work),
         )
         watched = self._watched(server, mean_buffers)
         return Federation(watched, mean_buffers, state.rounds + 1, turns), record
+
+    def _enough(self, asked: int) -> int | None:
+        """Answers that are enough for a round; None: all."""
+        if self._absent == "wait":
+            return None
+        least = 1 if self._absent == "drop" else self._absent
+        return min(asked, max(least, self._combine.needs()))
 
     def current(self, state: Federation) -> Point:
         """The server's."""

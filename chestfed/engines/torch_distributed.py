@@ -241,8 +241,8 @@ class RankFleet(Fleet):
         self.names = tuple(names)
         self._link, self._own, self._shapes = link, own, shapes
 
-    def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
-        """See `Fleet.ask`; the other ranks work while this one does."""
+    def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Any]:
+        """See `Fleet.ask`; the other ranks work while this one does, and none is gone without."""
         by_rank: dict[int, dict[int, Request]] = {}
         for number, request in requests.items():
             if number not in self._own:

@@ -43,6 +43,8 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
         del section[last]
     for entry in data["sites"]:  # what the sites hold is in the digests of their content
         del entry["config"], entry["root"], entry["control"]
+    if data["federated"]["absent"] == "wait":  # as everything was before there was a choice
+        del data["federated"]["absent"]
     if data["collection"] is not None:
         del data["collection"]["root"]
     if pipeline.federated.spec.decentralized:

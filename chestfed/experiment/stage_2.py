@@ -99,6 +99,12 @@ class Federated(StrictModel):
         description="number of largest, and of smallest, values that trimmed_mean leaves out; null: 1. A round needs "
         "more than twice as many clients",
     )
+    absent: Literal["wait", "drop"] | Annotated[int, Field(ge=1)] = Field(
+        "wait",
+        description="what is done without the answer of a client that is late or cannot be used. wait: the round waits; "
+        "drop: the round goes on without the client; a number: it does if so many others have answered. In a federation "
+        "a hospital is late after `faults.late_after` seconds",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -129,6 +135,16 @@ class Federated(StrictModel):
                 f"{', '.join(fitting)}"
             )
         self._check_aggregation()
+        if self.absent != "wait" and not spec.partial_rounds:
+            fitting = [name for name, other in ALGORITHMS.built_in.items() if other.partial_rounds]
+            raise ValueError(
+                f"absent: {spec.name} needs all clients in every round; a round without some is possible with "
+                f"{', '.join(fitting)}"
+            )
+        if self.absent != "wait" and self.stage_output == "algorithm":
+            raise ValueError(
+                "absent: stage_output algorithm returns a mean over the iterates of all clients; take another one"
+            )
         idle = [key for key in SERVER_KEYS if key in self.model_fields_set]
         if spec.decentralized and idle:
             raise ValueError(f"{', '.join(idle)}: no effect with {spec.name}, which is decentralized; remove it")

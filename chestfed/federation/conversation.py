@@ -1,4 +1,8 @@
-"""How the server asks hospitals: it waits, and asks again; every event is told with its name."""
+"""How the server asks hospitals: it waits, asks again, or goes on without; every event is told with its name.
+
+A hospital has one question under way at most. If a round went on without it, it is asked again when its late answer,
+which is not used, has come, or when it has been started anew.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,15 @@ from typing import Any
 
 from chestfed.core.errors import ChestfedError, TrainingError
 from chestfed.engines.wire import Packed, WireError
-from chestfed.federation.parcels import Line, LineLost, Parcel
+from chestfed.federation.parcels import Line, LineLost, Parcel, Undelivered
 from chestfed.federation.settings import Faults
 
 #: Begins a refusal that says that the hospital was started anew.
 UNKNOWN = "unknown:"
 #: Seconds between two looks for answers, and at who is online.
 POLL, LOOK = 0.25, 2.0
+#: Seconds before a question that was not delivered is sent again.
+AGAIN = 10.0
 
 _log = logging.getLogger("chestfed.federation")
 
@@ -37,9 +43,11 @@ class Question:
 
 @dataclass
 class _Waiting:
-    """A question under way: its ticket while it is, and the mark of the node that it went to."""
+    """A question under way since a time: its ticket while it is, and the mark of the node that it went to."""
 
     question: Question
+    since: float = field(default_factory=time.monotonic)
+    not_before: float = 0.0
     ticket: str | None = None
     nonce: str = ""
     mark: str = ""
@@ -53,15 +61,17 @@ class Conversation:
     Parameters
     ----------
     introduce
-        Called with a hospital that knows nothing of the study, because it was started anew.
+        Called with a hospital that knows nothing of the study, because it was started anew, and with `enough` for
+        the questions to it; whether the hospital knows all now.
     """
 
     def __init__(self, line: Line, faults: Faults, study: str, tell: Tell) -> None:
-        self.introduce: Callable[[str], object] = lambda name: None
+        self.introduce: Callable[[str, int | None], bool] = lambda name, enough: True
         self.bytes_sent = self.bytes_received = 0
         self._line, self._faults, self._study, self._tell = line, faults, study, tell
         self._online: dict[str, str] = {}
-        self._failures: dict[str, int] = {}
+        self._failures: dict[str, list[str]] = {}
+        self._left_out: dict[str, tuple[str | None, str]] = {}  # ticket and mark of what was not waited for
         self._looked = -LOOK
 
     def close(self) -> None:
@@ -76,8 +86,11 @@ class Conversation:
         self,
         questions: Mapping[str, Question],
         judge: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None,
+        enough: int | None = None,
     ) -> dict[str, Any]:
         """The answers, in the order of the questions; when all are there, `judge` says which cannot be used, and why.
+
+        Once there are `enough` answers, hospitals that are late or fail too often are left out; None: nobody is.
 
         Raises
         ------
@@ -88,7 +101,7 @@ class Conversation:
         answers, started = dict[str, Any](), time.monotonic()
         while waiting:
             try:
-                self._exchange(waiting, answers)
+                self._exchange(waiting, answers, None if enough is None else 0)
             except LineLost as error:
                 self._reconnect(waiting, error)
             if not waiting and judge is not None:
@@ -96,16 +109,49 @@ class Conversation:
                     del answers[name]
                     waiting[name] = _Waiting(questions[name])
                     self._failed(name, reason)
-            if not waiting:
-                self._failures.clear()
-            else:
+            self._refuse_too_few(len(questions), waiting, enough)
+            if enough is not None and len(answers) >= enough:
+                self._leave_out(waiting)
+            if waiting:
                 self._wait(waiting, time.monotonic() - started)
-        return {name: answers[name] for name in questions}
+        for name in questions:
+            self._failures.pop(name, None)
+        return {name: answers[name] for name in questions if name in answers}
+
+    def _refuse_too_few(self, asked: int, waiting: Mapping[str, _Waiting], enough: int | None) -> None:
+        """Raise `TrainingError` if so many fail that the others are not enough."""
+        failing = [name for name in waiting if self._fails(name)]
+        if asked - len(failing) < (asked if enough is None else enough):
+            name = failing[-1]
+            reasons = self._failures[name]
+            raise TrainingError(
+                f"{reasons[-1]}. That was failure {len(reasons)} of {name} in a row. What is finished is kept; the "
+                "same command goes on with this round"
+            )
+
+    def _leave_out(self, waiting: dict[str, _Waiting]) -> None:
+        """Go on without those that still have to answer, if each is late, fails, or was left out before."""
+        reasons = {name: self._why_not(name, its) for name, its in waiting.items()}
+        if not all(reasons.values()):
+            return
+        for name, reason in reasons.items():
+            its = waiting.pop(name)
+            if not self._fails(name):
+                self._left_out.setdefault(name, (its.ticket, its.mark))
+            self._tell(name, "dropped", f"the round goes on without it: {reason}")
+
+    def _why_not(self, name: str, its: _Waiting) -> str:
+        if self._fails(name):
+            return "its answers cannot be used"
+        return "not back yet" if name in self._left_out else "late" if its.late else ""
+
+    def _fails(self, name: str) -> bool:
+        return len(self._failures.get(name, ())) >= self._faults.tries
 
     def _wait(self, waiting: Mapping[str, _Waiting], passed: float) -> None:
         faults = self._faults
         for name, its in waiting.items():
-            if passed > faults.late_after and not its.late:
+            if time.monotonic() - its.since > faults.late_after and not its.late:
                 its.late = True
                 self._tell(name, "late", f"no answer within {faults.late_after:.0f} s")
         if passed > faults.give_up_after:
@@ -115,11 +161,11 @@ class Conversation:
             )
         time.sleep(POLL)
 
-    def _exchange(self, waiting: dict[str, _Waiting], answers: dict[str, Any]) -> None:
+    def _exchange(self, waiting: dict[str, _Waiting], answers: dict[str, Any], enough: int | None) -> None:
         """Send what is not under way, and take in what has come."""
         self._look(waiting)
         for name, its in waiting.items():
-            if its.ticket is None and not its.away:
+            if its.ticket is None and not its.away and not self._fails(name) and self._is_free(name, its):
                 self._send(name, its)
         under_way = {its.ticket: name for name, its in waiting.items() if its.ticket is not None}
         replies = self._line.receive(list(under_way)) if under_way else {}
@@ -132,9 +178,27 @@ class Conversation:
                 del waiting[name]
             except WireError as error:
                 self._failed(name, str(error))
+            except Undelivered as error:  # to a hospital that was killed: Flower sees that within a minute
+                self._tell(name, "undelivered", str(error))
+                its.not_before = time.monotonic() + AGAIN
             except _Unknown:
                 self._tell(name, "started anew", "is told of the study again")
-                self.introduce(name)
+                if not self.introduce(name, enough) and name not in self._left_out:
+                    self._failed(name, f"{name} cannot be told of the study")
+
+    def _is_free(self, name: str, its: _Waiting) -> bool:
+        """Whether a hospital may be asked: nothing is under way to it; what comes of a round that it was left out of is not used."""
+        if time.monotonic() < its.not_before:
+            return False
+        if name in self._left_out:
+            ticket, mark = self._left_out[name]
+            if ticket is not None and mark == self._online[name]:
+                if not self._line.receive([ticket]):
+                    return False
+                self._tell(name, "late answer", "of a round that went on without it; not used")
+            del self._left_out[name]
+            its.since = time.monotonic()
+        return True
 
     def _send(self, name: str, its: _Waiting) -> None:
         its.nonce, question = secrets.token_hex(8), its.question
@@ -144,6 +208,8 @@ class Conversation:
         self.bytes_sent += question.packed.size
 
     def _read(self, name: str, its: _Waiting, reply: Parcel | ChestfedError) -> Any:
+        if isinstance(reply, Undelivered):
+            raise reply
         if not isinstance(reply, Parcel):
             raise WireError(f"{name}: {reply}")
         self.bytes_received += reply.packed.size
@@ -157,13 +223,8 @@ class Conversation:
         raise WireError(f"{name} refuses: {str(refused)[:2000]}")
 
     def _failed(self, name: str, reason: str) -> None:
-        self._failures[name] = self._failures.get(name, 0) + 1
+        self._failures.setdefault(name, []).append(reason)
         self._tell(name, "failed", reason)
-        if self._failures[name] >= self._faults.tries:
-            raise TrainingError(
-                f"{reason}. That was failure {self._failures[name]} of {name} in a row. What is finished is kept; the "
-                "same command goes on with this round"
-            )
 
     def _look(self, waiting: Mapping[str, _Waiting]) -> None:
         """Who is online; a question that went to a node that was started again since is to be sent again."""
@@ -183,6 +244,7 @@ class Conversation:
         self._tell("server", "lost", str(error))
         for its in waiting.values():
             its.ticket = None
+        self._left_out = {name: (None, mark) for name, (_, mark) in self._left_out.items()}
         self._online, deadline = {}, time.monotonic() + self._faults.give_up_after
         while True:
             time.sleep(POLL)

@@ -207,12 +207,12 @@ class Hospitals(Deployment):
 
         return Question("open", {"test": True}, read=read)
 
-    def _introduce(self, name: str) -> None:
-        """Tell a hospital that was started anew where the study stands."""
-        self._conversation.ask_one(name, self._greeting(name))
-        self._conversation.ask_one(name, self._opening())
+    def _introduce(self, name: str, enough: int | None) -> bool:
+        """Tell a hospital that was started anew where the study stands; whether it has taken in all of it."""
+        told = [self._greeting(name), self._opening()]
         if self._beginning is not None:
-            self._conversation.ask_one(name, self._beginning(name))
+            told.append(self._beginning(name))
+        return all(self._conversation.ask({name: question}, enough=enough) for question in told)
 
 
 class HospitalFleet(Fleet):
@@ -227,7 +227,7 @@ class HospitalFleet(Fleet):
         self._conversation, self._faults = conversation, faults
         self._k, self._shapes, self._device = cohort.k, shapes, device
 
-    def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
+    def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Any]:
         """See `Fleet.ask`."""
         questions = {self.names[number]: self._question(number, request) for number, request in requests.items()}
         work = {self.names[number]: request for number, request in requests.items() if isinstance(request, Work)}
@@ -236,8 +236,8 @@ class HospitalFleet(Fleet):
             sizes = {name: _distance(work[name], answers[name]) for name in work if name in answers}
             return norms_out_of_line(sizes, self._faults.largest_norm)
 
-        answers = self._conversation.ask(questions, judge if work else None)
-        return {number: answers[self.names[number]] for number in requests}
+        answers = self._conversation.ask(questions, judge if work else None, enough)
+        return {number: answers[self.names[number]] for number in requests if self.names[number] in answers}
 
     def exported(self, turns: Sequence[int], name: str) -> dict[str, Tensor]:
         """Nothing: each hospital keeps its own, by turn."""

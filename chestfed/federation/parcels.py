@@ -21,6 +21,10 @@ class LineLost(ChestfedError):
     """The server that carries parcels was stopped; what was under way is lost."""
 
 
+class Undelivered(ChestfedError):
+    """A question did not reach its hospital, or the answer was lost on the way: nobody has answered wrongly."""
+
+
 class Line(Protocol):
     """What carries parcels between the study and its hospitals."""
 

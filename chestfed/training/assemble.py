@@ -137,6 +137,7 @@ class Team:
             sends=not settings.spec.pooled,
             participants=participants_of(settings, cohort.seed, number, len(cohort.names)),
             aggregation=settings.combination,
+            absent=settings.absent,
         )
 
 

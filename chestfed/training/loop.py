@@ -124,6 +124,8 @@ def _run_round(team: Team, progress: Progress) -> tuple[dict[str, Any], Point, d
         "round": len(progress.history) + 1,
         "stage": progress.stage + (progress.round > 0),
     }
+    if not entry["absent"]:
+        del entry["absent"]
     for part in beyond:
         entry["bytes_up"] += part.bytes_up
         entry["bytes_down"] += part.bytes_down

@@ -20,16 +20,20 @@ Tamper = Callable[[str, Parcel], Parcel]
 
 
 class StraightLine:
-    """Answers at once. `away` are hospitals that cannot be reached; `lost` counts breaks that are to come."""
+    """Answers at once. `away` are hospitals that cannot be reached, the replies of those in `slow` do not come yet;
+    `lost` counts breaks that are to come.
+    """
 
     def __init__(self, hospitals: dict[str, Hospital], tamper: Tamper = lambda name, reply: reply) -> None:
         self.hospitals, self.tamper = hospitals, tamper
         self.away: set[str] = set()
+        self.slow: set[str] = set()
         self.lost = 0
         self.log: list[str] = []
         self._marks = dict.fromkeys(hospitals, 0)
         self._participants: dict[str, Participant] = {}
         self._numbers, self._replies = itertools.count(), dict[str, Parcel | ChestfedError]()
+        self._from: dict[str, str] = {}
         for name in hospitals:
             self.start_anew(name)
 
@@ -48,10 +52,12 @@ class StraightLine:
         if name not in self.away:
             reply = self._participants[name](as_sent(parcel))
             self._replies[ticket] = self.tamper(name, as_sent(reply))
+            self._from[ticket] = name
         return ticket
 
     def receive(self, tickets: list[str]) -> dict[str, Parcel | ChestfedError]:
-        return {ticket: self._replies.pop(ticket) for ticket in tickets if ticket in self._replies}
+        there = [ticket for ticket in tickets if ticket in self._replies and self._from[ticket] not in self.slow]
+        return {ticket: self._replies.pop(ticket) for ticket in there}
 
     def reconnect(self) -> None:
         self.lost -= 1

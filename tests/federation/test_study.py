@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +47,13 @@ def table_in(out: Path) -> str:
     return table.parent.name + table.read_text() + rounds.read_text()
 
 
+def absences(out: Path) -> dict[int, list[str]]:
+    """Rounds, counted from 1, and without whom they were."""
+    (rounds,) = out.glob("synthetic-*/k3/rounds.jsonl")
+    entries = [json.loads(line) for line in rounds.read_text().splitlines()]
+    return {entry["round"]: entry["absent"] for entry in entries if "absent" in entry}
+
+
 def pipeline(*more: str) -> Pipeline:
     return load_pipeline(FILE, [*SETTINGS, *more]).for_algorithm()
 
@@ -75,10 +82,15 @@ class AfterRounds(Reporter):
 
 
 def over_hospitals(
-    home: Path, line: StraightLine, out: str, act: Callable[[int], object] = id, **faults: object
+    home: Path,
+    line: StraightLine,
+    out: str,
+    act: Callable[[int], object] = id,
+    settings: Sequence[str] = (),
+    **faults: object,
 ) -> str:
     reporters = Reporters([AfterRounds(act)])
-    run_over_hospitals(pipeline(), FILE.stem, federation(home, **faults), line, home / out, reporters, line.log.append)
+    run_over_hospitals(pipeline(*settings), FILE.stem, federation(home, **faults), line, home / out, reporters, line.log.append)
     return table_in(home / out)
 
 
@@ -148,6 +160,35 @@ def test_a_hospital_that_keeps_failing_ends_the_study_by_name(home: Path) -> Non
     line.tamper = lambda name, reply: HARMS["another question"](reply) if name == "vindr" else reply
     with pytest.raises(TrainingError, match=r"vindr answered another question.*failure 3 of vindr"):
         over_hospitals(home, line, "failing_out")
+
+
+def test_a_round_goes_on_without_those_who_are_late_gone_or_wrong_and_with_them_when_they_are_back(home: Path) -> None:
+    line = line_at(home, "absent")
+
+    def trouble(done: int) -> None:
+        line.slow = {"padchest"} if done == 1 else set()
+        line.away = {"chestxray8"} if done == 3 else set()
+        line.tamper = lambda name, reply: HARMS["NaN"](reply) if name == "padchest" and done == 4 else reply
+
+    over_hospitals(home, line, "absent_out", trouble, ["per_algorithm.codasca.absent=drop"], late_after=0.01)
+    assert absences(home / "absent_out") == {2: ["padchest"], 4: ["chestxray8"], 5: ["padchest"]}
+    told = [text for text in line.log if text.startswith(("padchest: ", "chestxray8: "))]
+    assert any("padchest: dropped (the round goes on without it: late)" in text for text in told)
+    assert any("padchest: late answer" in text for text in told)
+    assert sum("padchest: failed" in text for text in told) == 3
+
+
+def test_too_few_answers_end_the_study_and_the_same_command_goes_on(home: Path) -> None:
+    line = line_at(home, "few")
+
+    def trouble(done: int) -> None:
+        line.away = {"chestxray8", "padchest"} if done == 2 else {"padchest"} if done == 1 else set()
+
+    with pytest.raises(TrainingError, match=r"no answer from chestxray8, padchest"):
+        over_hospitals(home, line, "few_out", trouble, ["per_algorithm.codasca.absent=2"], late_after=0.01, give_up_after=0.05)
+    line.away = set()
+    over_hospitals(home, line, "few_out", settings=["per_algorithm.codasca.absent=2"])
+    assert absences(home / "few_out") == {2: ["padchest"]}
 
 
 def test_what_differs_is_refused_by_name_before_anything_is_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ def check_a_round_of_some_clients_is_theirs_alone(module: ModuleType) -> None:
     problems, lr, window = saddle.heterogeneous(4, duals=0), 0.03, 5
     turns = [[0, 2], [1, 2], [0, 3], [2, 3]]
     clients = [QuadraticClient(f"c{'x' * i}", p) for i, p in enumerate(problems)]
-    method = Scaffold(window, lr, 1.2, clients=4)
+    method = Scaffold(window, lr, 1.2)
     engine = _engine(module, method, clients, [0.25] * 4, participants=lambda number: turns[number])
     state = engine.start_stage(saddle.origin(problems), ZEROS)
     x, c, own = np.zeros(4), np.zeros(4), [np.zeros(4) for _ in clients]

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 from flwr.app import Message
 from flwr.cli.build import build_fab_from_files
-from flwr.common.constant import SubStatus
+from flwr.common.constant import ErrorCode, SubStatus
 from flwr.common.serde import run_from_proto
 from flwr.proto.control_pb2 import StartRunRequest
 from flwr.proto.fab_pb2 import Fab
@@ -45,11 +45,17 @@ from chestfed.engines.wire import WireError
 from chestfed.federation.flower.records import from_record, to_record
 from chestfed.federation.flower.superlink import OPERATOR_HEADER
 from chestfed.federation.keys import read_secret
-from chestfed.federation.parcels import LineLost, Parcel
+from chestfed.federation.parcels import LineLost, Parcel, Undelivered
 from chestfed.federation.settings import Federation
 
 #: Seconds between two looks for a message or a task.
 POLL = 0.25
+
+_UNDELIVERED = {
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+    ErrorCode.NODE_UNAVAILABLE,
+}
 
 _BUNDLE = f"""[project]
 name = "chestfed"
@@ -229,7 +235,8 @@ class FlowerLine:
 
 def _parcel_of(reply: Message) -> Parcel | ChestfedError:
     if reply.has_error():
-        return WireError(f"Flower reports error {reply.error.code}")
+        kind = Undelivered if reply.error.code in _UNDELIVERED else WireError
+        return kind(f"Flower reports error {reply.error.code}")
     try:
         return from_record(reply.content, "a hospital")
     except WireError as error:

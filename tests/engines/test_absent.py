@@ -1,0 +1,121 @@
+"""Rounds that go on without clients: whose answers are missing, and what the server keeps meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chestfed.algorithms.codasca import Codasca
+from chestfed.algorithms.scaffold import Scaffold
+from chestfed.core.errors import TrainingError
+from chestfed.engines.fleet import LocalFleet
+from chestfed.engines.requests import Request, Work
+from chestfed.engines.server import Absent, Federation, ServerEngine
+from tests.engines.quadratic_client import QuadraticClient
+from tests.invariants import quadratic_saddle as saddle
+
+K = 4
+SHARES = [0.1, 0.2, 0.3, 0.4]
+
+
+class FaultyFleet(LocalFleet):
+    """Of some clients the work is done and its answer lost, which is what being late comes to."""
+
+    late: Sequence[int] = ()
+
+    def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Any]:
+        answers = super().ask(requests, enough)
+        if enough is None or not isinstance(next(iter(requests.values())), Work):
+            return answers
+        there = {number: answer for number, answer in answers.items() if number not in self.late}
+        return there if len(there) >= enough else answers  # one that waits for more gets them all
+
+
+def engine_of(rule: Any, weights: Sequence[float], absent: Absent = "drop", **client: Any) -> ServerEngine:
+    problems = saddle.heterogeneous(K, duals=0 if isinstance(rule, Scaffold) else 2)
+    clients = [QuadraticClient(f"c{number}", problem, **client) for number, problem in enumerate(problems)]
+    return ServerEngine(rule, FaultyFleet.of(clients, rule), weights, absent=absent)
+
+
+def started(engine: ServerEngine) -> Federation:
+    duals = 0 if isinstance(engine.algorithm, Scaffold) else 2
+    return engine.start_stage(saddle.origin(saddle.heterogeneous(K, duals=duals)), torch.zeros(2, dtype=torch.float64))
+
+
+def controls(engine: ServerEngine, state: Federation, name: str) -> np.ndarray:
+    """The weighted mean of the clients' control variates, at the turns that the server has taken in."""
+    hosts = engine.fleet.hosts  # type: ignore[attr-defined]
+    own = [getattr(host.kept[int(turn)].state, name) for host, turn in zip(hosts, state.turns, strict=True)]
+    return np.average([one.numpy() for one in own], axis=0, weights=engine.weights)
+
+
+rules = st.sampled_from([Codasca(5, 0.03, 0.02, server_lr=1.1, prox=0.1), Scaffold(5, 0.03, 1.2)])
+absences = st.lists(st.sets(st.integers(0, K - 1), max_size=K - 1).map(sorted), min_size=1, max_size=6)
+
+
+@settings(deadline=None, max_examples=40)
+@given(rules, absences, st.sampled_from([[1 / K] * K, SHARES]))
+def test_the_servers_control_variate_stays_the_weighted_mean_of_the_clients(
+    rule: Any, absences: list[list[int]], weights: list[float]
+) -> None:
+    engine = engine_of(rule, weights)
+    state = started(engine)
+    names = {"c_primal": "c_primal", "c_dual": "c_dual"} if isinstance(rule, Codasca) else {"control": "control"}
+    for late in absences:
+        engine.fleet.late = late  # type: ignore[attr-defined]
+        state, record = engine.run_round(state)
+        assert record.absent == tuple(f"c{number}" for number in late)
+        for ours, its in names.items():
+            np.testing.assert_allclose(getattr(state.server, ours), controls(engine, state, its), rtol=0, atol=1e-11)
+
+
+def test_a_round_without_some_is_the_mean_of_the_others_and_the_absent_go_on_from_where_they_were() -> None:
+    rule = Codasca(5, 0.03, 0.02)
+    engine = engine_of(rule, SHARES)
+    state, _ = engine.run_round(started(engine))
+    engine.fleet.late = [1, 3]  # type: ignore[attr-defined]
+    message, after = engine.algorithm.message(state.server), [0, 2]
+    hosts = engine.fleet.hosts  # type: ignore[attr-defined]
+    before = [host.kept[2].state for host in hosts]
+    problems = saddle.heterogeneous(K)
+    ends = [rule.local_round(message, before[k], problems[k].torch_gradients())[0].primal.numpy() for k in after]
+    following, _ = engine.run_round(state)
+    expected = np.average(ends, axis=0, weights=[SHARES[k] for k in after])
+    np.testing.assert_allclose(following.server.primal.numpy(), expected, rtol=0, atol=1e-12)
+    assert following.turns.tolist() == [3, 2, 3, 2]
+    assert hosts[1].kept[2].state is before[1]  # what it computed meanwhile does not count
+
+
+def test_with_clients_that_come_and_go_codasca_still_ends_at_the_optimum() -> None:
+    engine = engine_of(Codasca(8, 0.05, 0.05), [1 / K] * K)
+    state = started(engine)
+    for number in range(400):
+        engine.fleet.late = [number % K] if number % 3 == 0 else []  # type: ignore[attr-defined]
+        state, _ = engine.run_round(state)
+    assert saddle.distance(engine.current(state), saddle.heterogeneous(K)) < 1e-9
+
+
+@pytest.mark.parametrize(("absent", "late", "missing"), [("wait", [1], 0), (3, [1], 1), (3, [1, 2], 0)])
+def test_a_policy_says_how_many_answers_are_enough(absent: Absent, late: list[int], missing: int) -> None:
+    engine = engine_of(Codasca(2, 0.02, 0.02), SHARES, absent)
+    engine.fleet.late = late  # type: ignore[attr-defined]
+    _, record = engine.run_round(started(engine))
+    assert len(record.absent) == missing
+
+
+def test_a_client_whose_update_is_not_finite_is_dropped_unless_too_few_are_left() -> None:
+    for absent, good in (("drop", True), (4, False)):
+        engine = engine_of(Codasca(5, 0.02, 0.02), SHARES, absent)  # type: ignore[arg-type]
+        engine.fleet.hosts[2].client._poison_at = 7 * 6  # type: ignore[attr-defined]
+        state, _ = engine.run_round(started(engine))
+        if good:
+            assert engine.run_round(state)[1].absent == ("c2",)
+        else:
+            with pytest.raises(TrainingError, match="c2"):
+                engine.run_round(state)
