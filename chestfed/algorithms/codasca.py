@@ -101,9 +101,7 @@ class Codasca(Algorithm):
         mean = mean_of(updates, weights)
         change = (server.primal - mean.primal) / (steps * self.local_lr) - server.c_primal
         change_dual = (mean.dual - server.dual) / (steps * self.dual_lr) - server.c_dual
-        return replace(
-            moved, c_primal=server.c_primal + share * change, c_dual=server.c_dual + share * change_dual
-        )
+        return replace(moved, c_primal=server.c_primal + share * change, c_dual=server.c_dual + share * change_dual)
 
 
 class Options(ProximalOptions, ServerStepOptions):

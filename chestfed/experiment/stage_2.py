@@ -101,9 +101,9 @@ class Federated(StrictModel):
     )
     absent: Literal["wait", "drop"] | Annotated[int, Field(ge=1)] = Field(
         "wait",
-        description="what is done without the answer of a client that is late or cannot be used. wait: the round waits; "
-        "drop: the round goes on without the client; a number: it does if so many others have answered. In a federation "
-        "a hospital is late after `faults.late_after` seconds",
+        description="what is done about a client that is late or whose answer cannot be used. wait: the round waits; "
+        "drop: the round goes on without it; a number: it does if so many others have answered. In a federation a "
+        "hospital is late after `faults.late_after` seconds",
     )
 
     @model_validator(mode="before")

@@ -46,7 +46,7 @@ class _Waiting:
     """A question under way since a time: its ticket while it is, and the mark of the node that it went to."""
 
     question: Question
-    since: float = field(default_factory=time.monotonic)
+    since: float
     not_before: float = 0.0
     ticket: str | None = None
     nonce: str = ""
@@ -97,7 +97,7 @@ class Conversation:
         TrainingError
             If the time to wait is over, or an answer cannot be used however often it is asked for.
         """
-        waiting = {name: _Waiting(question) for name, question in questions.items()}
+        waiting = {name: _Waiting(question, time.monotonic()) for name, question in questions.items()}
         answers, started = dict[str, Any](), time.monotonic()
         while waiting:
             try:
@@ -107,7 +107,7 @@ class Conversation:
             if not waiting and judge is not None:
                 for name, reason in judge(answers).items():
                     del answers[name]
-                    waiting[name] = _Waiting(questions[name])
+                    waiting[name] = _Waiting(questions[name], time.monotonic())
                     self._failed(name, reason)
             self._refuse_too_few(len(questions), waiting, enough)
             if enough is not None and len(answers) >= enough:
@@ -178,6 +178,7 @@ class Conversation:
                 del waiting[name]
             except WireError as error:
                 self._failed(name, str(error))
+                its.since = time.monotonic()
             except Undelivered as error:  # to a hospital that was killed: Flower sees that within a minute
                 self._tell(name, "undelivered", str(error))
                 its.not_before = time.monotonic() + AGAIN
@@ -187,7 +188,7 @@ class Conversation:
                     self._failed(name, f"{name} cannot be told of the study")
 
     def _is_free(self, name: str, its: _Waiting) -> bool:
-        """Whether a hospital may be asked: nothing is under way to it; what comes of a round that it was left out of is not used."""
+        """Whether nothing is under way to a hospital; a late answer, of a round without it, is taken and not used."""
         if time.monotonic() < its.not_before:
             return False
         if name in self._left_out:

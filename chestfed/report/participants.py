@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -55,10 +56,19 @@ def limits(run: RunFolder, table: StudyTable) -> list[str]:
         found.append("Some patients have several test images, which are not independent.")
     if run.settings.tests_first_hospital and not run.hospitals:
         found.append("Differences between K are tested at the first hospital only; other hospitals may gain or lose.")
+    found += [text for row in table.rows if (text := _absences(run, row.k))]
     if run.origin is not Origin.REAL:
         found.append("Synthetic phantoms: nothing here says anything about patients.")
     found.append("Labels are taken as they are: their errors are in the training and in the test.")
     return found
+
+
+def _absences(run: RunFolder, k: int) -> str:
+    """Without whom rounds went on (`federated.absent`); empty if all took part in all."""
+    without = [entry.get("absent", []) for entry in run.rounds(k)]
+    times = Counter(name for names in without for name in names)
+    told = ", ".join(f"{name} in {count}" for name, count in times.items())
+    return told and f"K={k}: rounds went on without hospitals, of {len(without)}: without {told}."
 
 
 def checklists() -> list[Grid]:

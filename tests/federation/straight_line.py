@@ -68,6 +68,19 @@ class StraightLine:
         pass
 
 
+class Clock:
+    """Time that passes only where somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 def as_sent(parcel: Parcel) -> Parcel:
     """What arrives: nothing but text and bytes has passed."""
     arrays = {kind: np.frombuffer(array.tobytes(), array.dtype) for kind, array in parcel.packed.arrays.items()}

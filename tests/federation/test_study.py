@@ -19,7 +19,7 @@ from chestfed.federation.settings import Faults, Federation, FederationFile, Lea
 from chestfed.federation.study import run_over_hospitals
 from chestfed.training.reporting import Reporter, Reporters
 from chestfed.training.state import History
-from tests.federation.straight_line import StraightLine, sample_hospital
+from tests.federation.straight_line import Clock, StraightLine, sample_hospital
 from tests.training.tiny_studies import SMALL, run, study
 
 NAMES = ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr")
@@ -29,8 +29,7 @@ FILE = Path(__file__).parents[2] / "pipelines" / "source_addition_samples.yaml"
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "POLL", 0.0)
-    monkeypatch.setattr(conversation, "LOOK", 0.0)
+    monkeypatch.setattr(conversation, "time", Clock())
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +89,9 @@ def over_hospitals(
     **faults: object,
 ) -> str:
     reporters = Reporters([AfterRounds(act)])
-    run_over_hospitals(pipeline(*settings), FILE.stem, federation(home, **faults), line, home / out, reporters, line.log.append)
+    run_over_hospitals(
+        pipeline(*settings), FILE.stem, federation(home, **faults), line, home / out, reporters, line.log.append
+    )
     return table_in(home / out)
 
 
@@ -170,25 +171,12 @@ def test_a_round_goes_on_without_those_who_are_late_gone_or_wrong_and_with_them_
         line.away = {"chestxray8"} if done == 3 else set()
         line.tamper = lambda name, reply: HARMS["NaN"](reply) if name == "padchest" and done == 4 else reply
 
-    over_hospitals(home, line, "absent_out", trouble, ["per_algorithm.codasca.absent=drop"], late_after=0.01)
+    over_hospitals(home, line, "absent_out", trouble, ["per_algorithm.codasca.absent=drop"])
     assert absences(home / "absent_out") == {2: ["padchest"], 4: ["chestxray8"], 5: ["padchest"]}
     told = [text for text in line.log if text.startswith(("padchest: ", "chestxray8: "))]
     assert any("padchest: dropped (the round goes on without it: late)" in text for text in told)
     assert any("padchest: late answer" in text for text in told)
     assert sum("padchest: failed" in text for text in told) == 3
-
-
-def test_too_few_answers_end_the_study_and_the_same_command_goes_on(home: Path) -> None:
-    line = line_at(home, "few")
-
-    def trouble(done: int) -> None:
-        line.away = {"chestxray8", "padchest"} if done == 2 else {"padchest"} if done == 1 else set()
-
-    with pytest.raises(TrainingError, match=r"no answer from chestxray8, padchest"):
-        over_hospitals(home, line, "few_out", trouble, ["per_algorithm.codasca.absent=2"], late_after=0.01, give_up_after=0.05)
-    line.away = set()
-    over_hospitals(home, line, "few_out", settings=["per_algorithm.codasca.absent=2"])
-    assert absences(home / "few_out") == {2: ["padchest"]}
 
 
 def test_what_differs_is_refused_by_name_before_anything_is_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

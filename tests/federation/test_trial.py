@@ -33,7 +33,7 @@ def test_the_trial_runs_as_written_and_comes_to_the_table_of_one_process(tmp_pat
         env=os.environ | more,
         capture_output=True,
         text=True,
-        timeout=1200,
+        timeout=2400,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

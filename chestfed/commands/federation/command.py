@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +14,7 @@ import typer
 from chestfed.commands import options
 from chestfed.commands.study.command import Out, Set, Tracking
 from chestfed.core.console import open_console, say
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the federation.", show_default=False)]
 Insecure = Annotated[
@@ -128,7 +130,13 @@ def federation_run(
     run(open_console(), pipeline, set_ or [], federation, out, tracking_uri, tracking=tracking, insecure=insecure)
 
 
-def federation_status(folder: Folder, insecure: Insecure = False) -> None:
+def federation_status(
+    folder: Folder,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Wait so long for all to be online; exit code 1 if one is not.")
+    ] = 0.0,
+    insecure: Insecure = False,
+) -> None:
     """Show which hospitals are connected.
 
     Example:
@@ -140,10 +148,27 @@ def federation_status(folder: Folder, insecure: Insecure = False) -> None:
     from chestfed.federation.settings import read_federation
 
     console, federation = open_console(), read_federation(folder)
-    nodes = server_of(federation, insecure=insecure).nodes()
+    names = [member.name for member in federation.file.hospitals]
+    nodes = nodes_of(server_of(federation, insecure=insecure).nodes, names, wait)
     for member in federation.file.hospitals:
         status = nodes.get(member.name, "not known to the running server: restart it")
         say(console, f"{member.name:<20} {status.replace('registered', 'never connected')}")
+    if wait and any(nodes.get(name) != "online" for name in names):
+        raise typer.Exit(1)
+
+
+def nodes_of(look: Callable[[], dict[str, str]], names: Sequence[str], seconds: float) -> dict[str, str]:
+    """What `look` says of the hospitals once all of these are online, or so many seconds later."""
+    ends = time.monotonic() + seconds
+    while True:
+        try:
+            nodes = look()
+            if time.monotonic() >= ends or all(nodes.get(name) == "online" for name in names):
+                return nodes
+        except ChestfedError:  # the server is not there yet
+            if time.monotonic() >= ends:
+                raise
+        time.sleep(1)
 
 
 def _needs_flower() -> None:

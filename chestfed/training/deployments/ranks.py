@@ -7,6 +7,7 @@ from typing import Self
 
 import torch
 
+from chestfed.core.errors import ConfigError
 from chestfed.core.stopping import ignored
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
@@ -73,6 +74,8 @@ class Ranks(Deployment):
     ) -> Fleet:
         """See `Deployment.fleet`: every rank makes hosts for its share of the clients, at the same start."""
         link = self._link
+        if pipeline.federated.absent != "wait":
+            raise ConfigError("federated.absent: with torchrun a run ends with the first rank that does; leave it out")
         (study,) = [number for number, its in enumerate(self._studies) if its[0] is pipeline and its[1] is data]
         start = {"float32": torch.cat([pretrained.weights, pretrained.buffers])}
         sizes = [pretrained.weights.numel(), pretrained.buffers.numel()]

@@ -1,0 +1,160 @@
+"""Whom the server waits for, and what it does when it goes on without."""
+
+from __future__ import annotations
+
+import pytest
+
+from chestfed.commands.federation import command
+from chestfed.core.errors import ChestfedError, TrainingError
+from chestfed.federation import conversation
+from chestfed.federation.conversation import Conversation, Question
+from chestfed.federation.parcels import LineLost, Parcel, Undelivered
+from chestfed.federation.settings import Faults
+from tests.federation.straight_line import Clock
+
+NAMES = ("a", "b", "c")
+LATE, GIVE_UP = 100.0, 1000.0
+
+
+class Line:
+    """Hospitals that answer after so many seconds, or do not; `what` each of them was asked last."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.takes = clock, dict.fromkeys(NAMES, 1.0)
+        self.marks = dict.fromkeys(NAMES, "1")
+        self.asked: list[tuple[str, str]] = []
+        self.replies: dict[str, tuple[float, Parcel | ChestfedError]] = {}
+        self.lost = False
+
+    def online(self) -> dict[str, str]:
+        return dict(self.marks)
+
+    def send(self, name: str, parcel: Parcel, seconds: float) -> str:
+        if self.lost:
+            raise LineLost("gone")
+        self.asked.append((name, parcel.values["kind"]))
+        ticket = str(len(self.asked))
+        self.replies[ticket] = self.clock.now + self.takes[name], Parcel(parcel.values)
+        return ticket
+
+    def receive(self, tickets: list[str]) -> dict[str, Parcel | ChestfedError]:
+        there = [one for one in tickets if one in self.replies and self.replies[one][0] <= self.clock.now]
+        return {one: self.replies.pop(one)[1] for one in there}
+
+    def reconnect(self) -> None:
+        self.lost = False
+
+    def close(self) -> None:
+        pass
+
+
+class Talk:
+    """A conversation with a line, a clock, and what was told."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.line, self.told = clock, Line(clock), list[tuple[str, str]]()
+        faults = Faults(late_after=LATE, give_up_after=GIVE_UP)
+        self.talk = Conversation(self.line, faults, "study", lambda name, event, _: self.told.append((name, event)))
+
+    def round(self, kind: str, enough: int | None) -> tuple[str, float]:
+        """Who answered, and how long it took."""
+        began = self.clock.now
+        answers = self.talk.ask({name: Question(kind) for name in NAMES}, enough=enough)
+        assert all(its.values["kind"] == kind for its in answers.values())
+        return "".join(answers), self.clock.now - began
+
+
+@pytest.fixture
+def talk(monkeypatch: pytest.MonkeyPatch) -> Talk:
+    clock = Clock()
+    monkeypatch.setattr(conversation, "time", clock)
+    return Talk(clock)
+
+
+def test_a_late_hospital_is_waited_for_or_dropped_and_its_late_answer_is_not_used(talk: Talk) -> None:
+    talk.line.takes["b"] = 300.0
+    assert talk.round("one", None) == ("abc", pytest.approx(300, abs=2))
+    who, seconds = talk.round("two", 2)
+    assert (who, LATE < seconds < LATE + 2) == ("ac", True)
+    who, seconds = talk.round("three", 2)  # it is still at round two, and nobody waits for it again
+    assert (who, seconds < 3) == ("ac", True)
+    assert ("b", "three") not in talk.line.asked
+    talk.clock.now += 300
+    talk.line.takes["b"] = 1.0
+    assert talk.round("four", 2)[0] == "abc"
+    assert talk.told == [("b", "late"), ("b", "late"), ("b", "dropped"), ("b", "dropped"), ("b", "late answer")]
+
+
+def test_a_hospital_that_went_away_is_asked_again_when_it_is_back(talk: Talk) -> None:
+    talk.line.takes["c"] = 1e9
+    assert talk.round("one", 1)[0] == "ab"
+    del talk.line.marks["c"]
+    assert talk.round("two", 1)[0] == "ab"
+    talk.line.marks["c"], talk.line.takes["c"] = "2", 1.0  # started anew: what was under way is lost
+    talk.clock.now += 10
+    assert talk.round("three", 1)[0] == "abc"
+
+
+def test_with_too_few_answers_the_study_ends_at_the_time_out_by_name(talk: Talk) -> None:
+    talk.line.takes |= {"b": 1e9, "c": 1e9}
+    with pytest.raises(TrainingError, match="no answer from b, c within 1000 s"):
+        talk.round("one", 2)
+    assert talk.clock.now == pytest.approx(GIVE_UP, abs=2)
+
+
+@pytest.mark.parametrize(("enough", "ends"), [(None, True), (3, True), (2, False)])
+def test_answers_that_cannot_be_used_drop_a_hospital_or_end_the_study(
+    talk: Talk, enough: int | None, ends: bool
+) -> None:
+    send = talk.line.send
+
+    def wrong(name: str, parcel: Parcel, seconds: float) -> str:
+        return send(name, Parcel(parcel.values | ({"nonce": "0"} if name == "b" else {})), seconds)
+
+    talk.line.send = wrong  # type: ignore[method-assign]
+    if ends:
+        with pytest.raises(TrainingError, match=r"b answered another question.*failure 3 of b"):
+            talk.round("one", enough)
+    else:
+        assert talk.round("one", enough)[0] == "ac"
+    assert talk.told.count(("b", "failed")) == 3
+
+
+def test_what_was_not_delivered_is_no_failure_and_is_sent_again(talk: Talk) -> None:
+    send, errors = talk.line.send, [Undelivered("the node is gone")] * 5
+
+    def lossy(name: str, parcel: Parcel, seconds: float) -> str:
+        ticket = send(name, parcel, seconds)
+        if name == "b" and errors:
+            talk.line.replies[ticket] = talk.clock.now, errors.pop()
+        return ticket
+
+    talk.line.send = lossy  # type: ignore[method-assign]
+    assert talk.round("one", None)[0] == "abc"
+    assert talk.told == [("b", "undelivered")] * 5
+
+
+def test_a_server_that_is_back_is_sent_everything_again_also_to_those_left_out(talk: Talk) -> None:
+    talk.line.takes["b"] = 1e9
+    assert talk.round("one", 2)[0] == "ac"
+    talk.line.takes["b"], talk.line.lost = 1.0, True
+    assert talk.round("two", None)[0] == "abc"
+    assert ("server", "back") in talk.told
+
+
+def test_status_waits_for_a_server_that_starts_and_for_all_hospitals(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(command, "time", clock)
+
+    def look() -> dict[str, str]:
+        if clock.now < 5:
+            raise ChestfedError("no server answers")
+        return {"a": "online", "b": "online" if clock.now >= 20 else "registered"}
+
+    assert command.nodes_of(look, ["a", "b"], 60)["b"] == "online"
+    assert clock.now == 20
+    clock.now = 6
+    assert command.nodes_of(look, ["a", "b"], 3)["b"] == "registered"
+    clock.now = 0
+    with pytest.raises(ChestfedError):
+        command.nodes_of(look, ["a"], 2)
