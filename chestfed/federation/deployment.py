@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake
 from chestfed.federation.conversation import Conversation, Question, norms_out_of_line
+from chestfed.federation.local import scored_hospitals
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.records import Beginning, Counts, Network, Scores, TestLabels, shapes_of, with_nan
 from chestfed.federation.settings import Faults
@@ -76,6 +77,7 @@ class Hospitals(Deployment):
         self._pipeline, self.names = pipeline, tuple(names)
         self.machines: dict[str, dict[str, Any]] = {}
         self._cards: list[dict[str, Any]] = []
+        self._own_tests: dict[str, TestSet] = {}
         self._beginning: Callable[[str], Question] | None = None
         self._sizes = (0, 0)
         conversation.introduce = self._introduce
@@ -113,8 +115,14 @@ class Hospitals(Deployment):
             if values["unreadable"]:
                 unreadable[name] = [None] * int(values["unreadable"])
         self._cards = [values["cards"][0] for values, _ in told.values()] + [told[self.target][0]["cards"][1]]
-        test, digests["test set"] = self._conversation.ask_one(self.target, self._of_test())
-        return StudyData(tuple(clients), test, diseases, unreadable, digests)  # type: ignore[arg-type]
+        test, digests["test set"], _ = self._conversation.ask_one(self.target, self._of_test(self.target, "study"))
+        joins = scored_hospitals(self._pipeline)
+        answers = self._conversation.ask({name: self._of_test(name, "own") for name in joins})
+        self._own_tests = {
+            name: test if is_test_set else own for name, (own, _, is_test_set) in answers.items() if own is not None
+        }
+        data = StudyData(tuple(clients), test, diseases, unreadable, digests)  # type: ignore[arg-type]
+        return replace(data, hospitals=self._own_tests, joins=joins)
 
     def pretrain(
         self, pipeline: Pipeline, data: StudyData, machine: Machine, folder: Path, report: Callable[[int, float], None]
@@ -164,11 +172,13 @@ class Hospitals(Deployment):
         test: TestSet,
         machine: Machine,
     ) -> Outputs:
-        """A model on the test images, from the hospital that has them."""
+        """A model on test images, from the hospital that has them."""
+        own = [name for name, its in self._own_tests.items() if its is test]
+        name, which = (own[0], "own") if own else (self.target, "study")
         like = Scores.like(len(test.labels), len(test.diseases), buffers.numel())
         packed = pack(Network(parameters[: network.size], buffers))
-        question = Question("score", packed=packed, read=lambda parcel: unpack(parcel.packed, like, self.target))
-        reply = self._conversation.ask_one(self.target, question)
+        question = Question("score", {"test": which}, packed, lambda parcel: unpack(parcel.packed, like, name))
+        reply = self._conversation.ask_one(name, question)
         return Outputs(reply.scores.numpy(), reply.buffers.to(buffers))
 
     def describe(self, folder: Path, data: StudyData, seed: int) -> None:
@@ -193,19 +203,21 @@ class Hospitals(Deployment):
 
         return Question("open", read=read)
 
-    def _of_test(self) -> Question:
+    def _of_test(self, name: str, which: str) -> Question:
         diseases = tuple(self._pipeline.tasks)
 
-        def read(parcel: Parcel) -> tuple[TestSet, str]:
+        def read(parcel: Parcel) -> tuple[TestSet | None, str, bool]:
             values = parcel.values
+            if which == "own" and values.get("none") is True:
+                return None, "", False
             images, patients = tuple(map(str, values["images"])), tuple(map(str, values["patients"]))
-            its = unpack(parcel.packed, TestLabels.like(len(images), len(diseases)), self.target)
+            its = unpack(parcel.packed, TestLabels.like(len(images), len(diseases)), name)
             labels, numbers = with_nan(its.labels), its.numbers.numpy()
             key, origin = str(values["key"]), Origin(values["origin"])
             test = TestSet(ELSEWHERE, labels, numbers, diseases, images, patients, key, origin)
-            return test, str(values["digest"])
+            return test, str(values["digest"]), values["is_test_set"] is True
 
-        return Question("open", {"test": True}, read=read)
+        return Question("open", {"test": which}, read=read)
 
     def _introduce(self, name: str, enough: int | None) -> bool:
         """Tell a hospital that was started anew where the study stands; whether it has taken in all of it."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from chestfed.federation.settings import Hospital
 from chestfed.sites.config import load_site_config
 from chestfed.training.client_summary import card_of
 from chestfed.training.clients import ClientData, StudyData, TestSet, load_images
-from chestfed.training.study_tables import StudyTables, open_sites, study_tables
+from chestfed.training.study_tables import StudyTables, joins_of, open_sites, study_tables
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class OwnData:
     client: ClientData
     test: TestSet | None
     study: StudyData
+
+    @property
+    def own_test(self) -> TestSet | None:
+        """Held-out patients of this hospital, on which the finished model of every K is scored; None: of nobody."""
+        return self.study.hospitals.get(self.client.name)
 
     def told(self, smallest: int, seed: int) -> tuple[dict[str, Any], Counts]:
         """What the server hears: counts, ratios and digests; counts from 1 to `smallest` as `smallest`."""
@@ -43,18 +49,23 @@ class OwnData:
             ratios, labeled = shares_of(suppressed(cards[0], smallest))
         return values, Counts(without_nan(ratios), torch.from_numpy(labeled))
 
-    def told_of_test(self) -> tuple[dict[str, Any], TestLabels]:
-        """Of the test images: labels, which rows are of one patient, and keyed names."""
-        assert self.test is not None
+    def told_of_test(self, test: TestSet) -> tuple[dict[str, Any], TestLabels]:
+        """Of test images: labels, which rows are of one patient, and keyed names."""
         values = {
-            "images": list(self.test.image_names),
-            "patients": list(self.test.patient_names),
-            "key": self.test.key,
-            "origin": str(self.test.origin),
+            "images": list(test.image_names),
+            "patients": list(test.patient_names),
+            "key": test.key,
+            "origin": str(test.origin),
             "digest": self.study.digests["test set"],
+            "is_test_set": test is self.test,
         }
-        numbers = torch.from_numpy(np.asarray(self.test.patients, np.int64))
-        return values, TestLabels(without_nan(np.asarray(self.test.labels, np.float32)), numbers)
+        numbers = torch.from_numpy(np.asarray(test.patients, np.int64))
+        return values, TestLabels(without_nan(np.asarray(test.labels, np.float32)), numbers)
+
+
+def scored_hospitals(pipeline: Pipeline) -> dict[str, int]:
+    """The hospitals at which the model of every K is scored, and from which K on each takes part."""
+    return joins_of(pipeline, {Path(entry.config).stem: 1 for entry in pipeline.sites})
 
 
 def own_pipeline(pipeline: Pipeline, place: int, hospital: Hospital) -> Pipeline:
@@ -73,13 +84,14 @@ def own_pipeline(pipeline: Pipeline, place: int, hospital: Hospital) -> Pipeline
     return pipeline.model_copy(update={"sites": [entry]})
 
 
-def own_tables(own: Pipeline, hospital: Hospital, *, target: bool) -> StudyTables:
-    """The rows that take part; reads the label files."""
+def own_tables(own: Pipeline, hospital: Hospital, *, target: bool, scored: bool) -> StudyTables:
+    """The rows that take part; reads the label files. `scored`: also those of held-out patients of this hospital."""
     (site,) = open_sites(own, hospital.folder / "pipeline.yaml", hospital.path("data_root"))
     if target:
-        return study_tables(own, (site,))
-    none = site.test.with_frame(site.test.frame[:0])
-    return StudyTables((site.whole,), site.clients, (none,))
+        tables = study_tables(own, (site,))
+    else:
+        tables = StudyTables((site.whole,), site.clients, (site.test.with_frame(site.test.frame[:0]),))
+    return replace(tables, hospitals={site.name: site.own} if scored and len(site.own.frame) else {})
 
 
 def own_data(

@@ -5,7 +5,7 @@ open       read labels and images; tell counts
 pretrain   stage 1, at the target
 begin      make ready for stage 2 with the first K hospitals
 ask        a request of `chestfed.engines.requests` to this hospital's client
-score      probabilities of the test images, at the target
+score      probabilities of the study's test images, at the target, or of a hospital's own
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from chestfed.engines.wire import WireError, pack, peek, unpack
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.federation import handshake, kept
-from chestfed.federation.local import OwnData, own_data, own_pipeline, own_tables
+from chestfed.federation.local import OwnData, own_data, own_pipeline, own_tables, scored_hospitals
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.records import Beginning, Network, Scores, shapes_of, with_nan
 from chestfed.federation.settings import Hospital
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Cohort, Facts, host_of, starting_network
-from chestfed.training.clients import score
+from chestfed.training.clients import TestSet, score
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
 
 _log = logging.getLogger("chestfed.hospital")
@@ -153,14 +153,16 @@ class Participant:
 
     def _open(self, study: Study, question: Parcel) -> Parcel:
         if study.data is None:
-            tables = own_tables(study.own, self._hospital, target=study.target)
+            scored = self._name in scored_hospitals(study.pipeline) and self._hospital.file.leaves.scores
+            tables = own_tables(study.own, self._hospital, target=study.target, scored=scored)
             self._say("labels are read; decoding what is not in the cache")
             study.data = own_data(study.own, tables, self._hospital, target=study.target, progress=_silent)
             self._say(f"open: {study.data.client.training_rows:,} training rows")
-        if question.values.get("test"):
-            if study.data.test is None:
-                raise Refused("the test images are at another hospital")
-            values, labels = study.data.told_of_test()
+        if "test" in question.values:
+            test = _test_of(study.data, question)
+            if test is None:
+                return Parcel({"none": True})
+            values, labels = study.data.told_of_test(test)
             return Parcel(values, pack(labels))
         values, counts = study.data.told(self._hospital.file.leaves.smallest_count, study.pipeline.seed)
         return Parcel(values, pack(counts))
@@ -212,12 +214,13 @@ class Participant:
 
     def _score(self, study: Study, question: Parcel) -> Parcel:
         data, network = study.opened(), study.network
-        if data.test is None:
-            raise Refused("the test images are at another hospital")
+        test = _test_of(data, question)
+        if test is None:
+            raise Refused("there are no test images here, or nothing of them leaves")
         like = Network.like(network.size, network.buffers().numel())
         given = unpack(question.packed, like, "the server", study.machine.device)
         batch = study.pipeline.evaluation.batch_size
-        found = score(network, given.parameters, given.buffers, data.test, batch, study.machine)
+        found = score(network, given.parameters, given.buffers, test, batch, study.machine)
         return Parcel({}, pack(Scores(torch.from_numpy(found.scores), found.buffers)))
 
 
@@ -228,6 +231,11 @@ _ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {
     "ask": Participant._ask,
     "score": Participant._score,
 }
+
+
+def _test_of(data: OwnData, question: Parcel) -> TestSet | None:
+    """The test set that a question is about: the study's, or of patients of this hospital (`own`)."""
+    return data.own_test if question.values.get("test") == "own" else data.test
 
 
 def _silent(site: str, done: int, total: int) -> None:

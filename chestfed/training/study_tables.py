@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -149,18 +149,24 @@ def study_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
             "there. Change 'diseases' in the pipeline, or the site's YAML"
         )
     clients = tuple(client for site in sites for client in site.clients)
-    whole, joins = tuple(site.whole for site in sites), _joins(pipeline, sites)
+    whole, joins = (
+        tuple(site.whole for site in sites),
+        joins_of(pipeline, {site.name: len(site.clients) for site in sites}),
+    )
     own = {site.name: site.own for site in sites if site.name in joins and len(site.own.frame)}
     scored = tuple(site.test for site in tests)
     return StudyTables(whole, clients, scored, hospitals=own, joins=joins, noise=_noise(sites), facts=_facts(sites))
 
 
-def _joins(pipeline: Pipeline, sites: Sequence[SiteRows]) -> dict[str, int]:
-    """The sites whose own AUCs are wanted, and the first K that each takes part in; none if there is one site only."""
-    before = itertools.accumulate((len(site.clients) for site in sites), initial=0)
+def joins_of(pipeline: Pipeline, clients: Mapping[str, int]) -> dict[str, int]:
+    """The sites whose own AUCs are wanted, and the first K that each takes part in; none if there is one site only.
+
+    `clients` are the number of clients of each site, in the order of addition.
+    """
+    before = itertools.accumulate(clients.values(), initial=0)
     found = {
-        site.name: next(k for k in pipeline.k if k > first)
-        for site, first in zip(sites, before, strict=False)
+        name: next(k for k in pipeline.k if k > first)
+        for name, first in zip(clients, before, strict=False)
         if first < max(pipeline.k)
     }
     return found if len(found) > 1 and pipeline.evaluation.hospitals == "own_test" else {}

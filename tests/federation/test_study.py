@@ -17,13 +17,14 @@ from chestfed.federation import conversation
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.settings import Faults, Federation, FederationFile, Leaves, Member
 from chestfed.federation.study import run_over_hospitals
+from chestfed.results import hospital_table
 from chestfed.training.reporting import Reporter, Reporters
 from chestfed.training.state import History
 from tests.federation.straight_line import Clock, StraightLine, sample_hospital
 from tests.training.tiny_studies import SMALL, run, study
 
 NAMES = ("chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr")
-SETTINGS = [*SMALL, "k=[3]", "evaluation.every=4", "evaluation.hospitals=none", "model.norm=batch"]
+SETTINGS = [*SMALL, "k=[3]", "evaluation.every=4", "model.norm=batch"]
 FILE = Path(__file__).parents[2] / "pipelines" / "source_addition_samples.yaml"
 
 
@@ -43,7 +44,8 @@ def in_process(home: Path) -> str:
 def table_in(out: Path) -> str:
     (table,) = out.glob("synthetic-source_addition_samples-*/table.csv")
     (rounds,) = table.parent.glob("k3/rounds.jsonl")
-    return table.parent.name + table.read_text() + rounds.read_text()
+    hospitals = "".join((table.parent / name).read_text() for name in hospital_table.FILES)
+    return table.parent.name + table.read_text() + rounds.read_text() + hospitals
 
 
 def absences(out: Path) -> dict[int, list[str]]:

@@ -1,0 +1,28 @@
+# Server and hospitals of a federation, from a checkout (docs/deployment.md):
+#
+#   docker build --tag chestfed-federation --file containers/federation.Dockerfile --build-arg PIP_EXTRA_INDEX_URL=... .
+#
+# With the address of PyTorch's CPU index the image has no CUDA libraries.
+FROM python:3.11-slim
+
+ARG PIP_EXTRA_INDEX_URL=""
+ENV PIP_NO_CACHE_DIR=1 \
+    PYTHONUNBUFFERED=1
+
+WORKDIR /opt/chestfed
+COPY . .
+# Not the lock: Flower pins older versions of some packages.
+RUN python -m venv /opt/venv \
+    && /opt/venv/bin/pip install ".[flower]" \
+    && useradd --create-home --uid 1000 chestfed \
+    && mkdir /work \
+    && chown chestfed /work
+
+USER 1000
+WORKDIR /work
+# Readable settings and caches of libraries for any user id that `user:` gives.
+ENV HOME=/tmp \
+    MPLCONFIGDIR=/tmp/matplotlib \
+    PATH=/opt/venv/bin:$PATH
+ENTRYPOINT ["chestfed"]
+CMD ["federation", "--help"]

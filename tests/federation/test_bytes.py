@@ -1,0 +1,52 @@
+"""What leaves a hospital in a round: the table in docs/deployment.md against the messages themselves."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from chestfed.algorithms import ALGORITHMS
+from chestfed.algorithms.declaration import AlgorithmSpec
+from chestfed.engines.requests import Stepped, Steps, Taken, Work
+from chestfed.engines.wire import size_of
+from chestfed.experiment.rules import graph_of
+from chestfed.experiment.stage_2 import Federated
+from chestfed.federation.records import shapes_of
+from chestfed.objectives.declaration import Population
+from chestfed.training.assemble import Cohort
+
+PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"
+#: Parameters and running statistics of DenseNet121, hospitals and diseases, as the page says.
+D, B, K, J = 6_958_981, 83_648, 5, 5
+KINDS = [spec for spec in ALGORITHMS.built_in.values() if not spec.pooled]
+
+
+def rounds_of(spec: AlgorithmSpec) -> tuple[int, int]:
+    """Bytes of the update, and of all numbers that leave in a round."""
+    settings = Federated.model_validate({"algorithm": spec.name})
+    graph = graph_of(settings, K)
+    b = 0 if spec.decentralized else B
+    population = Population(torch.empty(J), torch.empty(K, J), labeled=torch.empty(K, J))
+    cohort = Cohort(settings, 0, K, tuple("abcde"), (1 / K,) * K, population, settings.images_per_step, graph)
+    shapes = shapes_of(cohort, D, b, 0)
+    if not spec.decentralized:
+        worked = shapes.reply(Work(0, None, torch.empty(b)))
+        return size_of(worked.update), size_of(worked)  # type: ignore[union-attr]
+    stepped = shapes.reply(Steps(0, torch.empty(0), (0, 1)))
+    taken = shapes.reply(shapes.request("Take", {"edges": (0, 1)}, "the server"))
+    assert isinstance(stepped, Stepped)
+    assert isinstance(taken, Taken)
+    return sum(size_of(one) for one in stepped.messages), size_of(stepped) + size_of(taken)
+
+
+def told() -> dict[str, tuple[str, str]]:
+    lines = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {name: (update, everything) for name, update, everything in lines}
+
+
+@pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.name)
+def test_the_table_says_what_leaves_a_hospital_in_a_round(spec: AlgorithmSpec) -> None:
+    assert told()[spec.name] == tuple(f"{size / 1e6:.1f}" for size in rounds_of(spec))

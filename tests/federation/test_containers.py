@@ -1,0 +1,44 @@
+"""The container files, as far as they can be checked without a container engine."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from chestfed.cli import app
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "containers"
+
+
+@pytest.mark.parametrize("name", ["server", "hospital"])
+def test_a_service_runs_a_command_that_exists_on_folders_that_are_mounted_and_little_else(name: str) -> None:
+    (service,) = yaml.safe_load((FOLDER / f"{name}.compose.yaml").read_text(encoding="utf-8"))["services"].values()
+    *command, folder = service["command"]
+    found = get_command(app)
+    for word in command:
+        found = found.commands[word]  # type: ignore[attr-defined]
+    mounted = {volume.rsplit("}", 1)[1].split(":")[1]: volume for volume in service["volumes"]}
+    assert folder in mounted
+    assert (service["read_only"], service["cap_drop"], "privileged" in service) == (True, ["ALL"], False)
+    assert ("ports" in service) == (name == "server")
+    if name == "hospital":
+        assert mounted["/data"].endswith(":ro")
+
+
+def test_the_image_copies_what_is_there_and_installs_an_extra_that_exists() -> None:
+    text = (FOLDER / "federation.Dockerfile").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (extra,) = re.findall(r'pip install "\.\[(\w+)\]"', text)
+    assert extra in project["optional-dependencies"]
+    assert re.search(r"^USER (?!0|root)", text, flags=re.MULTILINE)
+    (python,) = re.findall(r"FROM python:(\d+\.\d+)", text)
+    assert project["requires-python"] == f">={python}"
+    needed = {project["readme"], *project["license-files"], "chestfed", "pipelines", "site_configs", "pyproject.toml"}
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert needed <= kept  # what the build of the package reads is not ignored
