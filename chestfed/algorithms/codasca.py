@@ -98,9 +98,9 @@ class Codasca(Algorithm):
         server knows it. A client that is left out keeps its c^k, whatever it computed meanwhile.
         """
         moved, steps = self.server_round(server, updates, weights), self.window
-        mean = mean_of(updates, weights)
-        change = (server.primal - mean.primal) / (steps * self.local_lr) - server.c_primal
-        change_dual = (mean.dual - server.dual) / (steps * self.dual_lr) - server.c_dual
+        theirs = mean_of(updates, weights)
+        change = (server.primal - theirs.primal) / (steps * self.local_lr) - server.c_primal
+        change_dual = (theirs.dual - server.dual) / (steps * self.dual_lr) - server.c_dual
         return replace(moved, c_primal=server.c_primal + share * change, c_dual=server.c_dual + share * change_dual)
 
 

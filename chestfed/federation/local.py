@@ -86,7 +86,7 @@ def own_pipeline(pipeline: Pipeline, place: int, hospital: Hospital) -> Pipeline
 
 def own_tables(own: Pipeline, hospital: Hospital, *, target: bool, scored: bool) -> StudyTables:
     """The rows that take part; reads the label files. `scored`: also those of held-out patients of this hospital."""
-    (site,) = open_sites(own, hospital.folder / "pipeline.yaml", hospital.path("data_root"))
+    (site,) = open_sites(own, hospital.folder / "pipeline.yaml", hospital.path("data_root"), target_first=target)
     if target:
         tables = study_tables(own, (site,))
     else:

@@ -95,8 +95,12 @@ def resolve_data_root(pipeline: Pipeline, override: Path | None) -> Path:
     return Path(variable).expanduser()
 
 
-def open_sites(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> tuple[SiteRows, ...]:
+def open_sites(
+    pipeline: Pipeline, pipeline_file: Path, data_root: Path, *, target_first: bool = True
+) -> tuple[SiteRows, ...]:
     """Read every site's label files, cut clients, and set the test patients apart.
+
+    `target_first`: the first site is the target of the study; False if the target is elsewhere.
 
     Raises
     ------
@@ -116,7 +120,7 @@ def open_sites(pipeline: Pipeline, pipeline_file: Path, data_root: Path) -> tupl
             )
         placed = config if entry.root is None else config.model_copy(update={"root": entry.root})
         table = open_site(placed, data_root)
-        training, scored, own, validation = _parts(table, entry, pipeline, target=not found)
+        training, scored, own, validation = _parts(table, entry, pipeline, target=target_first and not found)
         clients = [(name, part.about(pipeline.diseases)) for name, part in _cut(table.name, training, entry, pipeline)]
         test = scored.about(pipeline.diseases)
         own = test if own is scored else own.about(pipeline.diseases)

@@ -158,8 +158,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "down = len(updates) * (byte_count(message)",
         "down = len(self.weights) * (byte_count(message)",
     ),
-    "weights of some clients are not scaled": (" / sum(weights[other] for other in work)", ""),
-    "all clients take part": ("message, state.buffers), chosen)", "message, state.buffers))"),
+    "weights of some clients are not scaled": ("weights[number] / share for number", "weights[number] for number"),
+    "all clients take part": ("state.buffers), chosen, self", "state.buffers), None, self"),
     "the same clients take part in every round": ("self._participants(int(state.rounds))", "self._participants(0)"),
     "a client's new state is lost": ("turns[list(work)] += 1", "pass"),
     "averaged weights keep the last round's statistics": (
