@@ -168,12 +168,13 @@ def test_a_round_goes_on_without_those_who_are_late_gone_or_wrong_and_with_them_
     line = line_at(home, "absent")
 
     def trouble(done: int) -> None:
-        line.slow = {"padchest"} if done == 2 else set()
-        line.away = {"chestxray8"} if done == 4 else set()
-        line.tamper = lambda name, reply: HARMS["NaN"](reply) if name == "padchest" and done == 4 else reply
+        line.slow = {"padchest"} if done == 1 else set()
+        line.away = {"chestxray8"} if done == 2 else set()
+        line.tamper = lambda name, reply: HARMS["NaN"](reply) if name == "padchest" and done == 5 else reply
 
-    over_hospitals(home, line, "absent_out", trouble, ["per_algorithm.codasca.absent=drop"])
-    assert absences(home / "absent_out") == {3: ["padchest"], 5: ["chestxray8", "padchest"]}
+    settings = ["per_algorithm.codasca.absent=drop", "federated.stage_steps=8"]
+    over_hospitals(home, line, "absent_out", trouble, settings)
+    assert absences(home / "absent_out") == {2: ["padchest"], 3: ["chestxray8"], 6: ["padchest"]}
     told = [text for text in line.log if text.startswith(("padchest: ", "chestxray8: "))]
     assert any("padchest: dropped (the round goes on without it: late)" in text for text in told)
     assert any("padchest: late answer" in text for text in told)
