@@ -42,7 +42,7 @@ class ThroughTheWire(LocalFleet):
 
     shapes: list[Shapes]
 
-    def ask(self, requests: Any) -> dict[int, Any]:
+    def ask(self, requests: Any, enough: int | None = None) -> dict[int, Any]:
         answers = {}
         for number, request in requests.items():
             shapes, sent = self.shapes[number], pack(request)
