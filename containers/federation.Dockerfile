@@ -15,11 +15,11 @@ COPY . .
 RUN python -m venv /opt/venv \
     && /opt/venv/bin/pip install ".[flower]" \
     && useradd --create-home --uid 1000 chestfed \
-    && mkdir /work \
-    && chown chestfed /work
+    && mkdir -p /srv \
+    && chown chestfed /srv
 
 USER 1000
-WORKDIR /work
+WORKDIR /srv
 # Readable settings and caches of libraries for any user id that `user:` gives.
 ENV HOME=/tmp \
     MPLCONFIGDIR=/tmp/matplotlib \
