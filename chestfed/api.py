@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from chestfed.evaluation.intervals.names import MethodName
+    from chestfed.report.seed_studies import SeedStudies
     from chestfed.report.study import Study
     from chestfed.scoring.evaluate import Evaluation
     from chestfed.sites.dataset import Site
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 Part = str | Mapping[str, Any] | object
 
 
+@overload
+def run(pipeline: str | Path = ..., *, seeds: None = None, **settings: Any) -> Study: ...
+@overload
+def run(pipeline: str | Path = ..., *, seeds: int | Sequence[int], **settings: Any) -> SeedStudies: ...
 def run(
     pipeline: str | Path = "source_addition_samples",
     *,
@@ -34,6 +39,7 @@ def run(
     model: Part | None = None,
     k: int | Sequence[int] | None = None,
     seed: int | None = None,
+    seeds: int | Sequence[int] | None = None,
     device: str | None = None,
     data: str | Path | None = None,
     out: str | Path = "runs",
@@ -43,8 +49,8 @@ def run(
     skip_unreadable: bool = False,
     tracking: bool = False,
     quiet: bool = False,
-) -> Study:
-    """Run one study, or what is left of it, and return it.
+) -> Study | SeedStudies:
+    """Run a study, with one training seed or several, or what is left of it, and return it.
 
     Parameters
     ----------
@@ -55,6 +61,9 @@ def run(
         `{"name": "fedprox", "prox": 0.1}`, or a declaration, also one that was made in a notebook.
     k
         Numbers of clients to train with.
+    seeds
+        Run every K with each of these training seeds: two or more, or how many from the pipeline's `seed` on. What is
+        returned then is a `SeedStudies`.
     data
         Folder that contains the sites' folders.
     overrides
@@ -74,6 +83,7 @@ def run(
     from chestfed.commands.study import run as study_run
     from chestfed.core.console import open_console
     from chestfed.engines.declaration import refuse_several
+    from chestfed.report.seed_studies import SeedStudies
     from chestfed.report.study import Study
 
     settings = [*overrides, "comparison=null", *_parts(algorithm, objective, model), *_plain(k, seed, device)]
@@ -81,11 +91,13 @@ def run(
     console = open_console(quiet=quiet)
     added, root = [Path(site) for site in add_sites], None if data is None else Path(data)
     file = _pipeline_file(pipeline)
-    studies = study_run.prepare(console, file, settings, added, root, algorithms=(), windows=(), seeds=None)
+    if seeds is not None and (seeds if isinstance(seeds, int) else len(set(seeds))) < 2:
+        raise ConfigError(f"seeds={seeds!r}: name two or more different seeds, or one as seed=3")
+    studies = study_run.prepare(console, file, settings, added, root, algorithms=(), windows=(), seeds=seeds)
     if studies.pipeline.held_out is not None:
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; use `chestfed study {file}`")
     done = study_run.run(studies, Path(out), Path(cache), None, tracking=tracking, skip_unreadable=skip_unreadable)
-    return Study.load(done[0].folder)
+    return Study.load(done[0].folder) if seeds is None else SeedStudies.of([one.folder for one in done])
 
 
 def evaluate(

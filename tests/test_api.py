@@ -13,7 +13,7 @@ import chestfed
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.algorithms.fedprox import FedProx
 from chestfed.core.bundled import bundled
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError
 from tests.training.tiny_studies import SETTINGS
 
 DIGITS = [
@@ -75,6 +75,31 @@ def test_a_declaration_a_mapping_or_a_name_chooses_the_algorithm_and_a_second_ca
         chestfed.run("digits_ih", algorithm=AlgorithmSpec(**{**vars(MINE), "name": "codasca"}), overrides=DIGITS)
 
 
+def test_several_seeds_give_the_tables_of_every_k_and_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = chestfed.run("digits_ih", algorithm="fedavg", k=[1, 2], seeds=[3, 5], overrides=DIGITS, quiet=True)
+    assert (found.ks, found.seeds, found.folder.parent) == ((1, 2), (3, 5), Path("runs"))
+    of_each = {seed: found.study(seed) for seed in found.seeds}
+    rows = found.by_seed()
+    for (k, seed), row in rows.iterrows():
+        assert of_each[seed].configuration["seed"] == seed
+        assert row["mean"] == pytest.approx(of_each[seed].auc(k))
+    table = found.table().query("disease == 'mean'").set_index("k")
+    assert table["auc"].to_dict() == pytest.approx(rows["mean"].groupby("k").mean().to_dict())
+    assert table["sd"].to_dict() == pytest.approx(rows["mean"].groupby("k").std().to_dict())
+    (gain,) = found.significance().query("disease == 'mean'").to_dict("records")
+    assert gain["difference"] == pytest.approx(table["auc"][2] - table["auc"][1])
+    assert gain["p"] == gain["p"]  # over patients and seeds there is one
+    assert "K=2" in found.verdict
+    assert len(found.plot_auc().lines) == 4  # both seeds, what the legend says of them, and the mean
+    with pytest.raises(ConfigError, match="no seed 4"):
+        found.study(4)
+    with pytest.raises(ChestfedError, match="only the test images"):
+        found.hospitals()
+    with pytest.raises(ConfigError, match="give the folder comparison"):
+        chestfed.SeedStudies.load(of_each[3].folder)
+
+
 def test_models_are_scored_and_compared(tiny_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (folder,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
@@ -97,6 +122,7 @@ def test_what_cannot_be_run_says_why_before_anything_starts(tmp_path: Path, monk
         ({"pipeline": "no_such"}, "no_such"),
         ({"pipeline": "digits_ih", "algorithm": {"name": "fedavg", "prox": 0.1}}, "prox"),
         ({"pipeline": "digits_ih", "k": 9}, "k must be"),
+        ({"pipeline": "digits_ih", "seeds": [3, 3]}, "two or more"),
     ):
         with pytest.raises(ConfigError, match=words):
             chestfed.run(**arguments)  # type: ignore[arg-type]

@@ -17,6 +17,8 @@ from chestfed.results.table import StudyTable
 from chestfed.results.table import frame as table_frame
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from chestfed.evaluation.comparison import Difference
     from chestfed.results.compare import Comparison
     from chestfed.results.hospital_table import HospitalTable
@@ -233,26 +235,31 @@ def comparison_curves(comparison: Comparison) -> Picture:
 
 def over_seeds(comparison: Comparison) -> list[Picture]:
     """Mean AUC against K of every training seed, and the mean over them; none for a comparison of algorithms."""
-    found = comparison.results.groupby(["k", "seed"])["auc"].mean().unstack()
-    if len(found) < 2:
+    if comparison.results["k"].nunique() < 2:
         return []
     with Drawing(comparison.origin, "auc-by-k", "Mean AUC by K", _WIDE) as drawing:
-        drawing.axes.plot(found.index, found, color=figures.FAINT, linewidth=1, marker=".")
-        drawing.axes.plot([], [], color=figures.FAINT, marker=".", label="each training seed")
-        mean = pd.DataFrame({"k": found.index, "auc": found.mean(axis=1)})
-        label = f"mean of {comparison.seeds} seeds"
-        figures.auc_by_k(drawing.axes, mean, label, intervals=False, color=figures.COLORS[0], linewidth=3)
-        start, ends = mean["auc"].iloc[0], [None, *(its[-1].interval for its in _comparisons(comparison))]
-        around = [(k, one) for k, one in zip(found.index, ends, strict=False) if one is not None]
-        if around:
-            ks, intervals = zip(*around, strict=True)
-            low, high = (start + np.array(one) for one in zip(*intervals, strict=True))
-            about = f"95% interval of the\ndifference to K={found.index[0]}, over\npatients and seeds"
-            drawing.axes.vlines(ks, low, high, label=about, color=figures.COLORS[1], linewidth=1.5)
-        figures.legend_beside(drawing.axes)
-        for row in mean.to_dict("records"):
-            drawing.say(f"K={row['k']} {row['auc']:.3f}")
+        for k, auc in draw_over_seeds(drawing.axes, comparison).items():
+            drawing.say(f"K={k} {auc:.3f}")
     return [drawing.picture("Mean AUC by number of clients, over the training seeds")]
+
+
+def draw_over_seeds(ax: Axes, comparison: Comparison) -> pd.Series:
+    """A faint line per seed, the mean over them, and the intervals of the differences; returns the mean of each K."""
+    found = comparison.results.groupby(["k", "seed"])["auc"].mean().unstack()
+    ax.plot(found.index, found, color=figures.FAINT, linewidth=1, marker=".")
+    ax.plot([], [], color=figures.FAINT, marker=".", label="each training seed")
+    mean = pd.DataFrame({"k": found.index, "auc": found.mean(axis=1)})
+    label = f"mean of {comparison.seeds} seeds"
+    figures.auc_by_k(ax, mean, label, intervals=False, color=figures.COLORS[0], linewidth=3)
+    start, ends = mean["auc"].iloc[0], [None, *(its[-1].interval for its in _comparisons(comparison))]
+    around = [(k, one) for k, one in zip(found.index, ends, strict=False) if one is not None]
+    if around:
+        ks, intervals = zip(*around, strict=True)
+        low, high = (start + np.array(one) for one in zip(*intervals, strict=True))
+        about = f"95% interval of the\ndifference to K={found.index[0]}, over\npatients and seeds"
+        ax.vlines(ks, low, high, label=about, color=figures.COLORS[1], linewidth=1.5)
+    figures.legend_beside(ax)
+    return mean["auc"]
 
 
 def _comparisons(comparison: Comparison) -> Sequence[Sequence[Difference]]:

@@ -115,8 +115,7 @@ def collect(
 
 def write(comparison: Comparison, out: Path) -> Path:
     """Write tables (CSV), `comparison.json`, and `significance.*`; returns their folder, named by the runs."""
-    name = digest("\n".join(sorted({run["folder"] for run in comparison.runs})))
-    folder = out / f"{comparison.origin.prefix}comparison-{name}"
+    folder = out / _name([run["folder"] for run in comparison.runs], comparison.origin)
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("results", "curves", "table"):
         part = table_frame(comparison) if name == "table" else getattr(comparison, name)
@@ -140,6 +139,16 @@ def write(comparison: Comparison, out: Path) -> Path:
     if comparison.hospitals is not None:
         hospital_table.write(comparison.hospitals, folder)
     return folder
+
+
+def folder_of(runs: Sequence[RunFolder], out: Path) -> Path:
+    """Where `write` puts a comparison of these runs."""
+    return out / _name([run.path.name for run in runs], Origin.together(run.origin for run in runs))
+
+
+def _name(folders: Sequence[str], origin: Origin) -> str:
+    runs = "\n".join(sorted(set(folders)))
+    return f"{origin.prefix}comparison-{digest(runs)}"
 
 
 def read(folder: Path) -> Comparison:
