@@ -75,12 +75,14 @@ class EdgeConsensus(PeerAlgorithm):
     mu: float  #: the inverse of the step size
     eta: float = 1.0  #: weight of the dual variables, the same at all nodes
     rho: float = 0.1  #: weight of the neighbors' points; 0 halves the traffic
+    start: Literal["zero", "consensus"] = "zero"  #: the first z
 
     def start_node(self, point: Point, signs: Tensor, degrees: Tensor) -> Node:
-        """Start at the common point with z = 0."""
-        zeros = torch.zeros(len(signs), point.primal.numel()).to(point.primal)
+        """Start at the common point w, with z = 0 or z_ij = A_ij w."""
+        signs = signs.to(point.primal)
+        z = signs[:, None] * (point.primal if self.start == "consensus" else torch.zeros_like(point.primal))
         known = point.primal.expand(len(signs) if self.rho > 0 else 0, -1).clone()
-        return Node(point.primal, point.dual, zeros, known, signs.to(point.primal))
+        return Node(point.primal, point.dual, z, known, signs)
 
     def local_round(self, node: Node, gradients: Gradients) -> Node:
         """`window` U steps."""
@@ -118,6 +120,11 @@ class Options(DecentralizedOptions):
     rho: float = Field(
         0.1, ge=0, description="weight of the neighbors' points; with 0 they are not sent, which halves the traffic"
     )
+    start: Literal["zero", "consensus"] = Field(
+        "zero",
+        description="the first dual variables. zero: as in the paper, which shrinks all weights in the first rounds; "
+        "consensus: those with which the common starting point stays where it is without gradients",
+    )
 
 
 def build(rule: Literal["pdmm", "admm"], options: Options, setting: Setting) -> EdgeConsensus:
@@ -134,7 +141,7 @@ def build(rule: Literal["pdmm", "admm"], options: Options, setting: Setting) -> 
             eta = tuning_free_eta(rule, setting.local_lr, setting.window, setting.degree)
         except ValueError as error:
             raise ConfigError(f"eta: auto: {error}: set a number, or take a larger window") from None
-    return EdgeConsensus(rule, setting.window, 1 / setting.local_lr, eta, options.rho)
+    return EdgeConsensus(rule, setting.window, 1 / setting.local_lr, eta, options.rho, options.start)
 
 
 def _sends(options: Options) -> str:

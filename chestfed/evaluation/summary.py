@@ -151,6 +151,16 @@ def age_bands(ages: np.ndarray, edges: Sequence[int] = (40, 60, 80)) -> pd.Categ
     return pd.cut(np.asarray(ages, float), [-np.inf, *edges, np.inf], right=False, labels=names)
 
 
+def group_columns(rows: pd.DataFrame, *, by_image: bool) -> pd.DataFrame:
+    """Sex, band of age (never an age) and, with `by_image`, view of rows `[n]` of a site table, where any is known."""
+    import pandas as pd
+
+    found = pd.DataFrame({"sex": rows["sex"].array, "age": age_bands(rows["age"].to_numpy())})
+    if by_image:
+        found["view"] = rows["view"].cat.remove_unused_categories().array
+    return found.dropna(axis="columns", how="all")
+
+
 def _metrics(
     column: Column, auc: Estimate, drawn: np.ndarray, units: int, *, probabilities: bool
 ) -> Iterator[dict[str, Any]]:

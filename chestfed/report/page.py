@@ -22,6 +22,7 @@ from chestfed.report.html import fill, text_of
 from chestfed.report.participants import checklists, data_sets, limits, participants
 from chestfed.report.run_figures import comparison_curves, gray_levels, hospital_gains, over_seeds, page_figures
 from chestfed.report.sites_section import drift_table, site_cards
+from chestfed.report.subgroups import subgroups
 from chestfed.results import compare, hospital_table
 from chestfed.results.compare import Comparison
 from chestfed.results.grid import Cell, Grid, Line, disease_columns, number
@@ -117,6 +118,7 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
         added="hospitals" if run.settings.adds_hospitals else "clients",
         **_who_gains(hospitals),
         points=_points_table(run, table),
+        subgroups=subgroups(run),
         participants=participants(run),
         limits=limits(run, table),
         data_sets=data_sets(run),

@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,7 @@ from chestfed.core.pseudonyms import NAMED_BY, SiteKey, key_for
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.protocols import PROTOCOLS, Protocol, unit_of, units, views_of
-from chestfed.evaluation.summary import Summary, age_bands, summarize
+from chestfed.evaluation.summary import Summary, group_columns, summarize
 from chestfed.experiment.device import Machine
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.images.index import blobs
@@ -127,15 +126,15 @@ def evaluate_model(
     studies = frame.groupby(["patient", "study"], observed=True, dropna=False).ngroup().to_numpy()
     unit = units(protocol, scores, chosen.labels(), studies)
     first, by_image = frame.iloc[unit.first], unit_of(protocol) == "image"
-    columns = _group_columns(first, by_image)
+    groups = group_columns(first, by_image=by_image)
     of_units = Scored(unit.scores, unit.labels, first["patient"].to_numpy(dtype=str), scorer.diseases)
-    summary = summarize(of_units, protocol, how, columns, probabilities=scorer.output != "scores")
+    summary = summarize(of_units, protocol, how, dict(groups.items()), probabilities=scorer.output != "scores")
     metrics = summary.metrics
     unknown = metrics["disease"].isin(set(scorer.diseases) - set(table.diseases)) & metrics["value"].isna()
     metrics.loc[unknown, "reason"] = f"not labeled at site '{table.name}'"
     names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
     named = pd.DataFrame({"image": names, "patient": patient_names(table.name, first["patient"], key)})
-    predictions = _predictions(named, of_units, columns)
+    predictions = _predictions(named, of_units, groups)
     origin = Origin.together([table.origin, scorer.origin or table.origin])
     about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
     predictions.attrs.update(origin.keys() | about)
@@ -186,21 +185,11 @@ def _readable(
     return chosen, images
 
 
-def _group_columns(first: pd.DataFrame, by_image: bool) -> dict[str, Any]:
-    """What the units are grouped by, where the site knows it."""
-    columns: dict[str, Any] = {"sex": first["sex"], "age": age_bands(first["age"].to_numpy())}
-    if by_image:
-        columns["view"] = first["view"].cat.remove_unused_categories()
-    return {name: values for name, values in columns.items() if pd.Series(values).notna().any()}
-
-
-def _predictions(named: pd.DataFrame, found: Scored, columns: dict[str, Any]) -> pd.DataFrame:
+def _predictions(named: pd.DataFrame, found: Scored, groups: pd.DataFrame) -> pd.DataFrame:
     """Names, scores and labels of the units, and their subgroups, so that these can be recomputed."""
     for j, disease in enumerate(found.diseases):
         named[f"score_{disease}"], named[f"label_{disease}"] = found.scores[:, j], found.labels[:, j]
-    for name, values in columns.items():  # bands of age, never an age
-        named[f"group_{name}"] = pd.Series(np.asarray(values, dtype=object), dtype="str")
-    return named
+    return pd.concat([named, groups.astype("str").add_prefix("group_")], axis="columns")
 
 
 def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, left_out: int) -> tuple[str, ...]:

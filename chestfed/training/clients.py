@@ -20,6 +20,7 @@ from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation.labeled import Scored, numbered
 from chestfed.evaluation.probabilities import probabilities
+from chestfed.evaluation.summary import group_columns
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.images.augment import Augment
@@ -119,6 +120,7 @@ class TestSet:
     row, which stand in files that leave the site; `key` is the fingerprint of the key that they were made with. `own`
     are training images of the same hospital, of which the running statistics are when it is scored; None: the model's.
     `parts`, if there are any, are the test sets that this one consists of, in order.
+    `groups` has a column each for sex, band of age and view, where they are known, and a row per image.
     """
 
     __test__ = False  # not a test class, whatever pytest thinks of the name
@@ -133,6 +135,7 @@ class TestSet:
     origin: Origin = Origin.REAL
     own: Images | None = None
     parts: tuple[TestSet, ...] = ()
+    groups: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def scored(self, scores: np.ndarray) -> Scored:
         """These scores `[n, J]`, as evaluation takes them."""
@@ -324,7 +327,8 @@ def _test_set(table: SiteTable, images: CachedImages, key: SiteKey, own: Images 
         images = images.take(np.flatnonzero(readable))
     patients = numbered(table.frame["patient"].to_numpy(dtype=str))
     names = image_names(images.sources, key), patient_names(table.name, table.frame["patient"], key)
-    return TestSet(images, table.labels(), patients, table.diseases, *names, key.fingerprint, table.origin, own)
+    about = (table.diseases, *names, key.fingerprint, table.origin, own)
+    return TestSet(images, table.labels(), patients, *about, groups=group_columns(table.frame, by_image=True))
 
 
 def _all_of(tests: Sequence[TestSet]) -> TestSet:
@@ -342,6 +346,7 @@ def _all_of(tests: Sequence[TestSet]) -> TestSet:
         tests[0].key,
         Origin.together(test.origin for test in tests),
         parts=tuple(tests),
+        groups=pd.concat([test.groups for test in tests], ignore_index=True),
     )
 
 

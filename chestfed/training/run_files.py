@@ -126,13 +126,13 @@ def write_result(folder: Path, row: Row, scores: np.ndarray, test: TestSet) -> N
 
 
 def write_predictions(path: Path, scores: np.ndarray, test: TestSet) -> None:
-    """Write scores and labels of a test set; images and patients by their keyed names."""
+    """Write scores, labels and groups of a test set; images and patients by their keyed names."""
     import pandas as pd
 
     columns: dict[str, Any] = {"image": test.image_names, "patient": test.patient_names}
     for j, disease in enumerate(test.diseases):
         columns[f"score_{disease}"] = scores[:, j]
         columns[f"label_{disease}"] = test.labels[:, j]
-    frame = pd.DataFrame(columns)
+    frame = pd.concat([pd.DataFrame(columns), test.groups.astype("str").add_prefix("group_")], axis="columns")
     frame.attrs = {"key": test.key, "named_by": NAMED_BY}
     write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False, write_page_checksum=True))

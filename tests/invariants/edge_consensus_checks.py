@@ -65,12 +65,13 @@ def errors(peers: Nodes, problems: list[saddle.Saddle]) -> tuple[float, float]:
 def check_every_state_equals_the_numpy_reference(module: ModuleType) -> None:
     graph, mu, eta, rho, window = IRREGULAR, 9.0, 0.8, 0.15, 3
     problems = saddle.heterogeneous(graph.nodes, duals=0)
-    for rule in ("pdmm", "admm"):
-        ours, _ = run(module.EdgeConsensus(rule, window, mu, eta, rho), graph, 4)
+    for rule, start in (("pdmm", "zero"), ("admm", "consensus")):
+        ours, _ = run(module.EdgeConsensus(rule, window, mu, eta, rho, start), graph, 4)
         w = {i: START.copy() for i in range(graph.nodes)}
         ends = [(i, j) for i in range(graph.nodes) for j in graph.neighbors(i)]
         a = {(i, j): 1.0 if i < j else -1.0 for i, j in ends}
-        z, last = {end: np.zeros(4) for end in ends}, {end: START.copy() for end in ends}
+        z = {end: a[end] * START if start == "consensus" else np.zeros(4) for end in ends}
+        last = {end: START.copy() for end in ends}
         for _ in range(4):
             y = {}
             for i in range(graph.nodes):
@@ -123,6 +124,21 @@ def check_the_identities_of_the_fixed_point(module: ModuleType) -> None:
             np.testing.assert_allclose(difference.numpy(), 2 * peers.nodes[i].primal.numpy(), atol=1e-9)
 
 
+def check_without_gradients_a_start_in_consensus_stays(module: ModuleType) -> None:
+    point, ring = Point(torch.from_numpy(START), NONE), build_graph("ring", 4)
+    for rule in ("pdmm", "admm"):
+        method = module.EdgeConsensus(rule, 3, 8.0, 1.0, 0.1, "consensus")
+        signs = [torch.tensor([1.0 if i < j else -1.0 for j in ring.neighbors(i)]) for i in range(4)]
+        nodes = [method.start_node(point, own, torch.tensor([2.0, 2.0])) for own in signs]
+        for _ in range(2):
+            nodes = [method.local_round(node, lambda w, dual: (0 * w, dual)) for node in nodes]
+            ends = [[(j, ring.neighbors(j).index(i)) for j in ring.neighbors(i)] for i in range(4)]
+            sent = [{edge: method.message(nodes[j], back) for edge, (j, back) in enumerate(own)} for own in ends]
+            nodes = [method.exchange(node, own) for node, own in zip(nodes, sent, strict=True)]
+        for node in nodes:
+            np.testing.assert_allclose(node.primal.numpy(), START, rtol=0, atol=1e-14)
+
+
 def check_a_lone_node_is_gradient_descent(module: ModuleType) -> None:
     peers, (problem,) = run(module.EdgeConsensus("pdmm", 5, 10.0), Graph(1, ()), 3)
     w = START.copy()
@@ -134,6 +150,7 @@ def check_a_lone_node_is_gradient_descent(module: ModuleType) -> None:
 CHECKS: list[Callable[[ModuleType], None]] = [
     check_every_state_equals_the_numpy_reference,
     check_a_lone_node_is_gradient_descent,
+    check_without_gradients_a_start_in_consensus_stays,
     check_the_identities_of_the_fixed_point,
     check_the_optimum_is_reached_on_irregular_graphs,
     check_the_optimum_is_reached_on_a_ring,
@@ -155,17 +172,15 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "admm does not average": ("else (z[edge] + message.y) / 2", "else message.y"),
     "admm averages with w": ("(z[edge] + message.y) / 2", "(node.primal + message.y) / 2"),
     "pdmm averages": ('message.y if self.rule == "pdmm" else', 'message.y if self.rule == "none" else'),
-    "z starts at w": (
-        "zeros = torch.zeros(len(signs), point.primal.numel()).to(point.primal)",
-        "zeros = point.primal + 1",
-    ),
+    "z starts at w": ("torch.zeros_like(point.primal))", "point.primal)"),
+    "a start in consensus has the wrong sign": ("z = signs[:, None] *", "z = -signs[:, None] *"),
     "received points start at zero": (
         "known = point.primal.expand(",
         "known = torch.zeros_like(point.primal).expand(",
     ),
     "nodes start at zero": (
-        "return Node(point.primal, point.dual, zeros",
-        "return Node(0 * point.primal, point.dual, zeros",
+        "return Node(point.primal, point.dual, z",
+        "return Node(0 * point.primal, point.dual, z",
     ),
     "received points are not kept": ("known[edge] = message.primal", "pass"),
     "one local step too many": ("range(self.window)", "range(self.window + 1)"),

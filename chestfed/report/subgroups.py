@@ -1,0 +1,69 @@
+"""The page's table of AUCs by sex, age and view, from the groups that a study stores beside its scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from chestfed.evaluation.estimates import Estimate, auc_estimates
+from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.evaluation.labeled import Scored
+from chestfed.evaluation.summary import MISSING, age_bands
+from chestfed.results.grid import Cell, Grid, Line, auc_cell, title_of
+from chestfed.results.run_folder import RunFolder
+
+#: With fewer patients than this with a disease, or without it, a group has no AUC.
+FEWEST = 5
+#: Needs no resamples.
+_HOW = Intervals("obuchowski", 0)
+
+
+def subgroups(run: RunFolder) -> Grid | None:
+    """The AUC of the largest K in each group; None if the study knows no sex, age or view, or is of an earlier version.
+
+    A group's AUC compares its positives with its own negatives. The mean is over the diseases that have an AUC there.
+    """
+    found = run.predictions()
+    named = {name.removeprefix("group_"): found[name] for name in found if name.startswith("group_")}
+    if not named:
+        return None
+    scores, labels = (found[[f"{part}_{d}" for d in run.diseases]].to_numpy(np.float64) for part in ("score", "label"))
+    scored = Scored(scores, labels, found["patient"].to_numpy(), run.diseases)
+    lines = []
+    for name, values in named.items():
+        for group in _in_order(name, values):
+            rows = (values.isna() if group == MISSING else values == group).to_numpy()
+            patients = found.loc[rows, "patient"].nunique()
+            cells = (_cell(one) for one in _estimates(scored.where(rows)))
+            lines.append(Line(f"{name} {group}", (Cell(f"{rows.sum():,}", (f"{patients:,} patients",)), *cells)))
+    heads = (Cell("group"), Cell("images"), *(Cell(title_of(disease)) for disease in (*run.diseases, "mean")))
+    caption = (
+        f"AUC of K={run.settings.ks[-1]} by group; below each its 95% interval over patients (obuchowski), n+ and n−. "
+        f"Few: under {FEWEST} patients with the disease, or without it"
+    )
+    return Grid("subgroups", caption, heads, tuple(lines))
+
+
+def _in_order(name: str, values: pd.Series) -> list[str]:
+    """The groups that occur: bands of age by age, others by name, and last what is not known."""
+    known = set(values.dropna())
+    bands = [band for band in age_bands(np.array([])).categories if band in known] if name == "age" else []
+    return [*(bands or sorted(known)), *([MISSING] if values.isna().any() else [])]
+
+
+def _estimates(group: Scored) -> tuple[Estimate, ...]:
+    """Of each disease and their mean; a disease with few patients counts as one without labels."""
+    labels = group.labels.copy()
+    for j in range(labels.shape[1]):
+        with_it, without = (len(np.unique(group.patients[labels[:, j] == value])) for value in (1, 0))
+        if min(with_it, without) < FEWEST:
+            labels[:, j] = np.nan
+    return auc_estimates(Scored(group.scores, labels, group.patients, group.diseases), _HOW)
+
+
+def _cell(one: Estimate) -> Cell:
+    if one.value is None:
+        return Cell("few")
+    cell = auc_cell(one)
+    counts = () if one.disease == "mean" else (f"{one.positives:,} / {one.negatives:,}",)
+    return Cell(cell.text, (*cell.below, *counts))

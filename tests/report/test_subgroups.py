@@ -1,0 +1,68 @@
+"""The table of AUCs by sex, age and view on a study's page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from chestfed.report.subgroups import FEWEST, subgroups
+from chestfed.results.run_folder import RunFolder
+from tests.results.finished_runs import NAMES, write_run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Forty images of thirty patients: sex of all but three, one patient above 80, all others below 40."""
+    found = write_run(tmp_path / "run")
+    file = found / "k2" / "predictions.parquet"
+    frame = pd.read_parquet(file)
+    sex = np.where(frame["patient"] % 2 == 0, "F", "M").astype(object)
+    sex[:3] = None
+    age = np.where(frame["patient"] == 7, ">=80", "<40")
+    frame.assign(group_sex=sex, group_age=age).to_parquet(file, index=False)
+    return found
+
+
+def test_a_group_has_the_auc_of_its_own_images_with_counts_and_an_interval(folder: Path) -> None:
+    grid = subgroups(RunFolder(folder))
+    assert grid is not None
+    assert [line.head for line in grid.lines] == ["sex F", "sex M", "sex missing", "age <40", "age >=80"]
+    frame = pd.read_parquet(folder / "k2" / "predictions.parquet")
+    women = frame[frame["group_sex"] == "F"]
+    line = grid.lines[0]
+    assert line.cells[0].text == str(len(women))
+    assert line.cells[0].below == (f"{women['patient'].nunique()} patients",)
+    for name, cell in zip(NAMES, line.cells[1:], strict=False):
+        known = women.dropna(subset=[f"label_{name}"])
+        label = known[f"label_{name}"]
+        assert cell.text == f"{roc_auc_score(label, known[f'score_{name}']):.3f}"
+        interval, counts = cell.below
+        assert interval.startswith("[")
+        assert counts == f"{label.sum():.0f} / {(1 - label).sum():.0f}"
+    assert line.cells[-1].below  # the mean has an interval
+
+
+def test_groups_of_few_patients_have_no_auc(folder: Path) -> None:
+    grid = subgroups(RunFolder(folder))
+    assert grid is not None
+    of_group = {line.head: line for line in grid.lines}
+    for head in ("sex missing", "age >=80"):
+        assert {cell.text for cell in of_group[head].cells[1:]} == {"few"}
+        assert not any(cell.below for cell in of_group[head].cells[1:])
+    file = folder / "k2" / "predictions.parquet"
+    frame = pd.read_parquet(file)
+    positives = frame.loc[frame["label_edema"] == 1, "patient"].unique()
+    for count, shown in ((FEWEST - 1, False), (FEWEST, True)):  # patients with the disease, not images of them
+        sex = np.where(frame["patient"].isin(positives[count:]), "F", "M")
+        frame.assign(group_sex=sex).to_parquet(file, index=False)
+        grid = subgroups(RunFolder(folder))
+        assert grid is not None
+        assert (grid.lines[1].cells[1].text != "few") == shown
+
+
+def test_a_study_that_knows_no_groups_has_no_table(tmp_path: Path) -> None:
+    assert subgroups(RunFolder(write_run(tmp_path / "run"))) is None
