@@ -24,7 +24,8 @@ def subgroups(run: RunFolder) -> Grid | None:
     A group's AUC compares its positives with its own negatives. The mean is over the diseases that have an AUC there.
     """
     found = run.predictions()
-    named = {name.removeprefix("group_"): found[name] for name in found if name.startswith("group_")}
+    columns = found.columns[found.columns.str.startswith("group_")]
+    named = {str(name).removeprefix("group_"): found[name] for name in columns}
     if not named:
         return None
     scores, labels = (found[[f"{part}_{d}" for d in run.diseases]].to_numpy(np.float64) for part in ("score", "label"))

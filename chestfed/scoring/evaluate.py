@@ -127,8 +127,9 @@ def evaluate_model(
     unit = units(protocol, scores, chosen.labels(), studies)
     first, by_image = frame.iloc[unit.first], unit_of(protocol) == "image"
     groups = group_columns(first, by_image=by_image)
+    columns = {str(name): values for name, values in groups.items()}
     of_units = Scored(unit.scores, unit.labels, first["patient"].to_numpy(dtype=str), scorer.diseases)
-    summary = summarize(of_units, protocol, how, dict(groups.items()), probabilities=scorer.output != "scores")
+    summary = summarize(of_units, protocol, how, columns, probabilities=scorer.output != "scores")
     metrics = summary.metrics
     unknown = metrics["disease"].isin(set(scorer.diseases) - set(table.diseases)) & metrics["value"].isna()
     metrics.loc[unknown, "reason"] = f"not labeled at site '{table.name}'"
