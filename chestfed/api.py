@@ -62,16 +62,13 @@ def run(
     k
         Numbers of clients to train with.
     seeds
-        Run every K with each of these training seeds: two or more, or how many from the pipeline's `seed` on. What is
-        returned then is a `SeedStudies`.
+        Several training seeds, or how many from the pipeline's on; what is returned then is a `SeedStudies`.
     data
         Folder that contains the sites' folders.
     overrides
         Any keys, as after `--set`: `["federated.window=8"]`.
-    tracking
-        Record the study in the MLflow store of `out`.
-    quiet
-        Print nothing.
+    tracking, quiet
+        Record the study in the MLflow store of `out`; print nothing.
 
     Raises
     ------
@@ -89,10 +86,8 @@ def run(
     settings = [*overrides, "comparison=null", *_parts(algorithm, objective, model), *_plain(k, seed, device)]
     refuse_several("chestfed.study()")
     console = open_console(quiet=quiet)
-    added, root = [Path(site) for site in add_sites], None if data is None else Path(data)
-    file = _pipeline_file(pipeline)
-    if seeds is not None and (seeds if isinstance(seeds, int) else len(set(seeds))) < 2:
-        raise ConfigError(f"seeds={seeds!r}: name two or more different seeds, or one as seed=3")
+    added, root, file = [*map(Path, add_sites)], None if data is None else Path(data), _pipeline_file(pipeline)
+    _check_several(seeds)
     studies = study_run.prepare(console, file, settings, added, root, algorithms=(), windows=(), seeds=seeds)
     if studies.pipeline.held_out is not None:
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; use `chestfed study {file}`")
@@ -186,6 +181,11 @@ def compare(
     found = [predictions.read_run(Path(getattr(model, "folder", model)), k) for model in models]  # type: ignore[arg-type]
     found = predictions.group_seeds(found) if group_seeds else found
     return significance.frame(significance.compare_with_first(found, resamples, interval))
+
+
+def _check_several(seeds: int | Sequence[int] | None) -> None:
+    if seeds is not None and (seeds if isinstance(seeds, int) else len(set(seeds))) < 2:
+        raise ConfigError(f"seeds={seeds!r}: name two or more different seeds, or one as seed=3")
 
 
 def _parts(algorithm: Part | None, objective: Part | None, model: Part | None) -> list[str]:
