@@ -59,10 +59,8 @@ def run(
     algorithm, objective, model
         What to train with in place of the pipeline's: `"scaffold"`, `"mylab.methods:FedDyn"`,
         `{"name": "fedprox", "prox": 0.1}`, or a declaration, also one that was made in a notebook.
-    k
-        Numbers of clients to train with.
-    seeds
-        Several training seeds, or how many from the pipeline's on; what is returned then is a `SeedStudies`.
+    k, seeds
+        Numbers of clients; several training seeds, or how many from the pipeline's on, which return a `SeedStudies`.
     data
         Folder that contains the sites' folders.
     overrides
@@ -85,10 +83,10 @@ def run(
 
     settings = [*overrides, "comparison=null", *_parts(algorithm, objective, model), *_plain(k, seed, device)]
     refuse_several("chestfed.study()")
-    console = open_console(quiet=quiet)
-    added, root, file = [*map(Path, add_sites)], None if data is None else Path(data), _pipeline_file(pipeline)
-    _check_several(seeds)
-    studies = study_run.prepare(console, file, settings, added, root, algorithms=(), windows=(), seeds=seeds)
+    console, root, file = open_console(quiet=quiet), None if data is None else Path(data), _pipeline_file(pipeline)
+    studies = study_run.prepare(
+        console, file, settings, [*map(Path, add_sites)], root, algorithms=(), windows=(), seeds=_several(seeds)
+    )
     if studies.pipeline.held_out is not None:
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; use `chestfed study {file}`")
     done = study_run.run(studies, Path(out), Path(cache), None, tracking=tracking, skip_unreadable=skip_unreadable)
@@ -183,9 +181,10 @@ def compare(
     return significance.frame(significance.compare_with_first(found, resamples, interval))
 
 
-def _check_several(seeds: int | Sequence[int] | None) -> None:
+def _several(seeds: int | Sequence[int] | None) -> int | Sequence[int] | None:
     if seeds is not None and (seeds if isinstance(seeds, int) else len(set(seeds))) < 2:
         raise ConfigError(f"seeds={seeds!r}: name two or more different seeds, or one as seed=3")
+    return seeds
 
 
 def _parts(algorithm: Part | None, objective: Part | None, model: Part | None) -> list[str]:
