@@ -31,7 +31,7 @@ Part = str | Mapping[str, Any] | object
 def run(pipeline: str | Path = ..., *, seeds: None = None, **settings: Any) -> Study: ...
 @overload
 def run(pipeline: str | Path = ..., *, seeds: int | Sequence[int], **settings: Any) -> SeedStudies: ...
-def run(
+def run(  # type: ignore[misc]  # the overloads name only what decides what is returned
     pipeline: str | Path = "source_addition_samples",
     *,
     algorithm: Part | None = None,

@@ -78,7 +78,14 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_sections_are_there(page: Page) -> None:
     headings = [text for _, _, text in page.all("h1", "h2", "h3", "h4")]
     wanted = ["Results", "Does adding hospitals help?", "Who gains?", "Curves and operating points"]
-    wanted += ["Participants and labels", "Training", "Statistical methods", "Use and limits", "How to reproduce"]
+    wanted += [
+        "Subgroups",
+        "Participants and labels",
+        "Training",
+        "Statistical methods",
+        "Use and limits",
+        "How to reproduce",
+    ]
     assert [text for _, _, text in page.all("h2")] == [*wanted, "Checklists"]
     sites = ["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr", "test images"]
     assert set(headings) >= {
