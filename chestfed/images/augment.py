@@ -1,13 +1,15 @@
-"""Training augmentation: the source papers' random affine map, drawn here, applied by OpenCV or on a GPU.
+"""Training augmentation: the source papers' random affine map, drawn here, applied by albumentations or on a GPU.
 
-It is what albumentations' `Affine` does with the same map, bit by bit; a test says so.
+albumentations is used in this module alone: 2.0 is its last release under an open license.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Sequence
+from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from pydantic import Field
@@ -48,11 +50,11 @@ class Augment(StrictModel):
         """The images uint8 `[n, h, w]` or `[n, h, w, 3]` under the maps that `seeds` draw, bilinear; on the CPU."""
         if not self.enabled:
             return images
-        height, width = images.shape[1:3]
-        found = np.empty_like(images)
-        for image, one, into in zip(images, self.maps(seeds, height, width), found, strict=True):
-            cv2.warpAffine(image, one[:2], (width, height), dst=into)  # black outside
-        return found
+        shape, affine = images.shape[1:3], _albumentations()
+        maps = self.maps(seeds, *shape)
+        return np.stack(
+            [affine.apply(image, matrix=one, output_shape=shape) for image, one in zip(images, maps, strict=True)]
+        )
 
 
 def backward(maps: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -71,3 +73,13 @@ def warped(images: Tensor, back: Tensor) -> Tensor:
     grid = torch.nn.functional.affine_grid(back, list(planes.shape), align_corners=False)
     found = torch.nn.functional.grid_sample(planes, grid, align_corners=False)
     return found[:, 0] if gray else found.permute(0, 2, 3, 1)
+
+
+@functools.cache
+def _albumentations() -> Any:
+    """Its affine transform, which is given its maps: it draws nothing, and so serves all threads."""
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # no check for newer versions online
+    import albumentations
+    import cv2
+
+    return albumentations.Affine(interpolation=cv2.INTER_LINEAR, border_mode=cv2.BORDER_CONSTANT, fill=0, p=1.0)
