@@ -282,7 +282,7 @@ def test_an_algorithms_own_keys_come_before_the_common_ones_and_after_the_comman
     path = bundled("pipelines") / "source_addition_samples.yaml"
     own = ["per_algorithm.fedprox.local_lr=0.5", "per_algorithm.fedprox.prox=0.2"]
     pipeline = load_pipeline(path, own)
-    assert pipeline.for_algorithm().federated.local_lr == 4.0
+    assert pipeline.for_algorithm().federated.local_lr == 2.0
     settings = pipeline.for_algorithm("fedprox").federated
     assert (settings.local_lr, settings.algorithm.prox) == (0.5, 0.2)
     settings = load_pipeline(path, [*own, "federated.local_lr=0.7"]).for_algorithm("fedprox").federated

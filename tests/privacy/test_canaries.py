@@ -163,7 +163,7 @@ def told_to_others(home: Path) -> str:
     (study,) = load_images([tables], pipeline, home / "cache", progress=lambda *step: None)
     assert study.test is not None
     own = OwnData(study.clients[0], study.test, study)
-    told = json.dumps([own.told(5, 1)[0], own.told_of_test()[0]])
+    told = json.dumps([own.told(5, 1)[0], own.told_of_test(study.test)[0]])
     assert "edema" in told
     return told
 

@@ -32,6 +32,7 @@ def site(folder: Path, name: str, count: int = 6, patients: str = "") -> SiteTab
     owners = [f"{patients or name}{number // 2}" for number in range(count)]
     frame = pd.DataFrame({"image": [f"{number}.png" for number in range(count)], "row": range(2, count + 2)})
     frame = frame.assign(patient=owners, study=owners, view="pa", inverted=False, repeats=1, edema=np.float32(0))
+    frame = frame.assign(sex="F", age=np.float32(np.nan)).astype({"view": "category", "sex": "category"})
     return SiteTable(name, name, root, True, ("edema",), frame)
 
 
