@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from chestfed.new_site.work import SAID, Work
+from chestfed.new_site.work import SAID, Work, terms_file
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.opening import SYNTHETIC_MARKER
-from chestfed.sites.spreadsheet.term_table import TermRow
+from chestfed.sites.spreadsheet.term_table import LEXICON, YES, TermRow
 
 _WIDTH: Final = 118
 _COMMENT_AT: Final = 42
@@ -41,7 +42,7 @@ class Said(NamedTuple):
 class Draft:
     """The YAML's text, the guesses as (what, value, why), and what the user should know.
 
-    `terms` are the rows of the mapping table, none if the labels are columns. `examples` of rows and their images are
+    `terms` are the rows of the mapping table. `examples` of rows and their images are
     for the terminal only.
     """
 
@@ -67,13 +68,8 @@ def draft(
     `images` the keys that lead from rows to images, and how; `by_path` is the expression that tells the patient.
     """
     why, rule = work.evidence, images[0]
-    rows, different = int(work.image.notna().sum()), work.image.nunique()
-    about = f"{_LAYOUTS.get(work.layout)}: {rows:,} rows of {different:,} images"
-    words = {
-        what: Said({word: meaning for word, meaning in told.items() if word != str(meaning).lower()})
-        for what, told in work.words.items()
-    }
-    words = {what: said for what, said in words.items() if said.value}
+    rows, number, different = work.table_rows, int(work.image.notna().sum()), work.image.nunique()
+    about = f"{_LAYOUTS.get(work.layout)}: {number:,} rows of {different:,} images"
     columns = [what for what in dict.fromkeys(("image", "patient", *OPTIONAL, *work.columns)) if what in work.columns]
     split = work.columns.get("split")
     table = {
@@ -82,21 +78,29 @@ def draft(
         **({} if by_path is None else {"from_path": Said(*by_path)}),
         "columns": Said({what: Said(work.columns[what], why[what]) for what in columns}),
         "images": Said({key: Said(_with_roles(v, work) if key == "path" else v) for key, v in rule.items()}, images[1]),
-        "words": Said(words, "your words for them, in lower case"),
-        "missing": Said(sorted(work.missing), "cells that count as empty"),
         **{key: Said(value, why.get(key, "")) for key, value in work.keys.items()},
     }
+    if rows:
+        table["terms"] = Said(terms_file(work.name), f"what the table's words mean: {_known_by(rows)}")
     splits = {
         "official": Said(True, f"by the column {split}" if split else "no column for a split: every image is in train"),
         "valid_fraction": Said(0.0, "share of the training patients to set aside"),
         "test_fraction": Said(0.0),
     }
-    body = {key: said for key, said in table.items() if said.value or key not in ("images", "words", "missing")}
+    body = {key: said for key, said in table.items() if said.value or key != "images"}
     last = {"table": Said(body, "how the table is laid out; every key: docs/new_site.md")}
     blocks = (*_head(work, line, files), _policy(work), last, {"splits": Said(splits)})
     guesses = _guesses(work, sheet, by_path)
     _last_notes(work, has_table=bool(sheet) or work.layout != "dicom")
-    return Draft(yaml_text(blocks), tuple(guesses), tuple(work.notes), work.terms, examples)
+    guesses += [("mapping table", said.value, said.why) for key, said in body.items() if key == "terms"]
+    return Draft(yaml_text(blocks), tuple(guesses), tuple(work.notes), rows, examples)
+
+
+def _known_by(rows: Sequence[TermRow]) -> str:
+    """`31 rows: 20 known to the lexicon, 6 confirmed, 5 to be confirmed`."""
+    by = Counter(row.confirmed if row.known else "" for row in rows)
+    told = ((LEXICON, "known to the lexicon"), (YES, "confirmed"), ("", "to be confirmed"))
+    return f"{len(rows):,} rows: " + ", ".join(f"{by[kind]:,} {text}" for kind, text in told if by[kind])
 
 
 def _head(work: Work, line: str, files: Mapping[str, list[str]]) -> list[dict[str, Said]]:
@@ -155,8 +159,7 @@ def _guesses(
         guesses.insert(1, ("patient", "(from the path)", by_path[1]))
     guesses.append(("layout", work.layout, ""))
     guesses += [(disease, ", ".join(names), work.evidence[disease]) for disease, names in work.names.items()]
-    decided = {"terms": work.keys.get("terms"), "uncertain": work.uncertain, "blank": work.blank}
-    decided["raters"] = work.keys.get("raters")
+    decided = {"uncertain": work.uncertain, "blank": work.blank, "raters": work.keys.get("raters")}
     guesses += [(key, value, work.evidence[key]) for key, value in decided.items() if value is not None]
     return guesses + [(key, repr(value), why) for key, (value, why) in sheet.items()]
 

@@ -141,7 +141,6 @@ def _from_headers(work: Work) -> Draft:
             find_optional(work, what, tag)
             if what in work.evidence:
                 work.evidence[what] = work.evidence[what].replace(SAID, "the element for it")
-    _drop_colliding_words(work)
     work.frame = frame.apply(lambda cells: cells.str.replace("\\", work.choices.separator or "|", regex=False))
     find_labels(work, headers=True)
     refuse_idle(work)
@@ -185,20 +184,6 @@ def _optional(work: Work) -> None:
         if answer != guess:
             work.drop(what)
             find_optional(work, what, answer)
-    _drop_colliding_words(work)
-
-
-def _drop_colliding_words(work: Work) -> None:
-    """A word that counts as empty does so in all of these columns: not where it is the name of a patient or study."""
-    for role in (role for role in ("patient", "study") if role in work.columns):
-        cells = set(work.frame[work.columns[role]].dropna().str.strip().str.lower())
-        for word in [word for word in work.missing if word in cells]:
-            what = work.missing.pop(word)
-            if what in ("view", "sex"):
-                work.words[what][word] = "unknown"
-            elif work.drop(what):
-                text = f"the {what} column is not used: one of its empty words is also the name of a {role}"
-                work.notes.append(text)
 
 
 def _set_aside(work: Work) -> None:

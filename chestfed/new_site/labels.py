@@ -13,10 +13,11 @@ from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ConfigError
 from chestfed.new_site import lexicon
 from chestfed.new_site.diseases import disease_of
-from chestfed.new_site.work import NONE, SAID, Work, called, unknown_words
+from chestfed.new_site.work import NONE, SAID, UnknownWordsError, Work, called, hint, unknown_words
 from chestfed.sites.reader import canonical
+from chestfed.sites.spreadsheet.term_table import VALUE, WORD_MEANINGS
 
-MEANINGS: Final = ("positive", "negative", "uncertain", "blank")
+MEANINGS: Final = WORD_MEANINGS[VALUE]
 #: More different cells than this are not values of a label.
 _MOST_VALUES: Final = 12
 #: More different annotators than this are something else, such as coordinates.
@@ -45,8 +46,7 @@ def values_of(work: Work, column: str) -> Values:
     counts: Counter[str] = Counter()
     for word, number in work.frame[column].dropna().value_counts().head(_MOST_VALUES * 20).items():
         counts[canonical(str(word))] += int(number)
-    said = {canonical(word): meaning for word, meaning in work.choices.values.items()}
-    table = {**lexicon.VALUES, **({"-": "negative"} if "+" in counts else {}), **said}
+    table = {**lexicon.VALUES, **({"-": "negative"} if "+" in counts else {}), **work.meanings(VALUE)}
     known: dict[str, Counter[str]] = {meaning: Counter() for meaning in MEANINGS}
     strange: Counter[str] = Counter()
     for word, number in counts.items():
@@ -80,8 +80,11 @@ def by_columns(work: Work, columns: Mapping[str, str]) -> None:
         work.evidence[disease] = "; ".join(_told(work, name, disease, values[name]) for name in work.names[disease])
     total = {meaning: sum((found.known[meaning] for found in values.values()), Counter()) for meaning in MEANINGS}
     number = {meaning: sum(cells.values()) for meaning, cells in total.items()}
-    work.keys["values"] = {m: sorted(total[m]) for m in MEANINGS if total[m] or m != "blank"}
-    work.evidence["values"] = "; ".join(f"{meaning} {cells:,} cells" for meaning, cells in number.items() if cells)
+    known = [(word, cells, meaning) for meaning in MEANINGS for word, cells in total[meaning].most_common()]
+    unknown = sum((found.strange for found in values.values()), Counter[str]()).most_common()
+    rows = [work.row(VALUE, word, cells, meaning) for word, cells, meaning in known]
+    hints = lexicon.VALUES
+    work.words[VALUE] = rows + [work.row(VALUE, word, cells, None, hint(word, hints)) for word, cells in unknown]
     if number["negative"]:
         policies(
             work,
@@ -112,8 +115,9 @@ def _told(work: Work, name: str, disease: str, values: Values) -> str:
     if values.strange:
         shown = unknown_words(cells.dropna().map(canonical), [word for word, _ in values.strange.most_common()])
         work.stops.append(
-            f"column '{name}' ({disease}): unknown values: {shown}. Explain each with --value WORD=MEANING "
-            f"({', '.join(MEANINGS)}), or omit the column with --label {disease}={NONE}"
+            f"column '{name}' ({disease}): unknown values: {shown}. Enter what each means in the mapping "
+            f"table, or with --value WORD=MEANING ({', '.join(MEANINGS)}); or omit the column with "
+            f"--label {disease}={NONE}"
         )
     match = disease_of(name)
     how = SAID if disease in work.choices.labels or match is None else match.why
@@ -128,7 +132,7 @@ def policies(work: Work, doubts: int, kind: str, blank: str, why: str) -> None:
     Raises `ConfigError` with everything that must be settled first.
     """
     if work.stops:
-        raise ConfigError("\n".join(work.stops))
+        raise UnknownWordsError("\n".join(work.stops), work.table_rows)
     choices = work.choices
     doubted = f"a guess: {doubts:,} {kind} are uncertain; positive or negative may suit you better (--uncertain)"
     for key, said, guess, because, meanings in (

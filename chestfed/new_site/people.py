@@ -23,10 +23,12 @@ from chestfed.new_site.work import (
     Work,
     called,
     count,
+    hint,
     listed_rows,
     unknown_words,
 )
 from chestfed.sites.reader import ages
+from chestfed.sites.spreadsheet.term_table import WORD_MEANINGS, TermRow
 
 #: What the flag of the patient is given for the folder, in place of a column.
 FOLDER: Final = "folder"
@@ -164,7 +166,7 @@ def _find_study(work: Work, said: str | None) -> None:
 
 def _find_worded(work: Work, what: str, said: str | None) -> None:
     """The column of views, splits or sexes; words that are not known are noted among the stops."""
-    own = work.choices.words.get(what, {})
+    own = work.meanings(what)
     column, how = (said, SAID) if said is not None else _guessed(work, what, own)
     if not column:
         return
@@ -172,24 +174,19 @@ def _find_worded(work: Work, what: str, said: str | None) -> None:
     counts = cells.value_counts()
     if len(counts) > max(_MOST_WORDS, 2 * len(own)):
         raise ConfigError(f"--{what}-column {column}: {len(counts):,} different cells are not words for a {what}")
-    known, strange, spread = _with_own(what, cells), list[str](), Counter[str]()
-    told: dict[str, str | float] = {}
+    known, spread, rows = _with_own(what, cells), Counter[str](), list[TermRow]()
     for word, number in zip(map(str, counts.index), counts.tolist(), strict=True):
-        meaning = own.get(word) or known.get(plain(word)) or (MISSING if word in lexicon.MISSING else None)
-        spread[meaning or MISSING] += number
-        if meaning == MISSING:
-            work.missing[word] = what
-        elif meaning is not None:
-            told[word] = meaning
-        else:
-            strange.append(word)
-    if strange:
-        meanings = ", ".join(dict.fromkeys(_KNOWN[what].values()))
+        meaning = known.get(plain(word)) or (MISSING if word in lexicon.MISSING else None)
+        row = work.row(what, word, number, meaning, hint(word, known))
+        spread[row.meaning if row.known else MISSING] += number
+        rows += [row] if word != row.meaning.lower() or not row.known else []  # such words need no explanation
+    if strange := [row.term for row in rows if not row.known]:
         work.stops.append(
-            f"column '{column}' ({what}): unknown words: {unknown_words(cells, strange)}. Explain each with "
-            f"--word {what}:WORD=MEANING ({meanings} or {MISSING}), or omit the column with --{what}-column {NONE}"
+            f"column '{column}' ({what}): unknown words: {unknown_words(cells, strange)}. Enter what each means in "
+            f"the mapping table, or with --word {what}:WORD=MEANING ({', '.join(WORD_MEANINGS[what])}); or omit the "
+            f"column with --{what}-column {NONE}"
         )
-    work.words[what] = told
+    work.words[what] = rows
     spread[MISSING] += int(work.frame[column].isna().sum())
     shown = ", ".join(f"{number:,} {meaning}" for meaning, number in spread.most_common() if number)
     work.take(what, column, f"{how}: {shown}")
@@ -260,7 +257,7 @@ def _find_age(work: Work, said: str | None) -> None:
         cells = work.frame[name].dropna().str.strip().str.lower()
         if cells.empty and not said:
             continue
-        own = work.choices.words.get("age", {})
+        own = work.meanings("age")
         gone = [word for word, meaning in own.items() if meaning == MISSING]
         years = ages(cells.where(~cells.isin(own), cells.map(own)))
         bad = cells[np.isnan(years) & ~cells.isin(gone).to_numpy(dtype=bool)]
@@ -274,12 +271,14 @@ def _find_age(work: Work, said: str | None) -> None:
             continue
         counts = bad.value_counts()
         clear = [word for word in map(str, counts.index) if counts[word] >= SHOWN_FROM or _NUMBER.fullmatch(word)]
-        work.missing |= dict.fromkeys([*clear, *gone, *lexicon.MISSING.intersection(counts.index)], "age")
-        work.words["age"] = {word: float(meaning) for word, meaning in own.items() if word not in gone}
-        if rest := counts.index.difference(list(work.missing)).tolist():
+        words = cells[cells.isin([*own, *counts.index])].value_counts().items()
+        empty = {*clear, *lexicon.MISSING}
+        rows = [work.row("age", str(word), number, MISSING if word in empty else None) for word, number in words]
+        work.words["age"] = rows
+        if rest := [row.term for row in rows if not row.known]:
             work.stops.append(
-                f"column '{name}' (age): not ages: {unknown_words(cells, rest)}. Fix the cells, or explain them "
-                f"with --word age:WORD=YEARS or --word age:WORD={MISSING}"
+                f"column '{name}' (age): not ages: {unknown_words(cells, rest)}. Fix the cells, or enter what each "
+                f"means in the mapping table, or with --word age:WORD=YEARS or --word age:WORD={MISSING}"
             )
         if clear:
             shown = unknown_words(cells, clear)

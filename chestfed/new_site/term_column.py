@@ -26,9 +26,9 @@ from chestfed.new_site.labels import (
     values_of,
 )
 from chestfed.new_site.work import NONE, SAID, Choices, Work, called, count, terms_file
-from chestfed.sites.reader import NEGATIVE, POSITIVE, UNCERTAIN, canonical
+from chestfed.sites.reader import NEGATIVE, POSITIVE, UNCERTAIN
 from chestfed.sites.spreadsheet.term_labels import cut
-from chestfed.sites.spreadsheet.term_table import LEXICON, LOOSE_SEPARATORS, YES, TermRow
+from chestfed.sites.spreadsheet.term_table import LEXICON, LOOSE_SEPARATORS, TERM, VALUE, YES, TermRow
 from chestfed.sites.terms import IGNORED, Meaning, listed, normal, parse_meaning
 
 _FLAG: Final = "--findings-column"
@@ -228,7 +228,7 @@ def by_terms(work: Work, terms: TermColumn) -> None:
     counts: Counter[str] = Counter()
     for cell, number in zip(parts, number_of.tolist(), strict=True):
         counts.update(dict.fromkeys(cell or ([""] if cell is not None else []), number))
-    work.terms = tuple(_rows(+counts, work.choices, with_values=value is not None))
+    work.terms = tuple(_rows(+counts, work, with_values=value is not None))
     _diseases(work)
     names = {row.term for row in work.terms if row.meant is None and row.term}
     held = sum(int(n) for cell, n in zip(parts, number_of, strict=True) if cell and not names.isdisjoint(cell))
@@ -240,14 +240,15 @@ def _unused(cells: pd.Series) -> str:
     return next(sign for sign in ("|", ";", "||", "|||") if not cells.str.contains(sign, regex=False, na=False).any())
 
 
-def _rows(counts: Counter[str], choices: Choices, *, with_values: bool) -> list[TermRow]:
-    """The rows of the mapping table, the most frequent first; earlier confirmed rows stay, also those not found now."""
+def _rows(counts: Counter[str], work: Work, *, with_values: bool) -> list[TermRow]:
+    """The terms' rows of the mapping table, the most frequent first; earlier confirmed rows stay."""
+    choices = work.choices
     said = {normal(term): disease for disease, terms in choices.labels.items() for term in terms}
     dropped = {disease for disease, terms in choices.labels.items() if not terms}
-    earlier = {row.term: row for row in choices.terms}
+    earlier = {row.term: row for row in choices.terms if row.kind == TERM}
     rows = []
     for term, number in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
-        found = _suggested(term, choices, with_values=with_values)
+        found = _suggested(term, work, with_values=with_values)
         meaning = None if found.meaning is None else _without(found.meaning, dropped)
         row = TermRow(term, number, "" if meaning is None else str(meaning), found.why)
         old = earlier.get(term)
@@ -258,14 +259,14 @@ def _rows(counts: Counter[str], choices: Choices, *, with_values: bool) -> list[
         elif found.exact:
             row = replace(row, meaning=row.suggestion, confirmed=LEXICON)
         rows.append(row)
-    return [*rows, *(replace(row, rows=0) for row in choices.terms if row.confirmed and row.term not in counts)]
+    return [*rows, *(replace(row, rows=0) for row in earlier.values() if row.confirmed and row.term not in counts)]
 
 
-def _suggested(term: str, choices: Choices, *, with_values: bool) -> Suggestion:
+def _suggested(term: str, work: Work, *, with_values: bool) -> Suggestion:
     if not with_values or not term:
         return suggest(term)
     finding, _, value = term.rpartition(" =")
-    said = {canonical(word): meaning for word, meaning in choices.values.items()}
+    said = work.meanings(VALUE)
     return suggest_value(finding.strip(), said.get(value.strip(), lexicon.VALUES.get(value.strip())))
 
 
@@ -302,14 +303,10 @@ def _diseases(work: Work) -> None:
 
 def _describe(work: Work, waiting: int, rows: str) -> None:
     """The policies, and what is left for a person to do: `waiting` terms in `rows`."""
-    work.keys["terms"] = terms_file(work.name)
-    by = Counter(row.confirmed for row in work.terms if row.meant is not None)
-    known = f"{by[LEXICON]:,} known to the lexicon" + (f", {by[YES]:,} confirmed" if by[YES] else "")
-    work.evidence["terms"] = f"{len(work.terms):,} terms: {known}, {waiting:,} to be confirmed"
     if waiting:
         work.notes.append(
             f"{count(waiting, len(work.terms), 'terms')}, in {rows}, wait for a person: write MEANING and yes into "
-            f"{work.keys['terms']}. Until then a disease that is not mentioned beside them is missing"
+            f"{terms_file(work.name)}. Until then a disease that is not mentioned beside them is missing"
         )
     if len(work.terms) > _MANY:
         work.notes.append(f"{len(work.terms):,} different terms look like sentences: reports need a labeler first")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.new_site.lexicon import COLUMNS, plain
 from chestfed.new_site.matching import Pictures
-from chestfed.sites.spreadsheet.term_table import TermRow
+from chestfed.sites.spreadsheet.term_table import LEXICON, VALUE, YES, TermRow, in_form
 
 #: What a flag is given for "there is no such column", and `--word` for a word that counts as an empty cell.
 NONE, MISSING = "none", "missing"
@@ -29,14 +29,22 @@ _SHOWN_ROWS: Final = 5
 Ask = Callable[[str, str, str | None, Sequence[str], str, Sequence[str]], str]
 
 
+class UnknownWordsError(ConfigError):
+    """Words without a meaning; `rows` are those of the mapping table, in which a person may enter it."""
+
+    def __init__(self, text: str, rows: tuple[TermRow, ...]) -> None:
+        super().__init__(text)
+        self.rows = rows
+
+
 @dataclass(frozen=True)
 class Choices:
     """What the flags say; None, or empty, is a guess.
 
     `columns` maps image, patient, study, view, split, sex, age, reader, findings and value to a column or `none`;
     `labels` maps a disease to columns or terms; `values` maps a cell to positive, negative, uncertain or blank; `words`
-    maps view, split, sex and age to words, in lower case, and their meanings. `terms` are the rows of the mapping table
-    that an earlier call wrote; `drop` are keys of `rows`.
+    maps view, split, sex and age to words, in lower case, and their meanings. Both go into the mapping table; `terms`
+    are its rows that an earlier call wrote. `drop` are keys of `rows`.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -67,9 +75,10 @@ class Work:
         Who decides where a guess is possible; None: the guess is taken, and without one it stops.
     frame, image
         The table, all cells as text, and the image of each row; the index is the number of the row in the file.
-    columns, evidence, words, missing
-        Column by what it is; why, by column, disease and key; words by column and their meanings; words that count as
-        empty, with the column they are needed for.
+    columns, evidence
+        Column by what it is; why, by column, disease and key.
+    words
+        By kind the rows of the mapping table for label values and for words of views, splits, sexes and ages.
     names, keys, terms
         Disease -> its columns (none if terms tell it), further keys of `table`, and the mapping table.
     notes, stops
@@ -86,8 +95,7 @@ class Work:
     image: pd.Series = field(default_factory=lambda: pd.Series(dtype=object))
     columns: dict[str, str] = field(default_factory=dict)
     evidence: dict[str, str] = field(default_factory=dict)
-    words: dict[str, dict[str, str | float]] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
+    words: dict[str, list[TermRow]] = field(default_factory=dict)
     layout: str = ""
     names: dict[str, list[str]] = field(default_factory=dict)
     keys: dict[str, Any] = field(default_factory=dict)
@@ -111,11 +119,37 @@ class Work:
         """Note a column and why it is that."""
         self.columns[what], self.evidence[what] = column, evidence
 
-    def drop(self, what: str) -> bool:
-        """Forget a column; whether there was one."""
-        self.evidence.pop(what, None)
-        self.words.pop(what, None)
-        return self.columns.pop(what, None) is not None
+    def drop(self, what: str) -> None:
+        """Forget a column."""
+        for found in (self.evidence, self.words, self.columns):
+            found.pop(what, None)
+
+    def meanings(self, kind: str) -> dict[str, str]:
+        """What words of a kind mean, by the mapping table and the flags."""
+        flags = self.choices.values if kind == VALUE else self.choices.words.get(kind, {})
+        earlier = {row.term: row.meaning for row in self.choices.terms if row.kind == kind and row.known}
+        return {**earlier, **{in_form(kind, word): meaning for word, meaning in flags.items()}}
+
+    def row(self, kind: str, word: str, number: int, known: str | None, suggestion: str = "") -> TermRow:
+        """A word's row of the mapping table: as flags say, else as before, else as the lexicon knows it."""
+        flags = self.choices.values if kind == VALUE else self.choices.words.get(kind, {})
+        said = {in_form(kind, other): meaning for other, meaning in flags.items()}.get(word)
+        old = next((row for row in self.choices.terms if (row.kind, row.term) == (kind, word) and row.meaning), None)
+        if said is not None:
+            return TermRow(word, number, known or suggestion, SAID, said, YES, kind)
+        if old is not None:
+            return replace(old, rows=number)
+        if known is not None:
+            return TermRow(word, number, known, "a known word", known, LEXICON, kind)
+        return TermRow(word, number, suggestion, "holds a known word" if suggestion else "unknown", kind=kind)
+
+    @property
+    def table_rows(self) -> tuple[TermRow, ...]:
+        """The mapping table; what a person confirmed stays, also if this export does not hold it."""
+        words = [row for rows in self.words.values() for row in rows]
+        held = {(row.kind, row.term) for row in (*words, *self.terms)}
+        kept = [row for row in self.choices.terms if row.confirmed == YES and (row.kind, row.term) not in held]
+        return (*words, *self.terms, *(replace(row, rows=0) for row in kept))
 
     def said(self, what: str) -> str | None:
         """The column that a flag names, or `none`; None without the flag.
@@ -155,6 +189,12 @@ def terms_file(name: str) -> str:
 def called(what: str, names: Collection[str]) -> list[str]:
     """The columns that are called like an image, a patient, a view, ..."""
     return [name for name in names if plain(name) in COLUMNS[what]]
+
+
+def hint(word: str, known: Mapping[str, str]) -> str:
+    """The one meaning that the known words in an unknown one have; empty if there is none, or several."""
+    found = {known[part] for part in plain(word).split() if part in known}
+    return found.pop() if len(found) == 1 else ""
 
 
 def is_small(cells: pd.Series) -> bool:

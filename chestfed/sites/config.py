@@ -14,7 +14,7 @@ from chestfed.core.plugins import Choice, Options
 from chestfed.images.levels import InvertedBy
 from chestfed.sites.left_out import Rows
 from chestfed.sites.reader import READERS, SPLITS, VIEWS, View, suggestion
-from chestfed.sites.spreadsheet.config import TableFormat
+from chestfed.sites.spreadsheet.config import TERM_LAYOUTS, TableFormat
 
 __all__ = ["SPLITS", "VIEWS", "SiteConfig", "Splits", "check_diseases", "load_site_config"]
 
@@ -119,7 +119,8 @@ class SiteConfig(StrictModel):
     )
     labels: dict[str, list[str]] = Field(
         {},
-        description="disease -> its names in the site's vocabulary; not with 'table.terms', which says what terms mean",
+        description="disease -> its names in the site's vocabulary; not for findings in words, whose meanings "
+        "'table.terms' has",
     )
     uncertain: Annotated[
         dict[str, Uncertain],
@@ -178,8 +179,8 @@ class SiteConfig(StrictModel):
         mistakes = [] if value is None else _wrong_roles(value, info.data.get("label_files", {}))
         if labels is None or diseases is None:
             pass  # wrong by themselves
-        elif value is not None and value.terms is not None:
-            mistakes += ["'labels' and table.terms exclude each other"] if labels else []
+        elif value is not None and value.layout in TERM_LAYOUTS:
+            mistakes += [f"layout '{value.layout}' has terms and no 'labels'"] if labels else []
         elif lacking := [disease for disease in diseases if disease not in labels]:
             mistakes.append(f"'labels' says nothing about {', '.join(lacking)}")
         if mistakes:

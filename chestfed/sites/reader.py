@@ -284,7 +284,8 @@ def agreed(votes: np.ndarray, image: np.ndarray, images: int, rule: str, *, sile
     """One finding int8 `[images]` from votes int8 `[v]` on the images at places int `[v]`.
 
     `majority` is more than half of the annotators, `all` every one; any other rule is `any`. If positive votes suffice
-    only together with uncertain ones, the finding is uncertain. An image without votes is unlabeled.
+    only together with uncertain ones, the finding is uncertain. An image without votes,
+    or with unlabeled ones alone, is unlabeled.
 
     A blank vote means that the disease was not assessed, and does not count. With `silent` it means that it was not
     mentioned, and counts: where only blank (or unlabeled) votes could make the image positive it is blank (unlabeled).
@@ -298,7 +299,7 @@ def agreed(votes: np.ndarray, image: np.ndarray, images: int, rule: str, *, sile
     ways = [(BLANK, (UNCERTAIN, BLANK, UNLABELLED)), (UNLABELLED, (UNCERTAIN, UNLABELLED))] if silent else []
     for code, others in (*ways, (UNCERTAIN, (UNCERTAIN,)), (POSITIVE, ())):
         said = np.where(_enough(count(POSITIVE, *others), total, rule), code, said)
-    asked = np.bincount(image, minlength=images) > 0
+    asked = np.bincount(image[votes != UNLABELLED], minlength=images) > 0
     return np.where(total > 0, said, np.where(asked, BLANK, UNLABELLED)).astype(np.int8)
 
 

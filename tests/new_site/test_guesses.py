@@ -221,7 +221,7 @@ def test_values_that_are_not_known_are_a_question(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"column 'Oedema' \(edema\): unknown values: '2' \(4\).*--value"):
         draft(tmp_path)
     made = draft(tmp_path, values={"2": "uncertain"}, uncertain="positive")
-    assert keys(made)["table"]["values"]["uncertain"] == ["2"]
+    assert [row.term for row in made.terms if row.meaning == "uncertain"] == ["2"]
     assert opened(tmp_path, made).frame["edema"].tolist() == [0, 1, 1] * 4
 
 

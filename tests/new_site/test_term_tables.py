@@ -201,14 +201,17 @@ def test_a_meaning_may_name_several_diseases(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        ("wet lungs,3,,,oedema,yes", "unknown meaning"),
-        ("wet lungs,3,,,oedema,", "unknown meaning"),
-        ("wet lungs,3,,,,yes", "unknown meaning"),
-        ("wet lungs,3,,,edema absent; edema,yes", "unknown meaning"),
-        ("wet lungs,3,,,hernia,yes", "unknown meaning"),
-        ("wet lungs,3,,,edema,perhaps", "unknown confirmation"),
-        ("  EDEMA ,3,,,edema,yes", "duplicate term"),
-        (",3,,,edema,yes", "blank name"),
+        ("term,wet lungs,3,,,oedema,yes", "unknown meaning"),
+        ("term,wet lungs,3,,,oedema,", "unknown meaning"),
+        ("term,wet lungs,3,,,,yes", "unknown meaning"),
+        ("term,wet lungs,3,,,edema absent; edema,yes", "unknown meaning"),
+        ("term,wet lungs,3,,,hernia,yes", "unknown meaning"),
+        ("term,wet lungs,3,,,edema,perhaps", "unknown confirmation"),
+        ("term,  EDEMA ,3,,,edema,yes", "duplicate term"),
+        ("term,,3,,,edema,yes", "blank name"),
+        ("view,quer,3,,,sideways,yes", "unknown meaning"),
+        ("age,wet lungs,3,,,130,yes", "unknown meaning"),
+        ("column,wet lungs,3,,,edema,yes", "unknown kind"),
     ],
 )
 def test_a_mistake_in_the_mapping_table_is_an_error_with_file_and_row(tmp_path: Path, line: str, kind: str) -> None:
@@ -241,15 +244,17 @@ def test_a_term_that_the_mapping_table_lacks_is_an_error_that_does_not_show_it(t
 
 def test_the_mapping_table_is_read_however_a_spreadsheet_program_saves_it(tmp_path: Path) -> None:
     rows = [
+        TermRow("-", 4, "", "unknown", "negative", YES, "value"),
         TermRow("", 2),
         TermRow("größe; a, b", 3, "edema", "why", "edema absent", YES),
         TermRow("-edema", 1),
         TermRow("=1+1"),
         TermRow("'@"),
         TermRow("(empty)"),
+        TermRow("-", 1),
     ]
     text = terms_text(rows)
-    assert "\n'-edema," in text
+    assert "\nterm,'-edema," in text
     path = tmp_path / "x.terms.csv"
     for saved in (text.encode("utf-8-sig"), text.encode("utf-16"), text.replace("\n", "\r\n").encode("cp1252")):
         path.write_bytes(saved)
@@ -272,7 +277,7 @@ def test_confirmed_meanings_are_kept_for_the_next_export(tmp_path: Path) -> None
     chestfed(*command)
     path = tmp_path / "st-anne.terms.csv"
     text = path.read_text(encoding="utf-8-sig")
-    lines = [line if not line.startswith("wet lungs") else "wet lungs,1,,,edema,yes" for line in text.splitlines()]
+    lines = [line if "wet lungs" not in line else "term,wet lungs,1,,,edema,yes" for line in text.splitlines()]
     path.write_text("\n".join(lines), encoding="utf-8")
     bring_findings(tmp_path, ["edema", "wet lungs", "wet lungs", "new one", "normal"])
     said = chestfed(*command)

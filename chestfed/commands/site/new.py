@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from pydantic import ValidationError
 
 from chestfed.commands.options import optional
 from chestfed.core.console import open_console, say
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 #: The key of a YAML that may quote cells.
 _TERMS = "table.terms"
-_MEANINGS = ("positive", "negative", "uncertain", "blank")
-
 _column = partial(optional, metavar="COLUMN", rich_help_panel="Columns of the table; 'none': there is no such column")
 _table = partial(optional, rich_help_panel="How the table is written")
 _meaning = partial(optional, rich_help_panel="What the labels mean")
@@ -76,7 +73,8 @@ Value = Annotated[
     list[str] | None,
     _meaning(
         metavar="CELL=MEANING",
-        help="What a cell of a label column means: positive, negative, uncertain or blank. Repeatable.",
+        help="What a cell of a label column means: positive, negative, uncertain, blank or missing. Repeatable; a "
+        "short cut into the mapping table.",
     ),
 ]
 Word = Annotated[
@@ -84,7 +82,7 @@ Word = Annotated[
     _meaning(
         metavar="view:WORD=MEANING",
         help="What a word in the column of view, split, sex or age means: view:seitl=lateral, split:Menge2=test, "
-        "sex:W=F, age:'85 or more'=85, sex:keine=missing. Repeatable.",
+        "sex:W=F, age:'85 or more'=85, sex:keine=missing. Repeatable; a short cut into the mapping table.",
     ),
 ]
 Uncertain = Annotated[
@@ -141,8 +139,8 @@ def site_new(
     """Describe a new hospital: inspect its images and its table, and write a YAML with the evidence for each guess.
 
     In a terminal it asks, with its guess as the default. When it cannot decide, it lists the candidates and the option
-    that decides. Findings in words go into a mapping table, NAME.terms.csv, in which a person enters what they mean.
-    Names of patients are neither shown nor written.
+    that decides. What the table's words mean (findings, label values, views, splits, sexes, ages) goes into a mapping
+    table, NAME.terms.csv, in which a person enters what is not known. Names of patients are neither shown nor written.
 
     Example:
 
@@ -198,19 +196,24 @@ def _labels(texts: Sequence[str]) -> dict[str, list[str]]:
 
 def _values(texts: Sequence[str]) -> dict[str, str]:
     """Cell -> what it means, from CELL=MEANING."""
+    from chestfed.sites.spreadsheet.term_table import VALUE, parse_word
+
     meanings: dict[str, str] = {}
     for text in texts:
         word, equals, meaning = (part.strip() for part in text.rpartition("="))
-        if not equals or meaning not in _MEANINGS:
-            raise ConfigError(f"--value {text}: expected CELL=MEANING, where MEANING is one of {', '.join(_MEANINGS)}")
-        meanings[word] = meaning
+        try:
+            if not equals:
+                raise ValueError("expected CELL=MEANING")
+            meanings[word] = parse_word(VALUE, meaning)
+        except ValueError as error:
+            raise ConfigError(f"--value {text}: {error}") from None
     return meanings
 
 
 def _words(texts: Sequence[str]) -> dict[str, dict[str, str]]:
     """view, split, sex or age -> word in lower case -> what it means, from WHAT:WORD=MEANING."""
-    from chestfed.new_site.work import MISSING
     from chestfed.sites.spreadsheet.config import Words
+    from chestfed.sites.spreadsheet.term_table import parse_word
 
     by_column: dict[str, dict[str, str]] = {}
     for text in texts:
@@ -221,12 +224,9 @@ def _words(texts: Sequence[str]) -> dict[str, dict[str, str]]:
                 raise ValueError(
                     "expected WHAT:WORD=MEANING with WHAT view, split, sex or age, as in view:seitl=lateral"
                 )
-            if meaning != MISSING:
-                Words.model_validate({what: {word: float(meaning) if what == "age" else meaning}})
+            by_column.setdefault(what, {})[word.lower()] = parse_word(what, meaning)
         except ValueError as error:
-            told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            raise ConfigError(f"--word {text}: {told}") from None
-        by_column.setdefault(what, {})[word.lower()] = meaning
+            raise ConfigError(f"--word {text}: {error}") from None
     return by_column
 
 
@@ -259,16 +259,21 @@ def _describe(
     yes: bool,
     force: bool,
 ) -> None:
-    """Write the YAML and the mapping table of its terms, say how each thing was guessed, and open the site."""
+    """Write the YAML and the mapping table of its words, say how each thing was guessed, and open the site."""
     from chestfed.core.checkpoint import write_text
-    from chestfed.new_site import terms_file
+    from chestfed.new_site import UnknownWordsError, terms_file
     from chestfed.sites import load_site_config
 
     if path.exists() and not force:
         raise ConfigError(f"{path} exists: use --force to replace it, or choose another name or --out folder")
     terms = path.parent / terms_file(name)
     choices = replace(choices, terms=_earlier_terms(name, terms))
-    draft = _draft(console, name, images, labels, choices, data, yes=yes)
+    try:
+        draft = _draft(console, name, images, labels, choices, data, yes=yes)
+    except UnknownWordsError as error:
+        _write_terms(console, terms, error.rows, choices.terms)
+        text = f"{error}\nThe mapping table {terms} has them: enter MEANING and yes, then run this command again"
+        raise ConfigError(text) from None
     _show(console, draft)
     with TemporaryDirectory(prefix="chestfed-") as folder:  # a YAML that cannot be loaded is not left behind
         trial = Path(folder, path.name)
@@ -278,7 +283,7 @@ def _describe(
     write_text(path, draft.text)
     say(console, f"\nwritten to {path}")
     if draft.terms:
-        _write_terms(console, terms, draft, choices.terms)
+        _write_terms(console, terms, draft.terms, choices.terms)
     _open(console, path, data)
 
 
@@ -345,14 +350,14 @@ def _earlier_terms(name: str, path: Path) -> Sequence[TermRow]:
     return rows
 
 
-def _write_terms(console: Console, path: Path, draft: Draft, earlier: Sequence[TermRow]) -> None:
+def _write_terms(console: Console, path: Path, rows: Sequence[TermRow], earlier: Sequence[TermRow]) -> None:
     from chestfed.core.checkpoint import write_text
     from chestfed.sites.spreadsheet.term_table import terms_text
 
-    write_text(path, "\ufeff" + terms_text(draft.terms))  # the mark tells Excel that it is UTF-8
-    known = {row.term for row in earlier}
-    new = f", {sum(row.term not in known for row in draft.terms):,} of them new" if earlier else ""
-    say(console, f"written to {path}: {len(draft.terms):,} terms{new}. It quotes cells: keep it at the hospital")
+    write_text(path, "\ufeff" + terms_text(rows))  # the mark tells Excel that it is UTF-8
+    known = {(row.kind, row.term) for row in earlier}
+    new = f", {sum((row.kind, row.term) not in known for row in rows):,} of them new" if earlier else ""
+    say(console, f"written to {path}: {len(rows):,} terms{new}. It quotes cells: keep it at the hospital")
 
 
 def _open(console: Console, path: Path, data: Path | None) -> None:

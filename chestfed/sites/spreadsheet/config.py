@@ -12,10 +12,12 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from chestfed.core.config import StrictModel
 from chestfed.dicom.tags import refusal
-from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, Split, View, canonical
+from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED, Split, View, canonical
 from chestfed.sites.spreadsheet.files import Column, FileFormat, Join, Texts, text_keys
 from chestfed.sites.terms import normal, parse_meaning
 
+#: What a word means that counts as an empty cell.
+Empty = Literal["missing"]
 Layout = Literal["onehot", "delimited", "list", "long", "readers", "dicom"]
 
 #: What a pattern may find in the path of the image, as named groups.
@@ -33,7 +35,6 @@ _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "values": _VALUES,
     "raters": _SEVERAL,
     "separator": ("delimited", "dicom"),
-    "terms": TERM_LAYOUTS,
     "other_terms": TERM_LAYOUTS,
 }
 _COLUMNS_ONLY: Final[Mapping[str, tuple[str, ...]]] = {
@@ -145,15 +146,22 @@ class Images(StrictModel):
 
 
 class Words(StrictModel):
-    """The file's words for views, splits, sexes and ages, beside those that are known; capitals do not matter."""
+    """The file's words for views, splits, sexes and ages, beside those that are known; capitals do not matter.
 
-    view: Annotated[dict[str, View], BeforeValidator(text_keys)] = Field({}, description="word -> view")
-    split: Annotated[dict[str, Split], BeforeValidator(text_keys)] = Field({}, description="word -> split")
-    sex: Annotated[dict[str, Literal["F", "M", "unknown"]], BeforeValidator(text_keys)] = Field(
-        {}, description="word -> F, M or unknown"
+    A word that means `missing` counts as an empty cell.
+    """
+
+    view: Annotated[dict[str, View | Empty], BeforeValidator(text_keys)] = Field(
+        {}, description="word -> view, or missing"
     )
-    age: Annotated[dict[str, Annotated[float, Field(ge=0, le=120)]], BeforeValidator(text_keys)] = Field(
-        {}, description="word -> years, such as 85 or more: 85"
+    split: Annotated[dict[str, Split | Empty], BeforeValidator(text_keys)] = Field(
+        {}, description="word -> split, or missing"
+    )
+    sex: Annotated[dict[str, Literal["F", "M", "unknown"] | Empty], BeforeValidator(text_keys)] = Field(
+        {}, description="word -> F, M, unknown or missing"
+    )
+    age: Annotated[dict[str, Annotated[float, Field(ge=0, le=120)] | Empty], BeforeValidator(text_keys)] = Field(
+        {}, description="word -> years, such as 85 or more: 85, or missing"
     )
 
 
@@ -164,6 +172,7 @@ class Values(StrictModel):
     negative: Texts = Field(["0", "false", "no"], description="cells that mean absent")
     uncertain: Texts = Field(["-1", "uncertain"], description="cells that mean uncertain")
     blank: Texts = Field([], description="cells that mean not mentioned, besides empty ones")
+    missing: Texts = Field([], description="cells that mean no label, whatever the site's 'blank' says")
 
     @model_validator(mode="after")
     def _a_word_means_one_thing(self) -> Values:
@@ -209,8 +218,9 @@ class TableFormat(FileFormat):
     separator: str = Field("|", min_length=1, description="separator between findings (delimited, dicom)")
     terms: Annotated[str | dict[str, str] | None, BeforeValidator(text_keys)] = Field(
         None,
-        description="what each term of the findings means (delimited, list, long, dicom): the file of the mapping "
-        "table that `chestfed site new` writes, relative to the YAML, or term -> meaning. A meaning "
+        description="the file of the mapping table that `chestfed site new` writes, relative to the YAML: what each "
+        "term of the findings, label value and word means. Its label values replace 'values', its words go before "
+        "'words'. Or, for findings in words (delimited, list, long, dicom), term -> meaning. A meaning "
         'is DISEASE, DISEASE absent, DISEASE uncertain, several of these joined by ";", normal (every '
         'other disease is negative), ignore, or missing (every other disease is missing). The term "" '
         'is the empty cell; with columns.value a term is "finding = value"',
@@ -282,6 +292,7 @@ class TableFormat(FileFormat):
                 idle.append(f"columns.{name}")
         if self.layout == "long" and self.columns.reader is None and "raters" in self.model_fields_set:
             idle.append("raters")
+        idle += ["terms"] if isinstance(self.terms, dict) and self.layout not in TERM_LAYOUTS else []
         mistakes = [f"'{key}' has no effect with layout '{self.layout}'" for key in idle]
         mistakes += self._told_twice()
         if self.layout == "dicom":
@@ -326,5 +337,6 @@ class TableFormat(FileFormat):
     def label_words(self) -> dict[str, np.int8]:
         """Canonical cell -> raw finding."""
         codes = {"positive": POSITIVE, "negative": NEGATIVE, "uncertain": UNCERTAIN, "blank": BLANK}
+        codes["missing"] = UNLABELLED
         words = {canonical(word): code for meaning, code in codes.items() for word in getattr(self.values, meaning)}
         return {"": BLANK, **words}

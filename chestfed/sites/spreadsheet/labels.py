@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
@@ -25,10 +27,13 @@ def onehot(file: TableRows) -> dict[str, np.ndarray]:
 
 
 def _values(file: TableRows, column: str) -> np.ndarray:
-    words = file.table.label_words()
+    table, words = file.table, file.table.label_words()
     found = from_words(file.frame[column], words)
-    known = ", ".join(f"'{word}'" for word in words if word)
-    advice = f"known values: {known}, or empty; fix the cell or add the value to table.values"
+    known = "known values: " + ", ".join(f"'{word}'" for word in words if word)
+    place = "table.values"
+    if table.terms is not None:
+        known, place = "known values are those of the mapping table", f"{Path(str(table.terms)).name}, kind value"
+    advice = f"{known}, or empty; fix the cell or add the value to {place}"
     file.bad("bad label value", found == INVALID, f"'{column}' has an unknown value", advice)
     return found
 

@@ -25,7 +25,8 @@ from chestfed.sites.spreadsheet.image_paths import image_names, in_folders, in_r
 from chestfed.sites.spreadsheet.join import read_joined, told_by_path
 from chestfed.sites.spreadsheet.labels import label_columns, onehot, votes
 from chestfed.sites.spreadsheet.rows import TableRows
-from chestfed.sites.spreadsheet.term_labels import long, terms
+from chestfed.sites.spreadsheet.term_labels import long, terms, with_words
+from chestfed.sites.spreadsheet.term_table import MISSING_WORD
 
 _SPLITS: Final = {
     **{name: name for name in SPLITS},
@@ -48,8 +49,8 @@ _SEVERAL_ROWS: Final = ("long", "readers")
 
 def read(source: Source, _: Options) -> pd.DataFrame:
     """Raw rows of the site's tables: one for all splits, or one for each."""
-    table = source.config.table
-    assert table is not None
+    assert source.config.table is not None
+    table = with_words(source, source.config.table)
     if table.layout == "dicom":
         return _read_images(source, table)
     folders = Folders(source.root) if source.has_images else None
@@ -167,10 +168,18 @@ def _worded(file: TableRows, column: str | None, what: str, words: Mapping[str, 
         return pd.Series(None, index=file.frame.index, dtype=object)
     cells = file.cells(column)
     found = translate(cells, {word.strip().lower(): meaning for word, meaning in words.items()}, lower=True)
-    advice = f"known: {', '.join(sorted(words))}; add the word to table.words.{what}, or to table.missing"
     bad = (found.isna() & cells.notna()).to_numpy(dtype=bool)
-    file.bad(f"unknown {what}", bad, f"'{column}' is not a known {what}", advice)
-    return found
+    file.bad(f"unknown {what}", bad, f"'{column}' is not a known {what}", _where_words_go(file, what, words))
+    return found.where(found != MISSING_WORD, None)
+
+
+def _where_words_go(file: TableRows, what: str, known: Collection[str] = ()) -> str:
+    """What to do about an unknown word; known ones of the mapping table are not listed, for they quote cells."""
+    if isinstance(file.table.terms, str):
+        name = Path(file.table.terms).name
+        return f"enter what it means in {name}, kind {what}; `chestfed site new ... --force` adds it there"
+    listed = f"known: {', '.join(sorted(known))}; " if known else ""
+    return f"{listed}add the word to table.words.{what}, or to table.missing"
 
 
 def _splits(file: TableRows) -> pd.Series | str:
@@ -194,12 +203,10 @@ def _ages(file: TableRows) -> np.ndarray:
     years = ages(cells)
     words = {word.strip().lower(): str(told) for word, told in file.table.words.age.items()}
     years = np.where(np.isnan(years), ages(translate(cells, words, lower=True)), years).astype(np.float32)
-    advice = (
-        "ages are years from 0 to 120, or written as 063Y, 011M, 63 Jahre; fix the cell, or add its word to "
-        "table.words.age or table.missing"
-    )
-    bad = np.isnan(years) & cells.notna().to_numpy(dtype=bool)
-    file.bad("bad age", bad, f"'{column}' is not an age from 0 to 120 years", advice)
+    advice = "ages are years from 0 to 120, or written as 063Y, 011M, 63 Jahre; fix the cell, or "
+    gone = [word for word, told in words.items() if told == MISSING_WORD]
+    bad = np.isnan(years) & (cells.notna() & ~cells.str.lower().isin(gone)).to_numpy(dtype=bool)
+    file.bad("bad age", bad, f"'{column}' is not an age from 0 to 120 years", advice + _where_words_go(file, "age"))
     return years
 
 

@@ -6,17 +6,17 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from chestfed.sites.label_files.source import Source
 from chestfed.sites.reader import NEGATIVE, agreed, canonical
-from chestfed.sites.spreadsheet.config import TableFormat
+from chestfed.sites.spreadsheet.config import TableFormat, Values, Words
 from chestfed.sites.spreadsheet.labels import annotators
 from chestfed.sites.spreadsheet.rows import TableRows
-from chestfed.sites.spreadsheet.term_table import read_terms
+from chestfed.sites.spreadsheet.term_table import AGE, MISSING_WORD, TERM, VALUE, WORD_MEANINGS, TermRow, read_terms
 from chestfed.sites.terms import IGNORED, MISSING, Meaning, Said, listed, normal, parse_meaning, together
 
 _LONGEST_SHOWN: Final = 60  # a longer term is a sentence, not close to any other
@@ -46,12 +46,35 @@ def _vocabulary(source: Source, table: TableFormat) -> _Vocabulary:
     if isinstance(table.terms, dict):
         meanings = {normal(term): parse_meaning(meaning) for term, meaning in table.terms.items()}
         return _Vocabulary({**meanings, **other}, frozenset(), "table.terms")
-    path = Path(table.terms or "")
+    path, rows = Path(table.terms or ""), _rows(source, table)
+    meant = {row.term: row.meant for row in rows if row.kind == TERM}
+    waiting = frozenset(term for term, meaning in meant.items() if meaning is None)
+    return _Vocabulary({**{term: said or MISSING for term, said in meant.items()}, **other}, waiting, path.name)
+
+
+def _rows(source: Source, table: TableFormat) -> list[TermRow]:
+    """The rows of the mapping table."""
     separator = table.separator if table.layout in ("delimited", "dicom") else None
-    rows, problems = read_terms(path, source.config.diseases, separator)
+    rows, problems = read_terms(Path(str(table.terms)), source.config.diseases, separator)
     source.problems += [problem for problem in problems if problem not in source.problems]
-    waiting = frozenset(row.term for row in rows if row.meant is None)
-    return _Vocabulary({**{row.term: row.meant or MISSING for row in rows}, **other}, waiting, path.name)
+    return rows
+
+
+def with_words(source: Source, table: TableFormat) -> TableFormat:
+    """The layout with the words and label values of its mapping table; those that are not confirmed are unknown."""
+    if not isinstance(table.terms, str):
+        return table
+    said: dict[str, dict[str, str]] = {kind: {} for kind in WORD_MEANINGS}
+    rows = [row for row in _rows(source, table) if row.kind != TERM]
+    for row in rows:
+        said[row.kind] |= {row.term: row.meaning} if row.known else {}
+    words: dict[str, Any] = {kind: {**getattr(table.words, kind), **said[kind]} for kind in Words.model_fields}
+    words[AGE] = {word: told if told == MISSING_WORD else float(told) for word, told in words[AGE].items()}
+    update: dict[str, object] = {"words": Words.model_validate(words)}
+    if any(row.kind == VALUE for row in rows):
+        values = {name: [word for word, code in said[VALUE].items() if code == name] for name in Values.model_fields}
+        update["values"] = Values.model_validate(values)
+    return table.model_copy(update=update)
 
 
 def cut(

@@ -1,4 +1,4 @@
-"""The mapping table `NAME.terms.csv`: one row per distinct term of a findings column, and what it means.
+"""The mapping table `NAME.terms.csv`: what the terms, label values and words of a hospital's table mean, a row each.
 
 `chestfed site new` writes it, a radiologist fills it in with a spreadsheet program, and the site's reader applies it.
 It quotes the cells of the hospital, so it stays with the labels; messages name its rows and never its terms.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,12 +16,25 @@ from typing import Final
 
 from chestfed.core.errors import Problem
 from chestfed.sites.label_files.encodings import is_utf16
-from chestfed.sites.reader import NEGATIVE, UNCERTAIN
+from chestfed.sites.reader import NEGATIVE, SPLITS, UNCERTAIN, VIEWS, canonical
 from chestfed.sites.terms import MISSING, Meaning, normal, parse_meaning
 
 #: The columns, in order; the last two are the person's.
-COLUMNS: Final[tuple[str, ...]] = ("term", "rows", "suggestion", "why", "MEANING", "confirmed")
+COLUMNS: Final[tuple[str, ...]] = ("kind", "term", "rows", "suggestion", "why", "MEANING", "confirmed")
 _NEEDED: Final = ("term", "MEANING", "confirmed")
+#: Kinds of rows: a term of a findings column, a value of a label column, or a word of one of these columns.
+TERM, VALUE, AGE = "term", "value", "age"
+#: What counts as an empty cell, or, of a label, as no label.
+MISSING_WORD: Final = "missing"
+#: What a row of these kinds may mean; an age means years, and a term whatever `parse_meaning` reads.
+WORD_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    VALUE: ("positive", "negative", "uncertain", "blank", MISSING_WORD),
+    "view": (*VIEWS, MISSING_WORD),
+    "split": (*SPLITS, MISSING_WORD),
+    "sex": ("F", "M", "unknown", MISSING_WORD),
+    AGE: (MISSING_WORD,),
+}
+_OLDEST: Final = 120
 #: How the file writes a cell without any term.
 EMPTY: Final = "(empty)"
 #: What `confirmed` may say: a person's yes, the lexicon's exact match, or not yet.
@@ -38,7 +52,10 @@ LOOSE_SEPARATORS: Final = (",", "/", "+", "&")
 
 @dataclass(frozen=True)
 class TermRow:
-    """A term in `normal` form (the empty cell is ""), in how many cells it occurs, and what it means."""
+    """A term in `normal` form (the empty cell is ""), in how many cells it occurs, and what it means.
+
+    With another `kind` than `term` it is a value in `canonical` form, or a word in lower case.
+    """
 
     term: str
     rows: int = 0
@@ -46,11 +63,41 @@ class TermRow:
     why: str = ""
     meaning: str = ""
     confirmed: str = ""
+    kind: str = TERM
+
+    @property
+    def known(self) -> bool:
+        """Whether it has a meaning that is confirmed."""
+        return bool(self.confirmed and self.meaning)
 
     @property
     def meant(self) -> Meaning | None:
-        """The meaning, if it is confirmed."""
-        return parse_meaning(self.meaning) if self.confirmed and self.meaning else None
+        """The meaning of a term, if it is confirmed."""
+        return parse_meaning(self.meaning) if self.known else None
+
+
+def parse_word(kind: str, text: str) -> str:
+    """What a value or word means, as one of `WORD_MEANINGS`, or an age in years.
+
+    Raises
+    ------
+    ValueError
+        If it is anything else.
+    """
+    found = {word.casefold(): word for word in WORD_MEANINGS[kind]}.get(text.strip().casefold())
+    if found is not None:
+        return found
+    if kind == AGE and re.fullmatch(r"\d+([.,]\d+)?", text.strip()):
+        years = float(text.strip().replace(",", "."))
+        if years <= _OLDEST:
+            return f"{years:g}"
+    expected = f"years from 0 to {_OLDEST}, or {MISSING_WORD}" if kind == AGE else ", ".join(WORD_MEANINGS[kind])
+    raise ValueError(f"unknown meaning of a {kind}; expected {expected}")
+
+
+def in_form(kind: str, term: str) -> str:
+    """A term, value or word in the form in which it is compared."""
+    return normal(term) if kind == TERM else canonical(term) if kind == VALUE else term.strip().lower()
 
 
 def terms_text(rows: Iterable[TermRow]) -> str:
@@ -60,7 +107,7 @@ def terms_text(rows: Iterable[TermRow]) -> str:
     writer.writerow(COLUMNS)
     for row in rows:
         shown = f"'{row.term}" if row.term.startswith(_QUOTED) else row.term or EMPTY
-        writer.writerow([shown, row.rows, row.suggestion, row.why, row.meaning, row.confirmed])
+        writer.writerow([row.kind, shown, row.rows, row.suggestion, row.why, row.meaning, row.confirmed])
     return text.getvalue()
 
 
@@ -85,21 +132,22 @@ def read_terms(
         return [], [Problem("missing column", path.name, text, 1, f"the columns are {', '.join(COLUMNS)}")]
     rows: list[TermRow] = []
     problems: list[Problem] = []
-    first: dict[str, int] = {}
+    first: dict[tuple[str, str], int] = {}
     for number, cells in enumerate(lines, start=2):
         if not any(cell.strip() for cell in cells):
             continue
         told = {name: cells[place].strip() if place < len(cells) else "" for name, place in places.items()}
         row, mistake = _row(told)
-        if mistake is None and row.term in first:
-            mistake = ("duplicate term", f"row {first[row.term]} has the same term", "keep one row per term")
+        key = (row.kind, row.term)
+        if mistake is None and key in first:
+            mistake = ("duplicate term", f"row {first[key]} has the same term", "keep one row per term")
         mistake = mistake or _misplaced(row, diseases, separator)
         if mistake is not None:
             problems.append(Problem(mistake[0], path.name, mistake[1], number, mistake[2]))
             row = replace(row, meaning="", confirmed="")
-        if row.term not in first:
+        if key not in first:
             rows.append(row)
-        first.setdefault(row.term, number)
+        first.setdefault(key, number)
     return rows, problems
 
 
@@ -108,14 +156,18 @@ def _row(told: Mapping[str, str]) -> tuple[TermRow, tuple[str, str, str] | None]
     quoted = told["term"].startswith("'") and told["term"][1:].startswith(_QUOTED)
     term = told["term"].removeprefix("'") if quoted else told["term"]
     confirmed = _CONFIRMED.get(told["confirmed"].casefold())
-    number = told.get("rows", "")
+    number, kind = told.get("rows", ""), told.get("kind", TERM).casefold() or TERM
+    if kind not in (TERM, *WORD_MEANINGS):
+        known = ", ".join((TERM, *WORD_MEANINGS))
+        return TermRow(term), ("unknown kind", f"'kind' is not one of {known}", "write one of them")
     row = TermRow(
-        "" if term == EMPTY and not quoted else normal(term),
+        "" if term == EMPTY and not quoted else in_form(kind, term),
         int(number) if number.isdecimal() else 0,
         told.get("suggestion", ""),
         told.get("why", ""),
         told["MEANING"],
         confirmed or "",
+        kind,
     )
     if not term:
         return row, ("blank name", "no term", f"remove the row, or write {EMPTY} for the empty cell")
@@ -125,7 +177,9 @@ def _row(told: Mapping[str, str]) -> tuple[TermRow, tuple[str, str, str] | None]
         return row, ("unknown meaning", "confirmed, but MEANING is empty", "write MEANING, or empty 'confirmed'")
     if row.meaning:
         try:
-            parse_meaning(row.meaning)
+            row = replace(
+                row, meaning=str(parse_meaning(row.meaning)) if kind == TERM else parse_word(kind, row.meaning)
+            )
         except ValueError as error:
             return row, ("unknown meaning", f"MEANING: {error}", "fix the cell in the column MEANING")
     return row, None
@@ -133,7 +187,7 @@ def _row(told: Mapping[str, str]) -> tuple[TermRow, tuple[str, str, str] | None]
 
 def _misplaced(row: TermRow, diseases: Sequence[str] | None, separator: str | None) -> tuple[str, str, str] | None:
     """What does not fit the site: kind, message, advice."""
-    meaning = row.meant or MISSING
+    meaning = (row.meant if row.kind == TERM else None) or MISSING
     strange = [name for name in meaning.findings if diseases is not None and name not in diseases]
     if strange:
         text = f"MEANING: {', '.join(strange)} is not among the site's 'diseases'"
