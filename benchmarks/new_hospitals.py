@@ -15,7 +15,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -94,13 +94,16 @@ def describe(name: str, folder: Path) -> Outcome:
     about, known, make = SHAPES[name]
     place = Place(folder)
     case, outcome = make(place), Outcome(name, about, known)
-    path, means, flags = folder / "out" / "hospital.yaml", [], list[str]()
+    path, terms = folder / "out" / "hospital.yaml", folder / "out" / "hospital.terms.csv"
+    means, flags = list[str](), list[str]()
     steps = [list[str](), case.flags] if case.flags and not case.beforehand else [case.flags]
-    steps = [*steps, steps[-1]] if case.repair else steps
+    steps = [*steps, steps[-1]] if case.repair or case.words else steps
     for number, flags in enumerate(steps, start=1):
         if case.repair and number == len(steps):
             case.repair()
             means.append("table fixed")
+        if number == len(steps) and case.words and _filled(terms, case.words):
+            means.append("mapping table")
         error = _called(folder, case, flags)
         if error is None:
             outcome.calls, outcome.flags = number, len(flags)
@@ -111,7 +114,7 @@ def describe(name: str, folder: Path) -> Outcome:
     if outcome.flags:
         means.insert(0, f"{outcome.flags} flag{'s' if outcome.flags > 1 else ''}")
     looks = [compare(path, folder, case.truth)]
-    if case.meanings and _filled(path.with_name("hospital.terms.csv"), case):
+    if case.meanings and _filled(terms, case.meanings):
         means.append("mapping table")
         looks.append(compare(path, folder, case.truth))
     if case.edit is not None:
@@ -139,11 +142,11 @@ def _called(folder: Path, case: Case, flags: Sequence[str]) -> str | None:
     return str(result.exception)
 
 
-def _filled(path: Path, case: Case) -> bool:
+def _filled(path: Path, said: Mapping[str, str]) -> bool:
     """Writes the meanings of the terms that wait for a person; whether there are any."""
     rows, _ = read_terms(path)
-    meanings = {normal(term): meaning for term, meaning in case.meanings.items()}
-    waiting = [row for row in rows if row.meant is None and row.term in meanings]
+    meanings = {normal(term): meaning for term, meaning in said.items()}
+    waiting = [row for row in rows if not row.known and row.term in meanings]
     told = [replace(row, meaning=meanings[row.term], confirmed="yes") if row in waiting else row for row in rows]
     path.write_text(terms_text(told), encoding="utf-8-sig")
     return bool(waiting)

@@ -72,7 +72,9 @@ class Case:
     flags
         Given from the second call on, where the first one stops.
     meanings
-        What a radiologist writes into the mapping table.
+        What a radiologist writes into the mapping table for terms.
+    words
+        The same for label values and words of views, splits, sexes and ages, for which the first call stops.
     repair
         What is done to the files where the documentation says that they have to be fixed.
     edit
@@ -85,6 +87,7 @@ class Case:
     images: str = "images"
     flags: Sequence[str] = ()
     meanings: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
     beforehand: bool = False
     repair: Callable[[], None] | None = None
     edit: Callable[[dict[str, Any]], None] | None = None

@@ -264,7 +264,7 @@ def own_views(place: Place) -> Case:
         cells["View"] = draw.choice(odd[cells["View"]])
     place.save(rows)
     words = {"RLAT": "lateral", "X-table lateral": "lateral", "dv": "pa", "quer": "ap"}
-    return Case(flags=[f"--word=view:{word}={view}" for word, view in words.items()], truth=truth(made))
+    return Case(words=words, truth=truth(made))
 
 
 @shape("views as numbers 1, 2, 3")
@@ -272,10 +272,7 @@ def numbered_views(place: Place) -> Case:
     made = films()
     place.pictures(made)
     place.save(wide(made, {**WORDS["en"], "pa": "1", "ap": "2", "lateral": "3"}))
-    return Case(
-        flags=[f"--word=view:{n}={view}" for n, view in zip("123", ("pa", "ap", "lateral"), strict=True)],
-        truth=truth(made),
-    )
+    return Case(words={"1": "pa", "2": "ap", "3": "lateral"}, truth=truth(made))
 
 
 @shape("views in whole descriptions: Thorax p.a. stehend, Thorax seitlich links")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -167,6 +167,11 @@ def _nothing_names_images(frame: pd.DataFrame, pictures: Pictures) -> NoImageNam
             f"Those of {', '.join(cut)} would without leading zeros: a spreadsheet program may have turned them "
             f"into numbers (007 became 7). Export the table again with that column as text"
         )
+    elif several := [str(name) for name in frame if _names_several(frame[name], names)]:
+        text += (
+            f"Cells of {', '.join(several)} name several images each: write one row per image, with the labels of its "
+            f"study; or a column with the folder of each study, if every study has one"
+        )
     elif alike:
         text += (
             f"Those of {', '.join(alike)} would if case did not matter (.png and .PNG): write the names in the "
@@ -178,6 +183,12 @@ def _nothing_names_images(frame: pd.DataFrame, pictures: Pictures) -> NoImageNam
             "Is --images the folder that belongs to it?"
         )
     return NoImageNamedError(text)
+
+
+def _names_several(cells: pd.Series, names: Collection[str]) -> bool:
+    """Whether most cells are lists of files."""
+    given = cells.dropna().str.casefold().str.split(r"\s*[;,|]\s*|\s+", regex=True)
+    return bool(len(given) and given.map(lambda parts: len(parts) > 1 and names.issuperset(parts)).mean() >= ENOUGH)
 
 
 def _lost_zeros(cells: pd.Series, pictures: Pictures) -> bool:

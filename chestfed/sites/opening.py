@@ -134,7 +134,12 @@ def survey_site(
             Problem("nothing left", str(raw["file"].iat[0]), text, None, "change 'views' in the site's YAML")
         )
     kept = raw[sound & shown & (keep_going or not problems)].reset_index(drop=True)
-    table = replace(_table(kept, source, config), left_out=dropped, other_views=int((~shown).sum()))
+    table = replace(
+        _table(kept, source, config),
+        left_out=dropped,
+        other_views=int((~shown).sum()),
+        not_understood=source.not_understood,
+    )
     return Survey(raw, table, tuple(kept["file"].astype("str")), source.has_images, tuple(problems))
 
 

@@ -85,7 +85,23 @@ _OLDEST: Final = 120
 _PER_YEAR: Final = {
     word: number
     for number, words in {
-        1.0: ("", "y", "yr", "yrs", "year", "years", "yo", "jahr", "jahre", "a", "an", "ans", "ano", "anos"),
+        1.0: (
+            "",
+            "y",
+            "yr",
+            "yrs",
+            "year",
+            "years",
+            "yo",
+            "jahr",
+            "jahre",
+            "a",
+            "an",
+            "ans",
+            "ano",
+            "anos",
+            *"歳才歲岁",
+        ),
         12.0: ("m", "mo", "mos", "mon", "month", "months", "monat", "monate", "mes", "meses", "mois"),
         52.18: ("w", "wk", "wks", "week", "weeks", "woche", "wochen", "semana", "semanas", "semaine", "semaines"),
         365.25: ("d", "day", "days", "tag", "tage", "dia", "dias", "jour", "jours"),
@@ -332,7 +348,7 @@ def translate(cells: pd.Series, words: Mapping[str, str], *, lower: bool = False
 def _years(cell: str) -> float:
     letters = unicodedata.normalize("NFKD", cell)
     bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+|,\d{1,2})?)\s*([A-Za-z]*)\.?\s*", bare)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+|,\d{1,2})?)\s*([A-Za-z歳才歲岁]*)\.?\s*", bare)
     unit = "" if match is None else "jahr" if match[2] == "J" else match[2].lower()  # a small j may be jours
     if match is None or unit not in _PER_YEAR:
         return np.nan

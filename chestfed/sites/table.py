@@ -18,10 +18,11 @@ from chestfed.images.levels import InvertedBy, Stored
 class SiteTable:
     """One site's images and labels. `frame` has the columns that `docs/design.md` lists.
 
-    `notes` say what the labels do not show by themselves, such as terms that nobody has confirmed yet. `inverted_by`
-    and `bits` are the configuration's `pictures`; `left_out` counts the rows that its `rows` drops, by key, and
-    `other_views` the images whose view it does not keep. Patient and study names stay in here: they enter no
-    cache or message.
+    `notes` say what the labels do not show by themselves, such as terms that nobody has confirmed yet;
+    `not_understood` counts labels that are missing because nobody knows what a cell means, as reason -> disease ->
+    images of the label files. `inverted_by` and `bits` are the configuration's `pictures`; `left_out` counts the rows
+    that its `rows` drops, by key, and `other_views` the images whose view it does not keep. Patient and study names
+    stay in here: they enter no cache or message.
     """
 
     name: str
@@ -35,6 +36,7 @@ class SiteTable:
     bits: int | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     other_views: int = 0
+    not_understood: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def origin(self) -> Origin:

@@ -171,6 +171,7 @@ def test_what_is_not_confirmed_is_missing_and_counted(tmp_path: Path) -> None:
     assert labels_of(table, "cardiomegaly") == [None, 0, 1, 0, None, None]
     assert labels_of(table, "edema") == [None, 1, 0, 0, 1, None]
     assert any(note.startswith("2 of 5 terms, in 3 of 6 rows, wait for a person") for note in made.notes)
+    assert table.not_understood == {"terms not confirmed": {"cardiomegaly": 3, "edema": 2}}
     (note,) = table.notes
     assert note.startswith("labels.csv: 2 terms of st-anne.terms.csv are not confirmed; in 3 of 6 images")
     report = check_site(load_site_config(tmp_path / "st-anne.yaml"), tmp_path, images=False)

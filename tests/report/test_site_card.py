@@ -275,6 +275,21 @@ def test_ages_that_can_lead_to_a_person_are_one_group(tmp_path: Path) -> None:
     assert "103" not in text
 
 
+def test_labels_that_nobody_understands_are_counted_by_disease_and_quoted_nowhere(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    for number in (0, 1, 5):
+        hospital.rows[number]["Edema"] = "QXCELL"
+    hospital.save()
+    values = {"positive": ["1"], "negative": ["0"], "missing": ["QXCELL"]}
+    site = own_config(tmp_path, {**ONEHOT, "values": values})
+    text = as_markdown(make_card(site, tmp_path, cache_root=tmp_path / "cache", workers=1))
+    table = text.partition("Not understood")[2].partition("##")[0]
+    assert "| disease | values that mean missing |" in table
+    assert "| Edema | 3 |" in table
+    assert "| Consolidation | 0 |" in table
+    assert "QXCELL" not in text
+
+
 # ---- what must not be on it --------------------------------------------------------------------------------------
 
 

@@ -102,7 +102,12 @@ def _meanings(card: SiteCard) -> Section:
     if table is not None and table.columns.reader is not None:
         words.append(f"Several annotators per image are combined by the rule '{table.raters}'.")
     words += [f"{note[:1].upper()}{note[1:]}." for note in card.report.looked.survey.table.notes]
-    return Section("meanings", "What the labels mean here", tuple(words), (grid("meanings", "Labels", heads, rows),))
+    tables = [grid("meanings", "Labels", heads, rows)]
+    if vague := card.report.looked.survey.table.not_understood:
+        counts = ((TITLES[d], [f"{of.get(d, 0):,}" for of in vague.values()]) for d in config.diseases)
+        caption = "Not understood: images (or annotators' readings) whose label is missing because of"
+        tables.append(grid("not_understood", caption, ("disease", *vague), counts))
+    return Section("meanings", "What the labels mean here", tuple(words), tuple(tables))
 
 
 def _split(part: SplitCounts) -> str:

@@ -7,6 +7,7 @@ import difflib
 import gzip
 import io
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,8 @@ class Source:
     `labels_file` replaces the site's label files; then files that belong to it (splits, metadata) are looked for
     beside it, and no image is looked for. `progress(done, total)` counts headers where images are read for labels.
     With `keep_going` a file in the wrong encoding is read as far as possible, to find its other problems. `remarks` say
-    how a file was interpreted where its cells alone leave it open.
+    how a file was interpreted where its cells alone leave it open. `not_understood` counts labels that are missing
+    because nobody knows what a cell means: reason -> disease -> images.
     """
 
     config: SiteConfig
@@ -57,6 +59,7 @@ class Source:
     progress: Callable[[int, int], None] | None = None
     keep_going: bool = False
     remarks: list[str] = field(default_factory=list)
+    not_understood: dict[str, Counter[str]] = field(default_factory=dict)
     _held: tuple[Path, bytes | None] | None = field(default=None, init=False, repr=False)
 
     @property
@@ -72,6 +75,11 @@ class Source:
     def problem(self, kind: str, file: str, message: str, row: int | None = None, advice: str = "") -> None:
         """Note a problem; reading continues to find the others."""
         self.problems.append(Problem(kind, file, message, row, advice))
+
+    def unread(self, reason: str, disease: str, number: int) -> None:
+        """Count labels that are missing because a cell is not understood; the reason quotes none."""
+        if number:
+            self.not_understood.setdefault(reason, Counter())[disease] += number
 
     def name(self, path: Path) -> str:
         """The name of a file in messages: relative to the site's root."""

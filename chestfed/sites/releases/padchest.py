@@ -169,6 +169,7 @@ def _findings(source: Source, path: Path, frame: pd.DataFrame, options: PadChest
     for disease in source.config.diseases:
         names = set(source.config.labels[disease])
         positive = those([any(tree()[term] & names for term in terms) for terms in named])
+        source.unread("terms not in PadChest's tree", disease, int((strange & ~positive & ~others).sum()))
         findings[disease] = np.select([others, positive], [UNLABELLED, POSITIVE], rest).astype(np.int8)
     return findings
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.reader import INVALID, RULES, agreed, from_words, strongest
+from chestfed.sites.reader import INVALID, RULES, UNLABELLED, agreed, from_words, strongest
 from chestfed.sites.spreadsheet.rows import TableRows
 
 
@@ -20,6 +20,9 @@ def onehot(file: TableRows) -> dict[str, np.ndarray]:
     """Findings int8 `[n]` per disease of the columns in the label map."""
     by_name = {name: _values(file, name) for name in label_columns(file.source)}
     labels = file.source.config.labels
+    for disease in file.source.config.diseases:
+        for name in labels[disease]:
+            file.source.unread("values that mean missing", disease, int((by_name[name] == UNLABELLED).sum()))
     return {
         disease: strongest([by_name[name] for name in labels[disease]], len(file.frame))
         for disease in file.source.config.diseases

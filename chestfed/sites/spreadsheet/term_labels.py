@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.reader import NEGATIVE, agreed, canonical
+from chestfed.sites.reader import NEGATIVE, UNLABELLED, agreed, canonical
 from chestfed.sites.spreadsheet.config import TableFormat, Values, Words
 from chestfed.sites.spreadsheet.labels import annotators
 from chestfed.sites.spreadsheet.rows import TableRows
@@ -198,6 +198,12 @@ def _remark(
             f"{file.name}: {different:,} terms of {vocabulary.place} are not confirmed; in {number:,} of "
             f"{len(images):,} {noun} a disease that is not mentioned beside them is missing"
         )
+    vague = frozenset(term for term, meaning in vocabulary.meanings.items() if not meaning.understood)
+    for reason, group in (("not confirmed", vocabulary.open), ("of unknown meaning", vague - vocabulary.open)):
+        of_group = [said for said, terms in images if not group.isdisjoint(terms)]
+        for disease in file.source.config.diseases:
+            number = sum(bool(said.findings[disease] == UNLABELLED) for said in of_group)
+            file.source.unread(f"terms {reason}", disease, number)
     policy = file.source.config.blank
     if images and "missing" in policy.values() and not any(said.denies for said, _ in images):
         healthy = sum(said.healthy for said, _ in images)

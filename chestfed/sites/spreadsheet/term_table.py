@@ -73,7 +73,7 @@ class TermRow:
     @property
     def meant(self) -> Meaning | None:
         """The meaning of a term, if it is confirmed."""
-        return parse_meaning(self.meaning) if self.known else None
+        return parse_meaning(self.meaning) if self.known and self.kind == TERM else None
 
 
 def parse_word(kind: str, text: str) -> str:
@@ -187,7 +187,7 @@ def _row(told: Mapping[str, str]) -> tuple[TermRow, tuple[str, str, str] | None]
 
 def _misplaced(row: TermRow, diseases: Sequence[str] | None, separator: str | None) -> tuple[str, str, str] | None:
     """What does not fit the site: kind, message, advice."""
-    meaning = (row.meant if row.kind == TERM else None) or MISSING
+    meaning = row.meant or MISSING
     strange = [name for name in meaning.findings if diseases is not None and name not in diseases]
     if strange:
         text = f"MEANING: {', '.join(strange)} is not among the site's 'diseases'"
