@@ -167,10 +167,11 @@ def _nothing_names_images(frame: pd.DataFrame, pictures: Pictures) -> NoImageNam
             f"Those of {', '.join(cut)} would without leading zeros: a spreadsheet program may have turned them "
             f"into numbers (007 became 7). Export the table again with that column as text"
         )
-    elif several := [str(name) for name in frame if _names_several(frame[name], names)]:
+    elif several := [str(name) for name in frame if _names_several(frame[name], names, pictures)]:
         text += (
-            f"Cells of {', '.join(several)} name several images each: write one row per image, with the labels of its "
-            f"study; or a column with the folder of each study, if every study has one"
+            f"Each cell of {', '.join(several)} names several images, or is how their names begin: write one row per "
+            f"image, with its file name and the labels of its study; or put the images of each study into a folder "
+            f"that is named like the study"
         )
     elif alike:
         text += (
@@ -185,10 +186,13 @@ def _nothing_names_images(frame: pd.DataFrame, pictures: Pictures) -> NoImageNam
     return NoImageNamedError(text)
 
 
-def _names_several(cells: pd.Series, names: Collection[str]) -> bool:
-    """Whether most cells are lists of files."""
-    given = cells.dropna().str.casefold().str.split(r"\s*[;,|]\s*|\s+", regex=True)
-    return bool(len(given) and given.map(lambda parts: len(parts) > 1 and names.issuperset(parts)).mean() >= ENOUGH)
+def _names_several(cells: pd.Series, names: Collection[str], pictures: Pictures) -> bool:
+    """Whether most cells are lists of files, or what the names of files begin with, up to a _, - or blank."""
+    begins = {stem.rpartition(sign)[0] for stem in pictures.by_stem for sign in "_- " if sign in stem}
+    given = cells.dropna()
+    lists = given.str.casefold().str.split(r"\s*[;,|]\s*|\s+", regex=True)
+    several = lists.map(lambda parts: len(parts) > 1 and set(parts) <= set(names)).astype(bool)
+    return bool(len(given) and max(several.mean(), given.isin(begins).mean()) >= ENOUGH)
 
 
 def _lost_zeros(cells: pd.Series, pictures: Pictures) -> bool:

@@ -36,6 +36,12 @@ class Values:
         return sum(self.known[meaning].values())
 
     @property
+    def doubts(self) -> bool:
+        """Whether some word of few says that something is in doubt."""
+        words = {*self.known["uncertain"], *self.strange}
+        return len(words) <= _MOST_VALUES and any(word in lexicon.DOUBTS for word in words)
+
+    @property
     def only(self) -> bool:
         """Whether all are known, and some are positive."""
         return not self.strange and self.number("positive") > 0

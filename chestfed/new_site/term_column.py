@@ -198,6 +198,9 @@ def look_at(cells: pd.Series, choices: Choices, *, called_so: bool, sample: bool
 def _turns(terms: Sequence[str]) -> bool:
     """Whether one of the terms may reverse, deny or doubt what it names, or what another one does."""
     parts = [term.strip() for term in terms if term.strip()]
+    meanings = [found for part in parts if (found := suggest(normal(part)).meaning) is not None]
+    if any(code != POSITIVE for meaning in meanings for code in meaning.findings.values()):
+        return True
     return any(not lexicon.is_clear(part) or lexicon.TURNING & set(lexicon.plain(part).split()) for part in parts)
 
 
@@ -323,7 +326,12 @@ def _find_value(work: Work) -> str | None:
     looked = {name: values_of(work, name) for name in work.free if work.frame[name].notna().any()}
     fitting = [name for name, values in looked.items() if values.only and values.number("negative")]
     if not fitting:
-        return None
+        doubtful = [name for name, values in looked.items() if values.doubts]
+        why = (
+            f"{', '.join(doubtful)} holds words of doubt, such as possible, which may belong to the finding of the row"
+        )
+        column = work.choose("value column", "--value-column", None, [*doubtful, NONE], why) if doubtful else NONE
+        return None if column == NONE else column
     likely, why = called("value", fitting), f"{', '.join(fitting)} holds yes and no"
     guess = likely[0] if len(likely) == 1 else None
     column = work.choose("value column", "--value-column", guess, [*fitting, NONE], why)

@@ -193,7 +193,7 @@ def called(what: str, names: Collection[str]) -> list[str]:
 
 def hint(word: str, known: Mapping[str, str]) -> str:
     """The one meaning that the known words in an unknown one have; empty if there is none, or several."""
-    found = {known[part] for part in plain(word).split() if part in known}
+    found = {known[part] for part in plain(word).split() if len(part) > 1 and part in known}
     return found.pop() if len(found) == 1 else ""
 
 

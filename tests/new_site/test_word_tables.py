@@ -8,7 +8,7 @@ import pytest
 
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.sites import SiteTable, load_site_config, open_site
-from chestfed.sites.spreadsheet.term_table import LEXICON, YES, read_terms
+from chestfed.sites.spreadsheet.term_table import LEXICON, YES, TermRow, read_terms, terms_text
 from tests.new_site.hospitals import bring, chestfed, draft, keys, opened, rows
 from tests.sites.small_sites import column
 
@@ -122,3 +122,35 @@ def test_a_word_that_counts_as_empty_does_so_in_its_own_column_only(tmp_path: Pa
     made = draft(tmp_path)
     assert opened(tmp_path, made).frame["patient"].tolist()[:2] == ["n/a", "n/a"]
     assert keys(made)["table"]["columns"]["sex"] == "Sex"
+
+
+def test_a_mapping_table_that_was_saved_in_an_encoding_of_its_country_is_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.terms.csv"
+    text = terms_text(
+        [TermRow("正面", 3, "", "", "pa", YES, "view"), TermRow("側面", 3, "", "", "lateral", YES, "view")]
+    )
+    path.write_text(text, encoding="cp932")
+    assert [row.term for row in read_terms(path)[0]] == ["正面", "側面"]
+    path.write_text(text.replace("側面", "臥位a→p"), encoding="cp932")  # not recognized
+    rows, problems = read_terms(path)
+    assert rows == []
+    assert [problem.kind for problem in problems] == ["wrong encoding"]
+
+
+def test_a_column_of_words_of_doubt_beside_findings_is_a_question(tmp_path: Path) -> None:
+    table: list[dict[str, object]] = [
+        {"File": f"{n}.png", "Patient": f"p{n}", "Finding": finding, "Certainty": ("definite", "possible")[n % 2]}
+        for n in range(12)
+        for finding in ("Cardiomegaly", "Edema")
+    ]
+    bring(tmp_path, table, [f"{n}.png" for n in range(12)])
+    with pytest.raises(ConfigError, match="--value-column"):
+        draft(tmp_path)
+    made = draft(tmp_path, columns={"value": "Certainty"}, values={"definite": "positive"}, uncertain="missing")
+    assert opened(tmp_path, made).frame["edema"].fillna(-1).tolist() == [1, -1] * 6
+
+
+def test_cells_are_not_cut_at_a_comma_if_a_part_is_in_doubt(tmp_path: Path) -> None:
+    cells = ["Edema, concerning for pneumonia", "Effusion, edema"]
+    bring(tmp_path, [{"File": f"{n}", "Patient": f"p{n}", "Findings": cells[n % 2]} for n in range(8)])
+    assert {row.term for row in draft(tmp_path).terms} == {cell.lower() for cell in cells}

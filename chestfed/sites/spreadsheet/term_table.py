@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from chestfed.core.errors import Problem
-from chestfed.sites.label_files.encodings import is_utf16
+from chestfed.sites.label_files.encodings import is_utf16, likely
 from chestfed.sites.reader import NEGATIVE, SPLITS, UNCERTAIN, VIEWS, canonical
 from chestfed.sites.terms import MISSING, Meaning, normal, parse_meaning
 
@@ -124,6 +124,9 @@ def read_terms(
         advice = "`chestfed site new` writes it beside the YAML; set table.terms to its name"
         return [], [Problem("missing file", path.name, f"cannot be read: {error.strerror}", None, advice)]
     text = _decoded(data)
+    if text is None:
+        advice = "save it as 'CSV UTF-8' in the spreadsheet program"
+        return [], [Problem("wrong encoding", path.name, "is not UTF-8, and not surely in another", None, advice)]
     header, *lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))) or [[]]
     places = {name: header.index(name) for name in COLUMNS if name in header}
     lacking = [name for name in _NEEDED if name not in places]
@@ -198,13 +201,19 @@ def _misplaced(row: TermRow, diseases: Sequence[str] | None, separator: str | No
     return None
 
 
-def _decoded(data: bytes) -> str:
+def _decoded(data: bytes) -> str | None:
+    """The text; None if its encoding is uncertain: a radiologist's words must not come back as nonsense."""
     if is_utf16(data):
         return data.decode("utf-16", errors="replace")
     try:
         return data.decode("utf-8-sig")
-    except UnicodeDecodeError:  # as spreadsheet programs save a csv on Windows; a wrong letter is a term not found
-        return data.decode("cp1252", errors="replace")
+    except UnicodeDecodeError:  # as spreadsheet programs save a csv on Windows
+        found = likely(data)
+    name = found[0] if len(found) == 1 else "cp1252" if not found or "cp1252" in found else None
+    try:
+        return None if name is None else data.decode(name)
+    except UnicodeDecodeError:
+        return None
 
 
 def _delimiter(text: str) -> str:
