@@ -40,7 +40,8 @@ def home(hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def added(home: Path, shape: str, *more: str) -> str:
-    """What `site new` prints of the hospital of a shape; its YAML is written anew."""
+    """What `site new` prints of the hospital of a shape; its YAML and mapping table are written anew."""
+    (home / f"site_configs/st-{shape}.terms.csv").unlink(missing_ok=True)
     written = write_extra(home / "mine", f"st-{shape}", shape, size="tiny")
     labels = () if written.table is None else ("--labels", written.table)
     if shape in TERMS:  # the cells of the samples name every disease that is present
@@ -166,23 +167,26 @@ def test_a_hospital_without_a_disease_of_the_study_is_refused(home: Path) -> Non
         chestfed("study", "--add-site", "site_configs/st-list.yaml", "--dry-run", *SMALL)
 
 
+def changed(home: Path, old: str, new: str) -> None:
+    """Another meaning in the mapping table of `st-onehot`."""
+    path = home / "site_configs/st-onehot.terms.csv"
+    text = path.read_text(encoding="utf-8-sig")
+    assert re.search(old, text, re.MULTILINE)
+    path.write_text(re.sub(old, new, text, flags=re.MULTILINE), encoding="utf-8")
+
+
 def test_a_hospital_without_a_training_image_is_refused(home: Path) -> None:
     added(home, "onehot")
-    text = (home / "site_configs/st-onehot.yaml").read_text(encoding="utf-8")
-    path = home / "site_configs/untrained.yaml"
-    path.write_text(text.replace("training: train", "training: valid"), encoding="utf-8")
+    changed(home, "^(split,training,.*),train,", r"\1,valid,")
     with pytest.raises(ConfigError, match="no training image at: st-onehot"):
-        chestfed("study", "--add-site", path, "--dry-run", *SMALL)
+        chestfed("study", "--add-site", home / "site_configs/st-onehot.yaml", "--dry-run", *SMALL)
 
 
 def test_a_hospital_whose_training_images_have_no_label_is_refused(home: Path) -> None:
     added(home, "onehot")
-    text = (home / "site_configs/st-onehot.yaml").read_text(encoding="utf-8")
-    values = "values: {positive: [], negative: [], uncertain: [], blank: [ja, nein, fraglich]}"
-    path = home / "site_configs/unlabeled.yaml"
-    path.write_text(re.sub(r"values: \{.*\}", values, text), encoding="utf-8")
+    changed(home, "^(value,.*),(?:positive|negative|uncertain|blank),", r"\1,blank,")
     with pytest.raises(ConfigError, match="no training image at st-onehot has a label"):
-        chestfed("study", "--add-site", path, "--dry-run", *SMALL)
+        chestfed("study", "--add-site", home / "site_configs/st-onehot.yaml", "--dry-run", *SMALL)
 
 
 def test_a_collection_takes_no_further_hospital(home: Path) -> None:
@@ -216,7 +220,7 @@ def test_a_yaml_that_is_there_is_not_replaced(home: Path) -> None:
     [
         (["--label", "cardiomegaly"], "expected DISEASE=NAME"),
         (["--label", "cardiomgaly=x"], "did you mean 'cardiomegaly'"),
-        (["--value", "2=perhaps"], "expected CELL=MEANING"),
+        (["--value", "2=perhaps"], "unknown meaning of a value"),
         (["--labels", "nowhere.csv"], "no such file"),
     ],
 )

@@ -737,7 +737,7 @@ def test_a_reader_who_is_not_there_is_a_problem_and_the_others_are_not_named(tmp
         ({**TERMS, "terms": {"edema": "oedema"}}, {}, "'edema': unknown meaning"),
         ({**TERMS, "terms": {"edema": "edema; edema absent"}}, {}, "mentions edema more than once"),
         ({**TERMS, "terms": {"edema": "edema", " Edema": "ignore"}}, {}, "has duplicate terms"),
-        (TERMS, {"labels": NAMES}, "'labels' and table.terms exclude each other"),
+        (TERMS, {"labels": NAMES}, "has terms and no 'labels'"),
         ({**ONEHOT, "terms": {"a": "edema"}}, {}, "'terms' has no effect with layout 'onehot'"),
         (ONEHOT, {"labels": {"edema": ["x"]}}, "'labels' says nothing about cardiomegaly, consolidation"),
     ],
