@@ -74,7 +74,7 @@ def json_text(value: Any) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What `write_json` wrote; empty if there is no such file.
+    """What `write_json` wrote, or an empty dict if the file does not exist.
 
     Raises
     ------

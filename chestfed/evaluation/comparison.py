@@ -182,7 +182,7 @@ def _over_seeds(
     patients: np.ndarray,
     units: float,
 ) -> Difference:
-    """With interval and p over test patients and training seeds together, or why there are none."""
+    """With interval and p over test patients and training seeds together, or with the reason for neither."""
     if units < 2:
         return replace(one, reason=IN_A_DISEASE if one.disease == "mean" else ONE_PATIENT)
     found = seeds_test(runs_a, runs_b, labels, patients)

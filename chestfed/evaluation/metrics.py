@@ -31,7 +31,7 @@ class OperatingPoint:
         Images with this score or more are called positive; infinity if none is.
     ppv, npv
         Share of true ones among the called, and among the not called, in this test set: they depend on its prevalence.
-        None if there are none.
+        None where no image is called (or not called).
     """
 
     threshold: float

@@ -41,7 +41,7 @@ class _Elsewhere:
     digests = np.zeros(0, np.uint8)
 
     def read(self, row: int) -> np.ndarray:
-        """There are none here."""
+        """Always refused: the server has no images."""
         raise ConfigError("the images are at the hospital")
 
 

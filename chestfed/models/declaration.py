@@ -28,7 +28,7 @@ Norm = Literal["batch", "group", "auto"]
 
 #: For the options of a network with a choice of normalization.
 NORM = (
-    "group: no running statistics, so there are none to average over heterogeneous hospitals; auto: batch, but group "
+    "group: no running statistics, so nothing has to be averaged over heterogeneous hospitals; auto: batch, or group "
     "where no server averages running statistics"
 )
 

@@ -80,7 +80,7 @@ class FlatModule:
         return torch.func.functional_call(self.module, views, (images,))
 
     def buffers(self) -> Tensor:
-        """A copy of the float buffers (running statistics) as one vector; empty if there are none."""
+        """A copy of the float buffers (running statistics) as one vector; of length 0 without such buffers."""
         if not self._buffers:
             return torch.zeros(0, device=self.grad.device)
         return torch.cat([buffer.detach().reshape(-1) for buffer in self._buffers])

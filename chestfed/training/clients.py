@@ -32,6 +32,12 @@ from chestfed.sites.table import SiteTable
 from chestfed.training.overlap import Shared, apart
 from chestfed.training.study_tables import StudyTables
 
+#: Images from which a hospital's running statistics are taken, at most.
+STATISTICS_IMAGES = 1024
+
+#: How many of them go through the network at once.
+STATISTICS_BATCH = 32
+
 
 @dataclass(frozen=True)
 class ClientData:
@@ -108,18 +114,15 @@ def pooled(clients: Sequence[ClientData]) -> ClientData:
     )
 
 
-#: Images from which a hospital's running statistics are taken, at most, and how many go through the network at once.
-STATISTICS_IMAGES, STATISTICS_BATCH = 1024, 32
-
-
 @dataclass(frozen=True)
 class TestSet:
     """The images that are scored.
 
     `patients` are running numbers, not the site's names; `image_names` and `patient_names` are keyed hashes, one per
-    row, which stand in files that leave the site; `key` is the fingerprint of the key that they were made with. `own`
-    are training images of the same hospital, of which the running statistics are when it is scored; None: the model's.
-    `parts`, if there are any, are the test sets that this one consists of, in order.
+    row, which stand in files that leave the site; `key` is the fingerprint of the key that they were made with.
+    `own` holds training images of the same hospital: the network is scored with running statistics computed from them.
+    If it is None, it is scored with the model's own.
+    `parts` are the test sets that this one is made of, in order, if it spans several hospitals.
     `groups` has a column each for sex, band of age and view, where they are known, and a row per image.
     """
 

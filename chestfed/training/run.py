@@ -232,8 +232,7 @@ class _Running:
             if row is None:
                 network = network or read_model(model, self.pipeline, len(self.data.diseases), self.machine)
                 parameters, buffers = network.parameters(), network.buffers()
-                outputs = self.deployment.score(self.pipeline, network, parameters, buffers, test, self.machine)
-                scores = outputs.scores
+                scores = self.deployment.score(self.pipeline, network, parameters, buffers, test, self.machine).scores
                 row = self._row(k, scores, test)
                 write_result(own, row, scores, test)
             rows[name] = row

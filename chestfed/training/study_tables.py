@@ -153,10 +153,8 @@ def study_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
             "there. Change 'diseases' in the pipeline, or the site's YAML"
         )
     clients = tuple(client for site in sites for client in site.clients)
-    whole, joins = (
-        tuple(site.whole for site in sites),
-        joins_of(pipeline, {site.name: len(site.clients) for site in sites}),
-    )
+    whole = tuple(site.whole for site in sites)
+    joins = joins_of(pipeline, {site.name: len(site.clients) for site in sites})
     own = {site.name: site.own for site in sites if site.name in joins and len(site.own.frame)}
     scored = tuple(site.test for site in tests)
     return StudyTables(whole, clients, scored, hospitals=own, joins=joins, noise=_noise(sites), facts=_facts(sites))
