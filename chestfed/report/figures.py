@@ -95,7 +95,8 @@ class Picture:
 
         with rc_context(_STYLE):
             if (layout := self.figure.get_layout_engine()) is not None:
-                layout.execute(self.figure)
+                for _ in range(2):  # the ticks, and so the room their labels take, depend on the size of the axes
+                    layout.execute(self.figure)
                 self.figure.set_layout_engine(None)  # with one, matplotlib draws every file twice
             self.figure.savefig(out, **about)
 

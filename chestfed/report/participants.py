@@ -142,6 +142,6 @@ def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
         standard = one["reference_standard"] or "not said in the YAML"
         cells = (standard, told(policy["uncertain"]), told(policy["blank"]), told(copies) if copies else "none")
         lines.append(Line(one["site"], tuple(map(Cell, cells)), "told"))
-    caption = "Reference standard, and what uncertain labels and diseases that are not mentioned count as"
+    caption = "Reference standard, and how uncertain labels and unmentioned diseases count"
     heads = ("hospital", "reference standard", "uncertain", "not mentioned", "repeated positives")
     return Grid("labels", caption, tuple(map(Cell, heads)), tuple(lines))
