@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as speed
-from benchmarks import gpu
+from benchmarks import gpu, scale
 from benchmarks.speed_parts.pairs import paired
 
 
@@ -29,3 +29,25 @@ def test_parts_are_merged_into_one_file_and_ratios_are_to_the_first_case(
     found = json.loads((tmp_path / "speed.json").read_text())
     assert found["b"]["command"] == "python -m benchmarks b"
     assert list(found["a"]["ratios"]) == ["large / small"]
+
+
+def test_the_scale_model_counts_what_the_papers_studies_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    d = 6_958_981
+    costs = scale.Costs(dict.fromkeys(scale.FILMS, 0.1), 0.01, 0.001, 0.0, 0.0, d, 0)
+    monkeypatch.setattr(scale, "measure_films", lambda: costs.film)
+    monkeypatch.setattr(scale, "measure", lambda pipeline, films: costs)
+    scale.main(
+        ["--devices", "2", "--cores", "10", "--images-per-second", "200", "--save", str(tmp_path / "scale.json")]
+    )
+    found = json.loads((tmp_path / "scale.json").read_text())
+    table = found["tables"]["4"]
+    assert (table["studies"], table["images"]) == (5, 839_187)
+    assert table["days to prepare them"] == pytest.approx(839_187 * 0.1 / 10 / 86_400, abs=0.005)
+    assert table["days of stage 1"] == pytest.approx(2 * 224_316 / 200 / 86_400, abs=0.005)
+    rounds, window = 3 * 32, 32  # three stages of 1000 steps
+    turns = 1 + 1 + 2 + 2 + 3  # of K = 1 to 5 on two devices
+    scored = 5 * rounds * scale.CHEXPERT_TEST * 0.001 / 2
+    assert table["days of stage 2"] == pytest.approx((rounds * window * turns * 32 / 200 + scored) / 86_400, abs=0.005)
+    many = found["clients"]["10,000"]
+    assert many["GB sent in a round"] == pytest.approx(10_000 * 4 * 4 * d / 1e9, rel=0.01)  # v and c, up and down
+    assert found["tables"]["3"]["studies"] == 6  # two algorithms, three windows

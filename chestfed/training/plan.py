@@ -245,7 +245,8 @@ def _seconds(action: Callable[[], object], clock: Callable[[], float], enough: f
 def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k: int) -> tuple[int, int]:
     """Bytes (up, down) of one of `k` clients in one round: the algorithm's own messages, of zeros.
 
-    Without a server: what a node sends to its neighbors, on average, and 0.
+    Without a server: what a node sends to its neighbors, on average, and 0. One local step is taken, not a window of
+    them: messages are as long after one.
     """
     settings, count = pipeline.federated, len(pipeline.tasks)
     population = Population(torch.full((count,), 0.5), torch.full((k, count), 0.5))
@@ -261,7 +262,7 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
         return 2 * edges * byte_count(peer.message(node, 0)) // graph.nodes, 0
     if settings.spec.pooled:
         return 0, 0
-    algorithm = rule_of_stage(settings, 0, ratios, k)
+    algorithm = rule_of_stage(settings.model_copy(update={"window": 1}), 0, ratios, k)
     point = Point(primal, torch.zeros(objective.dual_size))
     message = algorithm.message(algorithm.start_stage(point))
     composed = SimpleNamespace(inner=lambda x: x, outer=lambda h, y: (h, y), pull_back=lambda q: q)

@@ -30,7 +30,7 @@ FILES: Final = "DICOM files"
 #: The kind of problem, in a check alone, of files that are no images.
 SET_ASIDE: Final = "files that are no images"
 _UNREADABLE: Final = "unreadable header"
-_SMALL_JOB: Final = 500  # below this many files, starting processes takes longer than reading
+_SMALL_JOB: Final = 3000  # below this many files, starting processes takes longer than reading
 _BATCH: Final = 64
 _LARGEST: Final = 480_000_000  # bytes of a deflated file
 _REMOVE: Final = "remove the file or make it readable; rows number the files in the order of their paths"
