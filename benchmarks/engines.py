@@ -4,7 +4,8 @@
     python -m benchmarks.engines --modes in-process "torchrun, 5 ranks"
 
 The study: the five tiny sample hospitals, K=5, two stages, float32 on the CPU, one thread. Cells of modes that are not
-run now stay as they are in the file, if they are of the same study (its run folder's digest).
+run now stay as they are in the file, if they are of the same study (its run folder's digest). Flower's modes need the
+extra `flower`, the simulation also Flower's own extra `simulation`.
 """
 
 from __future__ import annotations
@@ -33,36 +34,77 @@ SETTINGS = [
     "evaluation.every=2",
     "federated.stages=2",
     "federated.stage_output=algorithm",
+    "model.norm=group",
 ]
 
-#: Words of a study's command -> the command by which a mode runs it.
-Command = Callable[[Sequence[str]], list[str]]
+PIPELINE = bundled("pipelines") / "source_addition_samples.yaml"
+
+#: Runs all algorithms from a folder with the hospitals; the second argument is the folder for the runs.
+Mode = Callable[[Path, Path], None]
 
 
-def _ranks(number: int) -> Command:
-    return lambda words: [
-        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(number)),
-        *("--master-port", str(29600 + number), "-m", "chestfed", "study", *words),
-    ]
+def by_command(*start: str) -> Mode:
+    """One command that compares the algorithms."""
+
+    def mode(home: Path, out: Path) -> None:
+        words = ["study", str(PIPELINE), *_words(out), "--no-tracking", "--algorithms", ",".join(ALGORITHMS)]
+        _call([*start, "-m", "chestfed", *words], home)
+
+    return mode
+
+
+def torchrun(ranks: int) -> Mode:
+    """The same command on so many processes."""
+    return by_command(
+        *("-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(29600 + ranks))
+    )
+
+
+def simulation(home: Path, out: Path) -> None:
+    """The hospitals are virtual nodes of Flower's simulation."""
+    for algorithm in ALGORITHMS:
+        _call(["-m", "benchmarks.federation_simulation", str(PIPELINE), *_words(out, algorithm)], home)
+
+
+def deployment(home: Path, out: Path) -> None:
+    """A server and five hospitals as processes, over TLS on loopback."""
+    from benchmarks.federation_loopback import loopback  # needs Flower
+    from chestfed.federation.founding import sample_sites
+
+    with loopback(home, list(sample_sites())) as federation:
+        for algorithm in ALGORITHMS:
+            words = ["federation", "run", str(PIPELINE), "--federation", str(federation.folder)]
+            _call(["-m", "chestfed", *words, *_words(out, algorithm), "--no-tracking"], home)
+
+
+def _words(out: Path, algorithm: str = "") -> list[str]:
+    settings = [*SETTINGS, *([f"federated.algorithm={algorithm}"] if algorithm else [])]
+    return ["--out", str(out), *(part for one in settings for part in ("--set", one))]
+
+
+def _call(words: Sequence[str], home: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=home, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
 
 
 #: How a study is run; a mode that another engine adds is one more entry, and needs nothing else.
-MODES: dict[str, Command] = {
-    "in-process": lambda words: [sys.executable, "-m", "chestfed", "study", *words],
-    "torchrun, 2 ranks": _ranks(2),
-    "torchrun, 5 ranks": _ranks(5),
+MODES: dict[str, Mode] = {
+    "in-process": by_command(),
+    "torchrun, 2 ranks": torchrun(2),
+    "torchrun, 5 ranks": torchrun(5),
+    "Flower, simulation": simulation,
+    "Flower, 1 + 5 processes": deployment,
 }
 
 
 def run(mode: str, home: Path) -> dict[str, dict[str, str]]:
-    """One command that compares the algorithms; per algorithm the run, and digests of its tables and of its model."""
+    """Per algorithm the run, and digests of its tables and of its model."""
     out = home / mode.replace(",", "").replace(" ", "-")
-    words = [str(bundled("pipelines") / "source_addition_samples.yaml"), "--out", str(out), "--no-tracking"]
-    words += ["--algorithms", ",".join(ALGORITHMS), *(part for one in SETTINGS for part in ("--set", one))]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(MODES[mode](words), cwd=home, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{mode} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    MODES[mode](home, out)
     return {algorithm: digests(out, algorithm) for algorithm in ALGORITHMS}
 
 
