@@ -18,6 +18,7 @@ from chestfed.engines.fleet import Fleet
 from chestfed.engines.requests import Request, Work, Worked
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.wire import WireError, pack, unpack
+from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
@@ -25,9 +26,10 @@ from chestfed.federation import handshake
 from chestfed.federation.conversation import Conversation, Question, norms_out_of_line
 from chestfed.federation.local import scored_hospitals
 from chestfed.federation.parcels import Parcel
-from chestfed.federation.records import Beginning, Counts, Network, Scores, TestLabels, shapes_of, with_nan
+from chestfed.federation.records import Beginning, Counts, Network, Scores, TestLabels, row_of, shapes_of, with_nan
 from chestfed.federation.settings import Faults
 from chestfed.models import FlatModule
+from chestfed.results.table import Row
 from chestfed.training.assemble import Cohort, Deployment
 from chestfed.training.client_summary import BINS
 from chestfed.training.clients import ClientData, Outputs, StudyData, TestSet
@@ -67,6 +69,28 @@ class DistantClient(ClientData):
     def labeled_share(self) -> Tensor:
         """As the hospital says."""
         return self.counts.labeled
+
+
+@dataclass(frozen=True)
+class KeptTest(TestSet):
+    """Test images of which nothing leaves but AUCs with intervals; `size`: numbers of images and patients."""
+
+    size: tuple[int, int] = (0, 0)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """As the hospital says."""
+        return self.size
+
+    def aucs(self, outputs: Outputs) -> dict[str, float | None]:
+        """As the hospital says."""
+        assert outputs.row is not None
+        return {one.disease: one.value for one in outputs.row.diseases}
+
+    def row(self, outputs: Outputs, k: int, clients: Sequence[str], how: Intervals) -> Row:
+        """As the hospital says, which knows how from the pipeline."""
+        assert outputs.row is not None
+        return replace(outputs.row, k=k, clients=tuple(clients))
 
 
 class Hospitals(Deployment):
@@ -176,10 +200,17 @@ class Hospitals(Deployment):
         own = [name for name, its in self._own_tests.items() if its is test]
         name, which = (own[0], "own") if own else (self.target, "study")
         like = Scores.like(len(test.labels), len(test.diseases), buffers.numel())
+
+        def read(parcel: Parcel) -> Outputs:
+            its = unpack(parcel.packed, like, name)
+            row = row_of(parcel.values.get("row"), test.diseases, name) if isinstance(test, KeptTest) else None
+            if row is not None and row.interval != pipeline.evaluation.interval:
+                raise WireError(f"{name} sent intervals of another method")
+            return Outputs(its.scores.numpy(), its.buffers.to(buffers), row)
+
         packed = pack(Network(parameters[: network.size], buffers))
-        question = Question("score", {"test": which}, packed, lambda parcel: unpack(parcel.packed, like, name))
-        reply = self._conversation.ask_one(name, question)
-        return Outputs(reply.scores.numpy(), reply.buffers.to(buffers))
+        outputs: Outputs = self._conversation.ask_one(name, Question("score", {"test": which}, packed, read))
+        return outputs
 
     def describe(self, folder: Path, data: StudyData, seed: int) -> None:
         """Write `sites.json` with the hospitals' counts; there are no pictures."""
@@ -210,11 +241,14 @@ class Hospitals(Deployment):
             values = parcel.values
             if which == "own" and values.get("none") is True:
                 return None, "", False
-            images, patients = tuple(map(str, values["images"])), tuple(map(str, values["patients"]))
+            images, patients = (tuple(map(str, values.get(key, ()))) for key in ("images", "patients"))
             its = unpack(parcel.packed, TestLabels.like(len(images), len(diseases)), name)
             labels, numbers = with_nan(its.labels), its.numbers.numpy()
             key, origin = str(values["key"]), Origin(values["origin"])
             test = TestSet(ELSEWHERE, labels, numbers, diseases, images, patients, key, origin)
+            if "kept" in values:
+                size = int(values["kept"][0]), int(values["kept"][1])
+                test = KeptTest(ELSEWHERE, labels, numbers, diseases, images, patients, key, origin, size=size)
             return test, str(values["digest"]), values["is_test_set"] is True
 
         return Question("open", {"test": which}, read=read)

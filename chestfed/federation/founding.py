@@ -41,7 +41,7 @@ cache: cache                     # decoded images: some 100 kB each
 state: state                     # what is kept between rounds, and the logs
 device: auto
 leaves:
-  scores: true                   # the target's scores and labels under keyed names, for tables with intervals
+  results: scores                # of test images, under keyed names; or aucs (computed here); or nothing
   smallest_count: 0              # counts from 1 to this are told as this number
 """
 

@@ -11,12 +11,14 @@ import numpy as np
 import torch
 
 from chestfed.core.errors import ConfigError
-from chestfed.experiment.pipeline import Pipeline
+from chestfed.evaluation.intervals.methods import Intervals
+from chestfed.experiment.pipeline import Evaluation, Pipeline
 from chestfed.federation.records import Counts, TestLabels, without_nan
 from chestfed.federation.settings import Hospital
+from chestfed.results.table import Row
 from chestfed.sites.config import load_site_config
 from chestfed.training.client_summary import card_of
-from chestfed.training.clients import ClientData, StudyData, TestSet, load_images
+from chestfed.training.clients import ClientData, Outputs, StudyData, TestSet, load_images
 from chestfed.training.study_tables import StudyTables, joins_of, open_sites, study_tables
 
 
@@ -49,18 +51,39 @@ class OwnData:
             ratios, labeled = shares_of(suppressed(cards[0], smallest))
         return values, Counts(without_nan(ratios), torch.from_numpy(labeled))
 
-    def told_of_test(self, test: TestSet) -> tuple[dict[str, Any], TestLabels]:
-        """Of test images: labels, which rows are of one patient, and keyed names."""
-        values = {
-            "images": list(test.image_names),
-            "patients": list(test.patient_names),
+    def told_of_test(self, test: TestSet, *, scores_stay: bool) -> tuple[dict[str, Any], TestLabels]:
+        """Of test images: labels, which rows are of one patient, and keyed names; how many only, if scores stay."""
+        images, patients = test.counts
+        values: dict[str, Any] = {
             "key": test.key,
             "origin": str(test.origin),
             "digest": self.study.digests["test set"],
             "is_test_set": test is self.test,
         }
+        if scores_stay:
+            told = TestLabels(torch.zeros(0, len(test.diseases)), torch.zeros(0, dtype=torch.int64))
+            return values | {"kept": [images, patients]}, told
+        values |= {"images": list(test.image_names), "patients": list(test.patient_names)}
         numbers = torch.from_numpy(np.asarray(test.patients, np.int64))
         return values, TestLabels(without_nan(np.asarray(test.labels, np.float32)), numbers)
+
+
+def row_told(test: TestSet, outputs: Outputs, evaluation: Evaluation, smallest: int) -> Row:
+    """AUCs and intervals of test images, without scores; none of a disease with fewer than `smallest` of a class."""
+    labels, counts = test.labels.copy(), {}
+    for j, column in enumerate(test.scored(outputs.scores).columns()):
+        if 0 < min(column.positives, column.negatives) < smallest:
+            labels[:, j] = np.nan
+        counts[column.disease] = [_rounded(count, smallest) for count in column.counts]
+    how = Intervals(evaluation.interval, evaluation.resamples)
+    row = replace(test, labels=labels).row(outputs, 0, (), how)
+    aucs = []
+    for one in row.diseases:
+        positives, negatives, missing = counts[one.disease]
+        hidden = one.value is None and positives and negatives
+        reason = f"fewer than {smallest} images of a class: not told" if hidden else one.reason
+        aucs.append(replace(one, positives=positives, negatives=negatives, missing=missing, reason=reason))
+    return replace(row, aucs=(*aucs, row.mean), scores_stay=True)
 
 
 def scored_hospitals(pipeline: Pipeline) -> dict[str, int]:

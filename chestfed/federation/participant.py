@@ -5,7 +5,7 @@ open       read labels and images; tell counts
 pretrain   stage 1, at the target
 begin      make ready for stage 2 with the first K hospitals
 ask        a request of `chestfed.engines.requests` to this hospital's client
-score      probabilities of the study's test images, at the target, or of a hospital's own
+score      of the study's test images, at the target, or of a hospital's own: probabilities, or AUCs, as it chooses
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from chestfed.engines.wire import WireError, pack, peek, unpack
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.federation import handshake, kept
-from chestfed.federation.local import OwnData, own_data, own_pipeline, own_tables, scored_hospitals
+from chestfed.federation.local import OwnData, own_data, own_pipeline, own_tables, row_told, scored_hospitals
 from chestfed.federation.parcels import Parcel
-from chestfed.federation.records import Beginning, Network, Scores, shapes_of, with_nan
+from chestfed.federation.records import Beginning, Network, Scores, plain_row, shapes_of, with_nan
 from chestfed.federation.settings import Hospital
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Cohort, Facts, host_of, starting_network
@@ -78,7 +78,7 @@ class Participant:
 
     def __init__(self, hospital: Hospital, say: Callable[[str], object]) -> None:
         self._hospital, self._say = hospital, say
-        self._name = hospital.file.hospital
+        self._name, self._leaves = hospital.file.hospital, hospital.file.leaves
         self._studies: dict[str, Study] = {}
 
     def __call__(self, question: Parcel | WireError) -> Parcel:
@@ -138,8 +138,8 @@ class Participant:
         if digest not in self._studies:
             place = int(values["place"])
             own = own_pipeline(pipeline, place, self._hospital)
-            if place == 0 and not self._hospital.file.leaves.scores:
-                raise Refused("leaves.scores is false here: this hospital does not take part as the target")
+            if place == 0 and self._leaves.results == "nothing":
+                raise Refused("leaves.results is `nothing` here: this hospital does not take part as the target")
             runtime = {"device": self._hospital.file.device}
             if self._hospital.file.threads is not None:
                 runtime["threads"] = self._hospital.file.threads  # type: ignore[assignment]
@@ -153,7 +153,7 @@ class Participant:
 
     def _open(self, study: Study, question: Parcel) -> Parcel:
         if study.data is None:
-            scored = self._name in scored_hospitals(study.pipeline) and self._hospital.file.leaves.scores
+            scored = self._name in scored_hospitals(study.pipeline) and self._leaves.results != "nothing"
             tables = own_tables(study.own, self._hospital, target=study.target, scored=scored)
             self._say("labels are read; decoding what is not in the cache")
             study.data = own_data(study.own, tables, self._hospital, target=study.target, progress=_silent)
@@ -162,9 +162,9 @@ class Participant:
             test = _test_of(study.data, question)
             if test is None:
                 return Parcel({"none": True})
-            values, labels = study.data.told_of_test(test)
+            values, labels = study.data.told_of_test(test, scores_stay=self._leaves.results == "aucs")
             return Parcel(values, pack(labels))
-        values, counts = study.data.told(self._hospital.file.leaves.smallest_count, study.pipeline.seed)
+        values, counts = study.data.told(self._leaves.smallest_count, study.pipeline.seed)
         return Parcel(values, pack(counts))
 
     def _pretrain(self, study: Study, question: Parcel) -> Parcel:
@@ -221,6 +221,10 @@ class Participant:
         given = unpack(question.packed, like, "the server", study.machine.device)
         batch = study.pipeline.evaluation.batch_size
         found = score(network, given.parameters, given.buffers, test, batch, study.machine)
+        if self._leaves.results == "aucs":
+            row = row_told(test, found, study.pipeline.evaluation, self._leaves.smallest_count)
+            nothing = torch.zeros((0, len(test.diseases)), dtype=torch.float64)
+            return Parcel({"row": plain_row(row)}, pack(Scores(nothing, found.buffers)))
         return Parcel({}, pack(Scores(torch.from_numpy(found.scores), found.buffers)))
 
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from chestfed.engines.shapes import Shapes
+from chestfed.engines.wire import WireError
 from chestfed.objectives.declaration import Population
+from chestfed.results.table import Row
 from chestfed.training.assemble import Cohort
+
+_ROW: Final = TypeAdapter(Row)
+#: Characters of a reason or warning.
+_LONGEST: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,10 @@ class Beginning:
 
 @dataclass(frozen=True)
 class Scores:
-    """Probabilities of the test images, float64 `[n, J]`, and the buffers float32 `[b]` that they are of."""
+    """Probabilities of the test images, float64 `[n, J]`, and the buffers float32 `[b]` that they are of.
+
+    Where the probabilities stay n is 0, and a row of AUCs is beside them.
+    """
 
     scores: Tensor
     buffers: Tensor
@@ -81,6 +93,36 @@ class Scores:
     def like(cls, images: int, diseases: int, buffers: int) -> Scores:
         """Without numbers."""
         return cls(_empty(torch.float64, images, diseases), _empty(torch.float32, buffers))
+
+
+def plain_row(row: Row) -> Any:
+    """AUCs and intervals as plain data."""
+    return _ROW.dump_python(row, mode="json")
+
+
+def row_of(plain: Any, diseases: Sequence[str], sender: str) -> Row:
+    """The inverse of `plain_row`, checked.
+
+    Raises
+    ------
+    WireError
+        If it is no row, or of other diseases, or a number is out of its range.
+    """
+    try:
+        row = _ROW.validate_python(plain, strict=False)
+    except ValidationError:
+        raise WireError(f"{sender} sent AUCs that are none") from None
+    if [one.disease for one in row.aucs] != [*diseases, "mean"] or not row.scores_stay:
+        raise WireError(f"{sender} sent AUCs of other diseases")
+    for one in row.aucs:
+        values = [value for value in (one.value, *(one.interval or ())) if value is not None]
+        counts = [count for count in (one.positives, one.negatives, one.missing) if count is not None]
+        ordered = one.interval is None or one.interval.low <= one.interval.high
+        if not all(0 <= value <= 1 for value in values) or min(counts, default=0) < 0 or not ordered:
+            raise WireError(f"{sender} sent an AUC of {one.disease} that is out of its range")
+        if len(one.reason) > _LONGEST or len(row.warning) > _LONGEST:
+            raise WireError(f"{sender} sent a text of more than {_LONGEST} characters")
+    return row
 
 
 def shapes_of(cohort: Cohort, parameters: int, buffers: int, number: int) -> Shapes:

@@ -73,16 +73,17 @@ class FederationFile(StrictModel):
 class Leaves(StrictModel):
     """What may leave the hospital, besides what training needs (see docs/deployment.md)."""
 
-    scores: bool = Field(
-        True,
-        description="at the hospital whose test images are scored: scores and labels, under keyed names, for tables "
-        "with intervals. false: the hospital takes no part as the target",
+    results: Literal["scores", "aucs", "nothing"] = Field(
+        "scores",
+        description="what leaves of test images. scores: scores and labels, under keyed names, from which curves and "
+        "differences are computed; aucs: AUCs with their intervals, computed at the hospital, and counts; nothing: it "
+        "is not scored, and takes no part as the target",
     )
     smallest_count: int = Field(
         0,
         ge=0,
         description="counts of positives or negatives from 1 to this are told as this number, before ratios are made "
-        "of them; 0: as they are",
+        "of them, and with fewer there is no AUC (`results: aucs`); 0: as they are",
     )
 
 

@@ -18,6 +18,11 @@ from chestfed.sites import load_site_config, open_site
 
 Say = Callable[[str], object]
 
+_LEAVES = {
+    "scores": "scores and labels, under keyed names",
+    "aucs": "AUCs with intervals, and counts",
+    "nothing": "nothing; it cannot be the target",
+}
 #: Seconds between two starts of the node, once it has ended by itself.
 _AGAIN = 5.0
 
@@ -40,7 +45,7 @@ def check_hospital(hospital: Hospital, say: Say) -> None:
     table = open_site(config, hospital.path("data_root"))
     say(f"{config.site}: {len(table.frame):,} images in the tables, labels of {', '.join(table.diseases)}")
     leaves = hospital.file.leaves
-    say("leaves: scores and labels of test images under keyed names, if it is the target" if leaves.scores else "")
+    say(f"leaves of test images: {_LEAVES[leaves.results]}")
     say(
         f"counts below {leaves.smallest_count} are told as that"
         if leaves.smallest_count

@@ -117,13 +117,14 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
         verdict="" if compared is None else verdict(compared),
         added="hospitals" if run.settings.adds_hospitals else "clients",
         **_who_gains(hospitals),
-        points=_points_table(run, table),
-        subgroups=subgroups(run),
+        scores_stay=run.scores_stay,
+        points=None if run.scores_stay else _points_table(run, table),
+        subgroups=None if run.scores_stay else subgroups(run),
         participants=participants(run),
         limits=limits(run, table),
         data_sets=data_sets(run),
         checklists=checklists(),
-        calibration=_calibration_table(run, table),
+        calibration=None if run.scores_stay else _calibration_table(run, table),
         training=_training_table(run),
         sites=site_cards(run, histograms, pictures=pictures),
         drift=drift_table(run),
@@ -175,7 +176,7 @@ def _who_gains(table: HospitalTable | None) -> dict[str, Any]:
     """What the pages say of every hospital."""
     if table is None:
         return {"hospitals": None, "hospital_diseases": None, "who_gains": ""}
-    minus = f"; below it minus {table.models[0]}" if table.hospitals[0].gain else ""
+    minus = f"; below it minus {table.models[0]}" if any(one.gain for one in table.hospitals) else ""
     return {
         "hospitals": hospital_table.grid(table, hospital_table.caption_of(table)),
         "hospital_diseases": hospital_table.disease_grid(table, f"AUC per disease with {table.models[-1]}{minus}"),
@@ -192,12 +193,13 @@ def _compared(run: RunFolder, how: Intervals) -> tuple[Significance | None, bool
     found, ks = stored(run), run.settings.ks
     if found is not None and found.interval == how.method:
         return found, False
-    if len(ks) < 2 or (METHODS[how.method].resampled and not how.resamples):
+    if len(ks) < 2 or (METHODS[how.method].resampled and not how.resamples) or run.scores_stay:
         return None, False
     return of_study([run.path], ks, how.resamples, how.method), True
 
 
 def _with_intervals(run: RunFolder, row: Row, how: Intervals) -> Row:
+    row.refuse_other_intervals(how.method, run.path)
     (found,) = read_run(run.path, row.k).scored([one.disease for one in row.diseases])
     return Row.of_scores(row.k, row.clients, found, how.resamples, how.method)
 

@@ -44,9 +44,10 @@ def curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -> lis
 
     j, found = run.diseases.index(disease), []
     for k in run.ks if ks is None else ks:
-        column, auc = run.columns(k)[j], run.row(k).diseases[j].value
-        if auc is None:
+        auc = run.row(k).diseases[j].value
+        if auc is None or run.row(k).scores_stay:
             continue
+        column = run.columns(k)[j]
         x, y, _ = roc_curve(column.positive, column.score)
         area = float(np.trapezoid(y, x))
         if abs(area - auc) > 1e-9:
@@ -58,12 +59,11 @@ def curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -> lis
 def page_figures(run: RunFolder, table: StudyTable, compared: Significance | None) -> dict[str, list[Picture]]:
     """All figures of a study's page, by section."""
     rows = table_frame(table)
+    of_scores = {"roc": roc_curves, "precision_recall": precision_recall_curves, "calibration": calibration_curves}
     return {
         "answer": [auc_by_k(run, rows)],
         "differences": [mean_differences(run, compared)] if compared else [],
-        "roc": roc_curves(run),
-        "precision_recall": precision_recall_curves(run),
-        "calibration": calibration_curves(run),
+        **{name: [] if run.scores_stay else draw(run) for name, draw in of_scores.items()},
         "auc_per_round": auc_per_round(run),
         "per_round": per_round(run),
     }
@@ -268,7 +268,7 @@ def _comparisons(comparison: Comparison) -> Sequence[Sequence[Difference]]:
 
 def overview(run: RunFolder) -> list[Picture]:
     """A few figures to stand beside a study's numbers, each with all K: AUC by K, ROC and precision-recall curves."""
-    return [auc_by_k(run), *roc_curves(run), *precision_recall_curves(run)]
+    return [auc_by_k(run), *([] if run.scores_stay else [*roc_curves(run), *precision_recall_curves(run)])]
 
 
 def auc_by_k(run: RunFolder, rows: pd.DataFrame | None = None) -> Picture:

@@ -103,7 +103,8 @@ def collect(
                 outputs = {name: entry.get(name) for name in OUTPUTS}
                 curves.append(head | plain | sums | {"bytes": sums["bytes_up"] + sums["bytes_down"]} | outputs)
     origin, compared = Origin.together(run.origin for run in runs), None
-    if len(models) > 1 and len({run.settings.seed for run in runs}) > 1:
+    several = len(models) > 1 and len({run.settings.seed for run in runs}) > 1
+    if several and not any(run.scores_stay for run in runs):
         every = [replace(as_one([read_run(*one) for one in its]), name=label) for label, its in models.items()]
         compared = significance.compare_with_first(every, 0)
     table = runs[0].table()

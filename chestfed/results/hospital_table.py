@@ -28,14 +28,12 @@ from chestfed.results.grid import Cell, Grid, Line, auc_cell, difference_cell, n
 from chestfed.results.predictions import Predictions, as_one, read_run
 from chestfed.results.run_folder import (
     HOSPITALS,
-    PREDICTIONS,
     RESULT,
     RunFolder,
     check_files,
     expected,
     finished_row,
     read_json_file,
-    read_predictions,
 )
 from chestfed.results.significance import Significance, compare_with_first
 from chestfed.results.significance import frame as differences
@@ -131,28 +129,31 @@ def of_models(models: Models, interval: MethodName | None = None) -> HospitalTab
 def _at_hospital(about: Mapping[str, Any], models: Models, how: Intervals) -> AtHospital:
     place = "" if about["is_test_set"] else f"{HOSPITALS}/{about['name']}"
     read = {model: [_result(folder, k, place, how) for folder, k in runs] for model, runs in models.items()}
+    stays = any(row.scores_stay for its in read.values() for row, _ in its)
     aucs = {model: _over_seeds([row.aucs for row, _ in its]) for model, its in read.items()}
     sd = {
         model: tuple(_spread(each) for each in zip(*(row.aucs for row, _ in its), strict=True))
         for model, its in read.items()
     }
     (start, *_), (*_, end), gain = models, models, None
-    if start != end and start.startswith("K="):
-        both = [replace(as_one([found for _, found in read[model]]), name=model) for model in (start, end)]
+    if start != end and start.startswith("K=") and not stays:
+        both = [replace(as_one([found for _, found in read[model] if found]), name=model) for model in (start, end)]
         gain = compare_with_first(both, how.resamples, how.method)
     return AtHospital(about["name"], about["images"], about["patients"], about["joins"], aucs, sd, gain)
 
 
-def _result(folder: Path, k: int, place: str, how: Intervals) -> tuple[Row, Predictions]:
-    """One model, trained once, at one hospital: its AUCs and predictions."""
-    run = read_run(folder, k)
+def _result(folder: Path, k: int, place: str, how: Intervals) -> tuple[Row, Predictions | None]:
+    """One model, trained once, at one hospital: its AUCs and, unless its scores stay there, predictions."""
     own = RunFolder(folder).folder(k) / place
     if place and (own / RESULT).is_file():
-        check_files(own, (RESULT, PREDICTIONS))
+        check_files(own, (RESULT,))
     row = finished_row(own)
     if row is None:
         raise ChestfedError(f"{own}: nothing was scored there yet. Run the same `chestfed study` command again.")
-    found = replace(run, frames=(read_predictions(own / PREDICTIONS),)) if place else run
+    if row.scores_stay:
+        row.refuse_other_intervals(how.method, own)
+        return row, None
+    found = read_run(folder, k, place)
     if row.interval != how.method:
         (scored,) = found.scored(found.diseases)
         row = Row.of_scores(row.k, row.clients, scored, how.resamples, how.method)
@@ -230,7 +231,7 @@ def metrics(table: HospitalTable) -> dict[str, float | None]:
 
 def grid(table: HospitalTable, caption: str = "", digits: int = 3) -> Grid:
     """The mean AUC of every model at every hospital, and what the last K gains over the first."""
-    lines = []
+    lines, compared = [], any(one.gain for one in table.hospitals)
     for one in table.hospitals:
         cells = [Cell(f"{one.images:,}", (f"{one.patients:,} patients",))]
         for model in table.models:
@@ -238,9 +239,10 @@ def grid(table: HospitalTable, caption: str = "", digits: int = 3) -> Grid:
             cell = auc_cell(mean, digits) if sd is None else Cell(number(mean.value), (f"±{sd:.3f}",))
             inside = table.takes_part(one, model) or mean.value is None
             cells.append(cell if inside else Cell(f"({cell.text})", cell.below))
-        cells += [difference_cell(one.gain.comparisons[0][-1], digits)] if one.gain else []
+        if compared:
+            cells.append(difference_cell(one.gain.comparisons[0][-1], digits) if one.gain else Cell("not told"))
         lines.append(Line(one.name, tuple(cells)))
-    last = [Cell(f"{table.models[-1]} minus {table.models[0]}")] if table.hospitals[0].gain else []
+    last = [Cell(f"{table.models[-1]} minus {table.models[0]}")] if compared else []
     heads = (Cell("hospital"), Cell("test images"), *map(Cell, table.models), *last)
     return Grid("hospitals", caption, heads, tuple(lines))
 

@@ -78,8 +78,10 @@ class Predictions:
         ]
 
 
-def read_run(path: Path, k: int | None = None) -> Predictions:
+def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
     """Predictions of a run folder (its largest finished K, or `k`), a `kN` folder, an evaluation, or a file of them.
+
+    `place` is a folder in that of the K, of a hospital that was scored besides.
 
     Raises
     ------
@@ -92,7 +94,7 @@ def read_run(path: Path, k: int | None = None) -> Predictions:
         RunFolder(folder.parent).folder(int(folder.name.removeprefix("k")))
     elif (folder / EVALUATION).is_file():
         check_files(folder, (PREDICTIONS, EVALUATION), "Score the model again with `chestfed evaluate`")
-    frame = read_predictions(folder / PREDICTIONS if path.is_dir() else path)
+    frame = read_predictions(folder / place / PREDICTIONS if path.is_dir() else path)
     evaluation, seeds = folder / EVALUATION, list[int]()
     if whole:
         run, number = RunFolder.open(folder.parent), folder.name.removeprefix("k")

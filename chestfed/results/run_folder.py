@@ -55,8 +55,8 @@ TIME: Final = "time.json"
 MODEL_FILE: Final = "model.safetensors"
 #: What the manifest of a K is about.
 FILES_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, ROUNDS, SECONDS, TIME)
-#: What no finished K is without.
-NEEDED_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, ROUNDS)
+#: What no finished K is without; predictions are missing where scores stay at a hospital.
+NEEDED_OF_K: Final = (RESULT, MODEL_FILE, ROUNDS)
 
 
 @dataclass(frozen=True)
@@ -226,6 +226,11 @@ class RunFolder:
         return frame(self.table())
 
     @property
+    def scores_stay(self) -> bool:
+        """Whether there are AUCs alone for some K: the scores stayed at a hospital."""
+        return any(self.row(k).scores_stay for k in self.ks)
+
+    @property
     def diseases(self) -> tuple[str, ...]:
         """In the order of the table."""
         return tuple(one.disease for one in self.row().diseases)
@@ -316,7 +321,7 @@ class RunFolder:
                 "`chestfed study` command to resume it; make the report then."
             )
         labels = [f"label_{disease}" for disease in self.diseases]
-        first, *others = self.settings.ks
+        first, *others = [k for k in self.settings.ks if not self.row(k).scores_stay] or [0]
         for k in others:
             if not all(
                 self.predictions(k)[name].equals(self.predictions(first)[name]) for name in ("patient", *labels)
@@ -368,7 +373,10 @@ def read_predictions(file: Path) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(file, engine="pyarrow", page_checksum_verification=True)
     except FileNotFoundError:
-        raise ConfigError(f"{file}: no such file; a finished study or an evaluation has it") from None
+        raise ConfigError(
+            f"{file}: no such file. A finished study or an evaluation has it, unless a hospital of a federation keeps "
+            "its scores (leaves.results: aucs): then there are AUCs and their intervals, and nothing else"
+        ) from None
     except (OSError, ValueError) as error:  # pyarrow's errors are among them
         raise ConfigError(f"{file}: cannot be read: {error}. Restore it, or run or score again") from None
     scored = [name.removeprefix("score_") for name in frame.columns if name.startswith("score_")]

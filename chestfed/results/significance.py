@@ -163,8 +163,11 @@ def _untested(a: Sequence[int], b: Sequence[int]) -> str:
 def of_study(
     folders: Sequence[Path], ks: Sequence[int], resamples: int, interval: MethodName = "t-logit"
 ) -> Significance | None:
-    """Every K against the smallest, over the seeds of these run folders; None if there is one K only."""
-    if len(ks) < 2:
+    """Every K against the smallest, over the seeds of these run folders.
+
+    None if there is one K only, or a hospital keeps its scores, from which differences are computed.
+    """
+    if len(ks) < 2 or any(RunFolder(folder).scores_stay for folder in folders):
         return None
     models = (as_one([read_run(folder, k) for folder in folders]) for k in ks)
     named = [replace(model, name=f"K={k}") for k, model in zip(ks, models, strict=True)]

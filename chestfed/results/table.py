@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import Estimate, auc_estimates, mean_of, tidy
 from chestfed.evaluation.intervals.interval import Interval
@@ -28,7 +29,8 @@ _PAPER_TABLES = {"densenet121": "table4_chexpert_densenet121.csv", "densenet161"
 class Row:
     """The result for one K, or of one model on one site: the AUC of each disease, and at last their mean.
 
-    `interval` is the method of the intervals, `warning` what is wrong with it for these patients.
+    `interval` is the method of the intervals, `warning` what is wrong with it for these patients. `scores_stay`: the
+    scores stayed at a hospital, so that there are no predictions beside the result.
     """
 
     k: int
@@ -36,6 +38,7 @@ class Row:
     aucs: tuple[Estimate, ...]
     interval: MethodName = "t-logit"
     warning: str = ""
+    scores_stay: bool = False
 
     @classmethod
     def of_scores(
@@ -54,6 +57,14 @@ class Row:
     def mean(self) -> Estimate:
         """Over the diseases that have an AUC."""
         return self.aucs[-1]
+
+    def refuse_other_intervals(self, method: MethodName, place: object) -> None:
+        """Raise ConfigError if the intervals are to be of another method and cannot be computed anew."""
+        if self.scores_stay and self.interval != method:
+            raise ConfigError(
+                f"{place}: the scores stayed at the hospital, which computed intervals by {self.interval}; for others "
+                "set evaluation.interval in the pipeline and run it again"
+            )
 
     @property
     def undefined(self) -> list[str]:
@@ -81,7 +92,7 @@ class Row:
             "mean_reason": self.mean.reason,
             "interval_method": self.interval,
             "warning": self.warning,
-        }
+        } | ({"scores_stay": True} if self.scores_stay else {})
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Row:
@@ -93,7 +104,8 @@ class Row:
         mean = mean_of(one.value for one in each)
         of_mean = _read("mean", mean, plain["mean_interval"], plain.get("mean_reason", ""))
         of_intervals = plain.get("interval_method", "t-logit"), plain.get("warning", "")
-        return cls(plain["k"], tuple(plain["clients"]), (*each, of_mean), *of_intervals)
+        stay = bool(plain.get("scores_stay", False))
+        return cls(plain["k"], tuple(plain["clients"]), (*each, of_mean), *of_intervals, stay)
 
     def as_json(self) -> dict[str, Any]:
         """For readers: the AUCs by disease."""

@@ -18,6 +18,8 @@ from chestfed.core.errors import Problem, TrainingError
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.core.randomness import numpy_stream
+from chestfed.evaluation.estimates import auc_per_disease
+from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored, numbered
 from chestfed.evaluation.probabilities import probabilities
 from chestfed.evaluation.summary import group_columns
@@ -28,6 +30,7 @@ from chestfed.images.batches import EvalBatches, Images, NoiseImages, PooledImag
 from chestfed.images.cache import CachedImages, fill_cache, lacking_bytes
 from chestfed.images.index import blobs
 from chestfed.models import FlatModule
+from chestfed.results.table import Row
 from chestfed.sites.table import SiteTable
 from chestfed.training.overlap import Shared, apart
 from chestfed.training.study_tables import StudyTables
@@ -140,9 +143,22 @@ class TestSet:
     parts: tuple[TestSet, ...] = ()
     groups: pd.DataFrame = field(default_factory=pd.DataFrame)
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Images and patients."""
+        return len(self.labels), int(self.patients.max()) + 1
+
     def scored(self, scores: np.ndarray) -> Scored:
         """These scores `[n, J]`, as evaluation takes them."""
         return Scored(scores, self.labels, self.patients, self.diseases)
+
+    def aucs(self, outputs: Outputs) -> dict[str, float | None]:
+        """The AUC of each disease."""
+        return auc_per_disease(self.scored(outputs.scores))
+
+    def row(self, outputs: Outputs, k: int, clients: Sequence[str], how: Intervals) -> Row:
+        """The result of a model of the first K clients."""
+        return Row.of_scores(k, clients, self.scored(outputs.scores), how.resamples, how.method)
 
     def digest(self, key: SiteKey) -> str:
         """Keyed digest of the content, row by row: pixels, labels and patients' numbers; no names."""
@@ -151,10 +167,14 @@ class TestSet:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Probabilities float64 `[n, J]` in row order, and the buffers `[b]` that they were computed with."""
+    """Probabilities float64 `[n, J]` in row order, and the buffers `[b]` that they were computed with.
+
+    `row` is in place of the scores where these stay at a hospital; its K and clients say nothing.
+    """
 
     scores: np.ndarray
     buffers: Tensor
+    row: Row | None = None
 
 
 def score(

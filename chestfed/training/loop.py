@@ -13,7 +13,7 @@ from torch import Tensor
 from chestfed.algorithms.variables import Point
 from chestfed.core import stopping
 from chestfed.engines.engine import StageEnd
-from chestfed.evaluation.estimates import auc_per_disease, mean_of
+from chestfed.evaluation.estimates import mean_of
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import returned_round
@@ -77,10 +77,10 @@ def train_federated(
             entry, point, ends = _run_round(team, progress)
             if entry["round"] in evaluated:
                 outputs = outputs_of(point, progress.federation.buffers)
-                aucs = auc_per_disease(data.test.scored(outputs.scores))
+                aucs = data.test.aucs(outputs)
                 entry |= {"auc": aucs, "mean_auc": mean_of(aucs.values())}
             for name, end in ends.items():
-                other = auc_per_disease(data.test.scored(outputs_of(end.point, end.buffers).scores))
+                other = data.test.aucs(outputs_of(end.point, end.buffers))
                 entry[f"auc_of_{name}"] = mean_of(other.values())
             if ends and (rule := team.settings.stage_output) != "algorithm":
                 entry[f"auc_of_{rule}"] = entry["mean_auc"]

@@ -29,7 +29,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
+import torch
 from filelock import FileLock, Timeout
 
 from chestfed.core import stopping
@@ -39,6 +39,7 @@ from chestfed.core.errors import ChestfedError, DamagedError
 from chestfed.core.manifest import MANIFEST, damaged, seal
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv
+from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import build_model, title_of
@@ -63,7 +64,7 @@ from chestfed.results.significance import Significance, of_study
 from chestfed.results.significance import write as write_significance
 from chestfed.results.timing import SECONDS, RoundTimes
 from chestfed.training.assemble import Deployment
-from chestfed.training.clients import StudyData, TestSet
+from chestfed.training.clients import Outputs, StudyData, TestSet
 from chestfed.training.identity import Identity, identify, stage_1_identity
 from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import Pretrained
@@ -211,14 +212,13 @@ class _Running:
                 self.pipeline, self.data, self.machine, k, pretrained, own, report, self.deployment
             ),
         )
-        scores = trained.outputs.scores
-        row = self._row(k, scores, self.data.test)
+        row = self._row(k, trained.outputs, self.data.test)
         write_model(own, self.pipeline, trained, self.data)
         write_rounds(own, trained.history)
         if not (own / TIME).exists():  # unless only other files of a finished K are made again
             seconds = time.monotonic() - started
             write_json(own / TIME, {"seconds": seconds, "resumed": resumed, "on": self.machine.name})
-        write_result(own, row, scores, self.data.test)
+        write_result(own, row, trained.outputs.scores, self.data.test)
         return row
 
     def at_hospitals(self, k: int) -> dict[str, tables.Row]:
@@ -232,23 +232,21 @@ class _Running:
             if row is None:
                 network = network or read_model(model, self.pipeline, len(self.data.diseases), self.machine)
                 parameters, buffers = network.parameters(), network.buffers()
-                scores = self.deployment.score(self.pipeline, network, parameters, buffers, test, self.machine).scores
-                row = self._row(k, scores, test)
-                write_result(own, row, scores, test)
+                outputs = self.deployment.score(self.pipeline, network, parameters, buffers, test, self.machine)
+                row = self._row(k, outputs, test)
+                write_result(own, row, outputs.scores, test)
             rows[name] = row
         return rows
 
     def _tell_done(self, row: tables.Row, table: tables.StudyTable, *, reused: bool) -> None:
         self.reporters.tell(lambda reporter: reporter.k_done(row, table, reused=reused))
 
-    def _row(self, k: int, scores: np.ndarray, test: TestSet) -> tables.Row:
+    def _row(self, k: int, outputs: Outputs, test: TestSet) -> tables.Row:
         clients = [client.name for client in self.data.clients[:k]]
         evaluation = self.pipeline.evaluation
-        return tables.Row.of_scores(k, clients, test.scored(scores), evaluation.resamples, evaluation.interval)
+        return test.row(outputs, k, clients, Intervals(evaluation.interval, evaluation.resamples))
 
-    def _finished(
-        self, own: Path, k: int, test: TestSet, needed: Sequence[str] = (RESULT, PREDICTIONS)
-    ) -> tables.Row | None:
+    def _finished(self, own: Path, k: int, test: TestSet, needed: Sequence[str] = (RESULT,)) -> tables.Row | None:
         """A stored result, with the intervals that are asked for now; None without, or if its folder is damaged."""
         bad = damaged(own, needed)
         if bad:
@@ -261,8 +259,10 @@ class _Running:
             self.reporters.warn(f"{own}: has no {MANIFEST}, as results of earlier versions: used unchecked")
         if row is None or row.interval == self.pipeline.evaluation.interval:
             return row
+        if row.scores_stay:  # the hospital is asked again
+            return None
         scores = read_predictions(own / PREDICTIONS)[[f"score_{name}" for name in test.diseases]].to_numpy()
-        row = self._row(k, scores, test)
+        row = self._row(k, Outputs(scores, torch.empty(0)), test)
         write_result(own, row, scores, test)
         return row
 
@@ -288,8 +288,8 @@ def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> table
         title=pipeline.title,
         model=title_of(pipeline.model),
         protocol=_protocol(pipeline, data),
-        images=len(data.test.labels),
-        patients=int(data.test.patients.max()) + 1,
+        images=data.test.counts[0],
+        patients=data.test.counts[1],
         origin=data.origin,
         rows=tuple(rows),
         paper=tables.paper_table(pipeline.model.name) if is_paper else None,

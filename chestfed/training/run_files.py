@@ -67,7 +67,7 @@ def write_hospitals(folder: Path, data: StudyData) -> None:
     """Write `hospitals.json`: whose own held-out patients every K is scored on, and from which K on each takes part."""
     if data.joins:
         found = [
-            {"name": name, "images": len(test.labels), "patients": int(test.patients.max()) + 1}
+            dict(zip(("name", "images", "patients"), (name, *test.counts), strict=True))
             | {"joins": data.joins[name], "is_test_set": test is data.test}
             for name, test in data.hospitals.items()
         ]
@@ -75,7 +75,10 @@ def write_hospitals(folder: Path, data: StudyData) -> None:
 
 
 def holds(folder: Path, test: TestSet) -> bool:
-    """Whether predictions in a folder, if they can be read, are of these images, in this order, with these labels."""
+    """Whether predictions in a folder, if they can be read, are of these images, in this order, with these labels.
+
+    Of a hospital that keeps its scores there are none.
+    """
     try:
         found = read_predictions(folder / PREDICTIONS)
     except ConfigError:  # missing or damaged, which is looked at before it is used
@@ -118,8 +121,14 @@ def read_model(folder: Path, pipeline: Pipeline, outputs: int, machine: Machine)
 
 
 def write_result(folder: Path, row: Row, scores: np.ndarray, test: TestSet) -> None:
-    """Write `predictions.parquet`, the manifest, and `result.json`, whose presence says that all of the folder is."""
-    write_predictions(folder / PREDICTIONS, scores, test)
+    """Write `predictions.parquet`, the manifest, and `result.json`, whose presence says that all of the folder is.
+
+    Where scores stay at a hospital there are no predictions.
+    """
+    if row.scores_stay:
+        (folder / PREDICTIONS).unlink(missing_ok=True)
+    else:
+        write_predictions(folder / PREDICTIONS, scores, test)
     result = json_text(row.to_plain())
     seal(folder, {*FILES_OF_K} - {RESULT}, {RESULT: result})
     write_text(folder / RESULT, result)

@@ -9,14 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chestfed.core.errors import TrainingError
-from chestfed.engines.wire import Packed
+from chestfed.core.errors import ConfigError, TrainingError
+from chestfed.engines.wire import Packed, WireError
+from chestfed.evaluation.estimates import Estimate
+from chestfed.evaluation.intervals.interval import Interval
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.federation import conversation
 from chestfed.federation.parcels import Parcel
+from chestfed.federation.records import plain_row, row_of
 from chestfed.federation.settings import Faults, Federation, FederationFile, Leaves, Member
 from chestfed.federation.study import run_over_hospitals
+from chestfed.report.page import make_report
+from chestfed.results.run_folder import RunFolder
+from chestfed.results.table import Row
 from chestfed.training.reporting import Reporter, Reporters
 from chestfed.training.state import History
 from tests.federation.straight_line import Clock, StraightLine, sample_hospital
@@ -198,10 +204,58 @@ def test_what_differs_is_refused_by_name_before_anything_is_read(home: Path, mon
     assert not any("labels are read" in text for text in line.log)
 
 
-def test_small_counts_are_told_as_the_smallest(home: Path) -> None:
-    line = line_at(home, "small", Leaves(smallest_count=10))
+def test_a_hospital_that_keeps_its_scores_sends_the_aucs_and_intervals_of_one_process(
+    home: Path, in_process: str
+) -> None:
+    line = line_at(home, "aucs", Leaves(results="aucs"))
+    told: list[Parcel] = []
+
+    def listen(name: str, reply: Parcel) -> Parcel:
+        told.append(reply)
+        return reply
+
+    line.tamper = listen
+    assert over_hospitals(home, line, "aucs_out") == in_process
+    assert not any("images" in reply.values for reply in told)  # the keyed names
+    scored = [reply for reply in told if b'"Scores"' in reply.packed.header]
+    assert scored
+    assert all(reply.packed.arrays.get("float64", np.zeros(0)).size == 0 for reply in scored)
+    (folder,) = (home / "aucs_out").glob("synthetic-source_addition_samples-*")
+    assert not list(folder.rglob("predictions.parquet"))
+    page = make_report(RunFolder.open(folder)).html
+    assert "stayed at the hospital" in page
+    assert "Brier" not in page
+    with pytest.raises(ConfigError, match="the scores stayed at the hospital"):
+        make_report(RunFolder.open(folder), interval="obuchowski")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [(("aucs", 0, "value"), 1.5), (("aucs", 0, "interval"), [0.9, 0.1]), (("aucs", 1, "disease"), "x"), ((), [])],
+)
+def test_aucs_that_are_none_are_refused(path: tuple[str | int, ...], value: object) -> None:
+    aucs = (Estimate("edema", 0.7, Interval(0.6, 0.8), 3, 4, 0), Estimate("mean", 0.7, Interval(0.6, 0.8)))
+    plain = plain_row(Row(1, ("a",), aucs, scores_stay=True))
+    assert row_of(plain, ["edema"], "anne").aucs == aucs
+    part = plain
+    for key in path[:-1]:
+        part = part[key]
+    if path:
+        part[path[-1]] = value
+    with pytest.raises(WireError, match="anne sent"):
+        row_of(plain if path else value, ["edema"], "anne")
+
+
+def test_small_counts_are_told_as_the_smallest_and_of_few_images_there_is_no_auc(home: Path) -> None:
+    line = line_at(home, "small", Leaves(smallest_count=10, results="aucs"))
     over_hospitals(home, line, "small_out")
     (sites,) = (home / "small_out").glob("synthetic-*/sites.json")
-    for card in json.loads(sites.read_text())["sites"]:
-        for counts in card["diseases"].values():
+    cards = [card["diseases"] for card in json.loads(sites.read_text())["sites"]]
+    row = RunFolder(sites.parent).row()
+    cards.append({one.disease: vars(one) for one in row.diseases})
+    for diseases in cards:
+        for counts in diseases.values():
             assert all(counts[key] == 0 or counts[key] >= 10 for key in ("positives", "negatives", "missing"))
+    few = [one for one in row.diseases if "fewer than 10" in one.reason]
+    assert few
+    assert all(one.value is None and one.positives == 10 for one in few)
