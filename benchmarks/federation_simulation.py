@@ -116,4 +116,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # Of the module: what belongs to `__main__` is sent to workers as a copy, each time anew.
+    from benchmarks import federation_simulation
+
+    federation_simulation.main()

@@ -20,7 +20,7 @@ from chestfed.algorithms.variables import (
     named_tensors,
     weighted_mean,
 )
-from chestfed.engines.aggregation import MEAN, Aggregation
+from chestfed.engines.aggregation import MEAN, Aggregation, Privacy
 from chestfed.engines.engine import Engine, RoundRecord, StageEnd, refuse_outsized, spread
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.requests import BestDual, Finish, Statistics, Work
@@ -67,6 +67,9 @@ class ServerEngine(Engine):
         What takes the place of the weighted mean, of updates and of running statistics alike.
     absent
         Whether a round goes on without clients that do not answer, see `Absent`.
+    privacy
+        What clips the clients' changes and adds noise to their mean, for networks without buffers and algorithms whose
+        server's step takes nothing else; None: nothing does.
     """
 
     def __init__(
@@ -81,13 +84,14 @@ class ServerEngine(Engine):
         participants: Callable[[int], Sequence[int]] | None = None,
         aggregation: Aggregation = MEAN,
         absent: Absent = "wait",
+        privacy: Privacy | None = None,
     ) -> None:
         super().__init__(algorithm, fleet, stage)
         self.weights = weights
         self._combine = aggregation
         self._participants = participants
         self._monitor = monitor
-        self._sends, self._absent = sends, absent
+        self._sends, self._absent, self._privacy = sends, absent, privacy
 
     def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> Federation:
         """All clients and the server at the same point."""
@@ -122,6 +126,8 @@ class ServerEngine(Engine):
             float(self.algorithm.current(state.server).primal.norm()),
         )
         combined = self._combine(updates, weights, message)
+        if self._privacy is not None:
+            combined = [self._privacy(updates, weights, message, self.stage, int(state.rounds))], [1.0]
         if len(work) < len(self.weights) and isinstance(self.algorithm, Partial):
             server = self.algorithm.partial_round(state.server, *combined, share)
         else:

@@ -420,8 +420,8 @@ class Pipeline(StrictModel):
         }
         section = section_for(self.federated.model_dump(exclude_unset=True), chosen, own)
         decentralized = any(ALGORITHMS.find(name).decentralized for name in {chosen, *beside})
-        model = self.model.settled(averaged=not decentralized)
         settings = Federated.model_validate(section)
+        model = self.model.settled(averaged=not decentralized and settings.privacy is None)
         return self.model_copy(update={"federated": settings, "model": model, "per_algorithm": {}})
 
     def variant(self, algorithm: str, seed: int, beside: Sequence[str] = (), window: int | None = None) -> Pipeline:

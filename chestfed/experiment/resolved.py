@@ -45,6 +45,8 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
         del entry["config"], entry["root"], entry["control"]
     if data["federated"]["absent"] == "wait":  # as everything was before there was a choice
         del data["federated"]["absent"]
+    if data["federated"]["privacy"] is None:
+        del data["federated"]["privacy"]
     if data["collection"] is not None:
         del data["collection"]["root"]
     if pipeline.federated.spec.decentralized:

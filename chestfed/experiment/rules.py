@@ -131,6 +131,10 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
             yield str(error)
         if objective.dual_size:
             yield f"federated.objective: nodes cannot update the dual variables of {settings.objective_spec.name}"
+    if settings.privacy is not None:
+        settings.epsilon(1)  # refuses if there is no accountant
+        if buffers:
+            yield "model.norm: running statistics would leave without noise (federated.privacy); set group"
     present, needed = settings.taking_part(k), settings.combination.needs()
     if present < needed:
         yield f"federated.trim: a trimmed mean of {present} clients needs {needed} or more; change k or trim"

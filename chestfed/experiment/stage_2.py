@@ -13,7 +13,7 @@ from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
-from chestfed.engines.aggregation import Aggregation, AggregationRule
+from chestfed.engines.aggregation import Aggregation, AggregationRule, Privacy, epsilon
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 
 #: Keys that mean nothing in decentralized training: all steps are one stage, and nobody averages with weights.
@@ -27,6 +27,24 @@ class Stage:
     window: int
     rounds: int
     lr_factor: float
+
+
+class PrivacyOptions(StrictModel):
+    """Client-level differential privacy of the weights that stage 2 returns; docs/privacy.md says what it is worth."""
+
+    clip: float = Field(
+        gt=0, description="greatest length of a client's change in a round; longer ones are shortened to it [C]"
+    )
+    noise_multiplier: float = Field(
+        gt=0,
+        description="standard deviation of the noise, in units of what one client can move the mean by [z]",
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="for which epsilon is told [delta]")
+    noise: Literal["secret", "seed"] = Field(
+        "secret",
+        description="secret: from the system's entropy, so that no two runs are equal; seed: from `seed`, which is in "
+        "the run folder: equal bits by every engine and no protection, to see what the noise costs",
+    )
 
 
 class Federated(StrictModel):
@@ -105,6 +123,11 @@ class Federated(StrictModel):
         "drop: the round goes on without it; a number: it does if so many others have answered. In a federation a "
         "hospital is late after `faults.late_after` seconds",
     )
+    privacy: PrivacyOptions | None = Field(
+        None,
+        description="noise that hides a client's part in the weights; null: none. Needs the extra `privacy`, and an "
+        "algorithm whose server takes nothing but the mean",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -135,6 +158,7 @@ class Federated(StrictModel):
                 f"{', '.join(fitting)}"
             )
         self._check_aggregation()
+        self._check_privacy()
         if self.absent != "wait" and not spec.partial_rounds:
             fitting = [name for name, other in ALGORITHMS.built_in.items() if other.partial_rounds]
             raise ValueError(
@@ -161,6 +185,35 @@ class Federated(StrictModel):
             raise ValueError(f"weights: {self.aggregation} counts every client once; remove weights: {self.weights}")
         if self.trim is not None and self.aggregation != "trimmed_mean":
             raise ValueError("trim: only aggregation: trimmed_mean leaves values out; remove trim")
+
+    def _check_privacy(self) -> None:
+        if self.privacy is None:
+            return
+        if not self.spec.averages:
+            fitting = [name for name, other in ALGORITHMS.built_in.items() if other.averages]
+            raise ValueError(
+                f"privacy: {self.spec.name} sends what would leave without noise (control variates, dual variables of "
+                f"edges, states); noise is possible with {', '.join(fitting)}"
+            )
+        reasons = {
+            "objective": self.objective_spec.kind == "server-weighted" and "its server looks at images",
+            "aggregation": self.aggregation != "mean" and "epsilon is known for the mean alone",
+            "absent": self.absent != "wait" and "who is absent would set the weights",
+            "stage_output": self.stage_output == "algorithm" and "clients send more for it, without noise",
+        }
+        if found := [f"{key} {reason}" for key, reason in reasons.items() if reason]:
+            raise ValueError(f"privacy: not with this {'; '.join(found)}")
+
+    def noise(self, seed: int) -> Privacy | None:
+        """What clips and adds noise; `seed` is the study's."""
+        own = self.privacy
+        if own is None:
+            return None
+        return Privacy(own.clip, own.noise_multiplier, seed if own.noise == "seed" else None)
+
+    def epsilon(self, rounds: int) -> float | None:
+        """What so many rounds spend; None without privacy."""
+        return None if self.privacy is None else epsilon(self.privacy.noise_multiplier, rounds, self.privacy.delta)
 
     @property
     def combination(self) -> Aggregation:

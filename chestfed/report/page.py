@@ -19,7 +19,7 @@ from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.metrics import SHARE
 from chestfed.report.figures import Picture
 from chestfed.report.html import fill, text_of
-from chestfed.report.participants import checklists, data_sets, limits, participants
+from chestfed.report.participants import checklists, data_sets, limits, participants, privacy_spent
 from chestfed.report.run_figures import comparison_curves, gray_levels, hospital_gains, over_seeds, page_figures
 from chestfed.report.sites_section import drift_table, site_cards
 from chestfed.report.subgroups import subgroups
@@ -220,6 +220,8 @@ def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:
         "seed": str(run.settings.seed),
         "intervals": f"{METHODS[table.rows[-1].interval].about} ({table.rows[-1].interval})",
     }
+    if spent := privacy_spent(run):
+        facts["privacy"] = spent
     if left_out := sum(run.about["quarantined"].values()):
         facts["left out"] = f"{left_out:,} unreadable images"
     if notes := [f"{site}: {note}" for site, told in run.about.get("notes", {}).items() for note in told]:

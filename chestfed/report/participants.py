@@ -63,6 +63,23 @@ def limits(run: RunFolder, table: StudyTable) -> list[str]:
     return found
 
 
+def privacy_spent(run: RunFolder) -> str:
+    """What noise protects the weights, and the privacy budget of each K; empty without."""
+    own = run.configuration["federated"].get("privacy")
+    if own is None:
+        return ""
+    last = {k: run.rounds(k)[-1] for k in run.settings.ks}
+    each = ", ".join(f"{end['epsilon']:.3g} for K={k}" for k, end in last.items())
+    together = last[run.settings.ks[-1]]["epsilon_of_all"]
+    known = "; the noise follows from the seed, which is in the run folder, and protects nobody"
+    return (
+        f"of whole clients, differential: epsilon {each}; {together:.3g} for all K together, at delta {own['delta']:g} "
+        f"(changes clipped to {own['clip']:g}, noise multiplier {own['noise_multiplier']:g})"
+        f"{known if own['noise'] == 'seed' else ''}. "
+        "It is about the weights of stage 2; stage 1, counts, losses and AUCs are without noise"
+    )
+
+
 def _absences(run: RunFolder, k: int) -> str:
     """Without whom rounds went on (`federated.absent`); empty if all took part in all."""
     without = [entry.get("absent", []) for entry in run.rounds(k)]

@@ -34,6 +34,7 @@ from chestfed.training.state import History
 
 #: Sums over the clients: per round under "round", of all rounds under "cost".
 _COST = ("images", "gradients", "bytes_up", "bytes_down")
+_SPENT = ("epsilon", "epsilon_of_all")  # with `federated.privacy`
 _FILES = ("table.csv", "table.json", "significance.csv", "significance.json", "sites.json", *hospital_table.FILES)
 #: Decimals of tables, which are for reading; `table.csv` has all.
 _DIGITS = 4
@@ -112,7 +113,7 @@ class MlflowRecord(Reporter):
             if entry["round"] not in self._logged:
                 aucs = {f"round/auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
                 own = {f"round/{name}": entry[name] for name in ("loss", "drift", "gradient_drift")}
-                own |= {f"round/{name}": entry[name] for name in _COST}
+                own |= {f"round/{name}": entry[name] for name in (*_COST, *(key for key in _SPENT if key in entry))}
                 self._waiting.append((entry["round"], {"round/auc_mean": entry.get("mean_auc"), **aucs, **own}))
                 if aucs:
                     self._flush()
@@ -138,6 +139,7 @@ class MlflowRecord(Reporter):
         about = self._log_model(alone, folder)
         entries = RunFolder(self._study.folder).rounds(row.k)
         cost = {f"cost/{name}": sum(entry[name] for entry in entries) for name in _COST}
+        cost |= {f"privacy/{key}": entries[-1][key] for key in _SPENT if key in entries[-1]}
         cost |= {"cost/rounds": len(entries), "cost/seconds": read_json(folder / TIME).get("seconds")}
         store.log_metrics(run, [(row.k, {**_test_aucs(row), **cost})], about)
         for file in (RESULT, ROUNDS):

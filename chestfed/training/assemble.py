@@ -138,6 +138,7 @@ class Team:
             participants=participants_of(settings, cohort.seed, number, len(cohort.names)),
             aggregation=settings.combination,
             absent=settings.absent,
+            privacy=settings.noise(cohort.seed),
         )
 
 

@@ -75,6 +75,7 @@ def train_federated(
     try:
         while progress.stage < len(team.settings.schedule):
             entry, point, ends = _run_round(team, progress)
+            entry |= _spent(pipeline, k, entry["round"])
             if entry["round"] in evaluated:
                 outputs = outputs_of(point, progress.federation.buffers)
                 aucs = data.test.aucs(outputs)
@@ -131,6 +132,15 @@ def _run_round(team: Team, progress: Progress) -> tuple[dict[str, Any], Point, d
         entry["bytes_down"] += part.bytes_down
         entry["images"] += part.images
     return entry, point, outputs
+
+
+def _spent(pipeline: Pipeline, k: int, rounds: int) -> dict[str, float | None]:
+    """The privacy budget of the model, and together with those of smaller K, in which the same images are."""
+    settings = pipeline.federated
+    if settings.privacy is None:
+        return {}
+    before = pipeline.k.index(k) * settings.rounds
+    return {"epsilon": settings.epsilon(rounds), "epsilon_of_all": settings.epsilon(before + rounds)}
 
 
 def _keep(team: Team, progress: Progress, point: Point) -> None:
