@@ -81,8 +81,7 @@ def train_federated(
                 aucs = data.test.aucs(outputs)
                 entry |= {"auc": aucs, "mean_auc": mean_of(aucs.values())}
             for name, end in ends.items():
-                other = data.test.aucs(outputs_of(end.point, end.buffers))
-                entry[f"auc_of_{name}"] = mean_of(other.values())
+                entry[f"auc_of_{name}"] = mean_of(data.test.aucs(outputs_of(end.point, end.buffers)).values())
             if ends and (rule := team.settings.stage_output) != "algorithm":
                 entry[f"auc_of_{rule}"] = entry["mean_auc"]
             progress.history.append(entry)
