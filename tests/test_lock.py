@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import tomllib
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -46,6 +49,16 @@ def unlocked(required: list[str], locked: dict[str, set[str]]) -> list[str]:
         if not exact or not all(requirement.specifier.contains(version) for version in exact):
             bad.append(str(requirement))
     return bad
+
+
+def script(name: str) -> Any:
+    """One of the scripts beside the lock, as a module."""
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_every_requirement_of_the_project_is_locked_to_a_version_it_allows() -> None:
@@ -92,11 +105,7 @@ def test_the_lock_names_no_index_and_no_folder_of_a_machine() -> None:
 def test_renewing_the_lock_leaves_pytorch_and_cuda_to_the_constraints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = importlib.util.spec_from_file_location("lock", FOLDER / "lock.py")
-    assert spec is not None
-    assert spec.loader is not None
-    lock = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(lock)
+    lock = script("lock")
     hashes = "    --hash=sha256:00 \\\n    --hash=sha256:11\n"
     resolved = [f"{line} \\\n{hashes}" for line in ("a==1", "nvidia-x==2 ; sys_platform == 'linux'", "torch==3")]
     monkeypatch.setattr(lock, "HERE", tmp_path)
@@ -109,3 +118,51 @@ def test_renewing_the_lock_leaves_pytorch_and_cuda_to_the_constraints(
     assert constraints.splitlines()[1:] == ["a==1", "nvidia-x==2 ; sys_platform == 'linux'", "torch==3"]
     assert dev == core
     assert dev.splitlines()[1:] == resolved[0].splitlines()
+
+
+def advisory(name: str, *events: dict[str, str], kind: str = "ECOSYSTEM", **more: Any) -> dict[str, Any]:
+    """One in OSV's format, about one package."""
+    package = {"package": {"ecosystem": "PyPI", "name": name}, "ranges": [{"type": kind, "events": list(events)}]}
+    return {"id": f"X-{name}", "modified": "2026-01-02T00:00:00Z", "affected": [package], **more}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_audit_names_the_locked_versions_that_an_advisory_concerns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: bool
+) -> None:
+    ever = {"introduced": "0"}
+    bad = {
+        "fixed-later": advisory("fixed-later", ever, {"fixed": "2.10"}),
+        "came.again": advisory("Came_Again", ever, {"fixed": "1.0"}, {"introduced": "2.0"}, {"fixed": "3.0"}),
+        "the-last": advisory("the-last", ever, {"last_affected": "2.9"}),
+        "listed": {**advisory("listed"), "affected": [{**advisory("listed")["affected"][0], "versions": ["2.9"]}]},
+    }
+    good = {
+        "fixed-before": advisory("fixed-before", ever, {"fixed": "2.9"}),
+        "came-later": advisory("came-later", {"introduced": "2.9.1"}),
+        "older": advisory("older", ever, {"last_affected": "2.8"}),
+        "of-commits": advisory("of-commits", ever, kind="GIT"),
+        "taken-back": advisory("taken-back", ever, withdrawn="2026-01-03T00:00:00Z"),
+        "of-others": {**advisory("of-others"), "affected": [{"package": {"ecosystem": "npm", "name": "of-others"}}]},
+    }
+    lock = tmp_path / "lock.txt"
+    lock.write_text("# head\n" + "".join(f"{name}==2.9 ; python_version > '3'\n" for name in (*bad, *good)))
+    copy = tmp_path / ("all.zip" if packed else "copy")
+    if packed:
+        with zipfile.ZipFile(copy, "w") as archive:
+            for name, one in (bad | good).items():
+                archive.writestr(f"{name}.json", json.dumps(one))
+    else:
+        copy.mkdir()
+        for name, one in (bad | good).items():
+            (copy / f"{name}.yaml").write_text(json.dumps(one))  # which is YAML as well
+
+    assert script("audit").main([str(copy), "--lock", str(lock)]) == 1
+    *found, counted, snapshot, _, _ = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in found] == sorted(name.replace(".", "-") for name in bad)
+    assert counted.startswith("10 locked versions, 8 packages with advisories: 4 found")
+    assert "2026-01-02" in snapshot
+    lock.write_text("older==2.9\n")
+    assert script("audit").main([str(copy), "--lock", str(lock)]) == 0
+    (tmp_path / "empty").mkdir()
+    assert script("audit").main([str(tmp_path / "empty"), "--lock", str(lock)]) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import signal
 import sys
@@ -77,19 +79,26 @@ def start(words: tuple[str, ...], folder: Path, before: Callable[[], object] = l
         os._exit(code)
 
 
-def wait(child: Child, limit: float = 300, kill_after: float = float("inf")) -> Ended:
+def wait(
+    child: Child,
+    limit: float = 300,
+    kill_after: float = float("inf"),
+    counted_from: Callable[[], bool] = lambda: True,
+) -> Ended:
     """Wait for a command; it is killed after `kill_after` seconds of CPU time, or as too slow after `limit`.
 
-    On a busy machine CPU time says where in its work a command is. One that only waits is too slow after ten times the
-    limit.
+    The seconds until it is killed count from when `counted_from` is first true. On a busy machine CPU time says where
+    in its work a command is. One that only waits is too slow after ten times the limit.
     """
-    began, seconds = time.monotonic(), 0.0
+    began, seconds, counted = time.monotonic(), 0.0, float("inf")
     while True:
         seconds = _cpu_seconds(child.number, seconds)
+        if counted == float("inf") and counted_from():
+            counted = seconds
         done, status = os.waitpid(child.number, os.WNOHANG)
         if done:
             break
-        if seconds > min(limit, kill_after) or time.monotonic() - began > 10 * limit:
+        if seconds > min(limit, counted + kill_after) or time.monotonic() - began > 10 * limit:
             with suppress(ProcessLookupError):
                 os.killpg(child.number, signal.SIGKILL)
             _, status = os.waitpid(child.number, 0)
@@ -113,6 +122,27 @@ def run(
 ) -> Ended:
     """Run `chestfed WORDS` to its end."""
     return wait(start(words, folder, before), limit)
+
+
+def import_what_is_used(words: tuple[str, ...], folder: Path, before: Callable[[], object] = lambda: None) -> None:
+    """Run `before` and a command in a child, and import here what they imported: later children need not."""
+    listed = folder / "modules.json"
+
+    def call() -> None:
+        before()
+        try:
+            with patch.object(sys, "argv", ["chestfed", *words]):
+                main()
+        finally:
+            listed.write_text(json.dumps(sorted(sys.modules)))
+
+    ended = wait(start((), folder, call), limit=600)
+    if ended.code:
+        raise SystemExit(ended.text)
+    for name in json.loads(listed.read_text()):
+        with suppress(Exception):  # of modules that are made and not imported
+            importlib.import_module(name)
+    listed.unlink()
 
 
 def _read_all(source: int, printed: list[bytes]) -> None:

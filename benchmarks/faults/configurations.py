@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+from benchmarks.faults.cases import Campaign, Case, Result, told
 from benchmarks.faults.children import SMALL, run
 from chestfed.core.bundled import bundled
 
@@ -73,13 +75,15 @@ def _files(home: Path) -> Iterator[tuple[str, Path]]:
     yield from (("a pipe", home / "pipe.yaml"), ("a folder", home), ("a device", Path("/dev/zero")))
 
 
-def rows(home: Path) -> Iterator[tuple[str, bool, str]]:
-    """One row per setting and file."""
+def cases(campaign: Campaign) -> Iterator[Case]:
+    """One case per setting and file."""
     small = tuple(word for setting in SMALL for word in ("--set", setting))
     for setting in _SETTINGS:
-        ended = run(("study", *small, "--set", setting, "--dry-run"), home, limit=60)
-        yield setting[:60], ended.told, "" if ended.told else f"exit {ended.code}: {ended.text[-300:]}"
-    for name, file in _files(home):
-        ended = run(("study", str(file), "--dry-run"), home, limit=60)
-        told = ended.told and not (home / "executed").exists()
-        yield f"file: {name}", told, "" if told else f"exit {ended.code}: {ended.text[-300:]}"
+        yield Case(setting[:60], partial(_dry_run, campaign, (*small, "--set", setting)))
+    for name, file in _files(campaign.home):
+        yield Case(f"file: {name}", partial(_dry_run, campaign, (str(file),)))
+
+
+def _dry_run(campaign: Campaign, words: tuple[str, ...]) -> Result:
+    ended = run(("study", *words, "--dry-run"), campaign.home, limit=60)
+    return Result("it was executed" if (campaign.home / "executed").exists() else told(ended))

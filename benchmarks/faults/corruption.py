@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+from benchmarks.faults.cases import Campaign, Case, Result, told
 from benchmarks.faults.children import STUDY, run
 from benchmarks.faults.kills import differences
 from chestfed.core.checkpoint import load_checkpoint
@@ -25,47 +27,55 @@ def files_of(out: Path) -> list[str]:
     return [str(file) for file in found if file.name not in _UNREAD and not file.name.startswith(".")]
 
 
-def repairs(home: Path, sound: Path, every: int) -> Iterator[tuple[str, bool, str]]:
+def repairs(campaign: Campaign) -> Iterator[Case]:
     """One damage at a time; the same study again must end in the same files, or one message must name the file."""
-    chance = random.Random(3)
-    cases = [(name, how) for name in files_of(sound) for how in ("deleted", "cut", "one bit", "other JSON")]
-    for name, how in cases[::every]:
-        copy = home / "damaged"
-        shutil.copytree(sound, copy)
-        file = copy / name
-        content = file.read_bytes()
-        if how == "deleted":
-            file.unlink()
-        else:
-            cut, flipped = content[: len(content) // 2], _flipped(content, chance)
-            file.write_bytes({"cut": cut, "one bit": flipped, "other JSON": b'{"a": [1]}'}[how])
-        ended = run((*STUDY, "--out", "damaged", "--no-tracking"), home, limit=300)
-        if ended.code == 0:
-            wrong = differences(copy, sound)
-        else:
-            wrong = [] if ended.told and file.name in ended.text else [f"exit {ended.code}: {ended.text[-300:]}"]
-        yield f"{_short(name)}, {how}", not wrong, "; ".join(wrong)
-        shutil.rmtree(copy)
+    for name in files_of(campaign.sound):
+        for how in ("deleted", "cut", "one bit", "other JSON"):
+            yield Case(f"{_short(name)}, {how}", partial(_repair, campaign, name, how))
 
 
-def flips(home: Path, sound: Path, count: int) -> Iterator[tuple[str, bool, str]]:
+def _repair(campaign: Campaign, name: str, how: str) -> Result:
+    copy = campaign.home / "damaged"
+    shutil.copytree(campaign.sound, copy)
+    file = copy / name
+    content = file.read_bytes()
+    if how == "deleted":
+        file.unlink()
+    else:
+        cut, flipped = content[: len(content) // 2], _flipped(content, random.Random(name))
+        file.write_bytes({"cut": cut, "one bit": flipped, "other JSON": b'{"a": [1]}'}[how])
+    ended = run((*STUDY, "--out", copy.name, "--no-tracking"), campaign.home, limit=300)
+    if ended.code == 0:
+        found = "; ".join(differences(copy, campaign.sound))
+    else:
+        found = told(ended) or ("" if file.name in ended.text else f"does not name the file: {ended.text[-300:]}")
+    shutil.rmtree(copy)
+    return Result(found)
+
+
+def flips(campaign: Campaign) -> Iterator[Case]:
     """Single bits of every file, at random: readers must refuse it, or read what was written."""
-    chance, before = random.Random(4), _read(sound)
-    for name in files_of(sound):
-        file = sound / name
-        content, silent, other = file.read_bytes(), 0, ""
-        try:
-            for _ in range(count):
-                file.write_bytes(_flipped(content, chance))
-                try:
-                    silent += _read(sound) != before
-                except ChestfedError:
-                    continue
-                except Exception as error:
-                    other = f"{type(error).__name__}: {error}"
-        finally:
-            file.write_bytes(content)
-        yield f"{_short(name)}, {count} bits", not silent and not other, f"{silent} silent {other}".strip()
+    before = _read(campaign.sound)
+    for name in files_of(campaign.sound):
+        yield Case(f"{_short(name)}, {campaign.flips} bits", partial(_flip, campaign, name, before))
+
+
+def _flip(campaign: Campaign, name: str, before: str) -> Result:
+    file, chance = campaign.sound / name, random.Random(name)
+    content, silent, refused, other = file.read_bytes(), 0, 0, ""
+    try:
+        for _ in range(campaign.flips):
+            file.write_bytes(_flipped(content, chance))
+            try:
+                silent += _read(campaign.sound) != before
+            except ChestfedError:
+                refused += 1
+            except Exception as error:
+                other = f"{type(error).__name__}: {error}"
+    finally:
+        file.write_bytes(content)
+    why = f"{silent} silent {other}".strip() if silent or other else ""
+    return Result(why, {"bits": campaign.flips, "refused": refused})
 
 
 def _read(out: Path) -> str:

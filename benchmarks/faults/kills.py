@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
-from benchmarks.faults.children import STUDY, run, start, wait
+from benchmarks.faults.cases import Campaign, Case, Result, told
+from benchmarks.faults.children import STUDY, Child, Ended, run, start, wait
+from chestfed.core.bundled import bundled
 
 _OF_K = ("result.json", "rounds.jsonl", "predictions.parquet", "model.safetensors")
 #: What must come out the same to the bit.
@@ -19,66 +22,115 @@ SAME = (
 )
 #: Kills of one study before it is left to end.
 _CHAINED = 4
+SITE = str(bundled("site_configs") / "synthetic" / "chexpert.yaml")
 
 
-def of_studies(home: Path, sound: Path, kills: int) -> Iterator[tuple[str, bool, str]]:
-    """Kill studies with MLflow at random moments, several times each, then let them end: one row per study."""
-    chance = random.Random(1)
-    whole = run((*STUDY, "--out", "timed"), home).seconds
-    shutil.rmtree(home / "timed")
-    for number in range(0, kills, _CHAINED):
-        out, count = f"killed-{number}", 0
-        while count < min(_CHAINED, kills - number):
-            ended = wait(start((*STUDY, "--out", out), home), kill_after=chance.uniform(0, whole))
-            count += 1
-            if ended.code == 0:
-                break
-        ended = run((*STUDY, "--out", out), home, limit=300)
-        found = differences(home / out, sound)
-        if ended.code:
-            found.append(f"exit {ended.code}: {ended.text[-300:]}")
-        found += [] if _recorded(home / out) else ["MLflow lacks runs"]
-        yield f"study {number // _CHAINED + 1}, {count} kills", not found, "; ".join(found)
-        shutil.rmtree(home / out)
+def of_studies(campaign: Campaign) -> Iterator[Case]:
+    """Kill studies with MLflow, several times each, then let them end.
+
+    The first kill of each falls into the making of MLflow's store, the others anywhere.
+    """
+    whole = run((*STUDY, "--out", "timed"), campaign.home).seconds
+    shutil.rmtree(campaign.home / "timed")
+    for first in range(0, campaign.kills, _CHAINED):
+        count = min(_CHAINED, campaign.kills - first)
+        name = f"study {first // _CHAINED + 1}, {count} kills"
+        yield Case(name, partial(_killed_study, campaign, name, count, whole))
 
 
-def of_stores(home: Path, kills: int) -> Iterator[tuple[str, bool, str]]:
+def _killed_study(campaign: Campaign, name: str, count: int, whole: float) -> Result:
+    chance, out, found = random.Random(name), campaign.home / "killed", []
+    start_study = partial(start, (*STUDY, "--out", out.name), campaign.home)
+    _kill_within_making(start_study, out, chance)
+    kills = tries = 1
+    while kills < count:
+        tries += 1
+        if tries > 5 * count:
+            return Result(f"{kills} kills in {tries} starts")
+        ended = wait(start_study(), kill_after=chance.uniform(0, whole))
+        kills += ended.code == -9
+        if ended.code != -9:  # it was done before: another one is begun
+            found += _faults_of(ended, out, campaign.sound)
+            shutil.rmtree(out)
+    found += _faults_of(run((*STUDY, "--out", out.name), campaign.home, limit=300), out, campaign.sound)
+    shutil.rmtree(out)
+    return Result("; ".join(found), {"kills": kills, "of them within the making of MLflow's store": 1})
+
+
+def _kill_within_making(starting: Callable[[], Child], out: Path, chance: random.Random) -> None:
+    """Kill a process that makes MLflow's store in a folder while it does, whenever that is."""
+    for most in (4.0, 2.0, 1.0, 0.5, 0.25, *[0.1] * 20):
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+        part = out / ".mlflow.db.part"
+        wait(starting(), kill_after=chance.uniform(0, most), counted_from=part.exists)
+        if part.exists():
+            return
+    raise RuntimeError("MLflow's store is made faster than it can be interrupted")
+
+
+def _faults_of(ended: Ended, out: Path, sound: Path) -> list[str]:
+    """What is wrong with a study that was not killed any more."""
+    found = [told(ended, (0,)), *differences(out, sound), "" if _recorded(out) else "MLflow lacks runs"]
+    return [one for one in found if one]
+
+
+def of_stores(campaign: Campaign) -> Iterator[Case]:
     """Kill processes while they make MLflow's store; the next one must end with a store that works."""
+    for number in range(1, campaign.stores + 1):
+        yield Case(f"store {number}", partial(_killed_store, campaign, number))
+
+
+def make_store(out: Path) -> None:
+    """MLflow's store in a folder, with a run."""
     from chestfed.tracking.store import Store, local_store
 
-    chance = random.Random(2)
-    for number in range(kills):
-        out = home / f"store-{number}"
-        out.mkdir()
-
-        def make(out: Path = out) -> None:
-            Store(local_store(out), out / "artifacts").start_run("x", {})
-            raise SystemExit(0)
-
-        wait(start((), home, make), kill_after=chance.uniform(0.2, 4))
-        left = sorted(file.name for file in out.iterdir())
-        ended = wait(start((), home, make))
-        good = ended.code == 0 and "set aside" not in ended.text
-        yield f"store {number + 1}, left: {', '.join(left) or 'nothing'}", good, ended.text[-300:] if not good else ""
-        shutil.rmtree(out)
+    Store(local_store(out), out / "artifacts").start_run("x", {})
 
 
-def together(home: Path, sound: Path) -> Iterator[tuple[str, bool, str]]:
+def _killed_store(campaign: Campaign, number: int) -> Result:
+    out = campaign.home / f"store-{number}"
+
+    def make() -> None:
+        make_store(out)
+        raise SystemExit(0)
+
+    making = partial(start, (), campaign.home, make)
+    _kill_within_making(making, out, random.Random(number))
+    ended = wait(making())
+    shutil.rmtree(out)
+    why = "a store is set aside" if "set aside" in ended.text else told(ended, (0,))
+    return Result(why, {"kills": 1})
+
+
+def together(campaign: Campaign) -> Iterator[Case]:
     """Commands at the same time in one new output folder with one new cache: each ends well, or in one message."""
-    pairs = {
+    study = {
         "the same study twice": ((), ()),
         "two studies": ((), ("--seed", "2")),
         "two studies of one pipeline's algorithms": (("--algorithm", "coda_plus"), ("--algorithm", "fedavg")),
     }
-    for number, (name, each) in enumerate(pairs.items()):
-        places = ("--out", f"together-{number}", "--cache", f"cache-{number}")
-        children = [start((*STUDY, *places, *more), home) for more in each]
-        ended = [wait(child) for child in children]
-        told = all(one.told and "tracking stopped" not in one.text for one in ended)
-        good = told and any(one.code == 0 for one in ended)
-        if number == 0:
-            good = good and not differences(home / places[1], sound)
-        yield name, good, "" if good else "; ".join(f"exit {one.code}: {one.text[-300:]}" for one in ended)
+    for name, each in study.items():
+        yield Case(name, partial(_together, campaign, [(*STUDY, *more) for more in each]))
+    check = ("site", "check", SITE, "--data", "synthetic_hospitals")
+    yield Case("two checks of a site", partial(_together, campaign, [check, check]))
+
+
+def _together(campaign: Campaign, commands: list[tuple[str, ...]]) -> Result:
+    studies = [words[0] == "study" for words in commands]
+    places = ("--out", "together", "--cache", "new-cache")
+    children = [
+        start((*words, *(places if study else ())), campaign.home)
+        for words, study in zip(commands, studies, strict=True)
+    ]
+    ended = [wait(child) for child in children]
+    found = [told(one) or ("tracking stopped" if "tracking stopped" in one.text else "") for one in ended]
+    found += [] if any(one.code == 0 for one in ended) else ["none was done"]
+    if len({*commands}) == 1 and all(studies):
+        found += differences(campaign.home / "together", campaign.sound)
+    for name in ("together", "new-cache"):
+        shutil.rmtree(campaign.home / name, ignore_errors=True)
+    return Result("; ".join(one for one in found if one))
 
 
 def differences(out: Path, sound: Path) -> list[str]:

@@ -9,13 +9,15 @@ import pickle
 import struct
 import zipfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
+from benchmarks.faults.cases import Campaign, Case, Result, told
 from benchmarks.faults.children import run
-from chestfed.core.bundled import bundled
+from benchmarks.faults.kills import SITE
 
 
 class _Touch:
@@ -80,19 +82,21 @@ def _files(sound: Path) -> dict[str, bytes]:
     }
 
 
-def rows(home: Path, sound: Path) -> Iterator[tuple[str, bool, str]]:
-    """One row per file; the undamaged one is scored, so that a refusal is about the file."""
-    site = str(bundled("site_configs") / "synthetic" / "chexpert.yaml")
-    words = ("--site", site, "--data", "synthetic_hospitals", "--split", "valid", "--out", "evaluated")
-    (weights,) = sound.glob("synthetic-source_addition*/k2/model.safetensors")
-    ended = run(("evaluate", str(weights), *words), home)
-    yield "the model itself", ended.code == 0, ended.text[-300:] if ended.code else ""
-    for name, content in _files(sound).items():
-        (home / name).write_bytes(content)
-        ended = run(("evaluate", name, *words), home, limit=60)
-        good = ended.told and ended.code != 0 and not (home / "executed").exists()
-        yield name, good, "" if good else f"exit {ended.code}: {ended.text[-300:]}"
-        (home / name).unlink()
+def cases(campaign: Campaign) -> Iterator[Case]:
+    """One case per file; the undamaged one is scored, so that a refusal is about the file."""
+    (weights,) = campaign.sound.glob("synthetic-source_addition*/k2/model.safetensors")
+    yield Case("the model itself", partial(_evaluate, campaign, weights.name, weights.read_bytes(), 0))
+    for name, content in _files(campaign.sound).items():
+        yield Case(name, partial(_evaluate, campaign, name, content, 1))
+
+
+def _evaluate(campaign: Campaign, name: str, content: bytes, code: int) -> Result:
+    file = campaign.home / name
+    file.write_bytes(content)
+    words = ("--site", SITE, "--data", "synthetic_hospitals", "--split", "valid", "--out", "evaluated")
+    ended = run(("evaluate", name, *words), campaign.home, limit=60)
+    file.unlink()
+    return Result("it was executed" if (campaign.home / "executed").exists() else told(ended, (code,)))
 
 
 def _flip(content: bytes, place: int) -> bytes:

@@ -18,11 +18,12 @@ import xxhash
 from chestfed.core.errors import ImageError
 
 #: Larger images are refused without decoding: the largest digital radiographs have some 20 million pixels.
-MAX_PIXELS: Final = 60_000_000
-#: So are larger files.
-MAX_BYTES: Final = 8 * MAX_PIXELS
-#: Of a JPEG; encoders write some ten.
+MAX_PIXELS: Final = 40_000_000
+#: So are larger files, and deflated ones that inflate to more.
+MAX_BYTES: Final = 3 * MAX_PIXELS
+#: Of a JPEG; encoders write some ten. In a large one there may be fewer: each may take as long as a whole picture.
 MAX_SCANS: Final = 64
+MAX_SCANNED_PIXELS: Final = 10 * MAX_PIXELS
 
 _SOI: Final = b"\xff\xd8"
 _J2K: Final = b"\xff\x4f\xff\x51"
@@ -59,18 +60,35 @@ def size_of(stream: bytes) -> tuple[int, int, int] | None:
             frame = next((place for code, place in _segments(stream) if code in _FRAMES), len(stream))
             height, width, components = struct.unpack_from(">HHB", stream, frame + 5)
             return width, height, components
-        place = stream.find(_J2K, 0, 1 << 16) if stream.startswith(_JP2) else 0
-        if not stream.startswith(_J2K, max(place, 0)):  # anywhere else these four bytes may stand by chance
+        if not stream.startswith(_J2K):  # elsewhere these four bytes may stand by chance
             return None
-        width, height, left, top = struct.unpack_from(">4I", stream, place + 8)
-        (components,) = struct.unpack_from(">H", stream, place + 40)
+        width, height, left, top = struct.unpack_from(">4I", stream, 8)
+        (components,) = struct.unpack_from(">H", stream, 40)
         return width - left, height - top, components
     except (struct.error, IndexError):
         return None
 
 
-def refuse_scan_bomb(stream: bytes | mmap) -> None:
-    """Refuse a JPEG of more than `MAX_SCANS` scans; any other stream passes.
+def bare_jpeg_2000(stream: bytes) -> bytes:
+    """A JPEG 2000 stream without the boxes of a JP2 file, which DICOM does not allow and some devices write.
+
+    OpenJPEG up to 2.5.3 may write outside of memory while it reads boxes (CVE-2025-54874). They say nothing that a gray
+    picture needs.
+
+    Raises
+    ------
+    ImageError
+        If there is no such stream in it.
+    """
+    begin = max(stream.find(_J2K, 0, 1 << 16), 0) if stream.startswith(_JP2) else 0
+    bare = stream[begin:]
+    if not bare.startswith(_J2K) or size_of(bare) is None:
+        raise ImageError("its compressed image does not begin as JPEG 2000, refused without decoding")
+    return bare
+
+
+def refuse_scan_bomb(stream: bytes | mmap, pixels: int) -> None:
+    """Refuse a JPEG of more than `MAX_SCANS` scans, or `MAX_SCANNED_PIXELS` in all; any other stream passes.
 
     Raises
     ------
@@ -82,11 +100,12 @@ def refuse_scan_bomb(stream: bytes | mmap) -> None:
     except (struct.error, IndexError):
         return  # cut short: the decoder says so
     # Compressed data have a 0 behind each 0xFF. `find` in a map of a file is slow: an expression is not.
-    scans = islice(_SCANS.finditer(stream, place), MAX_SCANS + 1) if stream[:2] == _SOI else ()
+    most = min(MAX_SCANS, MAX_SCANNED_PIXELS // max(pixels, 1))
+    scans = islice(_SCANS.finditer(stream, place), most + 1) if stream[:2] == _SOI else ()
     count = sum(1 for _ in scans)
     del scans  # which keeps the map open
-    if count > MAX_SCANS:
-        raise ImageError(f"JPEG of more than {MAX_SCANS} scans, refused without decoding")
+    if count > most:
+        raise ImageError(f"JPEG of more than {most} scans, refused without decoding")
 
 
 def jpeg_digest(stream: bytes | mmap) -> bytes:

@@ -144,7 +144,7 @@ def _picture(path: Path, least: int | None) -> Decoded:
                     raise ImageError(f"animated PNG or MPO of {frames} images: one radiograph expected")
                 if image.format != "PNG":
                     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as stream:
-                        refuse_scan_bomb(stream)
+                        refuse_scan_bomb(stream, image.width * image.height)
                         jpeg = jpeg_digest(stream)
                     extent = _draft(image, least)
                 ImageOps.exif_transpose(image, in_place=True)

@@ -18,7 +18,7 @@ import numpy as np
 from chestfed.core.errors import ImageError
 from chestfed.dicom import tags as dicom_tags
 from chestfed.dicom.files import refuse_bomb
-from chestfed.images.compressed import MAX_BYTES, check_size, refuse_scan_bomb, size_of
+from chestfed.images.compressed import MAX_BYTES, bare_jpeg_2000, check_size, refuse_scan_bomb, size_of
 from chestfed.images.levels import Levels, counted, looked_up, percentile_range, scaled
 
 _ONE_AT_A_TIME: Final = threading.Lock()
@@ -114,8 +114,6 @@ def _first(value: Any) -> float | None:
 
 def _check(dataset: Any, path: Path) -> None:
     """That it is one gray picture of a radiograph's size, and compressed, if it is, as a picture of that size."""
-    from pydicom.encaps import get_frame
-
     if "TransferSyntaxUID" not in dataset.file_meta:
         raise ImageError("DICOM file without a transfer syntax: its pixels cannot be read reliably")
     if not any(name in dataset for name in ("PixelData", "FloatPixelData", "DoubleFloatPixelData")):
@@ -132,11 +130,24 @@ def _check(dataset: Any, path: Path) -> None:
         raise ImageError("DICOM file of more than 16 bits per pixel or of floating-point pixels: a radiograph expected")
     check_size(int(dataset.Columns), int(dataset.Rows))
     if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
-        frame = get_frame(dataset.PixelData, 0, number_of_frames=1)
-        if size_of(frame) not in (None, (int(dataset.Columns), int(dataset.Rows), 1)):
-            text = "whose compressed image does not have the size in its header"
-            raise ImageError(f"DICOM file {text}, refused without decoding")
-        refuse_scan_bomb(frame)
+        _check_compressed(dataset)
+
+
+def _check_compressed(dataset: Any) -> None:
+    """That the compressed picture is as large as the header says; JPEG 2000 is taken out of a JP2 file's boxes."""
+    from pydicom.encaps import encapsulate, get_frame
+    from pydicom.uid import JPEG2000TransferSyntaxes
+
+    stream = get_frame(dataset.PixelData, 0, number_of_frames=1)
+    if dataset.file_meta.TransferSyntaxUID in JPEG2000TransferSyntaxes:
+        bare = bare_jpeg_2000(stream)
+        if len(bare) < len(stream):
+            dataset.PixelData, stream = encapsulate([bare]), bare
+            dataset.pop("ExtendedOffsetTable", None)
+    if size_of(stream) not in (None, (int(dataset.Columns), int(dataset.Rows), 1)):
+        text = "whose compressed image does not have the size in its header"
+        raise ImageError(f"DICOM file {text}, refused without decoding")
+    refuse_scan_bomb(stream, int(dataset.Columns) * int(dataset.Rows))
 
 
 @contextmanager

@@ -377,8 +377,9 @@ def read_predictions(file: Path) -> pd.DataFrame:
             f"{file}: no such file. A finished study or an evaluation has it, unless a hospital of a federation keeps "
             "its scores (leaves.results: aucs): then there are AUCs and their intervals, and nothing else"
         ) from None
-    except (OSError, ValueError) as error:  # pyarrow's errors are among them
-        raise ConfigError(f"{file}: cannot be read: {error}. Restore it, or run or score again") from None
+    except Exception as error:  # a damaged schema gives many kinds, KeyError and MemoryError among them
+        reason = str(error) or type(error).__name__
+        raise ConfigError(f"{file}: cannot be read: {reason}. Restore it, or run or score again") from None
     scored = [name.removeprefix("score_") for name in frame.columns if name.startswith("score_")]
     needed = {"image", "patient", *(f"label_{name}" for name in scored)}
     if not scored or not needed <= set(frame.columns):

@@ -18,7 +18,7 @@ from pydicom.encaps import encapsulate, get_frame
 from chestfed.core.errors import ImageError
 from chestfed.dicom.files import meta_uids, refuse_bomb
 from chestfed.images import decode as module
-from chestfed.images.compressed import MAX_SCANS, size_of
+from chestfed.images.compressed import MAX_SCANNED_PIXELS, MAX_SCANS, refuse_scan_bomb, size_of
 from chestfed.images.decode import decode
 from tests.cases import each
 from tests.inspection.planted import FILES, jpeg_of_scans, picture, png_bomb, save
@@ -61,10 +61,10 @@ def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
     assert needed < 20_000_000
 
 
-@pytest.mark.parametrize("side", [8_000, 10_000, 50_000])
+@pytest.mark.parametrize("side", [6_500, 10_000, 50_000])
 def test_a_png_of_too_many_pixels_is_refused_whatever_else_pillow_thinks_of_it(tmp_path: Path, side: int) -> None:
     png_bomb(tmp_path / "a.png", side)
-    with pytest.raises(ImageError, match=r"60,000,000.*refused without"):
+    with pytest.raises(ImageError, match=r"40,000,000.*refused without"):
         decode(tmp_path / "a.png")
 
 
@@ -127,6 +127,31 @@ def test_bytes_that_look_like_the_start_of_a_picture_inside_another_stream_are_n
     assert size_of(bytes([2, 0, 0, 0]) + bytes(200) + b"\xff\x4f\xff\x51" + bytes(range(100))) is None
 
 
+def test_boxes_around_jpeg_2000_are_never_given_to_the_decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = film(picture(0))
+    data.compress(pydicom.uid.JPEG2000Lossless, encoding_plugin="pylibjpeg")
+    save(data, tmp_path / "bare")
+    stream = get_frame(data.PixelData, 0, number_of_frames=1)
+    boxes = b"\0\0\0\x0cjP  \r\n\x87\n" + b"\0\0\0\x14ftypjp2 \0\0\0\0jp2 "
+    given: list[bytes] = []
+    decoder = pydicom.pixels.decoders.pylibjpeg._DECODERS[pydicom.uid.JPEG2000Lossless]
+    (name,) = decoder
+    plain = decoder[name]
+    monkeypatch.setitem(decoder, name, lambda src, **more: given.append(bytes(src[:4])) or plain(src, **more))
+    for boxed in (stream, boxes + b"\0\0\0\0jp2c" + stream):
+        data.PixelData = encapsulate([boxed])
+        save(data, tmp_path / "a")
+        np.testing.assert_array_equal(decode(tmp_path / "a"), decode(tmp_path / "bare"))
+    assert set(given) == {b"\xff\x4f\xff\x51"}
+    for cut in (boxes, boxes + b"\0\0\0\0jp2c" + stream[:30], boxes[8:] + stream, b"no such stream"):
+        data.PixelData = encapsulate([cut])
+        save(data, tmp_path / "a")
+        given.clear()
+        with pytest.raises(ImageError, match="not begin as JPEG 2000"):
+            decode(tmp_path / "a")
+        assert given == []
+
+
 def test_a_file_of_too_many_bytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.fromarray(np.zeros((64, 64), np.uint8)).save(tmp_path / "a.png")
     monkeypatch.setattr(module, "MAX_BYTES", 10)
@@ -149,6 +174,13 @@ def test_a_jpeg_of_too_many_scans_is_refused_undecoded(tmp_path: Path, wrapped: 
                 decode(tmp_path / "a")
         elif not wrapped:
             decode(tmp_path / "a")
+
+
+def test_a_large_jpeg_may_have_fewer_scans() -> None:
+    stream = b"\xff\xd8" + b"\xff\xda\0\2" * 12
+    refuse_scan_bomb(stream, MAX_SCANNED_PIXELS // 12)
+    with pytest.raises(ImageError, match="more than 11 scans"):
+        refuse_scan_bomb(stream, MAX_SCANNED_PIXELS // 12 + 1)
 
 
 @needs_proc

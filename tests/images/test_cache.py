@@ -7,10 +7,13 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from chestfed.core.errors import ChestfedError, ImageError, SiteError
@@ -107,6 +110,32 @@ def test_the_digest_of_a_picture_tells_its_inversion_shape_and_levels(tmp_path: 
         Image.fromarray(gray).save(path)
         found.append(fill_cache(table, tmp_path / str(number), SMALL).sources[0])
     assert first.tolist() not in [one.tolist() for one in found]
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.lists(st.tuples(st.sampled_from(("alter", "swap", "remove", "cut")), st.integers(0, 3)), max_size=6))
+def test_whatever_happens_to_the_files_between_two_studies_the_cache_gives_what_they_hold(
+    events: list[tuple[str, int]],
+) -> None:
+    with TemporaryDirectory() as home:
+        table = make_site(Path(home), 4)
+        files = [table.root / name for name in table.frame["image"]]
+        fill_cache(table, Path(home) / "cache", SMALL)
+        for number, (event, which) in enumerate(events):
+            file, other = files[which], files[(which + 1) % 4]
+            if event == "alter":
+                Image.fromarray(np.full((40, 50), 10 + number, np.uint8)).save(file)
+            elif event == "swap":
+                file.rename(file.with_suffix(".kept"))
+                other.rename(file)
+                file.with_suffix(".kept").rename(other)
+            else:
+                pixels = next((Path(home) / "cache").rglob("*.u8"), None)
+                if pixels is not None:
+                    pixels.unlink() if event == "remove" else os.truncate(pixels, pixels.stat().st_size // 2)
+            images = fill_cache(table, Path(home) / "cache", SMALL)
+            for row in range(4):
+                np.testing.assert_array_equal(images.read([row])[0], expected(table, row))
 
 
 def test_a_cache_of_an_earlier_version_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
