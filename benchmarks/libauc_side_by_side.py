@@ -29,6 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
+from rich.table import Table
+
 from libauc_parts.compositional import compositional_facts
 from libauc_parts.library import import_libauc
 from libauc_parts.losses import Comparison, multi_label, single_label, version_two
@@ -36,8 +39,6 @@ from libauc_parts.problem import Fact
 from libauc_parts.proximal import proximal_facts
 from libauc_parts.speed import Speed, cpu_name, speed
 from libauc_parts.state import state_facts
-from rich.console import Console
-from rich.table import Table
 
 #: LibAUC's loss and the number of diseases.
 TIMED = (("AUCMLoss", 1), ("MultiLabelAUCMLoss", 1), ("MultiLabelAUCMLoss", 5))

@@ -21,9 +21,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rounds_against_clients import ALGORITHMS, POOL, rounds_needed
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
+
+from rounds_against_clients import ALGORITHMS, POOL, rounds_needed
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
