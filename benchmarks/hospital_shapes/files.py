@@ -194,7 +194,7 @@ def few_of_many(place: Place) -> Case:
     kept = made[:36]
     place.pictures(kept)
     place.save(wide(made))
-    return Case(flags=["--image-column=File"], truth=truth(kept))
+    return Case(flags=["--drop=missing_image"], truth=truth(kept))
 
 
 @shape("half of the films are not in the table")

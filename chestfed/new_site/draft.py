@@ -193,7 +193,7 @@ def _set_aside(work: Work) -> None:
 
 def _about_images(work: Work, match: ImageMatch) -> None:
     _set_aside(work)
-    if left := match.cells - match.named:
+    if (left := match.cells - match.named) and "missing_image" not in work.choices.drop:
         text = "rows do not name a file in the folder: the site is refused unless the YAML has"
         work.notes.append(f"{left:,} {text} rows: {{missing_image: drop}}")
     if left := len(work.pictures.files) - match.files:

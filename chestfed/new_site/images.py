@@ -12,6 +12,7 @@ import pandas as pd
 
 from chestfed.core.errors import ConfigError
 from chestfed.dicom.file_kinds import image_ending
+from chestfed.new_site.diseases import disease_of
 from chestfed.new_site.matching import ImageMatch, Pictures, match_column
 from chestfed.new_site.work import ENOUGH, NONE, SAID, Work, called, count, is_small
 from chestfed.sites.spreadsheet.config import Images
@@ -33,15 +34,15 @@ def find_image(work: Work) -> ImageMatch:
     frame, pictures, said = work.frame, work.pictures, work.said("image")
     if said == NONE:
         raise ConfigError(f"{_FLAG} {NONE}: every row needs an image")
-    names = work.all_columns if said is None else [said]
+    names = [name for name in work.all_columns if disease_of(name) is None] if said is None else [said]
     hints = [*called("patient", work.all_columns), *called("study", work.all_columns)]
     tried = [match_column(frame, name, pictures, hints) for name in names]
     matches = sorted((m for m in tried if m is not None and m.named), key=lambda m: (-m.files, -m.share))
     if not matches and said is not None:
         raise NoImageNamedError(f"{_FLAG} {said}: no cell names one of the {len(pictures.files):,} images")
     if not matches:
-        raise _nothing_names_images(frame, pictures)
-    strong = [match for match in matches if match.share >= ENOUGH]
+        raise _nothing_names_images(frame[names], pictures)
+    strong = [match for match in matches if match.share >= ENOUGH or _names_what_there_is(match, work)]
     strong = [match for match in strong if not match.ambiguous] or strong
     match = matches[0] if said is not None else _chosen(work, matches, strong)
     refuse_ambiguous(match)
@@ -50,6 +51,12 @@ def find_image(work: Work) -> ImageMatch:
     how = f"{SAID}: " if said is not None else ""
     work.take("image", match.column, f"{how}{count(match.named, match.cells)} name a file ({match.how}){beside}")
     return match
+
+
+def _names_what_there_is(match: ImageMatch, work: Work) -> bool:
+    """Whether it names nearly all files, and its other rows may be without one; numbers might do so by chance."""
+    may = "missing_image" in work.choices.drop and not is_small(work.frame[match.column])
+    return may and match.files >= ENOUGH * len(work.pictures.files)
 
 
 def match_folders(work: Work, refused: NoImageNamedError) -> ImageMatch:
@@ -98,7 +105,12 @@ def _chosen(work: Work, matches: Sequence[ImageMatch], strong: Sequence[ImageMat
         several = (
             "several columns name images, and not the same ones"
             if strong
-            else "too few cells name a file (if only some of the images exist, add --drop missing_image)"
+            else "too few cells name a file"
+            + (
+                " (if only some of the images exist, add --drop missing_image)"
+                if "missing_image" not in work.choices.drop
+                else ""
+            )
         )
         listed = "; ".join(f"{m.column} ({count(m.named, m.cells)} name a file)" for m in matches[:8])
         guess, why = None, doubt or f"{several}: {listed}"

@@ -110,7 +110,13 @@ def by_columns(work: Work, columns: Mapping[str, str]) -> None:
                 f"{', '.join(names)} ({disease}) never says no, and empty cells count as missing, so there is no "
                 f"negative. Use --blank negative, or --label {disease}={NONE}"
             )
-    others = [name for name in work.free if name not in columns and values_of(work, name).only]
+    left = {name: values_of(work, name) for name in work.free if name not in columns}
+    if doubtful := [name for name, found in left.items() if found.doubts]:
+        work.notes.append(
+            f"{', '.join(doubtful)}: words of doubt, such as possible, that are not used: a finding that is only "
+            f"possible counts as its label says. If it should be uncertain, write the doubt into the label's cell"
+        )
+    others = [name for name, found in left.items() if found.only and not found.doubts]
     if others:
         work.notes.append(f"label columns of other diseases, not used: {', '.join(others)}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -28,7 +29,7 @@ from chestfed.new_site.work import (
     unknown_words,
 )
 from chestfed.sites.reader import ages
-from chestfed.sites.spreadsheet.term_table import WORD_MEANINGS, TermRow
+from chestfed.sites.spreadsheet.term_table import LEXICON, WORD_MEANINGS, TermRow
 
 #: What the flag of the patient is given for the folder, in place of a column.
 FOLDER: Final = "folder"
@@ -274,6 +275,7 @@ def _find_age(work: Work, said: str | None) -> None:
         words = cells[cells.isin([*own, *counts.index])].value_counts().items()
         empty = {*clear, *lexicon.MISSING}
         rows = [work.row("age", str(word), number, MISSING if word in empty else None) for word, number in words]
+        rows = [replace(row, why="not an age") if row.confirmed == LEXICON else row for row in rows]
         work.words["age"] = rows
         if rest := [row.term for row in rows if not row.known]:
             work.stops.append(

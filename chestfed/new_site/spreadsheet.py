@@ -127,9 +127,10 @@ def _kept_columns(path: Path, names: list[str], header: int, keys: _Keys, notes:
     if counts[""] * 2 > len(names):
         raise ConfigError(f"{path.name}: {lacking}{another}; remove empty columns")
     if len(kept) < 2:
-        found = f"the only column is '{kept[0]}'" if kept else "no column has a name"
-        other = "or --delimiter for another delimiter" if "delimiter" in keys else "or --sheet for another sheet"
-        raise ConfigError(f"{path.name}: {found} in row {header}{another}; {other}")
+        found = "only one column has a name" if kept else "no column has a name"
+        other = "--delimiter for another delimiter" if "delimiter" in keys else "--sheet for another sheet"
+        sheets = f" ({', '.join(open_sheets(path))})" if _KINDS.get(path.suffix.lower()) == "xlsx" else ""
+        raise ConfigError(f"{path.name}: {found} in row {header}{another}; or {other}{sheets}")
     notes += [f"{lacking}: not used"] if counts[""] else []
     return kept, f"{lacking}{another}" if counts[""] else ""
 

@@ -53,12 +53,16 @@ def test_rows_that_a_flag_leaves_out_are_counted_and_the_stop_names_the_flag(tmp
     table = [*clean, {**clean[0], "File": "gone"}, {**clean[0], "File": "Summe", "Patient": "Summe", "Oedema": 6}]
     labels = bring(tmp_path, table, images=[f"{row['File']}.png" for row in clean])
     said = ["site", "new", "st-anne", "--images", tmp_path / "images", "--labels", labels, "--yes"]
-    said += ["--out", tmp_path, "--image-column", "File", "--drop", "missing_image"]
+    said += ["--out", tmp_path]
+    with pytest.raises(ConfigError, match="add --drop missing_image"):
+        chestfed(*said)
+    said += ["--drop", "missing_image"]
     with pytest.raises(ConfigError, match="or add --drop total"):
         chestfed(*said)
     made = chestfed(*said, "--drop", "total", "--force")
     assert "1 of 14 rows that are totals" in made
     assert "1 of 14 rows that name an image that does not exist" in made
+    assert "refused" not in made
     with pytest.raises(ConfigError, match="--drop sums"):
         chestfed(*said, "--drop", "sums")
 

@@ -301,6 +301,14 @@ def test_pictures_without_headers_need_a_table(tmp_path: Path) -> None:
         draft(tmp_path, None)
 
 
+def test_labels_of_0_and_1_name_no_images_though_files_are_called_so(tmp_path: Path) -> None:
+    table = [{**without(row, "File"), "Study": f"S{n:03d}"} for n, row in enumerate(rows())]
+    bring(tmp_path, table, [f"S{n:03d}/{view}.png" for n in range(12) for view in (0, 1)])
+    made = draft(tmp_path)
+    assert keys(made)["table"]["columns"]["image"] == "Study"
+    assert len(opened(tmp_path, made).frame) == 24
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 

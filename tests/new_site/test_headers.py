@@ -158,8 +158,22 @@ def test_other_spreadsheet_programs_are_told_what_to_save(tmp_path: Path, file: 
 
 def test_a_sheet_with_one_column_names_the_flags(tmp_path: Path) -> None:
     bring(tmp_path, [{"File": n} for n in range(3)])
-    with pytest.raises(ConfigError, match=r"column is 'File' in row 1, .* --header-row NUMBER; or --delimiter"):
+    with pytest.raises(
+        ConfigError, match=r"only one column has a name in row 1, .* --header-row NUMBER; or --delimiter"
+    ):
         draft(tmp_path)
+
+
+def test_a_cover_sheet_is_not_quoted_and_the_sheets_are_listed(tmp_path: Path) -> None:
+    bring(tmp_path, rows())
+    book = openpyxl.Workbook()
+    book.worksheets[0].title = "Deckblatt"
+    book.worksheets[0]["A1"] = "Dr. Zappa"
+    book.create_sheet("Daten")
+    book.save(tmp_path / "labels.xlsx")
+    with pytest.raises(ConfigError, match=r"--sheet for another sheet \(Deckblatt, Daten\)") as caught:
+        draft(tmp_path, "labels.xlsx")
+    assert "Zappa" not in str(caught.value)
 
 
 CELLS = st.text("abcdefghij", min_size=1, max_size=6)

@@ -151,6 +151,11 @@ def test_a_column_of_words_of_doubt_beside_findings_is_a_question(tmp_path: Path
     assert opened(tmp_path, made).frame["edema"].fillna(-1).tolist() == [1, -1] * 6
 
 
+def test_a_column_of_words_of_doubt_beside_label_columns_is_said_not_to_be_used(tmp_path: Path) -> None:
+    bring(tmp_path, rows(12, **{"Edema certainty": ["definite", "possible"]}))
+    assert any(note.startswith("Edema certainty: words of doubt") for note in draft(tmp_path).notes)
+
+
 def test_cells_are_not_cut_at_a_comma_if_a_part_is_in_doubt(tmp_path: Path) -> None:
     cells = ["Edema, concerning for pneumonia", "Effusion, edema"]
     bring(tmp_path, [{"File": f"{n}", "Patient": f"p{n}", "Findings": cells[n % 2]} for n in range(8)])
