@@ -3,8 +3,8 @@
     python -m benchmarks.federation_soak --save benchmarks/results/federation_soak.json
 
 Needs the extra `flower`. Three sample hospitals over TLS on loopback, CODASCA with a tiny network, `absent: wait`.
-After rounds that the seed draws, a process is ended by SIGKILL and started again: a hospital, the server, or the
-study's command; one hospital is spared, to see whether a process grows that nobody restarts. Every few seconds memory
+After rounds that the seed draws, one to four processes are ended by SIGKILL at once and started again: hospitals, the
+server, the study's command; one hospital is spared, to see whether a process grows that nobody restarts. Every few seconds memory
 and open files of all are looked at, and the rounds that the study has saved, which must never be fewer than before.
 At the end the tables must be those of the same study in one process.
 """
@@ -65,9 +65,13 @@ class Soak:
     """The kills that are to come, and what was seen."""
 
     def __init__(self, federation: Loopback, rounds: int, kills: int, seed: int) -> None:
-        draw = np.random.default_rng(seed)
-        after = np.sort(draw.choice(np.arange(2, rounds - 2), kills, replace=False))
-        self._plan = [(int(number), str(draw.choice(VICTIMS)), float(draw.uniform(0, 4))) for number in after]
+        draw, self._plan = np.random.default_rng(seed), list[tuple[int, list[str], float]]()
+        sizes = list[int]()
+        while sum(sizes) < kills:
+            sizes.append(int(draw.integers(1, len(VICTIMS) + 1)))
+        for number, size in zip(np.sort(draw.choice(rounds - 4, len(sizes), replace=False)), sizes, strict=True):
+            names = [str(name) for name in draw.permutation(VICTIMS)[:size]]
+            self._plan.append((int(number) + 2, names, float(draw.uniform(0, 4))))
         self._federation, self._home = federation, federation.home
         self.looks: list[dict[str, Any]] = []
         self.kills: list[dict[str, Any]] = []
@@ -79,13 +83,14 @@ class Soak:
         self.lost += max(0, self.most - saved)
         self.most = max(self.most, saved)
         if self._plan and saved >= self._plan[0][0]:
-            _, name, delay = self._plan.pop(0)
+            _, names, delay = self._plan.pop(0)
             time.sleep(delay)
             if self._federation.ended(RUN) is None:
-                self._federation.kill(name)
-                self._federation.start(name)
-                self.kills.append({"second": round(now), "after_round": saved, "killed": name})
-                print(f"{now:6.0f} s, round {saved}: kill {len(self.kills)}, {name}", flush=True)
+                for act in (self._federation.kill, self._federation.start):
+                    for name in names:
+                        act(name)
+                self.kills += [{"second": round(now), "after_round": saved, "killed": name} for name in names]
+                print(f"{now:6.0f} s, round {saved}: kill {len(self.kills)}, {', '.join(names)}", flush=True)
         if now - self._looked >= 15:
             self._looked = now
             names = (SERVER, RUN, *HOSPITALS)
