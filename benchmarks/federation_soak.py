@@ -4,8 +4,8 @@
 
 Needs the extra `flower`. Three sample hospitals over TLS on loopback, CODASCA with a tiny network, `absent: wait`.
 After rounds that the seed draws, one to four processes are ended by SIGKILL at once and started again: hospitals, the
-server, the study's command; one hospital is spared, to see whether a process grows that nobody restarts. Every few seconds memory
-and open files of all are looked at, and the rounds that the study has saved, which must never be fewer than before.
+server, the study's command; one hospital is spared, to see whether a process grows that nobody restarts. Every few
+seconds memory and open files of all are looked at, and the rounds that the study has saved, never fewer than before.
 At the end the tables must be those of the same study in one process.
 """
 
