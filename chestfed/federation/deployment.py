@@ -29,6 +29,7 @@ from chestfed.federation.parcels import Parcel
 from chestfed.federation.records import Beginning, Counts, Network, Scores, TestLabels, row_of, shapes_of, with_nan
 from chestfed.federation.settings import Faults
 from chestfed.models import FlatModule
+from chestfed.results.run_folder import FEDERATION
 from chestfed.results.table import Row
 from chestfed.training.assemble import Cohort, Deployment
 from chestfed.training.client_summary import BINS
@@ -213,7 +214,8 @@ class Hospitals(Deployment):
         return outputs
 
     def describe(self, folder: Path, data: StudyData, seed: int) -> None:
-        """Write `sites.json` with the hospitals' counts; there are no pictures."""
+        """Write `federation.json`, and `sites.json` with the hospitals' counts; there are no pictures."""
+        write_json(folder / FEDERATION, {"hospitals": self.machines, "faults": self._faults.model_dump()})
         if not (folder / "sites.json").exists():
             write_json(folder / "sites.json", {**data.origin.keys(), "bins": BINS, "sites": self._cards})
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from chestfed.core.checkpoint import write_json
+from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.pipeline import Pipeline
@@ -19,6 +19,7 @@ from chestfed.federation.conversation import Conversation
 from chestfed.federation.deployment import Hospitals
 from chestfed.federation.parcels import Line
 from chestfed.federation.settings import Federation
+from chestfed.results.run_folder import FEDERATION
 from chestfed.training.reporting import Reporters
 from chestfed.training.run import StudyResult, run_study
 
@@ -84,19 +85,9 @@ def run_over_hospitals(
         say("all agree; the hospitals read their labels and images")
         data = hospitals.gather()
         result = run_study(pipeline, name, data, machine, out, reporters, hospitals)
-        _write_about(result.folder, federation, hospitals, conversation)
+        moved = {"bytes_sent": conversation.bytes_sent, "bytes_received": conversation.bytes_received}
+        about = {"federation": federation.file.federation, **moved}
+        write_json(result.folder / FEDERATION, read_json(result.folder / FEDERATION) | about)
         return result
     finally:
         conversation.close()
-
-
-def _write_about(folder: Path, federation: Federation, hospitals: Hospitals, conversation: Conversation) -> None:
-    """Who took part, on which machines, and what was moved in this start of the study."""
-    about = {
-        "federation": federation.file.federation,
-        "hospitals": hospitals.machines,
-        "faults": federation.file.faults.model_dump(),
-        "bytes_sent": conversation.bytes_sent,
-        "bytes_received": conversation.bytes_received,
-    }
-    write_json(folder / "federation.json", about)

@@ -220,6 +220,10 @@ def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:
         "seed": str(run.settings.seed),
         "intervals": f"{METHODS[table.rows[-1].interval].about} ({table.rows[-1].interval})",
     }
+    if run.federation is not None:
+        machines = run.federation["hospitals"].items()
+        told = (f"{name} ({its['device']})" for name, its in machines)
+        facts["trained at"] = ", ".join(told) + ": each at its own images, over a server"
     if spent := privacy_spent(run):
         facts["privacy"] = spent
     if left_out := sum(run.about["quarantined"].values()):
@@ -316,6 +320,7 @@ def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
         "digest": about["digest"],
         "machine": about["machine"],
         "pipeline": run.pipeline_name,
+        "federated": run.federation is not None,
     }
 
 

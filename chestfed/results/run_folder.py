@@ -40,6 +40,7 @@ SIGNIFICANCE: Final = "significance.json"
 SITES: Final = "sites.json"
 THUMBNAILS: Final = "thumbnails.npz"
 HOSPITALS_FILE: Final = "hospitals.json"
+FEDERATION: Final = "federation.json"  #: of a study over hospitals: who took part, on which machines
 HOSPITAL_FILES: Final = (HOSPITALS_FILE, "hospitals.csv", "hospital_gains.csv", "hospital_table.json")
 COMPARISON: Final = "comparison.json"
 #: What the manifest of a run folder is about.
@@ -305,6 +306,11 @@ class RunFolder:
     def hospitals(self) -> dict[str, Any]:
         """Whose own held-out patients every K is scored on (`hospitals.json`); empty if nobody's."""
         return read_json_file(self.path / HOSPITALS_FILE, optional=True) or {}
+
+    @cached_property
+    def federation(self) -> dict[str, Any] | None:
+        """Of a study over hospitals who took part, on which machines (`federation.json`); else None."""
+        return read_json_file(self.path / FEDERATION, optional=True)
 
     def check_finished(self) -> None:
         """Make sure that all K are done, on the same test images.

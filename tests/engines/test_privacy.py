@@ -65,10 +65,12 @@ def test_changes_within_the_clip_are_averaged_as_they_are_and_longer_ones_keep_t
 
 
 @pytest.mark.parametrize("seed", [3, None])
-def test_the_noise_is_normal_with_the_multiplier_times_the_sensitivity(seed: int | None) -> None:
-    start = Point(torch.zeros(200_000), torch.zeros(0))
+def test_the_noise_is_normal_with_the_multiplier_times_the_sensitivity_in_every_tensor(seed: int | None) -> None:
+    start = Point(torch.zeros(100_000), torch.zeros(100_000))
     noisy = Privacy(clip=0.5, noise_multiplier=3.0, seed=seed)([start] * 2, [0.7, 0.3], start, 0, 0)
-    assert kstest(noisy.primal.numpy() / (0.5 * 3.0 * 0.7), "norm").pvalue > 1e-6
+    for tensor in (noisy.primal, noisy.dual):
+        assert kstest(tensor.numpy() / (0.5 * 3.0 * 0.7), "norm").pvalue > 1e-6
+    assert abs(float((noisy.primal * noisy.dual).mean())) < 0.02  # they are no copies of each other
     again = Privacy(0.5, 3.0, seed)([start] * 2, [0.7, 0.3], start, 0, 0)
     other = Privacy(0.5, 3.0, seed)([start] * 2, [0.7, 0.3], start, 0, 1)
     assert torch.equal(noisy.primal, again.primal) == (seed is not None)

@@ -48,8 +48,8 @@ from chestfed.federation.keys import read_secret
 from chestfed.federation.parcels import LineLost, Parcel, Undelivered
 from chestfed.federation.settings import Federation
 
-#: Seconds between two looks for a message or a task.
-POLL = 0.25
+#: Seconds between two looks for a message or a task; of a hospital that nobody has asked for `IDLE_AFTER`: `IDLE`.
+POLL, IDLE, IDLE_AFTER = 0.25, 1.0, 5.0
 
 _UNDELIVERED = {
     ErrorCode.MESSAGE_UNAVAILABLE,
@@ -253,16 +253,18 @@ def answer_messages(
         master_secret=secret, protected_methods=frozenset({"/flwr.proto.Runtime/AcquireTask"})
     )
     client = RuntimeHttpClient.from_server_address(address, True, None, interceptors=[version, proof])
+    answered = time.monotonic()
     try:
         while not stopped():
             try:
                 got = client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
                 if got.HasField("task") and got.token:
                     _answer_one(address, got.token, answer)
+                    answered = time.monotonic()
                     continue
             except httpx.HTTPError as error:  # the node is starting, or starting again
                 _log.debug("the node does not answer: %s", _reason(error))
-            time.sleep(POLL)
+            time.sleep(POLL if time.monotonic() - answered < IDLE_AFTER else IDLE)
     finally:
         client.close()
 
