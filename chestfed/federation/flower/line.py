@@ -30,6 +30,7 @@ from flwr.proto.runtime_pb2 import (
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control.control_http_client import ControlHttpClient
 from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
 from flwr.supercore.interceptors.http import SuperExecAuthHttpInterceptor
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
@@ -55,6 +56,7 @@ _UNDELIVERED = {
     ErrorCode.MESSAGE_UNAVAILABLE,
     ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
     ErrorCode.NODE_UNAVAILABLE,
+    ErrorCode.CLIENT_APP_CRASHED,  # so its node says of a hospital that has not shown a sign of life for a while
 }
 
 _BUNDLE = f"""[project]
@@ -262,6 +264,8 @@ def answer_messages(
                     _answer_one(address, got.token, answer)
                     answered = time.monotonic()
                     continue
+            except _Undone as error:
+                logging.getLogger("chestfed.hospital").warning("an answer was not delivered: %s", error)
             except httpx.HTTPError as error:  # the node is starting, or starting again
                 _log.debug("the node does not answer: %s", _reason(error))
             time.sleep(POLL if time.monotonic() - answered < IDLE_AFTER else IDLE)
@@ -270,23 +274,38 @@ def answer_messages(
 
 
 def _answer_one(address: str, token: str, answer: Callable[[Parcel | WireError], Parcel]) -> None:
+    """Answer the task of a token.
+
+    Raises
+    ------
+    _Undone
+        If Flower cannot carry the message, or the answer; the server asks again.
+    """
     interceptors = [RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), RuntimeTokenHttpInterceptor(token)]
     client = RuntimeHttpClient.from_server_address(address, True, None, interceptors=interceptors)
     heart = _heart_of(client)
     status, context = SubStatus.FAILED, None
     try:
         heart.start()
-        message, context, _, _ = pull_task_input(client)
         try:
-            question: Parcel | WireError = from_record(message.content, "the server")
-        except WireError as error:
-            question = error
-        push_message(client, Message(to_record(answer(question)), reply_to=message), context)
-        status = SubStatus.COMPLETED
+            message, context, _, _ = pull_task_input(client)
+            try:
+                question: Parcel | WireError = from_record(message.content, "the server")
+            except WireError as error:
+                question = error
+            push_message(client, Message(to_record(answer(question)), reply_to=message), context)
+            status = SubStatus.COMPLETED
+        finally:
+            push_task_output(client, context, status, "")
+    except (httpx.HTTPError, ObjectPullError, ObjectPushError, RuntimeError) as error:  # the last: no message is there
+        raise _Undone(f"{type(error).__name__}: {error}") from error
     finally:
-        push_task_output(client, context, status, "")
         heart.stop()
         client.close()
+
+
+class _Undone(Exception):
+    """A task that Flower has given up, or lost the connection of."""
 
 
 def _heart_of(client: RuntimeHttpClient) -> HeartbeatSender:
