@@ -11,10 +11,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 from chestfed.federation.settings import Hospital
 
+#: Seconds between two looks for messages, and between two signs of life, of which the server misses two before it takes
+#: the node for gone. Flower's 3 and 30 would make a round longer, and a hospital that was killed wait for a minute.
+LOOK, SIGN_OF_LIFE = 1.0, 15
 #: Nothing is sent to Flower's makers, and no release is looked up.
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
@@ -74,9 +79,13 @@ def main() -> None:
     """Run the SuperNode; the first argument is the parent's process number, the others are Flower's."""
     parent = int(sys.argv.pop(1))
     os.environ.update(QUIET)
+    from flwr.supercore import heartbeat
     from flwr.supercore.app_utils import start_parent_process_monitor
+    from flwr.supernode import fleet_http_connection, start_client_internal
     from flwr.supernode.cli import flower_supernode
 
+    heartbeat.HEARTBEAT_DEFAULT_INTERVAL = fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL = SIGN_OF_LIFE
+    start_client_internal.time = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, LOOK)))
     start_parent_process_monitor(parent)
     flower_supernode()
 
