@@ -43,7 +43,7 @@ def test_a_campaign_goes_on_with_what_is_missing_and_what_fell(
 
 
 #: What the other tests have in a short form of their own, or takes minutes.
-LONG = ("kills", "stores", "repairs", "disks", "together")
+LONG = ("kills", "stores", "repairs", "disks", "together", "canaries")
 
 
 @pytest.mark.parametrize(

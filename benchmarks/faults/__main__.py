@@ -25,7 +25,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from benchmarks.faults import configurations, corruption, disks, kills, models, pictures
+from benchmarks.faults import canaries, configurations, corruption, disks, kills, models, pictures
 from benchmarks.faults.cases import Campaign, Part, as_row, in_words
 from benchmarks.faults.children import STUDY, import_what_is_used
 from chestfed.core.checkpoint import write_text
@@ -40,6 +40,7 @@ PARTS: dict[str, Part] = {
     "disks": disks.cases,
     "models": models.cases,
     "together": kills.together,
+    "canaries": canaries.cases,
 }
 Saved = dict[str, dict[str, Any]]
 
