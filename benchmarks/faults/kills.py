@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import signal
+import socket
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -59,7 +63,7 @@ def _killed_study(campaign: Campaign, name: str, count: int, whole: float) -> Re
 
 def _kill_within_making(starting: Callable[[], Child], out: Path, chance: random.Random) -> None:
     """Kill a process that makes MLflow's store in a folder while it does, whenever that is."""
-    for most in (4.0, 2.0, 1.0, 0.5, 0.25, *[0.1] * 20):
+    for most in (1.0, 0.5, 0.25, *[0.1] * 20):
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
         part = out / ".mlflow.db.part"
@@ -114,6 +118,7 @@ def together(campaign: Campaign) -> Iterator[Case]:
         yield Case(name, partial(_together, campaign, [(*STUDY, *more) for more in each]))
     check = ("site", "check", SITE, "--data", "synthetic_hospitals")
     yield Case("two checks of a site", partial(_together, campaign, [check, check]))
+    yield Case("a study while MLflow's page is served", partial(_under_ui, campaign))
 
 
 def _together(campaign: Campaign, commands: list[tuple[str, ...]]) -> Result:
@@ -133,6 +138,27 @@ def _together(campaign: Campaign, commands: list[tuple[str, ...]]) -> Result:
     return Result("; ".join(one for one in found if one))
 
 
+def _under_ui(campaign: Campaign) -> Result:
+    out = campaign.home / "together"
+    run((*STUDY, "--out", out.name), campaign.home)
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        port = place.getsockname()[1]
+    page = start(("ui", "--out", out.name, "--port", str(port)), campaign.home)
+    for _ in range(1200):
+        with socket.socket() as visitor:
+            if visitor.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        time.sleep(0.1)
+    second = run((*STUDY, "--out", out.name, "--seed", "2"), campaign.home)
+    os.kill(page.number, signal.SIGTERM)
+    served = wait(page)
+    found = [told(second, (0,)), "" if _recorded(out, studies=2) else "MLflow lacks runs"]
+    found += ["" if served.code == 143 and "Traceback" not in served.text else f"ui: exit {served.code}"]
+    shutil.rmtree(out)
+    return Result("; ".join(one for one in found if one))
+
+
 def differences(out: Path, sound: Path) -> list[str]:
     """Files of a study that are not as in the study that was not disturbed."""
     (its,), found = sound.glob("synthetic-source_addition*"), list(out.glob("synthetic-source_addition*"))
@@ -144,11 +170,11 @@ def differences(out: Path, sound: Path) -> list[str]:
     ]
 
 
-def _recorded(out: Path) -> bool:
-    """Whether MLflow has the study and its two K, once and finished."""
+def _recorded(out: Path, studies: int = 1) -> bool:
+    """Whether MLflow has each study and its two K, once and finished."""
     with closing(sqlite3.connect(out / "mlflow.db")) as store:
         try:
             runs = store.execute("SELECT status FROM runs").fetchall()
         except sqlite3.OperationalError:
             return False
-    return sorted(status for (status,) in runs) == ["FINISHED"] * 3
+    return sorted(status for (status,) in runs) == ["FINISHED"] * 3 * studies

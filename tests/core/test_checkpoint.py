@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import multiprocessing
 import os
@@ -27,6 +28,7 @@ from chestfed.core.checkpoint import (
     write_json,
 )
 from chestfed.core.errors import ChestfedError, DamagedError
+from tests.cases import each
 
 
 def test_every_bit_comes_back(tmp_path: Path) -> None:
@@ -102,12 +104,22 @@ def test_no_altered_bit_of_a_checkpoint_goes_unseen(tmp_path: Path) -> None:
     assert seen > 0.9 * len(whole)
 
 
-def test_a_full_disk_under_a_checkpoint_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@each(
+    ("error", "words"),
+    [
+        (SafetensorError("I/O error: No space left on device (os error 28)"), "No space left on device"),
+        (OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)), os.strerror(errno.EDQUOT)),
+        (OSError(errno.EROFS, os.strerror(errno.EROFS)), os.strerror(errno.EROFS)),
+    ],
+)
+def test_a_full_disk_or_quota_under_a_checkpoint_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+) -> None:
     def full(*_: object) -> None:
-        raise SafetensorError("I/O error: No space left on device (os error 28)")
+        raise error
 
     monkeypatch.setattr("safetensors.torch.save_file", full)
-    with pytest.raises(ChestfedError, match="No space left on device"):
+    with pytest.raises(ChestfedError, match=words):
         save_checkpoint(tmp_path / "s", {"a": torch.ones(2)}, {})
     assert list(tmp_path.iterdir()) == []
 
