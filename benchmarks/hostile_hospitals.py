@@ -59,7 +59,7 @@ class Backwards:
         return from_named_tensors(update, turned), client
 
 
-def auc(algorithm: str, partition: str, rule: str, hostile: int, scale: float, seed: int, out: Path) -> float | None:
+def auc(algorithm: str, partition: str, hostile: int, scale: float, rule: str, seed: int, out: Path) -> float | None:
     """The test AUC after the last round; None if training stopped with an error."""
     honest_host = assemble.host_of
 
@@ -83,30 +83,36 @@ def auc(algorithm: str, partition: str, rule: str, hostile: int, scale: float, s
         return float(study.rounds()["mean_auc"].iloc[-1])
 
 
-def rows(algorithms: list[str], seeds: int, out: Path) -> Iterator[dict[str, Any]]:
-    """One per algorithm, partition, number of hostile clients, attack and rule."""
-    attacks = [(0, 0.0), *product((1, 2), (1.0, SCALE))]
-    for algorithm, partition, (hostile, scale), rule in product(algorithms, ("random", "classes"), attacks, RULES):
-        found = [auc(algorithm, partition, rule, hostile, scale, seed, out) for seed in range(1, seeds + 1)]
-        row = {"algorithm": algorithm, "partition": partition, "hostile": hostile, "scale": scale, "rule": rule}
-        known = [one for one in found if one is not None]
-        yield row | {"auc": found, "median": statistics.median(known) if known else None}
+def cases(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Algorithm, partition, number of hostile clients, attack and rule."""
+    scales = [float(scale) for scale in given.scales.split(",")]
+    attacks = [(0, 0.0), *product((1, 2), scales)]
+    listed = product(given.algorithms.split(","), given.partitions.split(","), attacks, RULES)
+    for algorithm, partition, (hostile, scale), rule in listed:
+        yield {"algorithm": algorithm, "partition": partition, "hostile": hostile, "scale": scale, "rule": rule}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algorithms", default="fedavg,coda_plus")
+    parser.add_argument("--partitions", default="random,classes")
+    parser.add_argument("--scales", default=f"1,{SCALE:g}", help="how many times as long a change is sent backwards")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--save", type=Path)
+    parser.add_argument("--save", type=Path, help="JSON with every seed of every case; what it has is not run again")
     given = parser.parse_args()
-    done = []
+    done = json.loads(given.save.read_text())["rows"] if given.save and given.save.exists() else []
     with tempfile.TemporaryDirectory() as out:
-        for row in rows(given.algorithms.split(","), given.seeds, Path(out)):
-            done.append(row)
+        for case in cases(given):
+            row = next((one for one in done if case.items() <= one.items()), None)
+            if row is None:
+                done.append(row := {**case, "auc": []})
+            for seed in range(len(row["auc"]) + 1, given.seeds + 1):
+                row["auc"].append(auc(**case, seed=seed, out=Path(out)))
+                known = [one for one in row["auc"] if one is not None]
+                row["median"] = statistics.median(known) if known else None
+                if given.save:
+                    given.save.write_text(json.dumps({"rows": done}, indent=1) + "\n")
             print(*row.values(), flush=True)
-            if given.save:
-                about = {"command": f"python -m benchmarks.hostile_hospitals --seeds {given.seeds}", "scale": SCALE}
-                given.save.write_text(json.dumps({**about, "rows": done}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -42,6 +42,8 @@ def test_a_campaign_goes_on_with_what_is_missing_and_what_fell(
     assert "| 3 cases, 12 kills, at most 4 s | all good |" in capsys.readouterr().out
 
 
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "faults.json"
 #: What the other tests have in a short form of their own, or takes minutes.
 LONG = ("kills", "stores", "repairs", "disks", "together", "canaries")
 
@@ -55,3 +57,10 @@ def test_a_short_campaign_finds_nothing(parts: list[str], capsys: pytest.Capture
         campaign.main([*parts, *words])
     assert ended.value.code == 0, capsys.readouterr().out
     assert capsys.readouterr().out.count("| all good |") == len(parts)
+
+
+def test_the_documentation_has_the_table_of_the_last_campaign() -> None:
+    saved = campaign.read(RESULTS)
+    assert {"stores", "pictures"} <= set(saved)
+    assert campaign.table(saved) in (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    assert not [row for part in saved.values() for row in part["cases"] if row.get("why")]

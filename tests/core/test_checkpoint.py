@@ -174,4 +174,4 @@ def test_a_process_killed_while_writing_leaves_a_whole_file(tmp_path: Path) -> N
         process.kill()
         process.join()
         tensors, values = load_checkpoint(path)
-        assert torch.equal(tensors["a"], torch.full((400_000,), float(values["step"])))
+        assert (tensors["a"].numpy() == values["step"]).all()  # threads of torch here would stop the next child
