@@ -49,9 +49,7 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
         del data["federated"]["privacy"]
     if data["collection"] is not None:
         del data["collection"]["root"]
-    if pipeline.federated.spec.decentralized:
-        for key in SERVER_KEYS:
-            del data["federated"][key]
+    _without_idle_keys(data, pipeline)
     if pipeline.federated.aggregation == "mean":
         del data["federated"]["aggregation"], data["federated"]["trim"]
     if pipeline.model.initial_weights is not None:  # what is in the file, not where it lies
@@ -69,6 +67,14 @@ def shareable(pipeline: Pipeline) -> dict[str, Any]:
         data["collection"]["root"] = None
     if data["model"].get("initial_weights"):
         data["model"]["initial_weights"] = PurePath(data["model"]["initial_weights"]).name
+    return _without_idle_keys(data, pipeline)
+
+
+def _without_idle_keys(data: dict[str, Any], pipeline: Pipeline) -> dict[str, Any]:
+    """Without what a decentralized algorithm has no use for, and refuses where it is said."""
+    if pipeline.federated.spec.decentralized:
+        for key in SERVER_KEYS:
+            del data["federated"][key]
     return data
 
 
