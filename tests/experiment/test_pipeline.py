@@ -22,7 +22,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.resolved import identity
+from chestfed.experiment.resolved import identity, shareable
 from chestfed.experiment.rules import returned_round, rule_of_stage
 from chestfed.experiment.stage_2 import Federated
 from chestfed.objectives import OBJECTIVES
@@ -317,6 +317,13 @@ def test_the_identity_leaves_out_where_things_are() -> None:
     )
     assert identity(here) == identity(there)
     assert identity(here) != identity(load_pipeline(path, ["federated.local_lr=0.01"]))
+
+
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS.built_in))
+def test_what_a_run_stores_and_hospitals_are_sent_is_the_same_experiment_again(algorithm: str) -> None:
+    settings = ["per_algorithm={}", f"federated.algorithm={algorithm}"]
+    pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", settings).for_algorithm()
+    assert identity(Pipeline.model_validate(shareable(pipeline))) == identity(pipeline)
 
 
 def pipeline_on_a_graph(folder: Path, edges: str, topology: str = "graph.txt") -> Pipeline:

@@ -120,6 +120,13 @@ def test_the_tables_are_those_of_one_process_though_hospitals_and_server_come_an
     assert any("server: back" in text for text in line.log)
 
 
+def test_nodes_that_talk_to_their_neighbors_come_to_the_tables_of_one_process(home: Path) -> None:
+    settings = ["per_algorithm={}", "federated.algorithm=pdmm", "model.norm=group"]
+    result = run(home, study("--out", "one_pdmm", "--no-tracking", settings=[*SETTINGS, *settings]))
+    assert result.code == 0, result.err
+    assert over_hospitals(home, line_at(home, "pdmm"), "pdmm_out", settings=settings) == table_in(home / "one_pdmm")
+
+
 def test_a_server_that_is_killed_goes_on_with_the_round(home: Path, in_process: str) -> None:
     line = line_at(home, "killed")
 
