@@ -104,8 +104,7 @@ def _fill(table: Table, folder: Path, error: Exception | None = None, times: int
         images = fill_cache(table, folder / "cache", PREPROCESS, workers=1, skip_unreadable=True)
     finally:
         cache.prepared = original
-    for row in np.flatnonzero(images.records >= 0):
-        images.read(int(row))
+    images.read(np.flatnonzero(images.records >= 0))
     return len(images.quarantined), len(seen)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as speed
-from benchmarks import gpu, scale
+from benchmarks import cache_campaign, gpu, scale
 from benchmarks.speed_parts.pairs import paired
+from chestfed.images import file_store
 
 
 def test_the_script_for_a_gpu_runs_on_a_cpu(tmp_path: Path) -> None:
@@ -51,3 +52,12 @@ def test_the_scale_model_counts_what_the_papers_studies_do(tmp_path: Path, monke
     many = found["clients"]["10,000"]
     assert many["GB sent in a round"] == pytest.approx(10_000 * 4 * 4 * d / 1e9, rel=0.01)  # v and c, up and down
     assert found["tables"]["3"]["studies"] == 6  # two algorithms, three windows
+
+
+@pytest.mark.parametrize(("case", "lost"), [("I/O error during a whole run", 2), ("films copied without times", 0)])
+def test_the_cache_campaign_counts_what_is_lost_and_decoded_again(
+    case: str, lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_store, "_PAUSES", ())  # the campaign sets its own
+    found = cache_campaign._case(case, 14)
+    assert (found["lost_in_the_run"], found["lost_later"], found["needless_decodes"]) == (lost, 0, 0)

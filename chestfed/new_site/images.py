@@ -193,7 +193,7 @@ def _nothing_names_images(frame: pd.DataFrame, pictures: Pictures) -> NoImageNam
     else:
         text += (
             f"Compare the names in the folder with those in the table; the columns are {', '.join(map(str, frame))}. "
-            "Is --images the folder that belongs to it?"
+            "Perhaps --images is not the folder that belongs to it"
         )
     return NoImageNamedError(text)
 
