@@ -42,6 +42,10 @@ class _Worker(SpawnProcess):
         with _without_main_module():
             return SpawnProcess._Popen(process_obj)
 
+    def terminate(self) -> None:
+        """Called when another worker has died: this one heeds no SIGTERM, and nobody reads its result."""
+        self.kill()
+
 
 class _Workers(SpawnContext):
     Process = _Worker

@@ -164,9 +164,10 @@ def _encoding(path: Path, data: bytes, said: str | None) -> tuple[str, str]:
         found = likely(data)
         if len(found) == 1:
             return found[0], "not UTF-8; its letters make words in no other encoding"
-        hint = f"it may be {' or '.join(found)}" if found else "and its encoding is not recognized"
-        text = f"{path.name}: is not UTF-8, {hint}: name its encoding with --encoding NAME, as Python calls it "
-        raise ConfigError(text + "(cp1252, cp1250, cp1251, shift_jis, gb18030, big5, euc_kr, ...)") from None
+        ways = " or ".join(f"--encoding {name}" for name in found)
+        known = "NAME as Python calls it: cp1252, cp1250, cp1251, shift_jis, gb18030, big5, euc_kr, ..."
+        text = f"is not UTF-8; add {ways}" if found else f"is not UTF-8, nor recognized; add --encoding NAME ({known})"
+        raise ConfigError(f"{path.name}: {text}; or save it as UTF-8") from None
     return "utf-8", "by its byte order mark" if data.startswith(b"\xef\xbb\xbf") else "valid UTF-8"
 
 

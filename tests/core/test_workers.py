@@ -110,6 +110,18 @@ def test_a_job_that_takes_too_long_is_told_and_the_others_are_done() -> None:
         time.sleep(0.1)
 
 
+def large_or_end(number: int) -> bytes:
+    if number == 5:
+        os._exit(1)
+    time.sleep(0.02)  # others are at work, and have more to say than a pipe holds
+    return bytes(1 << 18)
+
+
+def test_the_end_of_a_worker_does_not_hold_up_those_with_large_results() -> None:
+    results = list(spread(large_or_end, range(20), 2, small=1, chunk=4, crashed=lambda _: b""))
+    assert [number for number, result in enumerate(results) if not result] == [5]
+
+
 def test_without_a_result_for_crashes_the_end_of_a_worker_is_an_error() -> None:
     with pytest.raises(ChestfedError, match="a worker process ended unexpectedly"):
         list(spread(double_or_end, list(range(10)), 2, small=1))
