@@ -19,7 +19,7 @@ import numpy as np
 
 from chestfed.dicom.files import refuse_bomb
 from chestfed.dicom.tags import BURNED_IN, read, told_as_image_error
-from chestfed.images.compressed import MAX_BYTES
+from chestfed.images.compressed import MAX_INFLATED
 
 Kind = Literal["none", "marker", "text"]
 
@@ -114,7 +114,7 @@ def declared(path: Path) -> tuple[bool | None, int] | None:
         if file.read(132)[128:] != b"DICM":
             return None
     with told_as_image_error():
-        refuse_bomb(path, MAX_BYTES)
+        refuse_bomb(path, MAX_INFLATED)
         header = read(path, BURNED_IN)
         word = str(header.get("BurnedInAnnotation", "")).strip().upper()
         return {"YES": True, "NO": False}.get(word), sum(element.tag.group >= 0x6000 for element in header)

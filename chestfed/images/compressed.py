@@ -19,8 +19,10 @@ from chestfed.core.errors import ImageError
 
 #: Larger images are refused without decoding: the largest digital radiographs have some 20 million pixels.
 MAX_PIXELS: Final = 40_000_000
-#: So are larger files, and deflated ones that inflate to more.
+#: So are larger files.
 MAX_BYTES: Final = 3 * MAX_PIXELS
+#: And deflated ones that inflate to more: they are held in memory as a whole, several times.
+MAX_INFLATED: Final = MAX_BYTES // 2
 #: Of a JPEG; encoders write some ten. In a large one there may be fewer: each may take as long as a whole picture.
 MAX_SCANS: Final = 64
 MAX_SCANNED_PIXELS: Final = 10 * MAX_PIXELS

@@ -18,7 +18,7 @@ import numpy as np
 from chestfed.core.errors import ImageError
 from chestfed.dicom import tags as dicom_tags
 from chestfed.dicom.files import refuse_bomb
-from chestfed.images.compressed import MAX_BYTES, bare_jpeg_2000, check_size, refuse_scan_bomb, size_of
+from chestfed.images.compressed import MAX_INFLATED, bare_jpeg_2000, check_size, refuse_scan_bomb, size_of
 from chestfed.images.levels import Levels, counted, looked_up, percentile_range, scaled
 
 _ONE_AT_A_TIME: Final = threading.Lock()
@@ -35,7 +35,7 @@ def decode_dicom(path: Path, levels: Levels) -> tuple[np.ndarray, bool]:
     from pydicom.uid import RLELossless
 
     with dicom_tags.told_as_image_error():
-        refuse_bomb(path, MAX_BYTES)
+        refuse_bomb(path, MAX_INFLATED)
         dataset = dicom_tags.read(path, (), pixels=True)
         _check(dataset, path)
         with _no_stderr() if dataset.file_meta.TransferSyntaxUID == RLELossless else nullcontext():
