@@ -26,7 +26,7 @@ from typing import Any
 from filelock import FileLock
 
 from benchmarks.faults import canaries, configurations, corruption, disks, kills, models, pictures
-from benchmarks.faults.cases import Campaign, Part, as_row, in_words
+from benchmarks.faults.cases import Campaign, Case, Part, Result, as_row, in_words
 from benchmarks.faults.children import STUDY, import_what_is_used
 from chestfed.core.checkpoint import write_text
 
@@ -92,12 +92,19 @@ def _carry_out(part: str, campaign: Campaign, given: argparse.Namespace) -> list
         row = kept.get(case.name)
         if row is None or row.get("why"):
             began = _cpu_seconds()
-            row = as_row(case, case.attempt(), _cpu_seconds() - began, commit)
+            row = as_row(case, _attempted(case), _cpu_seconds() - began, commit)
             if row.get("why"):
                 print(f"{part}: {case.name}: {row['why']}", flush=True)
             _save(given.save, part, row)
         rows.append(row)
     return rows
+
+
+def _attempted(case: Case) -> Result:
+    try:
+        return case.attempt()
+    except Exception as error:  # the other cases are tried all the same
+        return Result(f"the campaign itself: {type(error).__name__}: {error}")
 
 
 def read(file: Path | None) -> Saved:

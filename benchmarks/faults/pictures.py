@@ -162,7 +162,7 @@ def _altered(content: bytes, chance: random.Random, number: int) -> bytes:
 
 
 def _spoiled(campaign: Campaign, spoil: Callable[[Path], None]) -> Result:
-    file = campaign.home / "picture"
+    file = campaign.home / "picture.png"
     file.write_bytes(_pictures()["PNG L"]())
     spoil(file)
     result = _decoded(campaign, file)
