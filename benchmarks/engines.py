@@ -39,15 +39,15 @@ SETTINGS = [
 
 PIPELINE = bundled("pipelines") / "source_addition_samples.yaml"
 
-#: Runs all algorithms from a folder with the hospitals; the second argument is the folder for the runs.
-Mode = Callable[[Path, Path], None]
+#: Runs algorithms from a folder with the hospitals; the second argument is the folder for the runs.
+Mode = Callable[[Path, Path, Sequence[str]], None]
 
 
 def by_command(*start: str) -> Mode:
     """One command that compares the algorithms."""
 
-    def mode(home: Path, out: Path) -> None:
-        words = ["study", str(PIPELINE), *_words(out), "--no-tracking", "--algorithms", ",".join(ALGORITHMS)]
+    def mode(home: Path, out: Path, algorithms: Sequence[str]) -> None:
+        words = ["study", str(PIPELINE), *_words(out), "--no-tracking", "--algorithms", ",".join(algorithms)]
         _call([*start, "-m", "chestfed", *words], home)
 
     return mode
@@ -60,19 +60,19 @@ def torchrun(ranks: int) -> Mode:
     )
 
 
-def simulation(home: Path, out: Path) -> None:
+def simulation(home: Path, out: Path, algorithms: Sequence[str]) -> None:
     """The hospitals are virtual nodes of Flower's simulation."""
-    for algorithm in ALGORITHMS:
+    for algorithm in algorithms:
         _call(["-m", "benchmarks.federation_simulation", str(PIPELINE), *_words(out, algorithm)], home)
 
 
-def deployment(home: Path, out: Path) -> None:
+def deployment(home: Path, out: Path, algorithms: Sequence[str]) -> None:
     """A server and five hospitals as processes, over TLS on loopback."""
     from benchmarks.federation_loopback import loopback  # needs Flower
     from chestfed.federation.founding import sample_sites
 
     with loopback(home, list(sample_sites())) as federation:
-        for algorithm in ALGORITHMS:
+        for algorithm in algorithms:
             words = ["federation", "run", str(PIPELINE), "--federation", str(federation.folder)]
             _call(["-m", "chestfed", *words, *_words(out, algorithm), "--no-tracking"], home)
 
@@ -101,11 +101,11 @@ MODES: dict[str, Mode] = {
 }
 
 
-def run(mode: str, home: Path) -> dict[str, dict[str, str]]:
+def run(mode: str, home: Path, algorithms: Sequence[str]) -> dict[str, dict[str, str]]:
     """Per algorithm the run, and digests of its tables and of its model."""
     out = home / mode.replace(",", "").replace(" ", "-")
-    MODES[mode](home, out)
-    return {algorithm: digests(out, algorithm) for algorithm in ALGORITHMS}
+    MODES[mode](home, out, algorithms)
+    return {algorithm: digests(out, algorithm) for algorithm in algorithms}
 
 
 def digests(out: Path, algorithm: str) -> dict[str, str]:
@@ -122,11 +122,11 @@ def digests(out: Path, algorithm: str) -> dict[str, str]:
     return {"run": run, "tables": tables.hexdigest()[:16], "model": model.hexdigest()[:16]}
 
 
-def equality(modes: Sequence[str], file: Path) -> None:
+def equality(modes: Sequence[str], algorithms: Sequence[str], file: Path) -> None:
     """Fill the table and write it after every mode."""
     with tempfile.TemporaryDirectory() as folder:
         for mode in modes:
-            found, table = run(mode, Path(folder)), read_json(file)
+            found, table = run(mode, Path(folder), algorithms), read_json(file)
             for algorithm, cell in found.items():
                 same = {other: its for other, its in table.get(algorithm, {}).items() if its["run"] == cell["run"]}
                 table[algorithm] = same | {mode: cell}
@@ -139,8 +139,9 @@ def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
     chosen = parser.parse_args()
-    equality(chosen.modes, RESULTS / "engines.json")
+    equality(chosen.modes, chosen.algorithms, RESULTS / "engines.json")
 
 
 if __name__ == "__main__":
