@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError
+
+
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Name the folder in which something could not be written: what a library raises for a full disk names no file.
+
+    Raises
+    ------
+    ChestfedError
+        If writing fails.
+    """
+    try:
+        yield
+    except OSError as error:
+        advice = "Make room there, or choose another folder, and run the same command again"
+        raise ChestfedError(f"{folder}: cannot be written: {error.strerror or error}. {advice}") from None
 
 
 def check_folder(folder: Path, option: str) -> None:

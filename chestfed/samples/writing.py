@@ -14,6 +14,7 @@ from typing import Final
 
 from filelock import FileLock
 
+from chestfed.core.disk import writing_to
 from chestfed.core.errors import ChestfedError
 from chestfed.core.workers import spread
 from chestfed.samples.film import draw_film
@@ -75,12 +76,13 @@ def write_hospitals(
     Raises
     ------
     ChestfedError
-        If the folder holds hospitals of another seed or size, or something else under their names.
+        If the folder holds hospitals of another seed or size, or something else under their names, or is full.
     """
     folder, stamp = Path(folder), _stamp(seed, size)
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     films = {hospital.name: films_of(hospital, seed, SIZES[size]) for hospital in HOSPITALS}
-    with FileLock(folder / ".samples.lock"):
+    with writing_to(folder), FileLock(folder / ".samples.lock"):
         todo = [hospital for hospital in HOSPITALS if not _is_there(folder / hospital.folder, stamp)]
         total = sum(len(films[hospital.name]) for hospital in todo)
         with closing(_write_all(folder, todo, films, seed, stamp, workers)) as written:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import shutil
 from pathlib import Path
 
@@ -114,3 +116,13 @@ def test_hospitals_of_another_seed_are_not_mixed(tiny_hospitals: Path, tmp_path:
 def test_an_unknown_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ChestfedError, match="choose one of default, tiny"):
         write_hospitals(tmp_path, size="huge")
+
+
+def test_a_full_disk_is_one_message_that_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as Pillow's, which names no file
+
+    monkeypatch.setattr(writing, "_write_all", full)
+    with pytest.raises(ChestfedError, match=rf"{tmp_path}.*No space left") as told:
+        write_hospitals(tmp_path, size="tiny")
+    assert "another folder" in str(told.value)
