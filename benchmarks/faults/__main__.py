@@ -48,7 +48,8 @@ Saved = dict[str, dict[str, Any]]
 def main(arguments: list[str] | None = None) -> None:
     """Do the parts that are asked for, print each case that did not go well, and the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
+    names = f"of {', '.join(PARTS)}; none: all"
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=names)
     parser.add_argument("--kills", type=int, default=100, help="kills of studies")
     parser.add_argument("--stores", type=int, default=20, help="kills while MLflow's store is made")
     parser.add_argument("--flips", type=int, default=50, help="bits flipped in each file")
@@ -65,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="chestfed-faults-") as folder:
         home = Path(folder)
         campaign = Campaign(home, sound_study(home), given.kills, given.stores, given.flips, given.pictures)
-        for part in given.parts:
+        for part in given.parts or PARTS:
             rows = _carry_out(part, campaign, given)
             fell += sum(bool(row.get("why")) for row in rows)
             print(table({part: {"cases": rows}}, head=False), flush=True)

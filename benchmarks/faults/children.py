@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
@@ -68,7 +68,7 @@ def start(words: tuple[str, ...], folder: Path, before: Callable[[], object] = l
         os.dup2(sink, 2)
         sys.stdout, sys.stderr = (os.fdopen(n, "w", buffering=1, closefd=False) for n in (1, 2))
         before()
-        with patch.object(sys, "argv", ["chestfed", *words]):
+        with patch.object(sys, "argv", ["chestfed", *words]), _one_thread():
             main()
         code = 0
     except SystemExit as ended:
@@ -77,6 +77,13 @@ def start(words: tuple[str, ...], folder: Path, before: Callable[[], object] = l
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """For a fork: if its parent's torch has computed in several threads, the fork hangs as soon as it does so too."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    return patch.object(os, "cpu_count", return_value=1)
 
 
 def wait(
@@ -131,7 +138,7 @@ def import_what_is_used(words: tuple[str, ...], folder: Path, before: Callable[[
     def call() -> None:
         before()
         try:
-            with patch.object(sys, "argv", ["chestfed", *words]):
+            with patch.object(sys, "argv", ["chestfed", *words]), _one_thread():
                 main()
         finally:
             listed.write_text(json.dumps(sorted(sys.modules)))

@@ -156,6 +156,7 @@ def test_json_refuses_nan(tmp_path: Path) -> None:
 
 
 def save_for_ever(path: Path, told: Connection) -> None:
+    torch.set_num_threads(1)  # a fork hangs in several threads if its parent has computed in several
     for step in itertools.count():
         save_checkpoint(path, {"a": torch.full((400_000,), float(step))}, {"step": step})
         told.send(step)
@@ -174,4 +175,4 @@ def test_a_process_killed_while_writing_leaves_a_whole_file(tmp_path: Path) -> N
         process.kill()
         process.join()
         tensors, values = load_checkpoint(path)
-        assert (tensors["a"].numpy() == values["step"]).all()  # threads of torch here would stop the next child
+        assert (tensors["a"] == values["step"]).all()

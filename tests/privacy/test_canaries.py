@@ -163,7 +163,8 @@ def told_to_others(home: Path) -> str:
     (study,) = load_images([tables], pipeline, home / "cache", progress=lambda *step: None)
     assert study.test is not None
     own = OwnData(study.clients[0], study.test, study)
-    told = json.dumps([own.told(5, 1)[0], own.told_of_test(study.test)[0]])
+    of_test = [own.told_of_test(study.test, scores_stay=stay)[0] for stay in (False, True)]
+    told = json.dumps([own.told(5, 1)[0], *of_test])
     assert "edema" in told
     return told
 
