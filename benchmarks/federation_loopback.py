@@ -82,7 +82,7 @@ class Loopback:
 
 @contextmanager
 def loopback(home: Path, hospitals: Sequence[str]) -> Iterator[Loopback]:
-    """A server and these hospitals, started; the hospitals' images are made where there are none."""
+    """A server and these hospitals, started; sample images are written first if `home` has none."""
     if not (home / "synthetic_hospitals").exists():
         samples = [sys.executable, "-m", "chestfed", "samples", "--size", "tiny"]
         subprocess.run(samples, cwd=home, check=True, stdout=subprocess.DEVNULL)

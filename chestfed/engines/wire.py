@@ -29,7 +29,7 @@ TYPES: dict[str, torch.dtype] = {
 }
 _NAMES = {dtype: name for name, dtype in TYPES.items()}
 
-#: A header names what is in the arrays; one that is larger than this is none of ours.
+#: A header names what is in the arrays; a larger one is refused.
 LARGEST_HEADER = 1 << 20
 
 Record = TypeVar("Record")

@@ -111,7 +111,7 @@ def row_of(plain: Any, diseases: Sequence[str], sender: str) -> Row:
     try:
         row = _ROW.validate_python(plain, strict=False)
     except ValidationError:
-        raise WireError(f"{sender} sent AUCs that are none") from None
+        raise WireError(f"{sender} sent a row of AUCs that cannot be read") from None
     if [one.disease for one in row.aucs] != [*diseases, "mean"] or not row.scores_stay:
         raise WireError(f"{sender} sent AUCs of other diseases")
     for one in row.aucs:

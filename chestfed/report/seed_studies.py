@@ -45,7 +45,7 @@ class SeedStudies:
         Raises
         ------
         ConfigError
-            If it is none, or compares algorithms or windows.
+            If it is not such a folder, or compares algorithms or windows.
         """
         folder = Path(path)
         if not (folder / COMPARISON).is_file():

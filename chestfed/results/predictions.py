@@ -86,7 +86,7 @@ def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
     Raises
     ------
     ConfigError
-        If there are none.
+        If the folder holds no predictions.
     """
     folder = path.parent if not path.is_dir() else RunFolder(path).folder(k) if (path / STUDY).is_file() else path
     whole = (folder.parent / STUDY).is_file()

@@ -304,7 +304,7 @@ class RunFolder:
 
     @cached_property
     def hospitals(self) -> dict[str, Any]:
-        """Whose own held-out patients every K is scored on (`hospitals.json`); empty if nobody's."""
+        """Whose own held-out patients every K is scored on (`hospitals.json`); empty if only the target was scored."""
         return read_json_file(self.path / HOSPITALS_FILE, optional=True) or {}
 
     @cached_property

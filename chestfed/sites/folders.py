@@ -103,7 +103,7 @@ class Folders:
         return self._accents[folder]
 
     def _entries(self, folder: str) -> dict[str, bool]:
-        """Name -> whether it is a link; empty if there is no such folder."""
+        """Name -> whether it is a link; empty if the folder does not exist or cannot be read."""
         if folder not in self._listed:
             try:
                 with os.scandir(Path(self._root, folder)) as entries:

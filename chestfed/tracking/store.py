@@ -132,8 +132,15 @@ def connect(uri: str | None) -> MlflowClient:
     from mlflow import MlflowClient
 
     follow(uri or "", EXPERIMENT)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it announces every new SQLite file
+    logger = logging.getLogger("mlflow.store.db.utils")
+    logger.setLevel(logging.WARNING)  # it announces every new SQLite file
+    logger.addFilter(_is_no_error)
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def _is_no_error(record: logging.LogRecord) -> bool:
+    """MLflow logs a traceback of what it then raises; whoever called tells it once."""
+    return record.levelno < logging.ERROR
 
 
 def page_of(uri: str) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from chestfed.core.errors import ChestfedError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -117,5 +119,13 @@ class Reporters:
                 event(reporter)
             except Exception as error:
                 self._reporters.remove(reporter)
-                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                self.warn(f"{reporter.name} stopped ({reason}). Training continues; results are in the run folder.")
+                self.warn(
+                    f"{reporter.name} stopped ({_reason(error)}). Training continues; results are in the run folder."
+                )
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what went wrong to begin with: libraries wrap it in advice for programmers."""
+    while error.__cause__ is not None and not isinstance(error, ChestfedError):
+        error = error.__cause__
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -133,3 +133,15 @@ def test_the_weights_of_a_study_are_found_by_its_run_or_that_of_one_k(store: Sto
 def test_a_path_is_taken_as_it_is() -> None:
     with local_model("runs/folder/k5", None) as path:
         assert path == "runs/folder/k5"
+
+
+def test_what_a_store_cannot_do_is_raised_and_not_printed_with_a_traceback_besides(
+    store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as broken:
+        broken.execute("DROP TABLE runs")
+        broken.commit()
+    with pytest.raises(Exception, match="no such table") as failure:
+        store.start_run("K=1", {})
+    assert isinstance(failure.value.__cause__.__cause__, sqlite3.OperationalError)  # what a reporter's reason is
+    assert "Traceback" not in capfd.readouterr().err

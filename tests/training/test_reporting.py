@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from chestfed.core.errors import ConfigError
 from chestfed.training.reporting import Reporter, Reporters
 
 
@@ -32,6 +35,20 @@ def test_a_reporter_that_fails_is_named_once_and_hears_nothing_more_while_the_ot
     assert (failing in reporters, other in reporters) == (False, True)
     (warning,) = warnings
     assert warning.startswith("the notebook stopped (no paper)")
+
+
+def test_the_reason_is_what_went_wrong_to_begin_with_but_a_message_of_our_own_is_taken_whole() -> None:
+    class Wrapping(Noted):
+        def k_started(self, k: int) -> None:
+            try:
+                super().k_started(k)
+            except OSError as error:
+                raise (RuntimeError("consider using a session") if k == 1 else ConfigError("store: full")) from error
+
+    warnings: list[str] = []
+    for k in (1, 2):
+        Reporters([Wrapping(fails_at=k)], warnings.append).tell(lambda reporter, k=k: reporter.k_started(k))
+    assert [re.search(r"\((.*?)\)", one)[1] for one in warnings] == ["no paper", "store: full"]
 
 
 def test_without_a_place_for_warnings_a_failure_is_a_python_warning() -> None:

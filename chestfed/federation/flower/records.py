@@ -43,7 +43,7 @@ def from_record(record: RecordDict, sender: str) -> Parcel:
         raise WireError(f"{sender} sent other records than a text and numbers")
     text, numbers = record["text"], record["numbers"]
     if not isinstance(text, ConfigRecord) or set(text) != {"json"} or not isinstance(text["json"], str):
-        raise WireError(f"{sender} sent a text that is none")
+        raise WireError(f"{sender} sent a text that cannot be read")
     if not isinstance(numbers, ArrayRecord):
         raise WireError(f"{sender} sent numbers that are no arrays")
     if len(text["json"]) > LONGEST:

@@ -17,7 +17,7 @@ _LEFT_OUT = "Images of real patients are left out, because a card is easily shar
 _NOT_SHOWN = "Images are left out, as requested by --no-pictures."
 #: Headings of columns with words; the others have numbers.
 _WORDS = ("severity", "where")
-_NONE = "There is no readable image without a flag."
+_NONE = "No readable image is without a flag."
 _SHOWN = (
     f"Drawn at random from the images without a flag, {SIDE} x {SIDE} pixels, as the network sees them but smaller. "
     "They were re-encoded from the pixels, without names or headers."
