@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pandas as pd
 
@@ -19,6 +19,8 @@ from chestfed.results.significance import frame, verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_T = TypeVar("_T")
 
 
 class SeedStudies:
@@ -114,9 +116,7 @@ class SeedStudies:
         ChestfedError
             If there is one K only.
         """
-        if self._comparison.compared is None:
-            raise ChestfedError(f"{self.folder}: only K={self.ks[0]} was run, so there is nothing to compare")
-        return frame(self._comparison.compared)
+        return frame(self._there(self._comparison.compared, f"only K={self.ks[0]} was run: nothing to compare"))
 
     def hospitals(self) -> pd.DataFrame:
         """Every K at every hospital on its own held-out patients, over the seeds: columns as in `hospitals.csv`.
@@ -126,9 +126,13 @@ class SeedStudies:
         ChestfedError
             If only the target was scored.
         """
-        if self._comparison.hospitals is None:
-            raise ChestfedError(f"{self.folder}: only the test images of the target were scored")
-        return hospital_table.frame(self._comparison.hospitals)
+        found = self._there(self._comparison.hospitals, "only the test images of the target were scored")
+        return hospital_table.frame(found)
+
+    def _there(self, found: _T | None, otherwise: str) -> _T:
+        if found is None:
+            raise ChestfedError(f"{self.folder}: {otherwise}")
+        return found
 
     def plot_auc(self, ax: Axes | None = None) -> Axes:
         """Mean AUC against K: each seed, the mean, and the interval of the difference to the smallest K."""
