@@ -24,7 +24,7 @@ from chestfed.samples.layouts import PATHS, write_picture
 from chestfed.samples.patients import Film
 
 #: Raised when the same seed gives other hospitals than before.
-SAMPLES_VERSION: Final = 6
+SAMPLES_VERSION: Final = 7
 
 MARKER: Final = "SYNTHETIC.txt"
 STAMP: Final = "synthetic.json"
