@@ -75,7 +75,7 @@ def _kill_within_making(starting: Callable[[], Child], out: Path, chance: random
 
 def _faults_of(ended: Ended, out: Path, sound: Path) -> list[str]:
     """What is wrong with a study that was not killed any more."""
-    found = [told(ended, (0,)), *differences(out, sound), "" if _recorded(out) else "MLflow lacks runs"]
+    found = [told(ended, (0,)), *differences(out, sound), _unrecorded(out)]
     return [one for one in found if one]
 
 
@@ -153,7 +153,7 @@ def _under_ui(campaign: Campaign) -> Result:
     second = run((*STUDY, "--out", out.name, "--seed", "2"), campaign.home)
     os.kill(page.number, signal.SIGTERM)
     served = wait(page)
-    found = [told(second, (0,)), "" if _recorded(out, studies=2) else "MLflow lacks runs"]
+    found = [told(second, (0,)), _unrecorded(out, studies=2)]
     found += ["" if served.code == 143 and "Traceback" not in served.text else f"ui: exit {served.code}"]
     shutil.rmtree(out)
     return Result("; ".join(one for one in found if one))
@@ -170,11 +170,11 @@ def differences(out: Path, sound: Path) -> list[str]:
     ]
 
 
-def _recorded(out: Path, studies: int = 1) -> bool:
-    """Whether MLflow has each study and its two K, once and finished."""
+def _unrecorded(out: Path, studies: int = 1) -> str:
+    """Empty if MLflow has each study and its two K, once and finished; else what it has."""
     with closing(sqlite3.connect(out / "mlflow.db")) as store:
         try:
-            runs = store.execute("SELECT status FROM runs").fetchall()
-        except sqlite3.OperationalError:
-            return False
-    return sorted(status for (status,) in runs) == ["FINISHED"] * 3 * studies
+            found = sorted(status for (status,) in store.execute("SELECT status FROM runs"))
+        except sqlite3.OperationalError as error:
+            return f"MLflow: {error}"
+    return "" if found == ["FINISHED"] * 3 * studies else f"MLflow has runs that are {', '.join(found)}"

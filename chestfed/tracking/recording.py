@@ -7,6 +7,7 @@ folder when the same study is started again; what is recorded already is left al
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -38,6 +39,7 @@ _SPENT = ("epsilon", "epsilon_of_all")  # with `federated.privacy`
 _FILES = ("table.csv", "table.json", "significance.csv", "significance.json", "sites.json", *hospital_table.FILES)
 #: Decimals of tables, which are for reading; `table.csv` has all.
 _DIGITS = 4
+_NOTE = "mlflow.json"
 
 
 class MlflowRecord(Reporter):
@@ -62,16 +64,14 @@ class MlflowRecord(Reporter):
 
     def study_started(self, study: StudyRun) -> None:
         """Begin the parent run, or resume it."""
-        self._study, known = study, _known(study.folder)
-        self._parent, self._child = known, ""
-        self._whole = self._store.is_finished(known)  # recorded to the end by an earlier start
+        self._study, self._parent, self._child = study, _known(study.folder), ""
+        self._whole = self._store.is_finished(self._parent)  # recorded to the end by an earlier start
         if self._whole:
             return
         settings, this = study.pipeline.federated, study.identity
         label = f"{settings.spec.name} I={settings.window} seed {study.pipeline.seed}"
         tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
-        self._parent = self._store.start_run(f"{_mark(study)}{label}: {study.name}", tags, known)
-        _remember(study.folder, self._parent)
+        self._parent = self._started(study.folder, f"{_mark(study)}{label}: {study.name}", tags)
         self._pretrained = set(self._store.steps(self._parent, "pretraining/loss"))
         digests = {f"dataset.{name.replace(' ', '_')}": digest for name, digest in this.inputs.items()}
         versions = {f"version.{package}": version for package, version in software_versions().items()}
@@ -93,8 +93,7 @@ class MlflowRecord(Reporter):
         folder, last = study.folder / f"k{k}", study.clients[k - 1]
         name = f"{_mark(study)}K={k}: {last if k == 1 else f'+ {last}'}"
         tags = self._tags("K", k=str(k), added=last, clients=", ".join(study.clients[:k]))
-        self._child = store.start_run(name, tags, _known(folder), self._parent)
-        _remember(folder, self._child)
+        self._child = self._started(folder, name, {**tags, "mlflow.parentRunId": self._parent})
         self._waiting: list[tuple[int, dict[str, float | None]]] = []
         self._rounds = 0  # rounds of this K that are logged or wait
         self._logged = store.steps(self._child, "round/loss")  # by an earlier start
@@ -192,29 +191,42 @@ class MlflowRecord(Reporter):
         """Record what several studies come to as one run; the studies have their own."""
         origin, folder = summary.origin, summary.folder
         mark = f"{origin} " if origin.any_synthetic else ""
-        run = self._store.start_run(f"{mark}{summary.name}", {**origin.tags(), "kind": "summary"}, _known(folder))
-        _remember(folder, run)
+        run = self._started(folder, f"{mark}{summary.name}", {**origin.tags(), "kind": "summary"})
         self._store.log_params(run, {f"run.{name}": folder for name, folder in summary.runs.items()})
         self._store.log_metrics(run, [(0, summary.metrics)])
         for file in sorted({*folder.glob("*.csv"), *folder.glob("*.json"), *folder.glob("*.png")}):
-            if file.name != "mlflow.json":
+            if file.name != _NOTE:
                 self._store.log_file(run, file)
         self._store.end_run(run)
 
     def trial_done(self, trial: Trial, *, reused: bool) -> None:
         """Record one trial of a search as a run, unless the store has it."""
-        store, known = self._store, _known(trial.folder)
-        if store.is_finished(known):
+        store = self._store
+        if store.is_finished(_known(trial.folder)):
             return
         mark = f"{trial.origin} " if trial.origin.any_synthetic else ""
         about = {"kind": "trial", "pipeline": trial.search, "algorithm": trial.algorithm, "trial": str(trial.number)}
         tags = {**trial.origin.tags(), **about, "diverged": trial.diverged[:500] or "no"}
-        run = store.start_run(f"{mark}trial {trial.number}, {trial.algorithm}: {trial.search}", tags, known)
-        _remember(trial.folder, run)
+        run = self._started(trial.folder, f"{mark}trial {trial.number}, {trial.algorithm}: {trial.search}", tags)
         store.log_params(run, {**trial.values, **{f"range.{key}": value for key, value in trial.ranges.items()}})
         aucs = {f"validation_auc/seed_{seed}": value for seed, value in trial.aucs.items()}
         store.log_metrics(run, [(0, {"validation_auc/mean": trial.mean, **aucs, "cost/seconds": trial.seconds})])
         store.end_run(run)
+
+    def _started(self, folder: Path, name: str, tags: Mapping[str, str]) -> str:
+        """Id of the run of a folder: opened again, or a new one.
+
+        The folder notes a mark before there is a run: a process that is killed in between leaves one that the next
+        finds by it.
+        """
+        note = _noted(folder)
+        run = self._store.reopened(note.get("run", ""), note.get("mark", ""))
+        if not run:
+            mark = uuid.uuid4().hex
+            write_json(folder / _NOTE, {"mark": mark})
+            run = self._store.start_run(name, {**tags, "mark": mark})
+        write_json(folder / _NOTE, {"run": run})
+        return run
 
     def _flush(self) -> None:
         """Log the rounds that wait, the last one first."""
@@ -315,16 +327,17 @@ def _gains(found: Significance | None) -> dict[str, float | None]:
     return {"gain/mean": mean.difference, "gain/low": low, "gain/high": high, **each}
 
 
-def _known(folder: Path) -> str:
-    """Id of the run that a folder was recorded in; empty if it was not, or if its note of it is damaged."""
+def _noted(folder: Path) -> dict[str, str]:
+    """What a folder notes of its run: `run`, its id, or `mark`, if it was to be made; empty if the note is damaged."""
     try:
-        return str(read_json(folder / "mlflow.json").get("run", ""))
+        return {key: str(value) for key, value in read_json(folder / _NOTE).items()}
     except (ChestfedError, AttributeError):
-        return ""
+        return {}
 
 
-def _remember(folder: Path, run: str) -> None:
-    write_json(folder / "mlflow.json", {"run": run})
+def _known(folder: Path) -> str:
+    """Id of the run that a folder was recorded in; empty if it was not."""
+    return _noted(folder).get("run", "")
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

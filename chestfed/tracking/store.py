@@ -178,18 +178,23 @@ class Store:
             found = self._client.get_experiment_by_name(EXPERIMENT)
         self._experiment = found.experiment_id
 
-    def start_run(self, name: str, tags: Mapping[str, str], known: str = "", parent: str = "") -> str:
-        """Id of a running run: the known one, opened again, or a new one if this store does not have it."""
+    def start_run(self, name: str, tags: Mapping[str, str]) -> str:
+        """Id of a new run, which is running; the tag `mlflow.parentRunId` names the one that it is shown under."""
+        return self._client.create_run(self._experiment, run_name=name, tags=dict(tags)).info.run_id
+
+    def reopened(self, run: str, mark: str = "") -> str:
+        """The run of this id, or with this tag `mark`, running again; empty if this store has neither."""
         from mlflow.exceptions import MlflowException
 
-        if known:
-            try:
-                self._client.update_run(known, status="RUNNING")
-                return known
-            except MlflowException:  # the store was deleted or changed since
-                pass
-        all_tags = {**tags, **({"mlflow.parentRunId": parent} if parent else {})}
-        return self._client.create_run(self._experiment, run_name=name, tags=all_tags).info.run_id
+        try:
+            if not run and mark:
+                found = self._client.search_runs([self._experiment], f"tags.mark = '{mark}'", max_results=1)
+                run = found[0].info.run_id if found else ""
+            if run:
+                self._client.update_run(run, status="RUNNING")
+            return run
+        except MlflowException:  # the store was deleted or changed since
+            return ""
 
     def end_run(self, run: str, status: str = "FINISHED") -> None:
         """Mark a run FINISHED, FAILED or KILLED."""

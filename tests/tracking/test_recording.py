@@ -24,6 +24,7 @@ from mlflow import MlflowClient
 from safetensors.torch import load_file
 
 from chestfed.core.bundled import bundled
+from chestfed.core.checkpoint import write_json
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
@@ -36,6 +37,7 @@ from chestfed.results import hospital_table
 from chestfed.scoring.scorers import Declared, open_scorer
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.table import SiteTable
+from chestfed.tracking import recording
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import Store, connect, local_model, local_store
 from chestfed.training.identity import Identity
@@ -434,6 +436,28 @@ def test_a_resumed_study_logs_the_rounds_that_are_missing_and_no_others(run_fold
     assert steps == [entry["round"] for entry in history]
     assert [point.step for point in client.get_metric_history(parent, "pretraining/loss")] == [2, 3]
     assert {client.get_run(run).info.status for run in (child, parent)} == {"KILLED"}
+
+
+def test_a_process_killed_before_it_could_note_the_run_that_it_made_leaves_no_second_one(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, uri = tmp_path / run_folder.name, local_store(tmp_path)
+    shutil.copytree(run_folder, study)
+    (study / "mlflow.json").unlink()
+
+    def killed(_: Path, value: dict[str, str]) -> None:
+        if "run" in value:
+            raise KeyboardInterrupt
+        write_json(study / "mlflow.json", value)
+
+    first = MlflowRecord(uri, tmp_path / "artifacts")
+    with monkeypatch.context() as patch:
+        patch.setattr(recording, "write_json", killed)
+        with pytest.raises(KeyboardInterrupt):
+            first.study_started(started_in(study))
+    MlflowRecord(uri, tmp_path / "artifacts").study_started(started_in(study))
+    (run,) = runs_of(MlflowClient(uri))
+    assert json.loads((study / "mlflow.json").read_text()) == {"run": run.info.run_id}
 
 
 def started_in(folder: Path) -> StudyRun:

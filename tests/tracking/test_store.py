@@ -35,7 +35,7 @@ def test_a_half_made_store_is_set_aside_and_a_whole_one_is_kept(tmp_path: Path) 
         store = Store(local_store(tmp_path), tmp_path / "artifacts")
     run = store.start_run("study", {})
     made = file.stat().st_ino
-    assert Store(local_store(tmp_path), tmp_path / "artifacts").start_run("study", {}, known=run) == run
+    assert Store(local_store(tmp_path), tmp_path / "artifacts").reopened(run) == run
     assert file.stat().st_ino == made
     names = {one.name for one in tmp_path.iterdir()}
     assert names - {".mlflow.db.lock"} == {"mlflow.db", "mlflow.db.unusable-1"}
@@ -50,7 +50,7 @@ def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path: Path, monkeyp
 
 def test_runs_metrics_and_files_arrive_in_the_local_store(store: Store, tmp_path: Path) -> None:
     parent = store.start_run("study", {"synthetic": "true"})
-    child = store.start_run("K=1", {"k": "1"}, parent=parent)
+    child = store.start_run("K=1", {"k": "1", "mlflow.parentRunId": parent})
     store.log_params(child, {"window": 8, "long": "x" * 9000})
     store.log_metrics(child, [(3, {"auc_edema": 0.75, "auc_consolidation": None})])
     (tmp_path / "table.csv").write_text("k,auc\n")
@@ -72,9 +72,12 @@ def test_a_run_is_opened_again_where_the_store_has_it(store: Store, tmp_path: Pa
     run = store.start_run("K=1", {"k": "1"})
     store.end_run(run)
     again = Store(local_store(tmp_path), tmp_path / "artifacts")
-    assert again.start_run("K=1", {"k": "1"}, known=run) == run
+    assert again.reopened(run) == run
     assert not again.is_finished(run)
-    assert again.start_run("K=1", {"k": "1"}, known="0" * 32) not in ("", run)
+    marked = store.start_run("K=1", {"mark": "m1"})
+    assert [again.reopened(*note) for note in (("0" * 32, ""), ("", ""), ("", "m1"), ("", "m2"), ("", "'"))] == [
+        *("", "", marked, "", ""),
+    ]
 
 
 def test_the_steps_in_the_store_are_told_with_their_gaps(store: Store) -> None:
@@ -119,7 +122,7 @@ def test_the_weights_of_a_study_are_found_by_its_run_or_that_of_one_k(store: Sto
     uri = local_store(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     parent = store.start_run("study", {})
-    child = store.start_run("K=1", {"k": "1"}, parent=parent)
+    child = store.start_run("K=1", {"k": "1", "mlflow.parentRunId": parent})
     store.log_file(child, tmp_path / "model.safetensors")
     for run in (parent, child):
         with local_model(f"runs:/{run}", uri) as path:
