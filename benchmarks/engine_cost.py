@@ -2,10 +2,11 @@
 
     python -m benchmarks.engine_cost --save benchmarks/results/engine_cost.json
 
-Per number of ranks, best of several rounds: `round`, by the engine; `bytes`, what passed between the ranks in it, as
-the engine counted; `floor`, the same arrays sent and received by torch.distributed alone. With one rank nothing passes:
-`floor` is then the algorithm's own steps without an engine, and `steps_32` the time of 32 training steps of DenseNet121
-(batches of 8, 320 pixels), of which the difference is a share.
+Per number of ranks, best of several rounds: `round`, by the engine; `bytes`, what passed to and from rank 0 in it, as
+the engine counted; `all_reduce` and `all_reduce_bytes`, the same with this option; `floor`, the arrays of `round` sent
+and received by torch.distributed alone. With one rank nothing passes: `floor` is then the algorithm's own steps without
+an engine, and `steps_32` the time of 32 training steps of DenseNet121 (batches of 8, 320 pixels), of which the
+difference is a share.
 """
 
 from __future__ import annotations
@@ -95,14 +96,14 @@ def point() -> Point:
     return Point(torch.zeros(PARAMETERS + 2 * DUAL), torch.zeros(DUAL))
 
 
-def of_engine(engine: ServerEngine) -> float:
-    """Seconds of a round."""
-    state = [engine.start_stage(point(), torch.zeros(BUFFERS))]
+def of_engine(engine: ServerEngine, turns: Tensor | None = None) -> tuple[float, Tensor]:
+    """Seconds of a round, and the turns that the clients then stand at."""
+    state = [engine.start_stage(point(), torch.zeros(BUFFERS), turns)]
 
     def one() -> None:
         state[0] = engine.run_round(state[0])[0]
 
-    return best(one)
+    return best(one), state[0].turns
 
 
 def alone() -> dict[str, Any]:
@@ -115,7 +116,7 @@ def alone() -> dict[str, Any]:
         updates = [RULE.local_round(server, own, client.oracle)[0] for client in clients]
         RULE.server_round(server, updates, [1 / CLIENTS] * CLIENTS)
 
-    seconds, floor = of_engine(engine), best(bare)
+    seconds, floor = of_engine(engine)[0], best(bare)
     network, images = build_model(network_options("densenet121"), DUAL, 0), torch.randn(8, 3, 320, 320)
     network.train()
     began = time.perf_counter()
@@ -136,11 +137,13 @@ def on_ranks() -> None:
         while (note := link.fetch(0, None, "rank 0"))["do"] == "ask":
             answer_requests(link, note, hosts, shapes)
     else:
-        engine = ServerEngine(RULE, RankFleet(link, [f"c{n}" for n in range(CLIENTS)], hosts, shapes), [0.2] * CLIENTS)
-        seconds, state = of_engine(engine), engine.start_stage(point(), torch.zeros(BUFFERS), torch.tensor([8] * 5))
-        before = link.sent + link.received
-        engine.run_round(state)
-        passed = link.sent + link.received - before
+        told: dict[str, Any] = {"ranks": link.size}
+        names, turns = [f"c{number}" for number in range(CLIENTS)], None
+        for mode, size in (("round", "bytes"), ("all_reduce", "all_reduce_bytes")):
+            fleet = RankFleet(link, names, hosts, shapes, all_reduce=mode == "all_reduce")
+            engine, before = ServerEngine(RULE, fleet, [1 / CLIENTS] * CLIENTS), link.sent + link.received
+            told[mode], turns = of_engine(engine, turns)
+            told[size] = (link.sent + link.received - before) // ROUNDS  # with a stage's start, which is 1/ROUNDS of it
         for rank in range(1, link.size):
             link.post(rank, {"do": "floor"})
     down = torch.zeros(2 * (PARAMETERS + 3 * DUAL) + BUFFERS)
@@ -162,8 +165,8 @@ def on_ranks() -> None:
 
     floor = best(bare)
     if link.rank == 0:
-        told = {"ranks": link.size, "round": seconds, "bytes": passed, "floor": floor}
-        print(json.dumps(told | {"times_the_floor": round(seconds / floor, 2)}))
+        times = {f"{name}_times_the_floor": round(told[name] / floor, 2) for name in ("round", "all_reduce")}
+        print(json.dumps(told | {"floor": floor} | times))
     link.close()
 
 

@@ -133,5 +133,6 @@ CODASCA = AlgorithmSpec(
     options=Options,
     build=build,
     rule=Codasca,
+    takes_mean=True,
     partial_rounds=True,
 )

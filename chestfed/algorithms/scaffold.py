@@ -92,5 +92,6 @@ SCAFFOLD = AlgorithmSpec(
     build=build,
     rule=Scaffold,
     samples_clients=True,
+    takes_mean=True,
     partial_rounds=True,
 )

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue, Options
+
+
+class EngineOptions(Options):
+    """Options of an engine."""
+
+    def changes(self) -> dict[str, Any]:
+        """What of them changes results, and is part of a run's identity: nothing, unless a subclass says so."""
+        return {}
+
+    def problems(self, run: Any) -> list[str]:
+        """Why the pipeline `run` cannot be trained with these options: key, reason."""
+        return []
 
 
 @dataclass(frozen=True)
@@ -17,7 +29,7 @@ class EngineSpec:
     name: str
     text: str
     deployment: str
-    options: type[Options] = Options
+    options: type[EngineOptions] = EngineOptions
 
 
 ENGINES: Final[Catalogue[EngineSpec]] = Catalogue("engine", "chestfed.engines", EngineSpec)
@@ -55,6 +67,11 @@ def rank() -> int:
     return _number("RANK", 0)
 
 
+def processes() -> int:
+    """How many processes the launcher started on all machines."""
+    return _number("WORLD_SIZE", 1)
+
+
 def place_here() -> int:
     """The number of this process among those of this machine."""
     return _number("LOCAL_RANK", 0)
@@ -67,7 +84,7 @@ def processes_here() -> int:
 
 def refuse_several(what: str) -> None:
     """Raise ConfigError if the launcher started several processes: this is for one."""
-    if _number("WORLD_SIZE", 1) > 1:
+    if processes() > 1:
         raise ConfigError(
             f"{what} is for one process, and a launcher started {os.environ['WORLD_SIZE']}: start it without torchrun"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from chestfed.algorithms.variables import (
 )
 from chestfed.engines.aggregation import MEAN, Aggregation, Privacy
 from chestfed.engines.engine import Engine, RoundRecord, StageEnd, refuse_outsized, spread
-from chestfed.engines.fleet import Fleet
+from chestfed.engines.fleet import Fleet, Round
 from chestfed.engines.requests import BestDual, Finish, Statistics, Work
 from chestfed.models import FlatModule
 from chestfed.objectives.ratio_loss import class_ratios
@@ -111,43 +111,59 @@ class ServerEngine(Engine):
         chosen: Sequence[int] = range(len(self.weights))
         if self._participants is not None:
             chosen = self._participants(int(state.rounds))
-        work = self.fleet.ask_all(
-            lambda number: Work(int(state.turns[number]), message, state.buffers), chosen, self._enough(len(chosen))
-        )
-        weights, share = self.weights, 1.0
-        if len(work) < len(weights):
-            share = sum(weights[number] for number in work)
-            weights = [weights[number] / share for number in work]
-        done, turns = list(work.values()), state.turns.clone()
-        turns[list(work)] += 1
-        updates = [its.update for its in done]
+        asked = {number: Work(int(state.turns[number]), message, state.buffers) for number in chosen}
+        came = self.fleet.summed(asked, self._weights_of(asked)) or self._gathered(asked, state, message)
         refuse_outsized(
-            {self.fleet.names[number]: float(its.update.primal.norm()) for number, its in work.items()},
+            {self.fleet.names[number]: size for number, size in came.sizes.items()},
             float(self.algorithm.current(state.server).primal.norm()),
         )
+        turns = state.turns.clone()
+        turns[list(came.sizes)] += 1
+        if len(came.sizes) < len(self.weights) and isinstance(self.algorithm, Partial):
+            share = sum(self.weights[number] for number in came.sizes)
+            server = self.algorithm.partial_round(state.server, came.updates, came.weights, share)
+        else:
+            server = self.algorithm.server_round(state.server, came.updates, came.weights)
+        sent = len(came.sizes) if self._sends else 0
+        buffer_bytes = _bytes(came.buffers)
+        record = RoundRecord(
+            came.gradients,
+            came.images,
+            bytes_up=sent * (byte_count(came.updates[0]) + buffer_bytes),
+            bytes_down=sent * (byte_count(message) + buffer_bytes),
+            loss=came.loss,
+            drift=came.drift,
+            gradient_drift=came.gradient_drift,
+            absent=tuple(self.fleet.names[number] for number in chosen if number not in came.sizes),
+        )
+        watched = self._watched(server, came.buffers)
+        return Federation(watched, came.buffers, state.rounds + 1, turns), record
+
+    def _weights_of(self, numbers: Collection[int]) -> dict[int, float]:
+        """The weights of these clients, scaled to sum to 1 if others are missing."""
+        if len(numbers) == len(self.weights):
+            return dict(enumerate(self.weights))
+        share = sum(self.weights[number] for number in numbers)
+        return {number: self.weights[number] / share for number in numbers}
+
+    def _gathered(self, asked: Mapping[int, Work], state: Federation, message: Any) -> Round:
+        """The round of those who answer, each with its update."""
+        work = self.fleet.ask(asked, self._enough(len(asked)))
+        done, weights = list(work.values()), list(self._weights_of(work).values())
+        updates = [its.update for its in done]
         combined = self._combine(updates, weights, message)
         if self._privacy is not None:
             combined = [self._privacy(updates, weights, message, self.stage, int(state.rounds))], [1.0]
-        if len(work) < len(self.weights) and isinstance(self.algorithm, Partial):
-            server = self.algorithm.partial_round(state.server, *combined, share)
-        else:
-            server = self.algorithm.server_round(state.server, *combined)
-        mean_buffers = weighted_mean(*self._combine([its.buffers for its in done], weights, state.buffers))
-        buffer_bytes = _bytes(mean_buffers)
-        up = sum(byte_count(update) + buffer_bytes for update in updates)
-        down = len(updates) * (byte_count(message) + buffer_bytes)
-        record = RoundRecord(
-            sum(its.gradients for its in done),
-            sum(its.images for its in done),
-            bytes_up=up if self._sends else 0,
-            bytes_down=down if self._sends else 0,
+        return Round(
+            {number: float(its.update.primal.norm()) for number, its in work.items()},
+            *combined,
+            weighted_mean(*self._combine([its.buffers for its in done], weights, state.buffers)),
             loss=sum(weight * its.loss for weight, its in zip(weights, done, strict=True)),
             drift=spread([update.primal for update in updates]),
             gradient_drift=spread([its.slope for its in done]),
-            absent=tuple(self.fleet.names[number] for number in chosen if number not in work),
+            gradients=sum(its.gradients for its in done),
+            images=sum(its.images for its in done),
         )
-        watched = self._watched(server, mean_buffers)
-        return Federation(watched, mean_buffers, state.rounds + 1, turns), record
 
     def _enough(self, asked: int) -> int | None:
         """Answers that are enough for a round; None: all."""

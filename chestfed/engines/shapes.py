@@ -70,8 +70,7 @@ class Shapes:
         slope = self.point.primal
         match request:
             case requests.Work():
-                update = self._round[0]
-                return requests.Worked(update, self._buffers, slope if request.slope else slope[:0], 0.0, 0, 0)
+                return self.worked if request.slope else replace(self.worked, slope=slope[:0])
             case requests.Steps():
                 messages = (self._along_edge,) * len(request.edges)
                 return requests.Stepped(messages, slope if request.slope else slope[:0], 0.0, 0, 0)
@@ -93,6 +92,11 @@ class Shapes:
     def point(self) -> Point:
         """A point without content."""
         return Point(self._empty(self.primal), self._empty(self.dual))
+
+    @property
+    def worked(self) -> requests.Worked:
+        """What answers local work, with the slope."""
+        return requests.Worked(self._round[0], self._buffers, self.point.primal, 0.0, 0, 0)
 
     @property
     def _buffers(self) -> Tensor:

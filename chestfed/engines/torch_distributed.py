@@ -3,7 +3,7 @@
 Headers go through the launcher's store, so that a rank may wait for its next request as long as it takes and see within
 a second that another has failed; arrays go from rank to rank, by NCCL between GPUs, else by gloo. What arrives is
 checked as everything that is sent (`wire.py`). Updates are gathered, and summed in the order of the clients: the bits
-are those of one process.
+are those of one process. With `all_reduce` they are summed on each rank, and the sums over the ranks.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import re
 import socket
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,12 @@ import torch.distributed as dist
 from pydantic import Field
 from torch import Tensor
 
-from chestfed.core import plugins
+from chestfed.algorithms.variables import from_named_tensors, named_tensors, weighted_mean
 from chestfed.core.errors import ChestfedError, TrainingError
-from chestfed.engines.declaration import EngineSpec
-from chestfed.engines.fleet import Fleet
+from chestfed.engines.declaration import EngineOptions, EngineSpec, processes
+from chestfed.engines.fleet import Fleet, Round
 from chestfed.engines.host import Host
-from chestfed.engines.requests import Request
+from chestfed.engines.requests import Request, Work, Worked
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.wire import Packed, check_header, flatten, peek, rebuild, runs_of
 
@@ -41,7 +42,7 @@ _LOOK = 1.0
 _LONG = timedelta(days=7)
 
 
-class Options(plugins.Options):
+class Options(EngineOptions):
     """Options of the engine of torch.distributed."""
 
     timeout: float = Field(
@@ -50,6 +51,39 @@ class Options(plugins.Options):
         description="seconds that a rank may take for the local round of a client; then the run ends, and the message "
         "names client and rank",
     )
+    all_reduce: bool = Field(
+        False,
+        description="sum the clients' updates on each rank, and the sums by all-reduce, instead of gathering every "
+        "update: fewer bytes at rank 0, and last digits that depend on the number of ranks. For algorithms whose "
+        "server takes the weighted mean of the updates",
+    )
+    split_batches: bool = Field(
+        False,
+        description="split every batch of stage 1 over all ranks instead of training it on rank 0: last digits, and "
+        "with batch normalization more, depend on the number of ranks",
+    )
+
+    def changes(self) -> dict[str, int]:
+        """See `EngineOptions.changes`."""
+        return {name: processes() for name in ("all_reduce", "split_batches") if getattr(self, name)}
+
+    def problems(self, run: Any) -> list[str]:
+        """See `EngineOptions.problems`."""
+        federated, spec, found = run.federated, run.federated.spec, list[str]()
+        if self.all_reduce:
+            reasons = {
+                "algorithm": not (spec.takes_mean or spec.averages)
+                and "its server does not take the mean of updates alone",
+                "aggregation": federated.aggregation != "mean" and "it takes every update",
+                "privacy": federated.privacy is not None and "it shortens every update",
+            }
+            found += [f"engine.all_reduce: not with this {key}: {why}" for key, why in reasons.items() if why]
+        if self.split_batches and run.pretrain.batch_size < processes():
+            found.append(
+                f"engine.split_batches: a batch of {run.pretrain.batch_size} (pretrain.batch_size) is not for "
+                f"{processes()} ranks"
+            )
+        return found
 
 
 TORCHRUN = EngineSpec(
@@ -73,7 +107,7 @@ class Link:
         self, store: dist.Store, rank: int, size: int, timeout: float, device: torch.device, place: torch.device
     ) -> None:
         self.rank, self.size, self.timeout, self.sent, self.received = rank, size, timeout, 0, 0
-        self._store, self._device, self._place = store, device, place  # arrays are sent from `place`
+        self.device, self._store, self._place = device, store, place  # arrays are sent from `place`
         self._numbers: dict[tuple[int, int], int] = {}
         self._processes: dict[int, tuple[str, int]] = {}
         self._store.set(f"process/{rank}", json.dumps([socket.gethostname(), os.getpid()]))
@@ -145,7 +179,51 @@ class Link:
             if length:
                 self.finish(dist.irecv(runs[kind], source), what)
                 self.received += runs[kind].numel() * runs[kind].element_size()
-        return {kind: run.to(self._device) for kind, run in runs.items()}
+        return {kind: run.to(self.device) for kind, run in runs.items()}
+
+    def add_up(self, tensor: Tensor, *, everywhere: bool = True) -> None:
+        """Put the sum over all ranks into a tensor of rank 0, or of every rank; all ranks call this."""
+        if everywhere:
+            self._together(tensor, lambda here: dist.all_reduce(here, async_op=True))
+            moved = 2 * (self.size - 1) * tensor.numel() * tensor.element_size() // self.size  # of a ring
+            self.sent, self.received = self.sent + moved, self.received + moved
+        else:
+            self._together(tensor, lambda here: dist.reduce(here, 0, async_op=True))
+            self._count(tensor, up=True)
+
+    def broadcast(self, tensor: Tensor) -> None:
+        """Put rank 0's values into the tensor of every rank; all ranks call this."""
+        self._together(tensor, lambda here: dist.broadcast(here, 0, async_op=True))
+        self._count(tensor, up=False)
+
+    def _count(self, tensor: Tensor, *, up: bool) -> None:
+        """What rank 0 and each other rank exchange, in one direction."""
+        moved = tensor.numel() * tensor.element_size() * (self.size - 1 if self.rank == 0 else 1)
+        if up == (self.rank == 0):
+            self.received += moved
+        else:
+            self.sent += moved
+
+    def _together(self, tensor: Tensor, begin: Callable[[Tensor], dist.Work | None]) -> None:
+        """What all ranks do together; whether another has failed is looked at on the way."""
+        if not tensor.numel():
+            return
+        here = tensor.to(self._place)
+        work, began, pause = begin(here), time.monotonic(), 1e-4
+        looked = began
+        while work is not None and not work.is_completed():
+            time.sleep(pause)
+            now, pause = time.monotonic(), min(1.5 * pause, 1e-3)
+            if now - looked > _LOOK:
+                self.look_around()
+                looked = now
+            if self.rank == 0 and now - began > self.timeout:
+                raise TrainingError(
+                    f"another rank has not answered within {self.timeout:g} s (engine.timeout). {_RESUME}"
+                )
+        self.finish(work, "another rank", _LONG)
+        if here is not tensor:
+            tensor.copy_(here)
 
     def finish(self, work: dist.Work | None, what: str, limit: timedelta | None = None) -> None:
         """Wait for what was sent to, or is to come from, another rank; a broken connection is told as what it is."""
@@ -226,7 +304,7 @@ class Link:
             return False
 
 
-_RESUME = "The last saved state is kept: the same command resumes, also with another number of ranks."
+_RESUME = "The last saved state is kept: the same command resumes."
 
 
 def rank_hosting(number: int, clients: int, ranks: int) -> int:
@@ -237,9 +315,17 @@ def rank_hosting(number: int, clients: int, ranks: int) -> int:
 class RankFleet(Fleet):
     """The clients as rank 0 sees them: some of its own, the others by their ranks."""
 
-    def __init__(self, link: Link, names: Sequence[str], own: Mapping[int, Host], shapes: Sequence[Shapes]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        names: Sequence[str],
+        own: Mapping[int, Host],
+        shapes: Sequence[Shapes],
+        *,
+        all_reduce: bool = False,
+    ) -> None:
         self.names = tuple(names)
-        self._link, self._own, self._shapes = link, own, shapes
+        self._link, self._own, self._shapes, self._all_reduce = link, own, shapes, all_reduce
 
     def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Any]:
         """See `Fleet.ask`; the other ranks work while this one does, and none is gone without."""
@@ -257,6 +343,40 @@ class RankFleet(Fleet):
             self._link.finish(work, "a rank that was sent something")
         return {number: answers[number] for number in requests}
 
+    def summed(self, requests: Mapping[int, Work], weights: Mapping[int, float]) -> Round | None:
+        """See `Fleet.summed`; of clients that are all here each is asked."""
+        if not self._all_reduce or set(requests) <= set(self._own):
+            return None
+        link, flat = self._link, dict[Any, dict[str, Tensor]]()
+        there = {rank: [n for n in requests if self._rank(n) == rank] for rank in range(1, link.size)}
+        for rank, numbers in there.items():
+            its = {number: requests[number] for number in numbers}
+            for work in self._send(rank, its, flat, {"weights": list(weights.items())}):
+                link.finish(work, f"rank {rank}")
+        done: dict[int, Any] = {
+            number: self._own[number].answer(one) for number, one in requests.items() if number in self._own
+        }
+        told = {number: _summary(worked) for number, worked in done.items()}
+        for rank, numbers in there.items():
+            what = f"{', '.join(self.names[number] for number in numbers)} on rank {rank}"
+            note = link.fetch(rank, link.timeout, what)
+            for number, summary in zip(numbers, note["summaries"], strict=True):
+                check_header(summary["header"].encode(), self._shapes[number].reply(requests[number]), what)
+                told[number] = summary
+        means, drift, gradient_drift = sum_up(link, done, weights, self._shapes[0])
+        plain = {number: json.loads(told[number]["header"])["plain"] for number in requests}
+        return Round(
+            {number: told[number]["size"] for number in requests},
+            [means.update],
+            [1.0],
+            means.buffers,
+            loss=sum(weights[number] * its["loss"] for number, its in plain.items()),
+            drift=drift,
+            gradient_drift=gradient_drift,
+            gradients=sum(its["gradients"] for its in plain.values()),
+            images=sum(its["images"] for its in plain.values()),
+        )
+
     def close(self) -> None:
         """Let the batches' threads and files go; the other ranks do when they are told of the next clients."""
         for host in self._own.values():
@@ -265,7 +385,13 @@ class RankFleet(Fleet):
     def _rank(self, number: int) -> int:
         return rank_hosting(number, len(self.names), self._link.size)
 
-    def _send(self, rank: int, requests: Mapping[int, Request], flat: dict[Any, dict[str, Tensor]]) -> list[dist.Work]:
+    def _send(
+        self,
+        rank: int,
+        requests: Mapping[int, Request],
+        flat: dict[Any, dict[str, Tensor]],
+        more: Mapping[str, Any] | None = None,
+    ) -> list[dist.Work]:
         """Requests to one rank; tensors that several of them share are flattened once, and sent once."""
         described: list[tuple[int, str, int]] = []
         parcels: dict[tuple[int, ...], int] = {}
@@ -275,7 +401,7 @@ class RankFleet(Fleet):
             if key not in flat:
                 flat[key] = runs_of(tensors)
             described.append((number, header.decode(), parcels.setdefault(key, len(parcels))))
-        self._link.post(rank, {"do": "ask", "requests": described})
+        self._link.post(rank, {"do": "ask", "requests": described, **(more or {})})
         return [work for key in parcels for work in self._link.push(rank, flat[key])]
 
     def _receive(self, rank: int, number: int, request: Request) -> Any:
@@ -295,9 +421,17 @@ def answer_requests(link: Link, note: Mapping[str, Any], hosts: Mapping[int, Hos
         lengths = check_header(header.encode(), likes[number], "rank 0")
         if parcel not in parcels:
             parcels[parcel] = link.pull(0, lengths, "rank 0")
+    requests = {
+        number: rebuild(header.encode(), parcels[parcel], likes[number], "rank 0")
+        for number, header, parcel in note["requests"]
+    }
+    if "weights" in note:
+        done: dict[int, Any] = {number: hosts[number].answer(request) for number, request in requests.items()}
+        link.post(0, {"summaries": [_summary(worked) for worked in done.values()]})
+        sum_up(link, done, dict(note["weights"]), shapes[0])
+        return
     works: list[tuple[list[dist.Work], Any]] = []
-    for number, header, parcel in note["requests"]:
-        request = rebuild(header.encode(), parcels[parcel], likes[number], "rank 0")
+    for number, request in requests.items():
         told, tensors = flatten(hosts[number].answer(request))
         runs = runs_of(tensors)
         link.post(0, {"header": told.decode()})
@@ -305,3 +439,56 @@ def answer_requests(link: Link, note: Mapping[str, Any], hosts: Mapping[int, Hos
     for own, _ in works:
         for work in own:
             link.finish(work, "rank 0", _LONG)  # which first does its own clients' work
+
+
+@dataclass(frozen=True)
+class Means:
+    """Over the clients of a round: of updates and buffers with their weights, of slopes and `primal` with equal ones.
+
+    `primal` is that of the updates; it is left empty where all weights are equal.
+    """
+
+    update: Any
+    buffers: Tensor
+    slope: Tensor
+    primal: Tensor
+
+    @classmethod
+    def of(cls, worked: Worked, *, alike: bool) -> Means:
+        """Of one client."""
+        primal = worked.update.primal
+        return cls(worked.update, worked.buffers, worked.slope, primal[:0] if alike else primal)
+
+
+def sum_up(
+    link: Link, done: Mapping[int, Worked], weights: Mapping[int, float], shapes: Shapes
+) -> tuple[Means, float, float]:
+    """The means over all clients of a round, of which this rank has `done`, and the spreads of updates and slopes.
+
+    All ranks call this, also those without a client.
+    """
+    alike, each = len(set(weights.values())) == 1, 1 / len(weights)
+    blank = Means.of(shapes.worked, alike=alike)
+    own = {number: named_tensors(Means.of(worked, alike=alike)) for number, worked in done.items()}
+    tensors = {}
+    for name, like in named_tensors(blank).items():
+        factors = [each if name in ("slope", "primal") else weights[number] for number in own]
+        parts = [its[name] for its in own.values()]
+        tensors[name] = weighted_mean(parts, factors) if parts else torch.zeros_like(like, device=link.device)
+    header, ordered = flatten(from_named_tensors(blank, tensors))
+    runs = runs_of(ordered)
+    for run in runs.values():
+        link.add_up(run)
+    means = rebuild(header, runs, blank, "the sum over the ranks")
+    center = means.update.primal if alike else means.primal
+    spreads = torch.zeros(2, dtype=torch.float64)
+    for worked in done.values():
+        spreads[0] += each * float((worked.update.primal - center).square().sum())
+        spreads[1] += each * float((worked.slope - means.slope).square().sum())
+    link.add_up(spreads)
+    return means, float(spreads[0]), float(spreads[1])
+
+
+def _summary(worked: Worked) -> dict[str, Any]:
+    """What rank 0 is told of a client beside the sums."""
+    return {"header": flatten(worked)[0].decode(), "size": float(worked.update.primal.norm())}

@@ -17,8 +17,8 @@ from chestfed.algorithms import ALGORITHMS
 from chestfed.core.config import StrictModel
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
-from chestfed.core.plugins import Choice, Options
-from chestfed.engines.declaration import ENGINES
+from chestfed.core.plugins import Choice
+from chestfed.engines.declaration import ENGINES, EngineOptions
 from chestfed.evaluation.intervals.names import MethodName
 from chestfed.evaluation.protocols import ImageProtocol
 from chestfed.experiment.ranges import Range
@@ -298,10 +298,11 @@ class Pipeline(StrictModel):
     published: Published | None = Field(None, description="the paper's figures, shown beside ours")
     evaluation: Evaluation = Evaluation()
     runtime: Runtime = Runtime()
-    engine: Annotated[Options | None, Choice(ENGINES, optional=True)] = Field(
+    engine: Annotated[EngineOptions | None, Choice(ENGINES, optional=True)] = Field(
         None,
-        description="where the clients compute; does not change results: a name, or a mapping of `name` and the "
-        "engine's options; null: torchrun if it started this process, else in-process",
+        description="where the clients compute; changes no result, but for `all_reduce` and `split_batches` of "
+        "torchrun: a name, or a mapping of `name` and the engine's options; null: torchrun if it started this process, "
+        "else in-process",
     )
     seed: int = Field(1, ge=0, description="seed of everything except the samples")
 

@@ -131,6 +131,8 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
             yield str(error)
         if objective.dual_size:
             yield f"federated.objective: nodes cannot update the dual variables of {settings.objective_spec.name}"
+    if run.engine is not None:
+        yield from run.engine.problems(run)
     if settings.privacy is not None:
         settings.epsilon(1)  # refuses if there is no accountant
         if buffers:

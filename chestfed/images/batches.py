@@ -203,6 +203,8 @@ class TrainBatches:
         int `[n]`.
     name
         Names the random streams: two clients with one name would draw alike.
+    slice_of
+        (i, n): of every batch the slice i, counted from 0, of n that are as equal as can be.
     workers
         Threads that prepare batches ahead; 0 prepares them when asked. The result is the same.
     """
@@ -219,6 +221,7 @@ class TrainBatches:
         augment: Augment,
         workers: int = 2,
         device: torch.device = CPU,
+        slice_of: tuple[int, int] = (0, 1),
     ) -> None:
         rows = np.arange(len(labels))[images.records >= 0]
         self._rows = np.repeat(rows, repeats[rows])
@@ -226,6 +229,8 @@ class TrainBatches:
             raise ValueError(f"client '{name}' has no readable training image")
         self._images, self._labels = images, torch.from_numpy(np.asarray(labels, np.float32))
         self._batch_size, self._seed, self._name = batch_size, seed, name
+        number, slices = slice_of
+        self._slice = batch_size * number // slices, batch_size * (number + 1) // slices
         self._augment, self._workers = augment, workers
         self._pool: ThreadPoolExecutor | None = None
         self._pending: deque[Future[Callable[[], Batch]]] = deque()
@@ -249,6 +254,12 @@ class TrainBatches:
         self.position += 1
         return finish()
 
+    @property
+    def share(self) -> float:
+        """Of a batch, in the slice of it."""
+        first, behind = self._slice
+        return (behind - first) / self._batch_size
+
     def seek(self, position: int) -> None:
         """Go to the batch with this number; what was prepared for elsewhere is dropped."""
         if position == self.position:
@@ -267,11 +278,15 @@ class TrainBatches:
             self._pool = None
 
     def rows_of(self, position: int) -> np.ndarray:
-        """Row numbers of a batch."""
-        first = position * self._batch_size
-        samples = np.arange(first, first + self._batch_size)
+        """Row numbers of a batch, or of the slice of it."""
+        samples = self._samples(position)
         epochs, places = np.divmod(samples, len(self._rows))
         return np.concatenate([self._epoch(int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)])
+
+    def _samples(self, position: int) -> np.ndarray:
+        """The numbers of a batch's images, counted from the start of training."""
+        first, behind = self._slice
+        return np.arange(first, behind) + position * self._batch_size
 
     def _epoch(self, epoch: int) -> np.ndarray:
         with self._lock:
@@ -282,9 +297,9 @@ class TrainBatches:
 
     def _prepare(self, position: int) -> Callable[[], Batch]:
         """What can be done ahead, in another thread; what is returned does the rest, in the caller's."""
-        rows = self.rows_of(position)
-        first, slot = position * self._batch_size, position % len(self._buffers)
-        seeds = [stream_seed(self._seed, "augment", self._name, sample) for sample in range(first, first + len(rows))]
+        rows, slot = self.rows_of(position), position % len(self._buffers)
+        samples = self._samples(position).tolist()
+        seeds = [stream_seed(self._seed, "augment", self._name, sample) for sample in samples]
         labels, pixels = self._labels[torch.from_numpy(rows)], self._images.read(rows)
         if self._uploads is None:
             images = normalize(self._augment.apply(pixels, seeds), out=self._buffers[slot])

@@ -143,9 +143,9 @@ class _Trial(Contract):
             return None
         return f"'{formula}' comes to {wanted} bytes; {record.bytes_up} went up and {record.bytes_down} down"
 
-    @rule("`averages`: the server's step takes the weighted mean of the updates and nothing else")
+    @rule("`takes_mean`, `averages`: the server's step takes the weighted mean of the updates and nothing else")
     def takes_the_mean(self) -> str | None:
-        if not self.spec.averages:
+        if not (self.spec.takes_mean or self.spec.averages):
             return None
         engine = self.engine()
         state, _ = engine.run_round(self.start(engine))

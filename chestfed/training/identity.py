@@ -71,8 +71,9 @@ def stage_1_identity(this: Identity, data: StudyData) -> Identity:
     parts = ("model", "preprocess", "augment", "pretrain", "runtime", "seed")
     target, network = data.clients[0].name, this.configuration["model"]["name"]
     plugins = {name: code for name, code in this.configuration["plugins"].items() if name == network}
+    split = {name: ranks for name, ranks in this.configuration.get("engine", {}).items() if name == "split_batches"}
     return Identity(
-        {part: this.configuration[part] for part in parts} | {"plugins": plugins},
+        {part: this.configuration[part] for part in parts} | {"plugins": plugins} | split,
         {target: this.inputs[target]},
         this.machine,
     )

@@ -382,7 +382,16 @@ def _facts(plan: StudyPlan, machine: Machine) -> str:
     return (
         f"{title_of(pipeline.model)}, {plan.timings.parameters:,} parameters, on {machine.name}. {settings.spec.name}, "
         f"window {settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds{whole_rounds(settings)}"
+        f"{_engine(pipeline)}"
     )
+
+
+def _engine(pipeline: Pipeline) -> str:
+    """The engine's options that change results."""
+    if pipeline.engine is None or not (changes := pipeline.engine.changes()):
+        return ""
+    options = ", ".join(f"{name} over {ranks} ranks" for name, ranks in changes.items())
+    return f", {pipeline.engine.name} with {options}"
 
 
 def _elsewhere(plan: StudyPlan) -> str:

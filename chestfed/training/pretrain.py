@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from chestfed.core.checkpoint import as_damaged, load_checkpoint, save_checkpoin
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.client import NetworkClient
+from chestfed.engines.split import SplitClient
+from chestfed.engines.torch_distributed import Link
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, build_model
 from chestfed.objectives.cross_entropy import CrossEntropy
-from chestfed.training.clients import ClientData, StudyData
+from chestfed.training.clients import StudyData
 
 #: Steps between two checkpoints.
 CHECKPOINT_STEPS = 25
@@ -42,11 +44,17 @@ def new_network(pipeline: Pipeline, machine: Machine) -> FlatModule:
 
 
 def pretrain(
-    pipeline: Pipeline, data: StudyData, machine: Machine, folder: Path, report: Callable[[int, float], None]
+    pipeline: Pipeline,
+    data: StudyData,
+    machine: Machine,
+    folder: Path,
+    report: Callable[[int, float], None],
+    link: Link | None = None,
 ) -> Pretrained:
     """Run stage 1, or what is left of it.
 
-    `report(step, loss)` is called after every checkpoint with the number of finished steps.
+    `report(step, loss)` is called after every checkpoint with the number of finished steps. With `link` every batch is
+    split over all ranks, of which this is rank 0; the others `follow` with the same client.
 
     Raises
     ------
@@ -57,13 +65,12 @@ def pretrain(
     """
     state_file = folder / "state.safetensors"
     settings = pipeline.pretrain
-    target = data.clients[0]
-    steps = settings.steps(target.training_rows)
+    steps = settings.steps(data.clients[0].training_rows)
 
     network = new_network(pipeline, machine)
     weights = torch.nn.Parameter(network.parameters())
     adam = torch.optim.Adam([weights], lr=settings.lr, weight_decay=settings.weight_decay)
-    client, batches = _client(pipeline, target, network, machine)
+    client = target_client(pipeline, data, network, machine, link)
     vector = weights.detach()  # one tensor object for the same storage, so that the network is bound to it once
     done, losses, buffers = 0, [], network.buffers()
     if state_file.exists():
@@ -77,7 +84,7 @@ def pretrain(
     empty = torch.zeros(0, device=machine.device)
     try:
         while done < steps:
-            batches.seek(done)
+            client.seek([done])
             until = min(done + CHECKPOINT_STEPS, steps)
             with client.training(buffers):
                 for step in range(done, until):
@@ -94,27 +101,27 @@ def pretrain(
             report(done, losses[-1])
             stopping.safe_point()
     finally:
-        batches.close()
+        client.close()
     return Pretrained(weights.detach().cpu(), buffers.cpu(), losses)
 
 
-def _client(
-    pipeline: Pipeline, target: ClientData, network: FlatModule, machine: Machine
-) -> tuple[NetworkClient, TrainBatches]:
-    """The target site as a client, and its batches."""
-    batches = target.train_batches(
-        pipeline.pretrain.batch_size, pipeline.seed, f"pretrain {target.name}", pipeline.augment, machine
-    )
-    client = NetworkClient(
+def target_client(
+    pipeline: Pipeline, data: StudyData, network: FlatModule, machine: Machine, link: Link | None = None
+) -> NetworkClient:
+    """The target site as a client; with `link` this rank's part of it, which draws random numbers of its own."""
+    target, rank, ranks = data.clients[0], link.rank if link else 0, link.size if link else 1
+    size, name = pipeline.pretrain.batch_size, f"pretrain {target.name}"
+    batches = target.train_batches(size, pipeline.seed, name, pipeline.augment, machine, (rank, ranks))
+    make = partial(SplitClient, link, batches.share) if link else NetworkClient
+    return make(
         target.name,
         batches,
         network,
         CrossEntropy(target.labeled_share().to(network.grad)),
         device=machine.device,
         autocast=machine.autocast,
-        seed=stream_seed(pipeline.seed, "pretrain"),
+        seed=stream_seed(pipeline.seed, "pretrain", *([rank] if rank else [])),
     )
-    return client, batches
 
 
 def _put(tensors: dict[str, Tensor], vector: Tensor, adam: torch.optim.Adam, done: int) -> None:

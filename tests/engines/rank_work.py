@@ -6,9 +6,12 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from chestfed.core.errors import TrainingError
@@ -17,18 +20,27 @@ from chestfed.engines.client import NetworkClient
 from chestfed.engines.torch_distributed import Options
 from chestfed.experiment.device import prepare_machine
 from chestfed.training import loop
+from chestfed.training import pretrain as stage_1
 from chestfed.training.assemble import Deployment
 from chestfed.training.deployments.ranks import Ranks
 from chestfed.training.loop import Trained, train_federated
-from chestfed.training.pretrain import pretrain
+from chestfed.training.pretrain import Pretrained, new_network, pretrain
 from chestfed.training.public_clients import load_collection
 from tests.training.test_resume_algorithms import Interrupted, pipeline_of
 
 PIPELINES = [
     pipeline_of(name, "pretrain.epochs=0.02", "federated.stage_output=algorithm", *more)
-    for name, more in (("coda", ("model.norm=batch",)), ("pdmm", ()))
+    for name, more in (
+        ("coda", ("model.norm=batch", "federated.weights=images")),
+        ("pdmm", ()),
+        ("codasca", ("model.norm=group", "pretrain.epochs=0.06", "pretrain.batch_size=5", "pretrain.lr=0.01")),
+    )
 ]
 DATA = [load_collection(pipeline, None) for pipeline in PIPELINES]
+#: Of a batch of 5 images two ranks have 2 and 3, and a third of the labels is missing.
+TARGET, *OTHERS = DATA[2].clients
+PARTLY = np.where(np.arange(len(TARGET.labels))[:, None] % 3 == 0, np.float32("nan"), TARGET.labels)
+DATA[2] = replace(DATA[2], clients=(replace(TARGET, labels=PARTLY), *OTHERS))
 MACHINE = prepare_machine(PIPELINES[0].runtime)
 
 
@@ -48,7 +60,7 @@ def train(number: int, folder: Path, deployment: Deployment, stop_after: int = 0
 def differences(folder: Path, ranks: Deployment) -> list[str]:
     """What is not as in one process: of a whole run, and of one that was begun in one process."""
     found = []
-    for number, pipeline in enumerate(PIPELINES):
+    for number, pipeline in enumerate(PIPELINES[:2]):
         own = folder / str(number)
         alone, spread = train(number, own / "alone", Deployment()), train(number, own / "ranks", ranks)
         try:
@@ -68,6 +80,55 @@ def differences(folder: Path, ranks: Deployment) -> list[str]:
     return found
 
 
+def distances(mine: Trained, theirs: Trained) -> dict[str, float]:
+    """Of two runs the largest relative difference of each column of the history, and of scores and weights."""
+    columns = [key for key, value in mine.history[0].items() if isinstance(value, float | int)]
+    found = {key: [(a[key], b[key]) for a, b in zip(mine.history, theirs.history, strict=True)] for key in columns}
+    told = {key: max(abs(a - b) / (abs(a) or 1.0) for a, b in pairs) for key, pairs in found.items()}
+    told["scores"] = float(np.abs(mine.outputs.scores - theirs.outputs.scores).max())
+    return told | {"weights": float((mine.point.primal - theirs.point.primal).abs().max())}
+
+
+def all_reduced(folder: Path, ranks: Ranks) -> list[dict[str, Any]]:
+    """Of each algorithm with a server: how far its run is from that of one process, and what it saves at rank 0."""
+    found = []
+    for number in (0, 2):
+        received, runs = [], []
+        for all_reduce in (False, True):
+            ranks.options = Options(name="torchrun", all_reduce=all_reduce)
+            before = ranks.link.received
+            runs.append(train(number, folder / f"{number} {all_reduce}", ranks))
+            received.append(ranks.link.received - before)
+        network, buffers = runs[0].point.primal.numel(), runs[0].outputs.buffers.numel()
+        found.append(distances(*runs) | {"rounds": len(runs[0].history), "saved": received[0] - received[1]})
+        found[-1] |= {"primal": network, "dual": runs[0].point.dual.numel(), "buffers": buffers}
+    return found
+
+
+def split(folder: Path, ranks: Ranks) -> dict[str, float]:
+    """How far stage 1 over two ranks is from that of one process, and interrupted from uninterrupted."""
+    ranks.options = Options(name="torchrun", split_batches=True)
+
+    def run(name: str, deployment: Deployment, report: Any = lambda step, loss: None) -> Pretrained:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        return deployment.pretrain(PIPELINES[2], DATA[2], MACHINE, folder / name, report)
+
+    def stop(step: int, loss: float) -> None:
+        raise Interrupted
+
+    alone, together = run("alone", Deployment()), run("split", ranks)
+    with suppress(Interrupted):
+        run("stopped", ranks, stop)
+    again = run("stopped", ranks)
+    return {
+        "moved": float((alone.weights - new_network(PIPELINES[2], MACHINE).parameters()).abs().max()),
+        "weights": float((alone.weights - together.weights).abs().max()),
+        "losses": float(np.abs(np.subtract(alone.losses, together.losses)).max()),
+        "again": float((again.weights - together.weights).abs().max()),
+        "steps": len(alone.losses),
+    }
+
+
 def killed_once_there_is(flag: Path) -> None:
     """Let a gradient kill the process."""
     original = NetworkClient.gradients
@@ -81,7 +142,7 @@ def killed_once_there_is(flag: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    loop.SECONDS_BETWEEN_SAVES = 0.0
+    loop.SECONDS_BETWEEN_SAVES, stage_1.CHECKPOINT_STEPS = 0.0, 2
     if declaration.rank() == 1:
         killed_once_there_is(folder / "killed")
     with Ranks(Options(name="torchrun", timeout=60), MACHINE) as ranks:
@@ -90,7 +151,8 @@ def main(folder: Path) -> None:
             ranks.serve(lambda: studies)
             return
         ranks.begin(studies)
-        told: dict[str, Any] = {"differences": differences(folder, ranks)}
+        told: dict[str, Any] = {"differences": differences(folder, ranks), "split": split(folder / "split", ranks)}
+        told["all_reduced"] = all_reduced(folder / "sums", ranks)
         (folder / "killed").touch()
         try:
             train(0, folder / "again", ranks)

@@ -51,7 +51,8 @@ Engine = Annotated[
     _key(
         metavar="NAME",
         help="Where the clients compute: in-process or torchrun. Default: torchrun if it started this process, else "
-        "in-process. Same as --set engine=NAME.",
+        "in-process. Same as --set engine=NAME; with options of torchrun: --set 'engine={name: torchrun, all_reduce: "
+        "true, split_batches: true}'.",
     ),
 ]
 Interval = Annotated[

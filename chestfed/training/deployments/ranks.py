@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Self
 
 import torch
@@ -12,6 +13,7 @@ from chestfed.core.stopping import ignored
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
 from chestfed.engines.shapes import Shapes
+from chestfed.engines.split import SplitClient
 from chestfed.engines.torch_distributed import Link, Options, RankFleet, answer_requests, rank_hosting
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
@@ -26,16 +28,16 @@ from chestfed.training.assemble import (
     starting_network,
 )
 from chestfed.training.clients import StudyData
-from chestfed.training.pretrain import Pretrained
+from chestfed.training.pretrain import Pretrained, new_network, pretrain, target_client
 
 
 class Ranks(Deployment):
-    """The clients on ranks. Stage 1 and the scoring of test images are rank 0's; the others wait meanwhile."""
+    """The clients on ranks. Scoring of test images, and stage 1 unless it is split, are rank 0's; the others wait."""
 
     def __init__(self, options: Options, machine: Machine) -> None:
-        self._link, self._machine = Link.joined(options.timeout, machine.device), machine
-        self._studies: Loaded = ()
-        self.leads = self._link.rank == 0
+        self.link, self._machine = Link.joined(options.timeout, machine.device), machine
+        self.options, self._studies = options, tuple[tuple[Pipeline, StudyData], ...]()
+        self.leads = self.link.rank == 0
 
     def __enter__(self) -> Self:
         if not self.leads:
@@ -43,7 +45,7 @@ class Ranks(Deployment):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        link = self._link
+        link = self.link
         if error is not None:
             link.fail(error)
         if self.leads:
@@ -59,9 +61,25 @@ class Ranks(Deployment):
 
     def begin(self, studies: Loaded) -> None:
         """See `Deployment.begin`: the images are in the cache, the other ranks may read them."""
-        self._studies = studies
-        for rank in range(1, self._link.size):
-            self._link.post(rank, {"do": "load"})
+        self._studies = tuple(studies)
+        for rank in range(1, self.link.size):
+            self.link.post(rank, {"do": "load"})
+
+    def pretrain(
+        self, pipeline: Pipeline, data: StudyData, machine: Machine, folder: Path, report: Callable[[int, float], None]
+    ) -> Pretrained:
+        """See `Deployment.pretrain`."""
+        link = self.link
+        if not self.options.split_batches:
+            return pretrain(pipeline, data, machine, folder, report)
+        for rank in range(1, link.size):
+            link.post(rank, {"do": "pretrain", "study": self._number(pipeline, data)})
+        return pretrain(pipeline, data, machine, folder, report, link)
+
+    def _number(self, pipeline: Pipeline, data: StudyData) -> int:
+        """Of a study, among those of the command."""
+        (number,) = [number for number, its in enumerate(self._studies) if its[0] is pipeline and its[1] is data]
+        return number
 
     def fleet(
         self,
@@ -73,10 +91,10 @@ class Ranks(Deployment):
         network: FlatModule,
     ) -> Fleet:
         """See `Deployment.fleet`: every rank makes hosts for its share of the clients, at the same start."""
-        link = self._link
+        link = self.link
         if pipeline.federated.absent != "wait":
             raise ConfigError("federated.absent: with torchrun a run ends with the first rank that does; leave it out")
-        (study,) = [number for number, its in enumerate(self._studies) if its[0] is pipeline and its[1] is data]
+        study = self._number(pipeline, data)
         start = {"float32": torch.cat([pretrained.weights, pretrained.buffers])}
         sizes = [pretrained.weights.numel(), pretrained.buffers.numel()]
         for rank in range(1, link.size):
@@ -86,26 +104,35 @@ class Ranks(Deployment):
             link.finish(work, f"rank {rank}")
         own = _share(link, pipeline, cohort, data, network, machine)
         shapes = [cohort.shapes(network, number) for number in range(len(cohort.names))]
-        return RankFleet(link, cohort.names, own, shapes)
+        return RankFleet(link, cohort.names, own, shapes, all_reduce=self.options.all_reduce)
 
     def serve(self, load: Callable[[], Loaded]) -> None:
         """See `Deployment.serve`."""
         studies: Loaded = ()
-        hosts, shapes = dict[int, Host](), list[Shapes]()
-        while (note := self._link.fetch(0, None, "rank 0"))["do"] != "end":
+        hosts, shapes, split = dict[int, Host](), list[Shapes](), list[SplitClient]()
+        while (note := self.link.fetch(0, None, "rank 0"))["do"] != "end":
             if note["do"] == "load":
                 studies = load()
                 continue
             if note["do"] == "ask":
-                answer_requests(self._link, note, hosts, shapes)
+                answer_requests(self.link, note, hosts, shapes)
                 continue
-            for host in hosts.values():
-                host.client.close()
+            if note["do"] == "follow":
+                split[0].follow()
+                continue
+            for client in (*split, *(host.client for host in hosts.values())):
+                client.close()
             pipeline, data = studies[note["study"]]
-            start = self._link.pull(0, {"float32": sum(note["sizes"])}, "rank 0")["float32"].split(note["sizes"])
+            if note["do"] == "pretrain":
+                network = new_network(pipeline, self._machine)
+                follower = target_client(pipeline, data, network, self._machine, self.link)
+                assert isinstance(follower, SplitClient)
+                split = [follower]
+                continue
+            start = self.link.pull(0, {"float32": sum(note["sizes"])}, "rank 0")["float32"].split(note["sizes"])
             network = starting_network(pipeline, self._machine, Pretrained(start[0], start[1], []))
             cohort = cohort_of(pipeline, data, note["k"], self._machine.device)
-            hosts = _share(self._link, pipeline, cohort, data, network, self._machine)
+            hosts = _share(self.link, pipeline, cohort, data, network, self._machine)
             shapes = [cohort.shapes(network, number) for number in range(len(cohort.names))]
 
 
