@@ -96,14 +96,17 @@ def point() -> Point:
     return Point(torch.zeros(PARAMETERS + 2 * DUAL), torch.zeros(DUAL))
 
 
-def of_engine(engine: ServerEngine, turns: Tensor | None = None) -> tuple[float, Tensor]:
-    """Seconds of a round, and the turns that the clients then stand at."""
+def of_engine(
+    engine: ServerEngine, turns: Tensor | None = None, passed: Callable[[], int] = int
+) -> tuple[float, int, Tensor]:
+    """Seconds and bytes of a round, and the turns that the clients then stand at; `passed` counts all bytes so far."""
     state = [engine.start_stage(point(), torch.zeros(BUFFERS), turns)]
+    before = passed()
 
     def one() -> None:
         state[0] = engine.run_round(state[0])[0]
 
-    return best(one), state[0].turns
+    return best(one), (passed() - before) // ROUNDS, state[0].turns
 
 
 def alone() -> dict[str, Any]:
@@ -141,9 +144,8 @@ def on_ranks() -> None:
         names, turns = [f"c{number}" for number in range(CLIENTS)], None
         for mode, size in (("round", "bytes"), ("all_reduce", "all_reduce_bytes")):
             fleet = RankFleet(link, names, hosts, shapes, all_reduce=mode == "all_reduce")
-            engine, before = ServerEngine(RULE, fleet, [1 / CLIENTS] * CLIENTS), link.sent + link.received
-            told[mode], turns = of_engine(engine, turns)
-            told[size] = (link.sent + link.received - before) // ROUNDS  # with a stage's start, which is 1/ROUNDS of it
+            engine = ServerEngine(RULE, fleet, [1 / CLIENTS] * CLIENTS)
+            told[mode], told[size], turns = of_engine(engine, turns, lambda: link.sent + link.received)
         for rank in range(1, link.size):
             link.post(rank, {"do": "floor"})
     down = torch.zeros(2 * (PARAMETERS + 3 * DUAL) + BUFFERS)
