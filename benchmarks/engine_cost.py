@@ -31,9 +31,10 @@ from chestfed.algorithms.variables import Point
 from chestfed.core.checkpoint import write_json
 from chestfed.engines.fleet import LocalFleet
 from chestfed.engines.host import Host
+from chestfed.engines.ranks.fleet import RankFleet, answer_requests, rank_hosting
+from chestfed.engines.ranks.link import Link
 from chestfed.engines.server import ServerEngine
 from chestfed.engines.shapes import Shapes
-from chestfed.engines.torch_distributed import Link, RankFleet, answer_requests, rank_hosting
 from chestfed.models import build_model, network_options
 
 ROOT = Path(__file__).parents[1]

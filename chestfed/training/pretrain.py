@@ -16,8 +16,8 @@ from chestfed.core.checkpoint import as_damaged, load_checkpoint, save_checkpoin
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.client import NetworkClient
-from chestfed.engines.split import SplitClient
-from chestfed.engines.torch_distributed import Link
+from chestfed.engines.ranks.link import Link
+from chestfed.engines.ranks.split import SplitClient
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import FlatModule, build_model

@@ -1,4 +1,4 @@
-"""What the processes of test_torch_distributed.py do: `rank_work FOLDER`, with a launcher's variables."""
+"""What the processes of test_ranks.py do: `rank_work FOLDER`, with a launcher's variables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from chestfed.core.errors import TrainingError
 from chestfed.engines import declaration
 from chestfed.engines.client import NetworkClient
-from chestfed.engines.torch_distributed import Options
+from chestfed.engines.torchrun import Options
 from chestfed.experiment.device import prepare_machine
 from chestfed.training import loop
 from chestfed.training import pretrain as stage_1

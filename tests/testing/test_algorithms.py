@@ -91,7 +91,10 @@ def test_what_an_algorithm_breaks_is_named() -> None:
         (Random, "no global generator is used"),
         (NumberAsState, "states and messages are dataclasses of tensors"),
         (Forgetful, "a saved state resumes bit by bit"),
-        (Largest, "`averages`: the server's step takes the weighted mean of the updates and nothing else"),
+        (
+            Largest,
+            "`takes_mean`, `averages`: the server's step takes the weighted mean of the updates and nothing else",
+        ),
     ):
         assert name in broken(rule, exact="no"), rule  # where it ends takes thousands of rounds
     assert broken(FedProx, exact="any window") == ["window 8: it ends at the optimum"]

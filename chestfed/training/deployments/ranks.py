@@ -12,9 +12,11 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.stopping import ignored
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.host import Host
+from chestfed.engines.ranks.fleet import RankFleet, answer_requests, rank_hosting
+from chestfed.engines.ranks.link import Link
+from chestfed.engines.ranks.split import SplitClient
 from chestfed.engines.shapes import Shapes
-from chestfed.engines.split import SplitClient
-from chestfed.engines.torch_distributed import Link, Options, RankFleet, answer_requests, rank_hosting
+from chestfed.engines.torchrun import Options
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import FlatModule

@@ -19,7 +19,8 @@ from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.plugins import Options
 from chestfed.engines import declaration
 from chestfed.engines.declaration import engine_for
-from chestfed.engines.torch_distributed import Link, rank_hosting
+from chestfed.engines.ranks.fleet import rank_hosting
+from chestfed.engines.ranks.link import Link
 from chestfed.experiment.resolved import identity
 from chestfed.experiment.rules import check_runs
 from chestfed.training.identity import Identity, stage_1_identity

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from chestfed.engines.client import NetworkClient
-from chestfed.engines.torch_distributed import Link
+from chestfed.engines.ranks.link import Link
 
 _END = -1  # in place of the number of a batch
 

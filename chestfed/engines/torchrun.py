@@ -1,0 +1,61 @@
+"""The engine of torch.distributed: its options, and which of them change results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from chestfed.engines.declaration import EngineOptions, EngineSpec, processes
+
+
+class Options(EngineOptions):
+    """Options of the engine of torch.distributed."""
+
+    timeout: float = Field(
+        1800.0,
+        gt=0,
+        description="seconds that a rank may take for the local round of a client; then the run ends, and the message "
+        "names client and rank",
+    )
+    all_reduce: bool = Field(
+        False,
+        description="sum the clients' updates on each rank, and the sums by all-reduce, instead of gathering every "
+        "update: fewer bytes at rank 0, and last digits that depend on the number of ranks. For algorithms whose "
+        "server takes the weighted mean of the updates",
+    )
+    split_batches: bool = Field(
+        False,
+        description="split every batch of stage 1 over all ranks instead of training it on rank 0: last digits, and "
+        "with batch normalization more, depend on the number of ranks",
+    )
+
+    def changes(self) -> dict[str, int]:
+        """See `EngineOptions.changes`."""
+        return {name: processes() for name in ("all_reduce", "split_batches") if getattr(self, name)}
+
+    def problems(self, run: Any) -> list[str]:
+        """See `EngineOptions.problems`."""
+        federated, spec, found = run.federated, run.federated.spec, list[str]()
+        if self.all_reduce:
+            reasons = {
+                "algorithm": not (spec.takes_mean or spec.averages)
+                and "its server does not take the mean of updates alone",
+                "aggregation": federated.aggregation != "mean" and "it takes every update",
+                "privacy": federated.privacy is not None and "it shortens every update",
+            }
+            found += [f"engine.all_reduce: not with this {key}: {why}" for key, why in reasons.items() if why]
+        if self.split_batches and run.pretrain.batch_size < processes():
+            found.append(
+                f"engine.split_batches: a batch of {run.pretrain.batch_size} (pretrain.batch_size) is not for "
+                f"{processes()} ranks"
+            )
+        return found
+
+
+TORCHRUN = EngineSpec(
+    "torchrun",
+    "clients on the processes that torchrun started, on one machine or several, each with its own GPU",
+    "chestfed.training.deployments.ranks:Ranks",
+    Options,
+)
