@@ -1,6 +1,6 @@
 """The picture of the sample hospitals in the docs: one film without a disease and one with each, of every hospital.
 
-    python -m benchmarks.plot_sample_hospitals docs/images/sample_hospitals.png
+python -m benchmarks.plot_sample_hospitals docs/images/sample_hospitals.png
 """
 
 from __future__ import annotations
