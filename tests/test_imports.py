@@ -134,7 +134,12 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_a_study_starts_without_what_it_needs_later_or_not_at_all() -> None:
     later = ["monai", "mlflow", "sklearn", "matplotlib", "albumentations", "scipy.optimize", "scipy.sparse", "flwr"]
-    program = f"import sys, chestfed.commands.study.run; print([name for name in {later} if name in sys.modules])"
+    later += ["openpyxl", "submitit", "chestfed.report.page"]
+    program = (
+        "import sys, chestfed.commands.study.run; from chestfed.models import build_model, network_options\n"
+        "build_model(network_options('small'), 5, 1); build_model(network_options('densenet121'), 5, 1)\n"
+        f"print([name for name in {later} if name in sys.modules])"
+    )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 

@@ -36,27 +36,27 @@ def measure() -> dict[str, Any]:
 
 def measure_start() -> dict[str, Any]:
     """Seconds of processor time of a new interpreter that imports what a study needs, and its largest parts."""
-    found = {}
-    for name in ("numpy", "torch", "chestfed.commands.study.run", "monai.networks.nets", "mlflow"):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", f"import {name}"], check=True, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        found[name] = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2)
-    return {"seconds to import": found}
+    names = ("numpy", "torch", "chestfed.commands.study.run", "monai.networks.nets", "mlflow")
+    return {"seconds to import": {name: _spent("-c", f"import {name}")["processor seconds"] for name in names}}
 
 
 def measure_study() -> dict[str, Any]:
-    """The default study from an empty folder, twice: with one thread of torch and with all cores."""
+    """The default study from an empty folder, twice: with one thread of torch and with all cores; then its dry run."""
     found = {}
     for threads in ("null", "1"):
         with tempfile.TemporaryDirectory() as folder:
-            begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-            command = [sys.executable, "-m", "chestfed", "study", "--set", f"runtime.threads={threads}"]
-            subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            found[f"runtime.threads={threads}"] = {
-                "seconds": round(time.perf_counter() - begin),
-                "processor seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime),
-                "peak of a process, MiB": after.ru_maxrss // 1024,
+            command = ("-m", "chestfed", "study", "--set", f"runtime.threads={threads}")
+            found[f"runtime.threads={threads}"] = _spent(*command, cwd=folder) | {
+                "peak of a process, MiB": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
             }
+            found[f"runtime.threads={threads}, dry run"] = _spent(*command, "--dry-run", cwd=folder)
     return found
+
+
+def _spent(*arguments: str, cwd: str | None = None) -> dict[str, float]:
+    """Seconds on the clock and of processor time of Python with these arguments and of its children."""
+    begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True, cwd=cwd)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"seconds": round(time.perf_counter() - begin, 2), "processor seconds": round(spent, 2)}

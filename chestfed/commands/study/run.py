@@ -13,7 +13,6 @@ from rich.console import Console
 
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
-from chestfed.commands.study.cluster import run_on_cluster
 from chestfed.commands.study.jobs import Job, run_jobs
 from chestfed.core.console import say
 from chestfed.core.disk import check_folder
@@ -28,14 +27,11 @@ from chestfed.experiment.rules import check_runs
 from chestfed.experiment.variants import Variant, variants_of
 from chestfed.models import title_of
 from chestfed.public_datasets.opening import COLLECTIONS
-from chestfed.report.run_figures import comparison_curves
 from chestfed.results import compare, held_out_table, hospital_table
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.significance import render as render_significance
 from chestfed.results.significance import verdict
 from chestfed.results.table import render as render_table
-from chestfed.tracking.recording import MlflowRecord
-from chestfed.tracking.store import local_store
 from chestfed.training.assemble import Deployment, Loaded
 from chestfed.training.clients import StudyData, check_cache, load_images
 from chestfed.training.plan import Span, StudyPlan, plan_study, render, render_held_out, time_steps
@@ -143,6 +139,9 @@ def _lead(
     tracking: bool,
     skip_unreadable: bool,
 ) -> list[StudyResult]:
+    from chestfed.tracking.recording import MlflowRecord
+    from chestfed.tracking.store import local_store
+
     started, console, pipeline = time.monotonic(), studies.console, studies.pipeline
     say(console, f"{pipeline.title}\n{studies.file} on {studies.machine.name}")
     check_folder(out, "--out")
@@ -207,6 +206,8 @@ def _run_all(
         for variant, its in zip(studies.variants, data, strict=True)
     ]
     if studies.cluster is not None:
+        from chestfed.commands.study.cluster import run_on_cluster
+
         return run_on_cluster(jobs, studies.jobs, studies.cluster, tracking_uri, partial(say, console))
     done: Iterable[Job] = jobs
     if studies.jobs > 1:
@@ -272,6 +273,8 @@ def _show_study(console: Console, study: StudyResult) -> None:
 
 
 def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> tuple[compare.Comparison, Path]:
+    from chestfed.report.run_figures import comparison_curves
+
     runs = [RunFolder(study.folder) for study in results]
     comparison = compare.collect(
         runs, studies.pipeline.title, studies.pipeline.published, by_window=bool(studies.windows)

@@ -15,9 +15,6 @@ from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from openpyxl.reader.excel import ExcelReader
-from openpyxl.utils.datetime import to_excel
-
 #: What Excel itself allows, and the bytes of all parts: a small file may claim any number of each.
 _MOST_ROWS, _MOST_COLUMNS, _LARGEST = 1 << 20, 1 << 14, 1 << 30
 
@@ -45,6 +42,8 @@ def open_sheets(path: Path) -> dict[str, Any]:
     XlsxError
         If the file is not xlsx, damaged, or larger than any table.
     """
+    from openpyxl.reader.excel import ExcelReader
+
     try:
         with zipfile.ZipFile(path) as parts:
             if sum(part.file_size for part in parts.infolist()) > _LARGEST:
@@ -98,6 +97,8 @@ def _text(cell: Any, epoch: datetime) -> str:
     if cell.data_type in ("f", "e"):
         return "="
     if isinstance(value, datetime | date | time | timedelta):
+        from openpyxl.utils.datetime import to_excel
+
         value = to_excel(value, epoch)
     if isinstance(value, bool):
         return str(value).lower()
