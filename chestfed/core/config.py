@@ -176,8 +176,10 @@ class Document:
             else:
                 value = _Parsed(text, f"--set {dotted}").data
                 before = target.get(key) if isinstance(target, dict) else None
-                same_part = key in _NAMED_PARTS and isinstance(before, dict) and before.get("name") == value
-                target[key] = before if same_part else value  # naming the part that is there keeps its options
+                if key in _NAMED_PARTS and isinstance(before, dict) and isinstance(value, str):
+                    # Naming the part that is there keeps its options, also those that were set before it was named.
+                    value = {**before, "name": value} if before.get("name", value) == value else value
+                target[key] = value
         self.places = {
             place: where for place, where in self.places.items() if place[: len(location)] != tuple(location)
         }

@@ -82,8 +82,9 @@ OPTIONS = "engine={name: torchrun, all_reduce: true, split_batches: true}"
 
 
 def test_what_changes_numbers_is_of_the_engine_that_has_it_and_names_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="all_reduce"):
-        pipeline_of("codasca", "engine={name: in-process, all_reduce: true}")
+    for settings in (["engine={name: in-process, all_reduce: true}"], ["engine.all_reduce=true", "engine=in-process"]):
+        with pytest.raises(ConfigError, match="all_reduce"):
+            pipeline_of("codasca", *settings)
 
     def names(*more: str) -> tuple[str, str]:
         pipeline, target = pipeline_of("codasca", *more), [SimpleNamespace(name="c")]
@@ -91,6 +92,7 @@ def test_what_changes_numbers_is_of_the_engine_that_has_it_and_names_the_run(mon
         return whole.digest, stage_1_identity(whole, SimpleNamespace(clients=target)).digest  # type: ignore[arg-type]
 
     plain, summed, both = names("engine=torchrun"), names("engine={name: torchrun, all_reduce: true}"), names(OPTIONS)
+    assert both == names("engine.split_batches=true", "engine.all_reduce=true", "engine=torchrun")
     for name, value in {"RANK": "1", "WORLD_SIZE": "8", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     assert plain == names()
