@@ -122,26 +122,23 @@ class Link:
 
     def add_up(self, tensor: Tensor, *, everywhere: bool = True) -> None:
         """Put the sum over all ranks into a tensor of rank 0, or of every rank; all ranks call this."""
+        size = tensor.numel() * tensor.element_size()
+        passed = size * (self.size - 1) // self.size  # from each rank to the next, in parts, until all are summed
         if everywhere:
             self._together(tensor, lambda here: dist.all_reduce(here, async_op=True))
-            moved = 2 * (self.size - 1) * tensor.numel() * tensor.element_size() // self.size  # of a ring
-            self.sent, self.received = self.sent + moved, self.received + moved
+            self._count(2 * passed, 2 * passed)
         else:
             self._together(tensor, lambda here: dist.reduce(here, 0, async_op=True))
-            self._count(tensor, up=True)
+            self._count(*((passed, 2 * passed) if self.rank == 0 else (size, passed)))
 
     def broadcast(self, tensor: Tensor) -> None:
         """Put rank 0's values into the tensor of every rank; all ranks call this."""
         self._together(tensor, lambda here: dist.broadcast(here, 0, async_op=True))
-        self._count(tensor, up=False)
+        size = tensor.numel() * tensor.element_size()
+        self._count(*((size * (self.size - 1), 0) if self.rank == 0 else (0, size)))
 
-    def _count(self, tensor: Tensor, *, up: bool) -> None:
-        """What rank 0 and each other rank exchange, in one direction."""
-        moved = tensor.numel() * tensor.element_size() * (self.size - 1 if self.rank == 0 else 1)
-        if up == (self.rank == 0):
-            self.received += moved
-        else:
-            self.sent += moved
+    def _count(self, sent: int, received: int) -> None:
+        self.sent, self.received = self.sent + sent, self.received + received
 
     def _together(self, tensor: Tensor, begin: Callable[[Tensor], dist.Work | None]) -> None:
         """What all ranks do together; whether another has failed is looked at on the way."""
