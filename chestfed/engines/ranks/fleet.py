@@ -50,8 +50,7 @@ class RankFleet(Fleet):
         for number, request in requests.items():
             if number not in self._own:
                 by_rank.setdefault(self._rank(number), {})[number] = request
-        flat: dict[tuple[int, ...], dict[str, Tensor]] = {}
-        works = [work for rank, its in by_rank.items() for work in self._send(rank, its, flat)]
+        works = self._send(by_rank)
         answers = {number: self._own[number].answer(one) for number, one in requests.items() if number in self._own}
         for rank, its in by_rank.items():
             for number, request in its.items():
@@ -64,22 +63,24 @@ class RankFleet(Fleet):
         """See `Fleet.summed`; of clients that are all here each is asked."""
         if not self._all_reduce or set(requests) <= set(self._own):
             return None
-        link, flat = self._link, dict[Any, dict[str, Tensor]]()
-        there = {rank: [n for n in requests if self._rank(n) == rank] for rank in range(1, link.size)}
-        for rank, numbers in there.items():
-            its = {number: requests[number] for number in numbers}
-            for work in self._send(rank, its, flat, {"weights": list(weights.items())}):
-                link.finish(work, f"rank {rank}")
+        link = self._link
+        by_rank: dict[int, dict[int, Request]] = {
+            rank: {number: one for number, one in requests.items() if self._rank(number) == rank}
+            for rank in range(1, link.size)
+        }
+        works = self._send(by_rank, {"weights": list(weights.items())})
         done: dict[int, Any] = {
             number: self._own[number].answer(one) for number, one in requests.items() if number in self._own
         }
         told = {number: _summary(worked) for number, worked in done.items()}
-        for rank, numbers in there.items():
-            what = f"{', '.join(self.names[number] for number in numbers)} on rank {rank}"
-            note = link.fetch(rank, link.timeout, what)
-            for number, summary in zip(numbers, note["summaries"], strict=True):
+        for rank, its in by_rank.items():
+            what = f"{', '.join(self.names[number] for number in its)} on rank {rank}"
+            summaries = link.fetch(rank, link.timeout, what)["summaries"]
+            for number, summary in zip(its, summaries, strict=True):
                 check_header(summary["header"].encode(), self._shapes[number].reply(requests[number]), what)
                 told[number] = summary
+        for work in works:
+            link.finish(work, "a rank that was sent something")
         means, drift, gradient_drift = sum_up(link, done, weights, self._shapes[0])
         plain = {number: json.loads(told[number]["header"])["plain"] for number in requests}
         return Round(
@@ -103,23 +104,23 @@ class RankFleet(Fleet):
         return rank_hosting(number, len(self.names), self._link.size)
 
     def _send(
-        self,
-        rank: int,
-        requests: Mapping[int, Request],
-        flat: dict[Any, dict[str, Tensor]],
-        more: Mapping[str, Any] | None = None,
+        self, by_rank: Mapping[int, Mapping[int, Request]], more: Mapping[str, Any] | None = None
     ) -> list[dist.Work]:
-        """Requests to one rank; tensors that several of them share are flattened once, and sent once."""
-        described: list[tuple[int, str, int]] = []
-        parcels: dict[tuple[int, ...], int] = {}
-        for number, request in requests.items():
-            header, tensors = flatten(request)
-            key = tuple(id(tensor) for tensor in tensors)
-            if key not in flat:
-                flat[key] = runs_of(tensors)
-            described.append((number, header.decode(), parcels.setdefault(key, len(parcels))))
-        self._link.post(rank, {"do": "ask", "requests": described, **(more or {})})
-        return [work for key in parcels for work in self._link.push(rank, flat[key])]
+        """Requests to other ranks; tensors that several share are flattened once, and sent once to each rank."""
+        flat: dict[tuple[int, ...], dict[str, Tensor]] = {}
+        works: list[dist.Work] = []
+        for rank, requests in by_rank.items():
+            described: list[tuple[int, str, int]] = []
+            parcels: dict[tuple[int, ...], int] = {}
+            for number, request in requests.items():
+                header, tensors = flatten(request)
+                key = tuple(id(tensor) for tensor in tensors)
+                if key not in flat:
+                    flat[key] = runs_of(tensors)
+                described.append((number, header.decode(), parcels.setdefault(key, len(parcels))))
+            self._link.post(rank, {"do": "ask", "requests": described, **(more or {})})
+            works += [work for key in parcels for work in self._link.push(rank, flat[key])]
+        return works
 
     def _receive(self, rank: int, number: int, request: Request) -> Any:
         link, what = self._link, f"client '{self.names[number]}' on rank {rank}"
