@@ -22,7 +22,7 @@ _NOT_IDENTITY = (
     ("comparison",),
     ("search",),
     ("published",),
-    ("engine",),  # but for what changes results, see `EngineOptions.changes`
+    ("engine",),  # what of it changes results is with the machine: `EngineOptions.changes`
     ("overlap",),  # what it leaves out is missing in the digests of the sites' content
     ("runtime", "loader_workers"),
     ("evaluation", "interval"),  # made anew from the stored scores
@@ -41,8 +41,6 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
         for parent in parents:
             section = section[parent]
         del section[last]
-    if pipeline.engine is not None and (changes := pipeline.engine.changes()):
-        data["engine"] = changes
     for entry in data["sites"]:  # what the sites hold is in the digests of their content
         del entry["config"], entry["root"], entry["control"]
     if data["federated"]["absent"] == "wait":  # as everything was before there was a choice

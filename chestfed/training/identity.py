@@ -42,7 +42,7 @@ class Identity:
     """What determines a study's result, and the digest that names it.
 
     `configuration` is resolved and holds the code of plug-ins; `inputs` are digests of the sites' content; `machine` is
-    the kind of device.
+    the kind of device, and what the engine's options change.
     """
 
     configuration: dict[str, Any]
@@ -63,7 +63,8 @@ def identify(pipeline: Pipeline, data: StudyData, machine: Machine) -> Identity:
         "device": machine.device.type,
         "threads": machine.threads if machine.device.type == "cpu" else 0,
     }
-    return Identity(identity(pipeline), data.digests, device)
+    engine = pipeline.engine.changes() if pipeline.engine is not None else {}
+    return Identity(identity(pipeline), data.digests, device | engine)
 
 
 def stage_1_identity(this: Identity, data: StudyData) -> Identity:
@@ -71,11 +72,10 @@ def stage_1_identity(this: Identity, data: StudyData) -> Identity:
     parts = ("model", "preprocess", "augment", "pretrain", "runtime", "seed")
     target, network = data.clients[0].name, this.configuration["model"]["name"]
     plugins = {name: code for name, code in this.configuration["plugins"].items() if name == network}
-    split = {name: ranks for name, ranks in this.configuration.get("engine", {}).items() if name == "split_batches"}
     return Identity(
-        {part: this.configuration[part] for part in parts} | {"plugins": plugins} | split,
+        {part: this.configuration[part] for part in parts} | {"plugins": plugins},
         {target: this.inputs[target]},
-        this.machine,
+        {key: value for key, value in this.machine.items() if key != "all_reduce"},  # which sums updates of stage 2
     )
 
 

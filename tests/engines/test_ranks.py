@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -21,9 +22,9 @@ from chestfed.engines import declaration
 from chestfed.engines.declaration import engine_for
 from chestfed.engines.ranks.fleet import rank_hosting
 from chestfed.engines.ranks.link import Link
-from chestfed.experiment.resolved import identity
+from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.rules import check_runs
-from chestfed.training.identity import Identity, stage_1_identity
+from chestfed.training.identity import identify, stage_1_identity
 from tests.training.test_resume_algorithms import pipeline_of
 
 ROOT = Path(__file__).parents[2]
@@ -87,9 +88,10 @@ def test_what_changes_numbers_is_of_the_engine_that_has_it_and_names_the_run(mon
             pipeline_of("codasca", *settings)
 
     def names(*more: str) -> tuple[str, str]:
-        pipeline, target = pipeline_of("codasca", *more), [SimpleNamespace(name="c")]
-        whole = Identity(identity(pipeline), {"c": ""}, {})
-        return whole.digest, stage_1_identity(whole, SimpleNamespace(clients=target)).digest  # type: ignore[arg-type]
+        pipeline: Any = pipeline_of("codasca", *more)
+        data: Any = SimpleNamespace(clients=[SimpleNamespace(name="c")], digests={"c": ""})
+        whole = identify(pipeline, data, prepare_machine(pipeline.runtime))
+        return whole.digest, stage_1_identity(whole, data).digest
 
     plain, summed, both = names("engine=torchrun"), names("engine={name: torchrun, all_reduce: true}"), names(OPTIONS)
     assert both == names("engine.split_batches=true", "engine.all_reduce=true", "engine=torchrun")
