@@ -90,7 +90,7 @@ def test(options: list[str]) -> int:
     checks = [
         [BIN / "ruff", "check", "."],
         [BIN / "ruff", "format", "--check", "."],
-        [PYTHON, "-m", "pytest", "-m", "not slow", "-n", "2", "--dist", "loadfile", *options],
+        [PYTHON, "-m", "pytest", "-m", "not slow", "-n", "2", "--no-loadscope-reorder", "--dist", "loadfile", *options],
     ]
     status = 0
     for check in checks:

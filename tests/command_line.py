@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
@@ -24,10 +24,19 @@ def _line(folder: Path, page: Path) -> None:
     page.write_text(f"report of {folder.name}", encoding="utf-8")
 
 
-def call(*words: object, folder: Path | None = None) -> Called:
+def undrawn() -> AbstractContextManager[object]:
+    """Figures are made, with their data and alternative texts, and their files are empty: drawing takes seconds."""
+
+    def draw(picture: object, out: io.BytesIO | Path, **about: object) -> None:
+        out.write_bytes(b"") if isinstance(out, Path) else out.write(b"<svg/>")
+
+    return patch("chestfed.report.figures.Picture._draw", draw)
+
+
+def call(*words: object, folder: Path | None = None, drawn: bool = False) -> Called:
     """Run `chestfed WORDS` in a folder, with a shell's exit codes and messages: `call("site", "check", ...)`.
 
-    A study that MLflow records has a line in place of its page, which takes seconds to draw.
+    A study that MLflow records has a line in place of its page. Figures are drawn only if `drawn`.
     """
     out, err = io.StringIO(), io.StringIO()
     with (
@@ -39,6 +48,8 @@ def call(*words: object, folder: Path | None = None) -> Called:
     ):
         if words[:1] == ("study",) and "--no-tracking" not in words:
             stack.enter_context(patch("chestfed.tracking.recording.write_report", _line))
+        if not drawn:
+            stack.enter_context(undrawn())
         try:
             main()
         except SystemExit as ended:

@@ -10,12 +10,38 @@ import pytest
 from filelock import FileLock
 
 from chestfed.core.pseudonyms import VARIABLE, make_key
+from tests import command_line
 from tests.command_line import Called, call
+
+#: Files that take longest, or have the longest tests.
+LONG = (
+    "training/test_seeds.py",
+    "tracking/test_recording.py",
+    "privacy/test_canaries.py",
+    "training/test_resume_algorithms.py",
+    "training/test_damage.py",
+    "training/test_held_out.py",
+    "test_notebooks.py",
+    "test_faults.py",
+    "test_api.py",
+    "engines/test_torch_distributed.py",
+    "testing/test_sites.py",
+    "tuning/test_tune.py",
+    "test_own_method.py",
+    "new_site/test_tutorial.py",
+    "training/test_public_study.py",
+    "report/test_report.py",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Most run folders that tests make have no manifest, of which they would be warned."""
     config.addinivalue_line("filterwarnings", "ignore::chestfed.core.errors.UncheckedWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with long tests first, so that no worker ends with one while the others have nothing left."""
+    items.sort(key=lambda item: not item.path.as_posix().endswith(LONG))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -64,6 +90,13 @@ def tiny_study(tiny_hospitals: Path, of_all_workers: Path) -> Path:
             assert "chestfed report runs/synthetic-source_addition_samples-" in result.out
             (folder / "finished").touch()
     return folder
+
+
+@pytest.fixture
+def undrawn() -> Iterator[None]:
+    """For tests of a page's text, see `tests.command_line`."""
+    with command_line.undrawn():
+        yield
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 
-def main() -> None:
-    """Execute every notebook beside this file, in place."""
-    for file in sorted(Path(__file__).resolve().parent.glob("*.ipynb")):
+def main(folder: Path) -> None:
+    """Execute every notebook of a folder, in place."""
+    for file in sorted(folder.glob("*.ipynb")):
         execute(file)
         print(f"{file.name}: executed", file=sys.stderr)
 
@@ -51,4 +51,4 @@ def digest_of_code(notebook: NotebookNode) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(__file__).resolve().parent)

@@ -211,6 +211,7 @@ def test_what_differs_is_refused_by_name_before_anything_is_read(home: Path, mon
     assert not any("labels are read" in text for text in line.log)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_hospital_that_keeps_its_scores_sends_the_aucs_and_intervals_of_one_process(
     home: Path, in_process: str
 ) -> None:

@@ -50,7 +50,7 @@ def run_folder(home: Path) -> Path:
 @pytest.fixture(scope="module")
 def html(home: Path, run_folder: Path) -> str:
     """The page that the command writes."""
-    called = call("report", run_folder, "--out", "page.html", "--figures", folder=home)
+    called = call("report", run_folder, "--out", "page.html", "--figures", folder=home, drawn=True)
     assert called.code == 0, called.err
     return (home / "page.html").read_text(encoding="utf-8")
 
@@ -67,12 +67,6 @@ def copy(run_folder: Path, tmp_path: Path) -> Path:
     for file in changed.rglob("manifest.json"):
         file.unlink()
     return changed
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of text: figures are made, with their data and alternative texts, but not drawn as SVG."""
-    monkeypatch.setattr(figures.Picture, "svg", b"<svg/>")
 
 
 def test_all_sections_are_there(page: Page) -> None:

@@ -10,8 +10,8 @@ import pytest
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.provenance import Origin
 from chestfed.results.compare import Comparison, largest_windows
-from tests.command_line import Called
-from tests.training.tiny_studies import command, run
+from tests.command_line import Called, call
+from tests.training.tiny_studies import command
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def home(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def compare(home: Path, *options: str) -> Called:
-    return run(home, command("runs", "--no-tracking", *options))
+    return call(*command("runs", "--no-tracking", *options)[3:], folder=home, drawn=True)
 
 
 def test_algorithms_share_stage_1_and_the_number_of_images(home: Path) -> None:

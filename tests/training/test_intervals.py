@@ -12,7 +12,6 @@ import pytest
 
 from chestfed.evaluation.estimates import auc_estimates
 from chestfed.evaluation.intervals.methods import Intervals
-from chestfed.report import figures
 from chestfed.report.page import make_report
 from chestfed.results.predictions import read_run
 from chestfed.results.run_folder import RunFolder
@@ -55,10 +54,10 @@ def test_the_new_intervals_are_the_methods_own(after: Path) -> None:
     assert RunFolder(after).row(2).aucs == auc_estimates(scored, Intervals("obuchowski"))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_with_a_method_of_its_own_shows_it_everywhere_and_leaves_the_study_alone(
-    before: Path, after: Path, monkeypatch: pytest.MonkeyPatch
+    before: Path, after: Path
 ) -> None:
-    monkeypatch.setattr(figures.Picture, "svg", b"<svg/>")
     stored = {file: file.read_bytes() for file in before.rglob("*.json")}
     html = make_report(RunFolder.open(before), interval="obuchowski").html
     assert {file: file.read_bytes() for file in stored} == stored
