@@ -24,7 +24,7 @@ LONG = (
     "test_notebooks.py",
     "test_faults.py",
     "test_api.py",
-    "engines/test_torch_distributed.py",
+    "engines/test_ranks.py",
     "testing/test_sites.py",
     "tuning/test_tune.py",
     "test_own_method.py",
