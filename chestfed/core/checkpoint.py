@@ -12,10 +12,12 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from chestfed.core import stopping
 from chestfed.core.errors import ChestfedError, DamagedError
 
 if TYPE_CHECKING:
@@ -23,6 +25,30 @@ if TYPE_CHECKING:
 
 #: Key of a checkpoint's values: digest of its tensors and other values. Files of earlier versions have none.
 CHECKSUM: Final = "checksum"
+#: Seconds between two saves of a state, more if writing it would take more than this share of the time: that of all
+#: clients of a large network is gigabytes.
+SECONDS_BETWEEN_SAVES, SHARE_OF_SAVING = 60.0, 0.01
+
+
+class SaveTimes:
+    """When to save a state that can be made again by training."""
+
+    def __init__(self) -> None:
+        self._last, self._wait = time.monotonic(), SECONDS_BETWEEN_SAVES
+
+    @property
+    def due(self) -> bool:
+        """Whether the last save was long enough ago, or a signal has asked to end."""
+        return stopping.asked() or time.monotonic() - self._last >= self._wait
+
+    def save(self, write: Callable[[], object]) -> None:
+        """Let `write` save the state; if a signal has asked to end, that is done now."""
+        begun = time.monotonic()
+        write()
+        self._last = time.monotonic()
+        long = (self._last - begun) / SHARE_OF_SAVING
+        self._wait = max(SECONDS_BETWEEN_SAVES, long) if SECONDS_BETWEEN_SAVES else 0.0
+        stopping.safe_point()  # here alone: what comes between two saves waits for the next
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:

@@ -190,8 +190,9 @@ class NetworkClient:
         return seeded(stream_seed(self._seed, "forward", self.name, *self.positions()), self._device)
 
     def _logits(self, images: Tensor) -> Tensor:
+        network = self._network.trained if torch.is_grad_enabled() else self._network.module
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
-            return self._network.module(images).float()
+            return network(images).float()
 
     def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of the objective at (primal, dual) on the next batch.

@@ -22,6 +22,8 @@ class Machine:
     autocast: bool
     channels_last: bool
     loader_workers: int
+    compile: bool = False
+    recompute: bool = False
 
     @property
     def name(self) -> str:
@@ -65,4 +67,5 @@ def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:
     workers = runtime.loader_workers
     if workers is None:
         workers = min(8, max(0, (os.cpu_count() or 1) - 2))
-    return Machine(device, threads, runtime.bf16, runtime.channels_last, workers)
+    training = {"compile": runtime.compile, "recompute": runtime.recompute}
+    return Machine(device, threads, runtime.bf16, runtime.channels_last, workers, **training)

@@ -225,7 +225,7 @@ class Evaluation(StrictModel):
 
 
 class Runtime(StrictModel):
-    """Where it runs. `loader_workers` never changes a result; the others may change its last bits."""
+    """Where it runs. `loader_workers` and `recompute` never change a result; the others may change its last bits."""
 
     device: str = Field(
         "auto",
@@ -236,6 +236,17 @@ class Runtime(StrictModel):
     bf16: bool = Field(False, description="run the network in bfloat16 (autocast)")
     channels_last: bool = Field(
         True, description="memory format from the first convolution on; faster on CPUs and on GPUs"
+    )
+    compile: bool = Field(
+        False,
+        description="train the network as torch.compile makes it: faster steps for minutes of compiling at the start "
+        "of each stage and K; needs a C++ compiler, on a GPU Triton",
+    )
+    recompute: bool = Field(
+        False,
+        description="activation checkpointing: parts of the network compute their activations again for the gradient "
+        "instead of keeping them, which saves memory and costs time; for the DenseNets, ResNet20 and networks that say "
+        "which parts",
     )
     loader_workers: int | None = Field(
         None,

@@ -25,6 +25,7 @@ _NOT_IDENTITY = (
     ("engine",),  # what of it changes results is with the machine: `EngineOptions.changes`
     ("overlap",),  # what it leaves out is missing in the digests of the sites' content
     ("runtime", "loader_workers"),
+    ("runtime", "recompute"),  # the same bits
     ("evaluation", "interval"),  # made anew from the stored scores
     ("evaluation", "hospitals"),  # scored by the stored models
 )
@@ -45,6 +46,8 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
         del entry["config"], entry["root"], entry["control"]
     if data["federated"]["absent"] == "wait":  # as everything was before there was a choice
         del data["federated"]["absent"]
+    if not data["runtime"]["compile"]:
+        del data["runtime"]["compile"]
     if data["federated"]["privacy"] is None:
         del data["federated"]["privacy"]
     if data["collection"] is not None:

@@ -20,7 +20,7 @@ from chestfed.engines.peers import refuse_running_statistics
 from chestfed.engines.topology import Graph, build_graph
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.stage_2 import Federated
-from chestfed.models import network_options, try_network
+from chestfed.models import MODELS, network_options, try_network
 from chestfed.objectives import Objective
 from chestfed.objectives.declaration import Population
 
@@ -137,6 +137,7 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
         settings.epsilon(1)  # refuses if there is no accountant
         if buffers:
             yield "model.norm: running statistics would leave without noise (federated.privacy); set group"
+    yield from _problems_of_runtime(run)
     present, needed = settings.taking_part(k), settings.combination.needs()
     if present < needed:
         yield f"federated.trim: a trimmed mean of {present} clients needs {needed} or more; change k or trim"
@@ -145,6 +146,22 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
             rule_of_stage(settings, number, ratio_of_duals(objective, population), k, graph_of(settings, k))
         except ConfigError as error:
             yield f"federated.algorithm.{error}"
+
+
+def _problems_of_runtime(run: Pipeline) -> Iterator[str]:
+    if run.runtime.recompute and not MODELS.find(run.model.name).recomputed:
+        yield (
+            f"runtime.recompute: network '{run.model.name}' does not say which parts are computed again "
+            "(ModelSpec.recomputed); remove this option"
+        )
+    chosen = [key for key in ("compile", "recompute") if getattr(run.runtime, key)]
+    if chosen and run.federated.objective_spec.kind == "compositional":
+        why = (
+            "the gradients of a compositional objective call the network with other weights, or differentiate it twice"
+        )
+        yield f"runtime.{chosen[0]}: {why}; remove this option"
+    if len(chosen) == 2:
+        yield "runtime.recompute: torch.compile decides itself what to compute again; choose compile or recompute"
 
 
 def _number_of_buffers(model: str, tasks: int, size: int) -> int:

@@ -75,6 +75,9 @@ class ModelSpec:
         other outputs. None: the last linear layer or 1x1 convolution with as many outputs as the network.
     renamed
         From a tensor's name in published weight files to the network's own.
+    recomputed
+        Regular expression of whole names in `named_modules()`: the parts that `runtime.recompute` computes twice.
+        Empty: the network cannot be told to.
     """
 
     name: str
@@ -84,3 +87,4 @@ class ModelSpec:
     citation: str = ""
     classifier: str | None = None
     renamed: Callable[[str], str] = same_name
+    recomputed: str = ""

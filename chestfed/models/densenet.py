@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import torch
 from pydantic import Field
@@ -123,10 +123,8 @@ def monai_name(name: str) -> str:
     return re.sub(r"^classifier\.", "class_layers.out.", name)
 
 
-SMALL = ModelSpec("small", "small DenseNet", SmallOptions, _small, _CITATION, "class_layers.out", monai_name)
-DENSENET121 = ModelSpec(
-    "densenet121", "DenseNet121", PublishedOptions, _densenet121, _CITATION, "class_layers.out", monai_name
-)
-DENSENET161 = ModelSpec(
-    "densenet161", "DenseNet161", PublishedOptions, _densenet161, _CITATION, "class_layers.out", monai_name
-)
+_COMMON: Final = (_CITATION, "class_layers.out", monai_name, r".*\.denselayer\d+")
+
+SMALL = ModelSpec("small", "small DenseNet", SmallOptions, _small, *_COMMON)
+DENSENET121 = ModelSpec("densenet121", "DenseNet121", PublishedOptions, _densenet121, *_COMMON)
+DENSENET161 = ModelSpec("densenet161", "DenseNet161", PublishedOptions, _densenet161, *_COMMON)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from chestfed.core.errors import TrainingError
+from chestfed.models.recompute import recompute
 
 
 def convolve_channels_last(module: nn.Module) -> None:
@@ -24,6 +27,23 @@ def _channels_last(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ..
     return (inputs[0].contiguous(memory_format=torch.channels_last), *inputs[1:])
 
 
+def _compiled(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    compiled = torch.compile(module, dynamic=False)
+
+    def trained(images: Tensor) -> Tensor:
+        try:
+            return compiled(images)
+        except RuntimeError as error:
+            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                raise
+            text = f"torch.compile fails on this network or machine ({type(error).__name__})"
+            raise TrainingError(
+                f"runtime.compile: {text}; it needs a C++ compiler, on a GPU Triton. Set it to false"
+            ) from error
+
+    return trained
+
+
 class FlatModule:
     """A module whose trainable parameters are views into one vector, and whose gradients into another.
 
@@ -31,6 +51,10 @@ class FlatModule:
     ----------
     channels_last
         See `convolve_channels_last`.
+    recomputed
+        Names of parts for `recompute`.
+    compiled
+        Whether training goes through `torch.compile`, at the first call.
 
     Attributes
     ----------
@@ -38,12 +62,25 @@ class FlatModule:
         d, number of trainable parameters.
     grad
         `[d]`, the gradient of the last backward pass.
+    trained
+        The module, or what `torch.compile` makes of it: to be called where gradients are taken.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device | str = "cpu", *, channels_last: bool = False) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        device: torch.device | str = "cpu",
+        *,
+        channels_last: bool = False,
+        recomputed: str = "",
+        compiled: bool = False,
+    ) -> None:
         self.module = module.to(device)
         if channels_last:
             convolve_channels_last(module)
+        if recomputed:
+            recompute(module, recomputed)
+        self.trained: Callable[[Tensor], Tensor] = _compiled(module) if compiled else module
         trainable = {name: part for name, part in module.named_parameters() if part.requires_grad}
         self._names, self._parameters = list(trainable), list(trainable.values())
         self._buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]

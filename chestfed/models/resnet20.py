@@ -94,4 +94,5 @@ RESNET20 = ModelSpec(
     _build,
     "He, Zhang, Ren, Sun, Deep Residual Learning for Image Recognition, CVPR 2016",
     "classifier",
+    recomputed=r"features\.([3-9]|1[01])",
 )

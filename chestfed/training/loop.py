@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point
-from chestfed.core import stopping
+from chestfed.core.checkpoint import SaveTimes
 from chestfed.engines.engine import StageEnd
 from chestfed.evaluation.estimates import mean_of
 from chestfed.experiment.device import Machine
@@ -22,10 +22,6 @@ from chestfed.training.assemble import Deployment, Team, assemble
 from chestfed.training.clients import Outputs, StudyData
 from chestfed.training.pretrain import Pretrained
 from chestfed.training.state import History, Progress, at_the_start, load_progress, save_progress
-
-#: Within a stage the state is saved when so much time has passed since the last save: it is that of all clients,
-#: gigabytes for a large network.
-SECONDS_BETWEEN_SAVES = 60.0
 
 
 @dataclass(frozen=True)
@@ -50,8 +46,8 @@ def train_federated(
 ) -> Trained:
     """Run stage 2 with the first `k` clients, or what is left of it.
 
-    State is written to `folder` at the end of a stage, and after a round that ends `SECONDS_BETWEEN_SAVES` or more
-    after the last save or in which a signal has asked to end; after every round where clients keep their own states.
+    State is written to `folder` at the end of a stage, and after a round in which `SaveTimes` says so; after every
+    round where clients keep their own states.
     `report(history)` follows each round, and the state if that is written. `deployment`: where the clients compute.
 
     Raises
@@ -71,7 +67,7 @@ def train_federated(
     progress = load_progress(state_file, team) if state_file.exists() else at_the_start(team)
     if progress.history:
         report(progress.history)
-    outputs, saved = None, time.monotonic()
+    outputs, times = None, SaveTimes()
     try:
         while progress.stage < len(team.settings.schedule):
             entry, point, ends = _run_round(team, progress)
@@ -85,11 +81,8 @@ def train_federated(
             if ends and (rule := team.settings.stage_output) != "algorithm":
                 entry[f"auc_of_{rule}"] = entry["mean_auc"]
             progress.history.append(entry)
-            due = stopping.asked() or time.monotonic() - saved >= SECONDS_BETWEEN_SAVES
-            if progress.round == 0 or team.fleet.keeps_its_states or due:
-                save_progress(state_file, progress, team)
-                saved = time.monotonic()
-                stopping.safe_point()  # here alone: what comes between two saves waits for the next
+            if progress.round == 0 or team.fleet.keeps_its_states or times.due:
+                times.save(partial(save_progress, state_file, progress, team))
             report(progress.history)
     finally:
         team.fleet.close()

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chestfed.core import stopping
-from chestfed.core.checkpoint import as_damaged, load_checkpoint, save_checkpoint
+from chestfed.core.checkpoint import SaveTimes, as_damaged, load_checkpoint, save_checkpoint
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.client import NetworkClient
@@ -20,17 +19,17 @@ from chestfed.engines.ranks.link import Link
 from chestfed.engines.ranks.split import SplitClient
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.models import FlatModule, build_model
+from chestfed.models import MODELS, FlatModule, build_model
 from chestfed.objectives.cross_entropy import CrossEntropy
 from chestfed.training.clients import StudyData
 
-#: Steps between two checkpoints.
+#: Steps after which the mean loss is reported and the state may be saved.
 CHECKPOINT_STEPS = 25
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """Weights `[d]` and buffers after stage 1, on the CPU, and the mean loss of each checkpoint interval."""
+    """Weights `[d]` and buffers after stage 1, on the CPU, and the mean loss of each `CHECKPOINT_STEPS`."""
 
     weights: Tensor
     buffers: Tensor
@@ -39,8 +38,13 @@ class Pretrained:
 
 def new_network(pipeline: Pipeline, machine: Machine) -> FlatModule:
     """The network with its first weights, on the device."""
-    module = build_model(pipeline.model, len(pipeline.tasks), pipeline.seed)
-    return FlatModule(module, machine.device, channels_last=machine.channels_last)
+    return FlatModule(
+        build_model(pipeline.model, len(pipeline.tasks), pipeline.seed),
+        machine.device,
+        channels_last=machine.channels_last,
+        recomputed=MODELS.find(pipeline.model.name).recomputed if machine.recompute else "",
+        compiled=machine.compile,
+    )
 
 
 def pretrain(
@@ -53,8 +57,8 @@ def pretrain(
 ) -> Pretrained:
     """Run stage 1, or what is left of it.
 
-    `report(step, loss)` is called after every checkpoint with the number of finished steps. With `link` every batch is
-    split over all ranks, of which this is rank 0; the others `follow` with the same client.
+    `report(step, loss)` is called every `CHECKPOINT_STEPS` with the number of finished steps. With `link` every batch
+    is split over all ranks, of which this is rank 0; the others `follow` with the same client.
 
     Raises
     ------
@@ -81,7 +85,7 @@ def pretrain(
             buffers = tensors["buffers"].to(machine.device)
         report(done, losses[-1] if losses else float("nan"))
 
-    empty = torch.zeros(0, device=machine.device)
+    empty, times = torch.zeros(0, device=machine.device), SaveTimes()
     try:
         while done < steps:
             client.seek([done])
@@ -97,9 +101,9 @@ def pretrain(
                 )
             buffers, done = client.buffers(), until
             losses.append(client.mean_loss())
-            _save(state_file, weights, buffers, adam, {"step": done, "losses": losses})
+            if done == steps or times.due:
+                times.save(partial(_save, state_file, weights, buffers, adam, {"step": done, "losses": losses}))
             report(done, losses[-1])
-            stopping.safe_point()
     finally:
         client.close()
     return Pretrained(weights.detach().cpu(), buffers.cpu(), losses)

@@ -6,6 +6,7 @@ import errno
 import itertools
 import multiprocessing
 import os
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -21,6 +22,7 @@ from safetensors import SafetensorError
 
 from chestfed.core.checkpoint import (
     CHECKSUM,
+    SaveTimes,
     load_checkpoint,
     remove_orphans,
     save_checkpoint,
@@ -176,3 +178,26 @@ def test_a_process_killed_while_writing_leaves_a_whole_file(tmp_path: Path) -> N
         process.join()
         tensors, values = load_checkpoint(path)
         assert (tensors["a"] == values["step"]).all()
+
+
+def test_a_state_is_saved_once_a_minute_and_more_seldom_if_writing_would_take_more_than_a_hundredth_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+
+    def waits(seconds: float) -> bool:
+        nonlocal now
+        now += seconds - 1
+        early, now = times.due, now + 1
+        return not early and times.due
+
+    def write(takes: float) -> None:
+        nonlocal now
+        now += takes
+
+    times = SaveTimes()
+    assert waits(60)
+    for takes, seconds in ((3, 300), (0.1, 60)):
+        times.save(partial(write, takes))
+        assert waits(seconds)

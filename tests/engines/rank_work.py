@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from chestfed.core import checkpoint
 from chestfed.core.errors import TrainingError
 from chestfed.engines import declaration
 from chestfed.engines.client import NetworkClient
 from chestfed.engines.torchrun import Options
 from chestfed.experiment.device import prepare_machine
-from chestfed.training import loop
 from chestfed.training import pretrain as stage_1
 from chestfed.training.assemble import Deployment
 from chestfed.training.deployments.ranks import Ranks
@@ -142,7 +142,7 @@ def killed_once_there_is(flag: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    loop.SECONDS_BETWEEN_SAVES, stage_1.CHECKPOINT_STEPS = 0.0, 2
+    checkpoint.SECONDS_BETWEEN_SAVES, stage_1.CHECKPOINT_STEPS = 0.0, 2
     if declaration.rank() == 1:
         killed_once_there_is(folder / "killed")
     with Ranks(Options(name="torchrun", timeout=60), MACHINE) as ranks:

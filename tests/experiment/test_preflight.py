@@ -12,6 +12,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs
+from chestfed.models import network_options
 from tests.command_line import call
 
 DIGITS = bundled("pipelines") / "digits_ih.yaml"
@@ -54,6 +55,23 @@ def test_every_k_is_looked_at(tmp_path: Path) -> None:
         "pdmm, window 16, K=3: federated.algorithm.topology: edge 2 3: with 3 clients the nodes are 0 to 2"
     )
     assert four.startswith("pdmm, window 16, K=4: federated.algorithm.topology: no path leads from node 0 to 2, 3")
+
+
+@pytest.mark.parametrize(
+    ("settings", "model", "reason"),
+    [
+        ([], "tests.models.tiny_transformer:TINY", "does not say which parts"),
+        (["federated.algorithm=local_scgdam"], "small", "other weights"),
+        (["runtime.compile=true"], "small", "choose compile or recompute"),
+    ],
+)
+def test_activations_are_computed_twice_only_where_that_gives_the_same(
+    settings: list[str], model: str, reason: str
+) -> None:
+    run = load_pipeline(DIGITS, ["runtime.recompute=true", *settings]).for_algorithm()
+    run = run.model_copy(update={"model": network_options(model)})
+    with pytest.raises(ConfigError, match=rf"(?s)runtime\..*{reason}.*"):
+        check_runs([run])
 
 
 def test_one_problem_of_several_runs_is_said_once() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from chestfed.core.errors import ConfigError
-from chestfed.models import FlatModule, build_model, network_options, reset_classifier
+from chestfed.core.errors import ConfigError, TrainingError
+from chestfed.models import MODELS, FlatModule, build_model, network_options, reset_classifier
 
 SMALL = network_options("small", init_features=8, growth_rate=8, blocks=[1, 1], norm="batch")
 
@@ -96,6 +96,56 @@ def test_the_published_networks_have_the_published_size(name: str, published: in
     """`published` is with a head of 1000 classes; ours has 5."""
     network = FlatModule(build_model(network_options(name), 5, 1))
     assert network.size == published - 1000 * (features + 1) + 5 * (features + 1)
+
+
+def kept_bytes(network: FlatModule) -> tuple[int, list[torch.Tensor]]:
+    """Bytes that the first pass of a step keeps for the second; logits, gradient and buffers after two steps."""
+    kept = {0: 0}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    network.bind(network.parameters())
+    network.module.train()
+    for _ in range(2):
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            logits = network.trained(images(4))
+        logits.square().sum().backward()
+    return sum(kept.values()), [logits, network.grad, network.buffers()]
+
+
+@pytest.mark.parametrize("name", ["small", "resnet20"])
+def test_a_network_that_computes_its_activations_twice_keeps_less_and_gives_the_same_bits(name: str) -> None:
+    options = SMALL.model_copy(update={"blocks": [3, 3]}) if name == "small" else network_options(name, norm="batch")
+    parts = MODELS.find(name).recomputed
+    (most, plain), (least, twice) = (
+        kept_bytes(FlatModule(build_model(options, 5, 1), recomputed=r)) for r in ("", parts)
+    )
+    assert all(torch.equal(one, other) for one, other in zip(plain, twice, strict=True))
+    assert least < most / 2
+
+
+@pytest.mark.slow
+def test_a_compiled_network_has_the_gradients_and_statistics_of_the_plain_one() -> None:
+    def pooled_convolution() -> torch.nn.Module:
+        torch.manual_seed(0)
+        layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)]
+        return torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(4, 2))
+
+    plain, compiled = (FlatModule(pooled_convolution(), channels_last=True, compiled=yes) for yes in (False, True))
+    assert type(compiled.trained) is not type(plain.trained)
+    for one, other in zip(kept_bytes(plain)[1], kept_bytes(compiled)[1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_network_that_cannot_be_compiled_is_refused_with_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    torch._dynamo.reset()
+    compiled = FlatModule(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 64 * 64, 3)), compiled=True)
+    with pytest.raises(TrainingError, match=r"runtime\.compile"):
+        compiled.trained(images())
 
 
 def torchvision_names(model: torch.nn.Module) -> dict[str, torch.Tensor]:

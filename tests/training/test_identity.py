@@ -36,6 +36,10 @@ def test_an_option_of_the_algorithm_changes_the_identity_and_one_of_another_cann
     assert digest_of() != digest_of("federated.algorithm.prox=0.5")
 
 
+def test_compiling_makes_another_run_and_computing_activations_twice_does_not() -> None:
+    assert digest_of() == digest_of("runtime.recompute=true") != digest_of("runtime.compile=true")
+
+
 def test_a_change_of_a_plug_ins_code_makes_its_runs_new_and_nobody_elses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

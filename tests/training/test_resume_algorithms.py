@@ -12,6 +12,7 @@ from chestfed.algorithms import ALGORITHMS
 from chestfed.algorithms.coda import Coda
 from chestfed.algorithms.declaration import numbers_sent
 from chestfed.algorithms.variables import Point
+from chestfed.core import checkpoint
 from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.errors import ConfigError
@@ -21,7 +22,7 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs, participants_of, returned_round
 from chestfed.objectives import OBJECTIVES
-from chestfed.training import loop, state
+from chestfed.training import state
 from chestfed.training.loop import Trained, train_federated
 from chestfed.training.plan import bytes_per_client_round
 from chestfed.training.pretrain import pretrain
@@ -73,7 +74,7 @@ WITHIN = "federated.objective={name: auc, pairs: within_site}"
 def test_interrupted_after_any_round_it_ends_in_the_same_bits(
     algorithm: str, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
     pipeline = pipeline_of(algorithm, *more)
     whole = train(pipeline, tmp_path / "whole")
     rounds = pipeline.federated.rounds
@@ -91,7 +92,7 @@ def test_interrupted_after_any_round_it_ends_in_the_same_bits(
 def test_a_network_with_dropout_resumes_in_the_same_bits_whatever_was_drawn_before(
     algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
     network = 'model={name: "tests.models.tiny_transformer:TINY", dropout: 0.4, patch: 4}'
     pipeline = pipeline_of(algorithm, network, "pretrain.epochs=0.05")
     whole = train(pipeline, tmp_path / "whole")
@@ -109,7 +110,7 @@ def test_a_network_with_dropout_resumes_in_the_same_bits_whatever_was_drawn_befo
 def test_within_a_stage_the_state_is_saved_now_and_then_and_always_at_its_end(
     seconds: float, saved: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "SECONDS_BETWEEN_SAVES", seconds)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", seconds)
     found: list[int] = []
     original = state.save_checkpoint
 
@@ -131,7 +132,7 @@ def test_within_a_stage_the_state_is_saved_now_and_then_and_always_at_its_end(
 
 
 def test_the_clients_common_reference_point_is_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
     pipeline = pipeline_of("codasca", "federated.stage_steps=6")
     for stop_after in (1, 2):  # within a stage, also after it was loaded from there
         with pytest.raises(Interrupted):
@@ -276,7 +277,7 @@ def test_every_rule_of_output_reads_the_same_rounds_and_the_others_are_recorded_
 def test_some_clients_take_part_in_a_round_and_the_draw_survives_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
     pipeline = pipeline_of("scaffold", "per_algorithm.scaffold={clients_per_round: 2}", "federated.stage_steps=8")
     whole = train(pipeline, tmp_path / "whole")
     assert {entry["images"] for entry in whole.history} == {2 * 2 * 4}  # clients, window, batch

@@ -98,7 +98,7 @@ def run_and_die(home: Path, seconds: float, count: int, moment: str) -> None:
         if count == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    checkpoint.write_atomically, loop.SECONDS_BETWEEN_SAVES = write_atomically, seconds
+    checkpoint.write_atomically, checkpoint.SECONDS_BETWEEN_SAVES = write_atomically, seconds
     run(home, command("killed", "--no-tracking"))
 
 
