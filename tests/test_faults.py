@@ -51,7 +51,15 @@ LONG = ("kills", "stores", "repairs", "disks", "together", "canaries")
 @pytest.mark.parametrize(
     "parts", [[part for part in campaign.PARTS if part not in LONG], pytest.param(list(LONG), marks=pytest.mark.slow)]
 )
-def test_a_short_campaign_finds_nothing(parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_campaign_finds_nothing(
+    parts: list[str], tiny_hospitals: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def sound_study(home: Path) -> Path:
+        (home / "synthetic_hospitals").symlink_to(tiny_hospitals)  # else they are drawn again
+        return original(home)
+
+    original = campaign.sound_study
+    monkeypatch.setattr(campaign, "sound_study", sound_study)
     words = ("--every", "45", "--kills", "2", "--stores", "1", "--flips", "2", "--pictures", "1000")
     with pytest.raises(SystemExit) as ended:
         campaign.main([*parts, *words])

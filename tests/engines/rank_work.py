@@ -1,11 +1,10 @@
-"""What the processes of test_ranks.py do: `rank_work FOLDER`, with a launcher's variables."""
+"""What the processes of test_ranks.py do."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -141,7 +140,9 @@ def killed_once_there_is(flag: Path) -> None:
     NetworkClient.gradients = gradients  # type: ignore[method-assign]
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, variables: dict[str, str]) -> None:
+    """A rank, in a fork, with the variables of a launcher; rank 0 leaves `told.json` in the folder."""
+    os.environ.update(variables)
     checkpoint.SECONDS_BETWEEN_SAVES, stage_1.CHECKPOINT_STEPS = 0.0, 2
     if declaration.rank() == 1:
         killed_once_there_is(folder / "killed")
@@ -158,8 +159,4 @@ def main(folder: Path) -> None:
             train(0, folder / "again", ranks)
         except TrainingError as error:
             told["error"] = str(error)
-        print(json.dumps(told))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+        (folder / "told.json").write_text(json.dumps(told))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-import os
+import multiprocessing
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,8 +25,6 @@ from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.rules import check_runs
 from chestfed.training.identity import identify, stage_1_identity
 from tests.training.test_resume_algorithms import pipeline_of
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("clients", "ranks"), [(5, 2), (5, 5), (5, 8), (1, 3)])
@@ -54,14 +51,16 @@ def test_ranks_come_to_the_bits_of_one_process_and_one_that_dies_ends_the_run_wi
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    common |= {"LOCAL_WORLD_SIZE": "2", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "tests.engines.rank_work", str(tmp_path)]
-    running = [
-        subprocess.Popen(words, env={**common, "RANK": str(rank)}, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    told = json.loads(running[0].communicate(timeout=240)[0])
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    importlib.import_module("monai.networks.nets")  # once, before the ranks are forked
+    work, fork = importlib.import_module("tests.engines.rank_work").main, multiprocessing.get_context("fork")
+    running = [fork.Process(target=work, args=(tmp_path, {**common, "RANK": str(n)}), daemon=True) for n in range(2)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join(240)
+    assert [process.exitcode for process in running] == [0, -signal.SIGKILL]
+    told = json.loads((tmp_path / "told.json").read_text())
     assert told["differences"] == []
     for summed, alike in zip(told["all_reduced"], (False, True), strict=True):
         numbers = {name: summed.pop(name) for name in ("rounds", "saved", "primal", "dual", "buffers")}
@@ -76,7 +75,6 @@ def test_ranks_come_to_the_bits_of_one_process_and_one_that_dies_ends_the_run_wi
     assert max(split["weights"], split["losses"]) < 1e-5
     assert split["again"] == 0.0
     assert "rank 1" in told["error"]
-    assert [process.wait(10) for process in running] == [0, -signal.SIGKILL]
 
 
 OPTIONS = "engine={name: torchrun, all_reduce: true, split_batches: true}"

@@ -543,6 +543,7 @@ def wait_for_answer(address: str, server: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.usefixtures("undrawn")
 def test_a_browser_shows_the_k_table_of_the_report(page: Any, run_folder: Path, tmp_path: Path) -> None:
     write_report(run_folder, tmp_path / "report.html")
     page.goto((tmp_path / "report.html").as_uri())
