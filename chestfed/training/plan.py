@@ -34,7 +34,7 @@ from chestfed.training.pretrain import new_network
 from chestfed.training.study_tables import StudyTables
 
 #: Images decoded per site, and the seconds that a kind of step is timed for, to estimate the time.
-_TIMED_IMAGES, _TIMED_SECONDS = 3, 0.2
+_TIMED_IMAGES, _TIMED_SECONDS = 3, 0.1
 #: A machine is busy if more than this share of its cores had work already.
 _BUSY = 0.5
 
@@ -95,6 +95,7 @@ class Timings:
     federated_step: Span
     scored_image: Span
     load: float | None
+    uncompiled: bool = False  #: although training will be compiled
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,7 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
         of_batch(pipeline.federated.images_per_step),
         per_image(pipeline.evaluation.batch_size, training=False),
         load,
+        machine.compile,
     )
 
 
@@ -402,7 +404,7 @@ def _elsewhere(plan: StudyPlan) -> str:
 
 def estimated(total: Span, timings: Timings) -> str:
     """The whole time, and on a busy machine that it is one."""
-    said = f"Estimated total: {total}, from steps timed now"
+    said = f"Estimated total: {total}, from steps timed now{' without torch.compile' * timings.uncompiled}"
     if timings.load is None or timings.load < _BUSY:
         return said
     return f"{said} on a BUSY machine ({timings.load:.1f} processes per core): the lower end is what it takes alone"
