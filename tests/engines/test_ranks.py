@@ -104,7 +104,7 @@ def test_what_changes_numbers_is_of_the_engine_that_has_it_and_names_the_run(mon
 @pytest.mark.parametrize(
     ("algorithm", "more", "key"),
     [
-        ("fedavg", "federated.aggregation=median", "aggregation"),
+        ("fedavg", "per_algorithm={} federated.aggregation=median", "aggregation"),
         ("pdmm", "", "algorithm"),
         ("codasca", "pretrain.batch_size=7", "split_batches"),
     ],
@@ -115,7 +115,7 @@ def test_what_cannot_be_summed_or_split_is_refused_before_anything_starts(
     for name, value in {"RANK": "0", "WORLD_SIZE": "8", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=f"engine.*{key}"):
-        check_runs([pipeline_of(algorithm, OPTIONS, *([more] if more else []))])
+        check_runs([pipeline_of(algorithm, OPTIONS, *more.split())])
 
 
 def links() -> tuple[Link, Link]:
