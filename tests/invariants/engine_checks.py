@@ -149,19 +149,22 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "done[0].buffers",
     ),
     "averaged buffers are not sent on": (
-        "Federation(watched, mean_buffers,",
+        "Federation(watched, came.buffers,",
         "Federation(watched, state.buffers,",
     ),
-    "bytes up forget the buffers": ("sum(byte_count(update) + buffer_bytes for", "sum(byte_count(update) for"),
-    "bytes down count one client": ("down = len(updates) * (byte_count(message)", "down = (byte_count(message)"),
+    "bytes up forget the buffers": ("(byte_count(came.updates[0]) + buffer_bytes)", "byte_count(came.updates[0])"),
+    "bytes down count one client": ("bytes_down=sent * (", "bytes_down=("),
     "bytes down count clients that do not take part": (
-        "down = len(updates) * (byte_count(message)",
-        "down = len(self.weights) * (byte_count(message)",
+        "sent = len(came.sizes) if",
+        "sent = len(self.weights) if",
     ),
     "weights of some clients are not scaled": ("weights[number] / share for number", "weights[number] for number"),
-    "all clients take part": ("state.buffers), chosen, self", "state.buffers), None, self"),
+    "all clients take part": (
+        "message, state.buffers) for number in chosen",
+        "message, state.buffers) for number in range(4)",
+    ),
     "the same clients take part in every round": ("self._participants(int(state.rounds))", "self._participants(0)"),
-    "a client's new state is lost": ("turns[list(work)] += 1", "pass"),
+    "a client's new state is lost": ("turns[list(came.sizes)] += 1", "pass"),
     "averaged weights keep the last round's statistics": (
         "if not state.buffers.numel() or torch.equal(",
         "if True or torch.equal(",
@@ -180,7 +183,10 @@ MUTANTS: dict[str, tuple[str, str]] = {
     ),
     "statistics are not charged": ("*((up, down) if self._sends else (0, 0))", "0, 0"),
     "statistics are charged where nothing is sent": ("*((up, down) if self._sends else (0, 0))", "up, down"),
-    "bytes are counted where nothing is sent": ("bytes_up=up if self._sends else 0", "bytes_up=up"),
+    "bytes are counted where nothing is sent": (
+        "sent = len(came.sizes) if self._sends else 0",
+        "sent = len(came.sizes)",
+    ),
     "the loss is averaged without weights": (
         "sum(weight * its.loss for weight",
         "sum(its.loss / len(updates) for weight",
