@@ -3,7 +3,7 @@
     python -m benchmarks.faults.soak --studies 30 --hours 6 --save benchmarks/results/soak.json
 
 The studies are those of the campaign (tiny sample hospitals, MLflow included), each with another seed. The rounds are
-of one study with K=2 and a tiny network, for as long as is asked; it is stopped as by Ctrl-C.
+of one study with K=2 and a tiny network, for as long as is asked; it is stopped by SIGTERM.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def rounds(hours: float, looks_per_hour: int = 60) -> list[dict[str, Any]]:
         while time.monotonic() < ends and not stop.wait(min(hours, 1) * 3600 / looks_per_hour):
             looks.append(look(f"{(hours * 3600 - (ends - time.monotonic())) / 60:.1f} min"))
             print(*looks[-1].values(), flush=True)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)  # SIGINT is ignored in the background of a script
 
     endless = (*SMALL, "k=[2]", "federated.stages=1", "federated.stage_steps=1000000", "evaluation.every=1000")
     watcher = threading.Thread(target=watch, daemon=True)
