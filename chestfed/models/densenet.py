@@ -21,7 +21,10 @@ _CITATION = "Huang et al., Densely Connected Convolutional Networks, CVPR 2017"
 #: Numbers of groups for group normalization: the first that divides every number of channels is used.
 _GROUPS = (4, 2, 1)
 #: What MONAI's networks do not use, and more than half of the time that its import takes.
-_NOT_FOR_NETWORKS = ("mlflow", "matplotlib", "jsonschema", "optuna", "sklearn", "scipy.signal", "ignite")
+_NOT_FOR_NETWORKS = (
+    *("mlflow", "matplotlib", "jsonschema", "optuna", "sklearn", "ignite"),
+    *(f"scipy.{part}" for part in ("ndimage", "optimize", "signal", "sparse", "spatial", "stats")),
+)
 
 
 class SmallOptions(ModelOptions):
