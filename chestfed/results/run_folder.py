@@ -299,7 +299,7 @@ class RunFolder:
 
     @cached_property
     def significance(self) -> dict[str, Any] | None:
-        """The stored comparisons of the other K with the smallest; None if there are none."""
+        """The stored comparisons of the other K with the smallest; None if nothing was compared."""
         return read_json_file(self.path / SIGNIFICANCE, optional=True)
 
     @cached_property

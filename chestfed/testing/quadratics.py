@@ -126,7 +126,7 @@ class QuadraticClient:
         return torch.stack(self._slopes).mean(dim=0)
 
     def gather_statistics(self, primal: Tensor, batches: int) -> None:
-        """There are none."""
+        """A quadratic has no running statistics."""
 
     def positions(self) -> list[int]:
         """It has no batches."""

@@ -77,7 +77,7 @@ def write_hospitals(folder: Path, data: StudyData) -> None:
 def holds(folder: Path, test: TestSet) -> bool:
     """Whether predictions in a folder, if they can be read, are of these images, in this order, with these labels.
 
-    Of a hospital that keeps its scores there are none.
+    A hospital that keeps its scores leaves no predictions here.
     """
     try:
         found = read_predictions(folder / PREDICTIONS)

@@ -236,10 +236,13 @@ def test_every_child_has_a_table_per_disease(
         assert set(table["data"]) == {"synthetic"}
 
 
-def test_the_figures_of_a_study_are_there(client: MlflowClient, parent: Any) -> None:
+def test_the_figures_of_a_study_are_pngs_with_all_k(client: MlflowClient, parent: Any, tmp_path: Path) -> None:
     found = client.list_artifacts(parent.info.run_id, "figures")
     names = [f"{kind}-{disease}" for kind in ("roc", "precision-recall") for disease in DISEASES]
     assert {file.path for file in found} == {f"figures/{name}.png" for name in ("auc_by_k", *names)}
+    for file in found:
+        path = Path(client.download_artifacts(parent.info.run_id, file.path, str(tmp_path)))
+        assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_description_has_the_k_table(parent: Any, children: list[Any], run_folder: Path) -> None:

@@ -4,7 +4,7 @@
 an image say of a disease:
 
 - positive: one of them is the disease, or below it;
-- unlabeled: there are none, or one is not in the tree, for a misspelt term may be the disease;
+- unlabeled: the list is empty, or a term is not in the tree, for a misspelt term may be the disease;
 - blank: one is in `no_label`; `unchanged` only if no sentence of the report is `normal`;
 - negative otherwise.
 

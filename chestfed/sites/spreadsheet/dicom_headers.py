@@ -41,7 +41,7 @@ _ADVICE: Final = {True: _REMOVE, False: f"`chestfed site check` names it: {_REMO
 def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
     """One row per DICOM file of `label_files.images`, as `read_elements` gives them.
 
-    None, with a problem, if there is no such file.
+    None, with a problem, if no file fits.
     """
     patterns = source.config.label_files["images"]
     found = {path for pattern in patterns for path in source.root.glob(pattern) if path.is_file()}
