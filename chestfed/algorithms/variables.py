@@ -76,7 +76,7 @@ def descend_(
     shift: Tensor | None = None,
 ) -> None:
     """One step: v -= step * (gradient + prox * (v - reference) + shift), in place; what is not given is left out."""
-    for block in _blocks(v):
+    for block in blocks(v):
         slope = gradient[block]
         if prox and reference is not None:
             slope = (v[block] - reference[block]).mul_(prox).add_(slope)
@@ -93,7 +93,7 @@ def weighted_mean(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor
     """
     mean = torch.empty_like(tensors[0], memory_format=torch.contiguous_format)
     flat, parts = mean.view(-1), [tensor.reshape(-1) for tensor in tensors]
-    for block in _blocks(flat):
+    for block in blocks(flat):
         total = torch.zeros_like(flat[block], dtype=torch.float64)
         for part, weight in zip(parts, weights, strict=True):
             total.add_(part[block], alpha=weight)
@@ -101,7 +101,12 @@ def weighted_mean(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor
     return mean
 
 
-def _blocks(flat: Tensor) -> Iterator[slice]:
+def is_finite(tensor: Tensor) -> bool:
+    """Whether no number is NaN or infinite: their sum tells, in one pass over memory, but where it overflows."""
+    return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
+
+
+def blocks(flat: Tensor) -> Iterator[slice]:
     """Cuts of a vector: a CPU keeps a block of each operand in its cache and reads memory once; a GPU takes all."""
     size = _BLOCK if flat.device.type == "cpu" else max(len(flat), 1)
     return (slice(first, first + size) for first in range(0, len(flat), size))

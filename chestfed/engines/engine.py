@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Point, weighted_mean
+from chestfed.algorithms.variables import Point, blocks, weighted_mean
 from chestfed.core.errors import TrainingError
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.requests import Start
@@ -119,7 +119,8 @@ class Engine(ABC):
 def spread(vectors: Sequence[Tensor]) -> float:
     """Mean squared distance to the mean."""
     mean = weighted_mean(vectors, [1 / len(vectors)] * len(vectors))
-    return sum(float((vector - mean).square().sum()) for vector in vectors) / len(vectors)
+    sums = [(vector[block] - mean[block]).square_().sum() for block in blocks(mean) for vector in vectors]
+    return float(torch.stack(sums).sum(dtype=torch.float64)) / len(vectors) if sums else 0.0
 
 
 def refuse_outsized(sizes: Mapping[str, float], model: float) -> None:

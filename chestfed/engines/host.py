@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Finishing, named_tensors
+from chestfed.algorithms.variables import Finishing, is_finite, named_tensors
 from chestfed.core.errors import TrainingError
 from chestfed.engines import requests
 from chestfed.engines.topology import Graph
@@ -128,7 +128,7 @@ class Host:
         found += [client.gradients_computed - before[0], client.images_seen - before[1]]
 
     def _refuse_not_finite(self, tensors: Iterable[Tensor], what: str) -> None:
-        if not all(torch.isfinite(tensor).all() for tensor in tensors):
+        if not all(map(is_finite, tensors)):
             raise TrainingError(
                 f"{what} is not finite (NaN or infinity) after {self.rule.window} local steps. "
                 "Lower federated.local_lr or federated.window; the last saved round is kept."

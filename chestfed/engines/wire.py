@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import from_named_tensors, named_tensors
+from chestfed.algorithms.variables import from_named_tensors, is_finite, named_tensors
 from chestfed.core.errors import ChestfedError
 
 #: The types of number that travel, by name. Bits are kept, those of NaN and of -0 too.
@@ -36,6 +36,9 @@ Record = TypeVar("Record")
 
 #: Name, type of number and shape of each tensor, as JSON has them.
 Described = list[list[Any]]
+
+#: Type and number of numbers of a tensor.
+Piece = tuple[str, int]
 
 
 class WireError(ChestfedError):
@@ -78,7 +81,7 @@ def unpack(packed: Packed, like: Record, sender: str, device: torch.device | str
     WireError
         If anything is not as in `like`, or a number is NaN or infinite.
     """
-    lengths, what = check_header(packed.header, like, sender), f"{sender}: {type(like).__name__}"
+    lengths, what = lengths_of(check_header(packed.header, like, sender)), f"{sender}: {type(like).__name__}"
     if set(packed.arrays) != set(lengths):
         raise WireError(f"{what} has arrays of {_shown(sorted(packed.arrays))}; expected {_shown(sorted(lengths))}")
     for kind, length in lengths.items():
@@ -106,8 +109,8 @@ def runs_of(tensors: Sequence[Tensor]) -> dict[str, Tensor]:
     return {kind: torch.cat([part.detach().reshape(-1) for part in own]) for kind, own in groups.items() if own}
 
 
-def check_header(data: bytes, like: Any, sender: str) -> dict[str, int]:
-    """How many numbers of each type belong to a header, if it is that of a record like this one; raises as `unpack`."""
+def check_header(data: bytes, like: Any, sender: str) -> list[Piece]:
+    """The tensors that belong to a header, if it is that of a record like this one; raises as `unpack`."""
     what, header = type(like).__name__, _header(data, sender)
     if header["record"] != what:
         raise WireError(f"{sender} sent {_shown(header['record'])}; expected {what}")
@@ -116,14 +119,19 @@ def check_header(data: bytes, like: Any, sender: str) -> dict[str, int]:
     if header["tensors"] != expected:
         raise WireError(f"{sender}: {what} {_difference(header['tensors'], expected)}")
     _check_plain(header["plain"], plain, f"{sender}: {what}")
-    kinds = {kind for _, kind, _ in expected}
-    return {kind: sum(prod(shape) for _, its, shape in expected if its == kind) for kind in TYPES if kind in kinds}
+    return [(kind, prod(shape)) for _, kind, shape in expected]
+
+
+def lengths_of(pieces: Sequence[Piece]) -> dict[str, int]:
+    """How many numbers there are of each type, in the order of `TYPES`."""
+    kinds = {kind for kind, _ in pieces}
+    return {kind: sum(length for its, length in pieces if its == kind) for kind in TYPES if kind in kinds}
 
 
 def rebuild(header: bytes, runs: Mapping[str, Tensor], like: Record, sender: str) -> Record:
     """The record of a checked header, from runs of the right lengths; its tensors are views of them."""
     for kind, run in runs.items():
-        if not torch.isfinite(run).all():
+        if not is_finite(run):
             raise WireError(f"{sender}: {type(like).__name__} has NaN or infinity among its {kind} numbers")
     plain, tensors, places = json.loads(header)["plain"], dict[str, Tensor](), dict.fromkeys(runs, 0)
     for name, one in _parts(like)[0].items():

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chestfed.algorithms.variables import is_finite
 from chestfed.core.checkpoint import SaveTimes, as_damaged, load_checkpoint, save_checkpoint
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
@@ -95,7 +96,7 @@ def pretrain(
                     adam.param_groups[0]["lr"] = settings.lr_at(step, steps)
                     weights.grad = client.gradients(vector, empty)[0]
                     adam.step()
-            if not torch.isfinite(vector).all():
+            if not is_finite(vector):
                 raise TrainingError(
                     f"stage 1 diverged (NaN or infinite weights) before step {until}: lower pretrain.lr"
                 )

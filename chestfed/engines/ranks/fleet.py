@@ -106,20 +106,18 @@ class RankFleet(Fleet):
     def _send(
         self, by_rank: Mapping[int, Mapping[int, Request]], more: Mapping[str, Any] | None = None
     ) -> list[dist.Work]:
-        """Requests to other ranks; tensors that several share are flattened once, and sent once to each rank."""
-        flat: dict[tuple[int, ...], dict[str, Tensor]] = {}
+        """Requests to other ranks; tensors that several share are sent once to each rank."""
         works: list[dist.Work] = []
         for rank, requests in by_rank.items():
             described: list[tuple[int, str, int]] = []
-            parcels: dict[tuple[int, ...], int] = {}
+            parcels: dict[tuple[int, ...], list[Tensor]] = {}
             for number, request in requests.items():
                 header, tensors = flatten(request)
                 key = tuple(id(tensor) for tensor in tensors)
-                if key not in flat:
-                    flat[key] = runs_of(tensors)
-                described.append((number, header.decode(), parcels.setdefault(key, len(parcels))))
+                parcels.setdefault(key, tensors)
+                described.append((number, header.decode(), list(parcels).index(key)))
             self._link.post(rank, {"do": "ask", "requests": described, **(more or {})})
-            works += [work for key in parcels for work in self._link.push(rank, flat[key])]
+            works += [work for tensors in parcels.values() for work in self._link.push(rank, tensors)]
         return works
 
     def _receive(self, rank: int, number: int, request: Request) -> Any:
@@ -136,9 +134,9 @@ def answer_requests(link: Link, note: Mapping[str, Any], hosts: Mapping[int, Hos
     for number, header, parcel in note["requests"]:
         name, plain = peek(Packed(header.encode(), {}), "rank 0")
         likes[number] = shapes[number].request(name, plain, "rank 0")
-        lengths = check_header(header.encode(), likes[number], "rank 0")
+        pieces = check_header(header.encode(), likes[number], "rank 0")
         if parcel not in parcels:
-            parcels[parcel] = link.pull(0, lengths, "rank 0")
+            parcels[parcel] = link.pull(0, pieces, "rank 0")
     requests = {
         number: rebuild(header.encode(), parcels[parcel], likes[number], "rank 0")
         for number, header, parcel in note["requests"]
@@ -151,9 +149,8 @@ def answer_requests(link: Link, note: Mapping[str, Any], hosts: Mapping[int, Hos
     works: list[tuple[list[dist.Work], Any]] = []
     for number, request in requests.items():
         told, tensors = flatten(hosts[number].answer(request))
-        runs = runs_of(tensors)
         link.post(0, {"header": told.decode()})
-        works.append((link.push(0, runs), runs))
+        works.append((link.push(0, tensors), tensors))
     for own, _ in works:
         for work in own:
             link.finish(work, "rank 0", LONG)  # which first does its own clients' work

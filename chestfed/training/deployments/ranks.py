@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-import torch
-
 from chestfed.core.errors import ConfigError
 from chestfed.core.stopping import ignored
 from chestfed.engines.fleet import Fleet
@@ -97,8 +95,8 @@ class Ranks(Deployment):
         if pipeline.federated.absent != "wait":
             raise ConfigError("federated.absent: with torchrun a run ends with the first rank that does; leave it out")
         study = self._number(pipeline, data)
-        start = {"float32": torch.cat([pretrained.weights, pretrained.buffers])}
-        sizes = [pretrained.weights.numel(), pretrained.buffers.numel()]
+        start = [pretrained.weights, pretrained.buffers]
+        sizes = [tensor.numel() for tensor in start]
         for rank in range(1, link.size):
             link.post(rank, {"do": "join", "study": study, "k": cohort.k, "sizes": sizes})
         works = [(rank, work) for rank in range(1, link.size) for work in link.push(rank, start)]
@@ -131,7 +129,8 @@ class Ranks(Deployment):
                 assert isinstance(follower, SplitClient)
                 split = [follower]
                 continue
-            start = self.link.pull(0, {"float32": sum(note["sizes"])}, "rank 0")["float32"].split(note["sizes"])
+            pieces = [("float32", size) for size in note["sizes"]]
+            start = self.link.pull(0, pieces, "rank 0")["float32"].split(note["sizes"])
             network = starting_network(pipeline, self._machine, Pretrained(start[0], start[1], []))
             cohort = cohort_of(pipeline, data, note["k"], self._machine.device)
             hosts = _share(self.link, pipeline, cohort, data, network, self._machine)
