@@ -29,10 +29,16 @@ class Options(EngineOptions):
         description="split every batch of stage 1 over all ranks instead of training it on rank 0: last digits, and "
         "with batch normalization more, depend on the number of ranks",
     )
+    split_rounds: bool = Field(
+        False,
+        description="split every batch of stage 2 over all ranks, client after client, instead of training the clients "
+        "beside one another: for networks or batches that one rank has no room for, or more ranks than clients. "
+        "Numbers depend on the number of ranks as with split_batches. For losses that are sums over images",
+    )
 
     def changes(self) -> dict[str, int]:
         """See `EngineOptions.changes`."""
-        return {name: processes() for name in ("all_reduce", "split_batches") if getattr(self, name)}
+        return {name: processes() for name in ("all_reduce", "split_batches", "split_rounds") if getattr(self, name)}
 
     def problems(self, run: Any) -> list[str]:
         """See `EngineOptions.problems`."""
@@ -43,13 +49,18 @@ class Options(EngineOptions):
                 and "its server does not take the mean of updates alone",
                 "aggregation": federated.aggregation != "mean" and "it takes every update",
                 "privacy": federated.privacy is not None and "it shortens every update",
+                "engine.split_rounds": self.split_rounds and "no update is on another rank",
             }
             found += [f"engine.all_reduce: not with this {key}: {why}" for key, why in reasons.items() if why]
-        if self.split_batches and run.pretrain.batch_size < processes():
-            found.append(
-                f"engine.split_batches: a batch of {run.pretrain.batch_size} (pretrain.batch_size) is not for "
-                f"{processes()} ranks"
-            )
+        if self.split_rounds and not federated.objective_spec.sums_images:
+            name = federated.objective_spec.name
+            found.append(f"engine.split_rounds: not with the objective {name}: its loss may not be a sum over images")
+        for option, key, size in (
+            (self.split_batches and "split_batches", "pretrain.batch_size", run.pretrain.batch_size),
+            (self.split_rounds and "split_rounds", "images per step of stage 2", federated.images_per_step),
+        ):
+            if option and size < processes():
+                found.append(f"engine.{option}: a batch of {size} ({key}) is not for {processes()} ranks")
         return found
 
 

@@ -311,9 +311,9 @@ class Pipeline(StrictModel):
     runtime: Runtime = Runtime()
     engine: Annotated[EngineOptions | None, Choice(ENGINES, optional=True)] = Field(
         None,
-        description="where the clients compute; changes no result, but for `all_reduce` and `split_batches` of "
-        "torchrun: a name, or a mapping of `name` and the engine's options; null: torchrun if it started this process, "
-        "else in-process",
+        description="where the clients compute; changes no result, but for `all_reduce`, `split_batches` and "
+        "`split_rounds` of torchrun: a name, or a mapping of `name` and the engine's options; null: torchrun if it "
+        "started this process, else in-process",
     )
     seed: int = Field(1, ge=0, description="seed of everything except the samples")
 

@@ -148,4 +148,5 @@ AUC = ObjectiveSpec(
     options=Options,
     build=build,
     rule=AucMargin,
+    sums_images=True,
 )

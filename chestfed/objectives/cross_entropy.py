@@ -33,5 +33,11 @@ def build(options: Options, population: Population) -> CrossEntropy:
 
 
 CROSS_ENTROPY = ObjectiveSpec(
-    name="cross_entropy", text="binary cross-entropy", paper="-", kind="minimization", build=build, rule=CrossEntropy
+    name="cross_entropy",
+    text="binary cross-entropy",
+    paper="-",
+    kind="minimization",
+    build=build,
+    rule=CrossEntropy,
+    sums_images=True,
 )

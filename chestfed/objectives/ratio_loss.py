@@ -113,4 +113,5 @@ RATIO_LOSS = ObjectiveSpec(
     options=Options,
     build=build,
     rule=RatioLoss,
+    sums_images=True,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,11 +14,12 @@ from torch import Tensor
 
 from chestfed.algorithms.variables import Point
 from chestfed.core.plugins import Options
-from chestfed.engines.client import NetworkClient
 from chestfed.engines.engine import Engine
 from chestfed.engines.fleet import Fleet, LocalFleet
 from chestfed.engines.host import Host
 from chestfed.engines.peers import PeerEngine
+from chestfed.engines.ranks.link import Link
+from chestfed.engines.ranks.split import client_on
 from chestfed.engines.server import ClassMonitor, ServerEngine
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.topology import Graph
@@ -242,17 +244,28 @@ def cohort_of(pipeline: Pipeline, data: StudyData, k: int, device: torch.device)
 
 
 def host_of(
-    pipeline: Pipeline, cohort: Cohort, number: int, data: ClientData, network: FlatModule, machine: Machine
+    pipeline: Pipeline,
+    cohort: Cohort,
+    number: int,
+    data: ClientData,
+    network: FlatModule,
+    machine: Machine,
+    link: Link | None = None,
 ) -> Host:
-    """The host of a client of the cohort, whose images are here; `network` may be shared by hosts of one process."""
+    """The host of a client of the cohort, whose images are here; `network` may be shared by hosts of one process.
 
-    def batches(stream: str) -> TrainBatches:
-        return data.train_batches(cohort.images_per_step, pipeline.seed, stream, pipeline.augment, machine)
+    With `link` its batches are split over all ranks; only rank 0 asks its host for anything.
+    """
+
+    def batches(stream: str, slice_of: tuple[int, int] = (0, 1)) -> TrainBatches:
+        return data.train_batches(cohort.images_per_step, pipeline.seed, stream, pipeline.augment, machine, slice_of)
 
     composed = cohort.settings.objective_spec.kind == "compositional"
-    client = NetworkClient(
+    client = client_on(
+        link,
+        number,
         data.name,
-        batches(data.name),
+        partial(batches, data.name),
         network,
         cohort.objective(number),
         device=machine.device,

@@ -75,7 +75,7 @@ def stage_1_identity(this: Identity, data: StudyData) -> Identity:
     return Identity(
         {part: this.configuration[part] for part in parts} | {"plugins": plugins},
         {target: this.inputs[target]},
-        {key: value for key, value in this.machine.items() if key != "all_reduce"},  # which sums updates of stage 2
+        {key: value for key, value in this.machine.items() if key not in ("all_reduce", "split_rounds")},  # of stage 2
     )
 
 

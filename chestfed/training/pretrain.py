@@ -17,7 +17,7 @@ from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.client import NetworkClient
 from chestfed.engines.ranks.link import Link
-from chestfed.engines.ranks.split import SplitClient
+from chestfed.engines.ranks.split import client_on
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import MODELS, FlatModule, build_model
@@ -114,18 +114,18 @@ def target_client(
     pipeline: Pipeline, data: StudyData, network: FlatModule, machine: Machine, link: Link | None = None
 ) -> NetworkClient:
     """The target site as a client; with `link` this rank's part of it, which draws random numbers of its own."""
-    target, rank, ranks = data.clients[0], link.rank if link else 0, link.size if link else 1
-    size, name = pipeline.pretrain.batch_size, f"pretrain {target.name}"
-    batches = target.train_batches(size, pipeline.seed, name, pipeline.augment, machine, (rank, ranks))
-    make = partial(SplitClient, link, batches.share) if link else NetworkClient
-    return make(
+    target = data.clients[0]
+    size, stream = pipeline.pretrain.batch_size, f"pretrain {target.name}"
+    return client_on(
+        link,
+        0,
         target.name,
-        batches,
+        partial(target.train_batches, size, pipeline.seed, stream, pipeline.augment, machine),
         network,
         CrossEntropy(target.labeled_share().to(network.grad)),
         device=machine.device,
         autocast=machine.autocast,
-        seed=stream_seed(pipeline.seed, "pretrain", *([rank] if rank else [])),
+        seed=stream_seed(pipeline.seed, "pretrain"),
     )
 
 

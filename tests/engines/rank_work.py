@@ -33,6 +33,7 @@ PIPELINES = [
         ("coda", ("model.norm=batch", "federated.weights=images")),
         ("pdmm", ()),
         ("codasca", ("model.norm=group", "pretrain.epochs=0.06", "pretrain.batch_size=5", "pretrain.lr=0.01")),
+        ("coda", ("model.norm=group", "federated.weights=images")),
     )
 ]
 DATA = [load_collection(pipeline, None) for pipeline in PIPELINES]
@@ -128,6 +129,21 @@ def split(folder: Path, ranks: Ranks) -> dict[str, float]:
     }
 
 
+def split_rounds(folder: Path, ranks: Ranks) -> list[dict[str, Any]]:
+    """Of each algorithm: how far stage 2 over two ranks is from that of one process, and what a resumed run differs."""
+    found = []
+    for number in (2, 3):
+        own = folder / str(number)
+        alone = train(number, own / "alone", Deployment())
+        ranks.options = Options(name="torchrun", split_rounds=True)
+        together = train(number, own / "split", ranks)
+        with suppress(Interrupted):
+            train(number, own / "stopped", ranks, stop_after=1)
+        again = train(number, own / "stopped", ranks)
+        found.append(distances(alone, together) | {"again": max(distances(together, again).values())})
+    return found
+
+
 def killed_once_there_is(flag: Path) -> None:
     """Let a gradient kill the process."""
     original = NetworkClient.gradients
@@ -153,6 +169,7 @@ def main(folder: Path, variables: dict[str, str]) -> None:
             return
         ranks.begin(studies)
         told: dict[str, Any] = {"differences": differences(folder, ranks), "split": split(folder / "split", ranks)}
+        told["split_rounds"] = split_rounds(folder / "rounds", ranks)
         told["all_reduced"] = all_reduced(folder / "sums", ranks)
         (folder / "killed").touch()
         try:

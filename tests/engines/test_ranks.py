@@ -74,6 +74,10 @@ def test_ranks_come_to_the_bits_of_one_process_and_one_that_dies_ends_the_run_wi
     assert split["moved"] > 0.01
     assert max(split["weights"], split["losses"]) < 1e-5
     assert split["again"] == 0.0
+    for parted in told["split_rounds"]:
+        assert parted.pop("again") == 0.0
+        assert 0 < max(parted.values()) < 1e-4, parted
+        assert parted["images"] == 0
     assert "rank 1" in told["error"]
 
 
@@ -107,6 +111,13 @@ def test_what_changes_numbers_is_of_the_engine_that_has_it_and_names_the_run(mon
         ("fedavg", "per_algorithm={} federated.aggregation=median", "aggregation"),
         ("pdmm", "", "algorithm"),
         ("codasca", "pretrain.batch_size=7", "split_batches"),
+        ("codasca", "federated.batch_size=7 engine.split_rounds=true engine.all_reduce=false", "split_rounds"),
+        ("codasca", "engine.split_rounds=true", "all_reduce.*split_rounds"),
+        (
+            "local_scgdam",
+            "engine.split_rounds=true engine.all_reduce=false per_algorithm={}",
+            "split_rounds.*compositional_auc",
+        ),
     ],
 )
 def test_what_cannot_be_summed_or_split_is_refused_before_anything_starts(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.stopping import ignored
-from chestfed.engines.fleet import Fleet
+from chestfed.engines.fleet import Fleet, LocalFleet
 from chestfed.engines.host import Host
 from chestfed.engines.ranks.fleet import RankFleet, answer_requests, rank_hosting
 from chestfed.engines.ranks.link import Link
-from chestfed.engines.ranks.split import SplitClient
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.torchrun import Options
 from chestfed.experiment.device import Machine
@@ -91,25 +90,27 @@ class Ranks(Deployment):
         network: FlatModule,
     ) -> Fleet:
         """See `Deployment.fleet`: every rank makes hosts for its share of the clients, at the same start."""
-        link = self.link
+        link, split = self.link, self.options.split_rounds
         if pipeline.federated.absent != "wait":
             raise ConfigError("federated.absent: with torchrun a run ends with the first rank that does; leave it out")
         study = self._number(pipeline, data)
         start = [pretrained.weights, pretrained.buffers]
         sizes = [tensor.numel() for tensor in start]
         for rank in range(1, link.size):
-            link.post(rank, {"do": "join", "study": study, "k": cohort.k, "sizes": sizes})
+            link.post(rank, {"do": "join", "study": study, "k": cohort.k, "sizes": sizes, "split": split})
         works = [(rank, work) for rank in range(1, link.size) for work in link.push(rank, start)]
         for rank, work in works:
             link.finish(work, f"rank {rank}")
-        own = _share(link, pipeline, cohort, data, network, machine)
+        own = _hosts(link, pipeline, cohort, data, network, machine, split=split)
+        if split:
+            return LocalFleet(list(own.values()))
         shapes = [cohort.shapes(network, number) for number in range(len(cohort.names))]
         return RankFleet(link, cohort.names, own, shapes, all_reduce=self.options.all_reduce)
 
     def serve(self, load: Callable[[], Loaded]) -> None:
         """See `Deployment.serve`."""
         studies: Loaded = ()
-        hosts, shapes, split = dict[int, Host](), list[Shapes](), list[SplitClient]()
+        hosts, shapes, split = dict[int, Host](), list[Shapes](), list[Any]()
         while (note := self.link.fetch(0, None, "rank 0"))["do"] != "end":
             if note["do"] == "load":
                 studies = load()
@@ -118,32 +119,38 @@ class Ranks(Deployment):
                 answer_requests(self.link, note, hosts, shapes)
                 continue
             if note["do"] == "follow":
-                split[0].follow()
+                split[note["client"]].follow()
                 continue
             for client in (*split, *(host.client for host in hosts.values())):
                 client.close()
             pipeline, data = studies[note["study"]]
             if note["do"] == "pretrain":
-                network = new_network(pipeline, self._machine)
-                follower = target_client(pipeline, data, network, self._machine, self.link)
-                assert isinstance(follower, SplitClient)
-                split = [follower]
+                network, hosts = new_network(pipeline, self._machine), {}
+                split = [target_client(pipeline, data, network, self._machine, self.link)]
                 continue
             pieces = [("float32", size) for size in note["sizes"]]
             start = self.link.pull(0, pieces, "rank 0")["float32"].split(note["sizes"])
             network = starting_network(pipeline, self._machine, Pretrained(start[0], start[1], []))
             cohort = cohort_of(pipeline, data, note["k"], self._machine.device)
-            hosts = _share(self.link, pipeline, cohort, data, network, self._machine)
+            hosts = _hosts(self.link, pipeline, cohort, data, network, self._machine, split=note["split"])
+            split = [host.client for host in hosts.values()] if note["split"] else []
             shapes = [cohort.shapes(network, number) for number in range(len(cohort.names))]
 
 
-def _share(
-    link: Link, pipeline: Pipeline, cohort: Cohort, data: StudyData, network: FlatModule, machine: Machine
+def _hosts(
+    link: Link,
+    pipeline: Pipeline,
+    cohort: Cohort,
+    data: StudyData,
+    network: FlatModule,
+    machine: Machine,
+    *,
+    split: bool,
 ) -> dict[int, Host]:
-    """The hosts of the clients that this rank has."""
+    """The hosts of the clients that this rank has, which is all of them where batches are split."""
     members = members_of(pipeline, data, cohort.k)
     return {
-        number: host_of(pipeline, cohort, number, member, network, machine)
+        number: host_of(pipeline, cohort, number, member, network, machine, link if split else None)
         for number, member in enumerate(members)
-        if rank_hosting(number, len(members), link.size) == link.rank
+        if split or rank_hosting(number, len(members), link.size) == link.rank
     }
