@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -19,13 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults import __main__ as faults
-from benchmarks.speed_parts import opening, prepare, training, updates
+from benchmarks.speed_parts import evaluation, opening, prepare, tables, training, updates
+from benchmarks.speed_parts.machine import processor
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "prepare": prepare.measure,
     "loader": training.measure_loader,
     "step": training.measure_step,
     "updates": updates.measure,
+    "evaluation": evaluation.measure,
+    "tables": tables.measure,
     "opening": opening.measure,
     "start": opening.measure_start,
     "study": opening.measure_study,
@@ -53,10 +55,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def machine() -> dict[str, Any]:
     """What a figure holds for."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next((line.split(": ", 1)[1] for line in lines if line.startswith("model name")), platform.processor())
     return {
-        "processor": model,
+        "processor": processor(),
         "cores": os.cpu_count(),
         "load before": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "python": sys.version.split()[0],

@@ -30,7 +30,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.bootstrap_speed import cpu
+from benchmarks.speed_parts.machine import processor
 from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation import metrics
 from chestfed.evaluation.calibration import calibration
@@ -65,7 +65,7 @@ def main() -> None:
     tasks = [(*case, part, options) for case in cases for part in range(options.processes)]
     with ProcessPoolExecutor(options.processes) as pool:
         parts = list(pool.map(simulate, *zip(*tasks, strict=True)))
-    report: dict = {"command": " ".join(["python", *sys.argv]), "cpu": cpu(), "versions": software_versions()}
+    report: dict = {"command": " ".join(["python", *sys.argv]), "cpu": processor(), "versions": software_versions()}
     report |= {name: getattr(options, name) for name in ("sets", "resamples", "images", "prevalence", "auc")}
     report |= {"seconds": round(time.perf_counter() - start), "coverage": {}}
     for auc, variant in cases:

@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.bootstrap_speed import cpu
+from benchmarks.speed_parts.machine import processor
 from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation import metrics
 from chestfed.evaluation.intervals.methods import METHODS, Contrast, Intervals
@@ -99,7 +99,7 @@ def main() -> None:
     tasks = [(case, part, options) for case in CASES for part in range(options.processes)]
     with ProcessPoolExecutor(options.processes) as pool:
         parts = list(pool.map(intervals_of, *zip(*tasks, strict=True)))
-    report: dict = {"command": " ".join(["python", *sys.argv]), "cpu": cpu(), "versions": software_versions()}
+    report: dict = {"command": " ".join(["python", *sys.argv]), "cpu": processor(), "versions": software_versions()}
     report |= {"sets": options.sets, "resamples": options.resamples, "seconds": round(time.perf_counter() - start)}
     report["cases"] = {}
     print(f"| case | {' | '.join(METHODS)} |\n|---|{'---|' * len(METHODS)}")
