@@ -21,6 +21,10 @@ class EngineOptions(Options):
         """Why the pipeline `run` cannot be trained with these options: key, reason."""
         return []
 
+    def shares(self, clients: int) -> tuple[float, float]:
+        """What the busiest process has of the steps of stage 1, and of those of so many clients in stage 2: all."""
+        return 1.0, 1.0
+
 
 @dataclass(frozen=True)
 class EngineSpec:
@@ -39,7 +43,7 @@ IN_PROCESS = EngineSpec(
 )
 
 
-def engine_for(chosen: Options | None) -> Options:
+def engine_for(chosen: EngineOptions | None) -> EngineOptions:
     """The engine's options; where none is chosen torchrun's if it, or a launcher like it, started this process.
 
     Raises

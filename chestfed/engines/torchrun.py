@@ -40,6 +40,12 @@ class Options(EngineOptions):
         """See `EngineOptions.changes`."""
         return {name: processes() for name in ("all_reduce", "split_batches", "split_rounds") if getattr(self, name)}
 
+    def shares(self, clients: int) -> tuple[float, float]:
+        """See `EngineOptions.shares`."""
+        ranks = processes()
+        most = clients / ranks if self.split_rounds else -(-clients // ranks)
+        return 1 / ranks if self.split_batches else 1.0, most / clients
+
     def problems(self, run: Any) -> list[str]:
         """See `EngineOptions.problems`."""
         federated, spec, found = run.federated, run.federated.spec, list[str]()

@@ -20,6 +20,7 @@ from chestfed.algorithms.variables import Point, byte_count
 from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ImageError
 from chestfed.core.provenance import Origin
+from chestfed.engines.declaration import engine_for
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import graph_of, objective_of, ratio_of_duals, rule_of_stage
@@ -119,12 +120,14 @@ class StudyPlan:
     @property
     def stage_1_seconds(self) -> Span:
         """Estimated."""
-        return self.timings.pretrain_step * self.pretrain_steps
+        return self.timings.pretrain_step * (self.pretrain_steps * engine_for(self.pipeline.engine).shares(1)[0])
 
     def stage_2_seconds(self, k: int) -> Span:
         """Estimated, evaluations included."""
         scored = len(self.pipeline.evaluated_rounds) * self.test.images + self.at_hospitals
-        steps = self.pipeline.federated.steps * self.pipeline.federated.taking_part(k)
+        settings, clients = self.pipeline.federated, self.pipeline.federated.taking_part(k)
+        share = engine_for(self.pipeline.engine).shares(1 if settings.spec.pooled else clients)[1]
+        steps = settings.steps * clients * share
         return self.timings.federated_step * steps + self.timings.scored_image * scored
 
     @property

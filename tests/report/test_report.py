@@ -335,11 +335,14 @@ def test_without_what_earlier_versions_did_not_write_the_page_says_so(copy: Path
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_what_the_labels_do_not_show_is_said(copy: Path) -> None:
+def test_what_the_labels_do_not_show_and_the_ranks_that_matter_are_said(copy: Path) -> None:
     study = json.loads((copy / "study.json").read_text())
     assert study["notes"] == {}
+    study["machine"]["all_reduce"] = 4
     (copy / "study.json").write_text(json.dumps(study | {"notes": {"padchest": ["7 of 24 rows have no term"]}}))
-    assert "padchest: 7 of 24 rows have no term" in make_report(RunFolder.open(copy)).html
+    html = make_report(RunFolder.open(copy)).html
+    assert "padchest: 7 of 24 rows have no term" in html
+    assert "all_reduce over 4 ranks" in html
 
 
 @pytest.mark.usefixtures("undrawn")

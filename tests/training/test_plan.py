@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from chestfed.core.provenance import Origin
+from chestfed.engines.torchrun import Options
 from chestfed.training import plan
-from chestfed.training.plan import Span, Timings, estimated
+from chestfed.training.plan import Counted, Span, StudyPlan, Timings, estimated
 
 
 class Clocks:
@@ -63,3 +65,18 @@ def test_a_busy_machine_is_named_and_an_idle_or_unknown_one_is_not() -> None:
 
     assert "BUSY" in told(2.5)
     assert "BUSY" not in told(0.2) + told(None)
+
+
+def test_on_ranks_the_time_is_that_of_the_busiest(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    timings = Timings(1, 0, Span(1, 1), Span(2, 2), Span(0, 0), None)
+    seconds = []
+    for options in (Options(name="torchrun"), Options(name="torchrun", split_batches=True, split_rounds=True)):
+        stage_2 = SimpleNamespace(steps=10, taking_part=lambda k: k, spec=SimpleNamespace(pooled=False))
+        pretrain = SimpleNamespace(steps=lambda rows: 100)
+        pipeline: Any = SimpleNamespace(engine=options, federated=stage_2, pretrain=pretrain, evaluated_rounds=[])
+        client = Counted("a", 1, 1, (), ())
+        study = StudyPlan("", pipeline, (client,), client, Origin.REAL, Span(), timings)
+        seconds.append((study.stage_1_seconds.high, study.stage_2_seconds(5).high))
+    assert seconds == [(100, 60), (50, 50)]

@@ -19,7 +19,7 @@ from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Options
 from chestfed.core.provenance import Origin
-from chestfed.engines.declaration import ENGINES, IN_PROCESS, engine_for, place_here, processes_here
+from chestfed.engines.declaration import ENGINES, IN_PROCESS, engine_for, place_here, processes_here, rank
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
@@ -95,7 +95,9 @@ def prepare(
 
 
 def show_plan(studies: Studies) -> None:
-    """Print what would run; nothing is written."""
+    """Print what would run; nothing is written. Of the processes of a launcher the first one prints."""
+    if rank():
+        return
     plans, variants = _plans(studies), studies.variants
     if studies.pipeline.held_out is not None:
         studies.console.print(render_held_out(plans, studies.pipeline.title, studies.machine))
