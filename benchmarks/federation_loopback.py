@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -81,12 +81,15 @@ class Loopback:
 
 
 @contextmanager
-def loopback(home: Path, hospitals: Sequence[str]) -> Iterator[Loopback]:
-    """A server and these hospitals, started; sample images are written first if `home` has none."""
+def loopback(
+    home: Path, hospitals: Sequence[str], prepare: Callable[[Loopback], object] = lambda federation: None
+) -> Iterator[Loopback]:
+    """A server and these hospitals, started after `prepare`; sample images are written first if `home` has none."""
     if not (home / "synthetic_hospitals").exists():
         samples = [sys.executable, "-m", "chestfed", "samples", "--size", "tiny"]
         subprocess.run(samples, cwd=home, check=True, stdout=subprocess.DEVNULL)
     federation = Loopback(home, hospitals)
+    prepare(federation)
     try:
         for name in (SERVER, *hospitals):
             federation.start(name)
