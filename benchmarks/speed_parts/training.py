@@ -79,18 +79,23 @@ class Films(Dataset[torch.Tensor]):
 
 def measure_loader() -> dict[str, Any]:
     """Milliseconds per image of the input pipeline, in this process and without threads of its own."""
-    from monai.data import CacheDataset
-    from monai.transforms import Compose, RandAffine, RepeatChannel, ScaleIntensity
+    from monai.data import CacheDataset, PersistentDataset
+    from monai.transforms import Compose, Lambda, RandAffine, RepeatChannel, ScaleIntensity
 
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
-    with cached() as images:
+    with cached() as images, tempfile.TemporaryDirectory() as folder:
         augmented, plain = batches(images, Augment()), batches(images, Augment(enabled=False))
         squares = images.read(range(IMAGES))
         films = iter(DataLoader(Films(squares), batch_size=BATCH))
         affine = RandAffine(prob=1.0, rotate_range=0.26, translate_range=16, scale_range=0.05, padding_mode="zeros")
         transform = Compose([ScaleIntensity(), affine, RepeatChannel(3)])
         monai = iter(DataLoader(CacheDataset(squares[:, None], transform, progress=False), batch_size=BATCH))
+        read = Compose([Lambda(lambda row: squares[row][None]), *transform.transforms])
+        on_disk = PersistentDataset(list(range(IMAGES)), read, cache_dir=folder)
+        for row in range(IMAGES):
+            on_disk[row]  # which writes it
+        persistent = iter(DataLoader(on_disk, batch_size=BATCH))
         in_order = iter(EvalBatches(images, np.zeros((IMAGES, 5), np.float32), BATCH))
         rows = np.random.default_rng(0).permutation(IMAGES)
         return paired(
@@ -101,6 +106,7 @@ def measure_loader() -> dict[str, Any]:
                 "chestfed, 8 bits as read and checked": lambda: images.read(rows[:BATCH]),
                 "OpenCV in a DataLoader, images in memory": lambda: next(films),
                 "MONAI's CacheDataset in a DataLoader": lambda: next(monai),
+                "MONAI's PersistentDataset in a DataLoader": lambda: next(persistent),
             },
             count=BATCH,
             unit="image",

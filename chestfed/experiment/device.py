@@ -62,10 +62,11 @@ def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:
         raise ConfigError(f"runtime.device: '{name}' is not a torch device; use auto, cpu, cuda or cuda:N") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError("runtime.device: PyTorch finds no CUDA device; use --set runtime.device=cpu")
-    threads = runtime.threads or max(1, (os.cpu_count() or 1) // at_once)
+    cores = max(1, (os.cpu_count() or 1) // at_once)
+    threads = runtime.threads or cores
     torch.set_num_threads(threads)
     workers = runtime.loader_workers
     if workers is None:
-        workers = min(8, max(0, (os.cpu_count() or 1) - 2))
+        workers = min(8, max(cores - threads, cores - 2, 0))
     training = {"compile": runtime.compile, "recompute": runtime.recompute}
     return Machine(device, threads, runtime.bf16, runtime.channels_last, workers, **training)
