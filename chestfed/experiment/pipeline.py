@@ -252,8 +252,9 @@ class Runtime(StrictModel):
         None,
         ge=0,
         le=1024,
-        description="threads that read and augment images ahead of training; 0: none; null: one per core that `threads` "
-        "leaves, or per core beyond two, at most 8 (beside a network on both of two cores they would only slow it down)",
+        description="threads that read and augment images ahead of training; 0: none; null: one per core that "
+        "`threads` leaves, or per core beyond two, at most 8 (beside a network on both of two cores they would only "
+        "slow it down)",
     )
 
 
