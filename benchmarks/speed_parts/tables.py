@@ -8,14 +8,14 @@ labels only. The rows are drawn at random: no patients.
 from __future__ import annotations
 
 import gzip
-import multiprocessing
 import random
-import resource
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from benchmarks.speed_parts.machine import alone, peak_of
 
 NAMES = ("Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Effusion")
 DISEASES = ("cardiomegaly", "edema", "consolidation", "atelectasis", "pleural_effusion")
@@ -54,8 +54,7 @@ def measure() -> dict[str, Any]:
 def _measured(case: str, rows: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         _write(case, Path(folder), rows)
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            return pool.apply(_open, (case, folder))
+        return alone(_open, case, folder)
 
 
 def _config(case: str) -> Any:
@@ -119,7 +118,7 @@ def _open(case: str, folder: str) -> dict[str, object]:
         "images": len(table.frame),
         "seconds": round(seconds, 2),
         "processor seconds": round(cpu, 2),
-        "peak, MiB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "peak, MiB": peak_of(),
     }
 
 
