@@ -6,7 +6,9 @@ whole state of a `TrainBatches` is its position.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +27,6 @@ from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.images.augment import Augment, backward, warped
 
 CPU: Final = torch.device("cpu")
-_AHEAD: Final = 2  # batches prepared per worker
 
 #: Numbers of rows, int `[n]`.
 Rows = Sequence[int] | np.ndarray
@@ -188,6 +189,16 @@ class Uploads:
         return sent
 
 
+@functools.cache
+def _threads(count: int) -> ThreadPoolExecutor:
+    """Shared by the clients of a process, which train in turn: each thread keeps memory that it once had."""
+    return ThreadPoolExecutor(count, thread_name_prefix="batches")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.cache_clear)  # a fork has none of the threads
+
+
 class TrainBatches:
     """Endless shuffled batches of one client, on the device that trains.
 
@@ -232,26 +243,28 @@ class TrainBatches:
         number, slices = slice_of
         self._slice = batch_size * number // slices, batch_size * (number + 1) // slices
         self._augment, self._workers = augment, workers
-        self._pool: ThreadPoolExecutor | None = None
         self._pending: deque[Future[Callable[[], Batch]]] = deque()
         self._order: tuple[int, np.ndarray] = (-1, self._rows)
         self._lock = threading.Lock()
         # One buffer more than there are batches on their way: the one in the caller's hands is never written to.
-        buffers = max(1, workers * _AHEAD) + 1
+        buffers = max(1, workers) + 1
         self._buffers: list[Tensor | None] = [None] * buffers
         self._uploads = Uploads(buffers, device) if device.type == "cuda" else None
         self.position = 0
 
     def next(self) -> Batch:
-        """The batch at `position`, which then moves on by one. Its images are overwritten some batches later."""
+        """The batch at `position`, which then moves on by one. Its images are there until the next call."""
         if self._workers == 0:
             finish = self._prepare(self.position)
         else:
-            self._pool = self._pool or ThreadPoolExecutor(self._workers, thread_name_prefix="batches")
-            while len(self._pending) < self._workers * _AHEAD:
-                self._pending.append(self._pool.submit(self._prepare, self.position + len(self._pending)))
-            finish = self._pending.popleft().result()
+            self._prepare_ahead(1)
+            try:
+                finish = self._pending.popleft().result()
+            except BaseException:
+                self.close()  # what is pending would be taken for earlier batches
+                raise
         self.position += 1
+        self._prepare_ahead(self._workers)
         return finish()
 
     @property
@@ -264,24 +277,26 @@ class TrainBatches:
         """Go to the batch with this number; what was prepared for elsewhere is dropped."""
         if position == self.position:
             return
-        while self._pending:  # wait for those that have begun: they write to the buffers
-            prepared = self._pending.popleft()
-            if not prepared.cancel():
-                prepared.exception()
+        self.close()
         self.position = position
 
     def close(self) -> None:
-        """Stop the threads; `next` starts them again."""
-        self._pending.clear()
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
+        """Drop what was prepared; those that have begun are waited for, since they write to the buffers."""
+        while self._pending:
+            prepared = self._pending.popleft()
+            if not prepared.cancel():
+                prepared.exception()
 
     def rows_of(self, position: int) -> np.ndarray:
         """Row numbers of a batch, or of the slice of it."""
         samples = self._samples(position)
         epochs, places = np.divmod(samples, len(self._rows))
         return np.concatenate([self._epoch(int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)])
+
+    def _prepare_ahead(self, count: int) -> None:
+        """Have so many batches prepared from `position` on."""
+        while len(self._pending) < count:
+            self._pending.append(_threads(self._workers).submit(self._prepare, self.position + len(self._pending)))
 
     def _samples(self, position: int) -> np.ndarray:
         """The numbers of a batch's images, counted from the start of training."""
