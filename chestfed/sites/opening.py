@@ -140,7 +140,8 @@ def survey_site(
         other_views=int((~shown).sum()),
         not_understood=source.not_understood,
     )
-    return Survey(raw, table, tuple(kept["file"].astype("str")), source.has_images, tuple(problems))
+    files = tuple(kept["file"].to_numpy(dtype=object))
+    return Survey(raw, table, files, source.has_images, tuple(problems))
 
 
 def _without_dirty(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[pd.DataFrame, dict[str, int]]:

@@ -121,7 +121,7 @@ def _without_totals(file: TableRows) -> pd.DataFrame:
         sums |= file.frame[name].str.fullmatch(SUM, flags=re.IGNORECASE).fillna(False).to_numpy(dtype=bool)
     advice = "remove the row from the table, or set rows.total: drop in the site's YAML"
     file.bad(TOTAL_ROW, sums, "this row is a total", advice)
-    return file.frame[~sums].reset_index(drop=True)
+    return file.frame[~sums].reset_index(drop=True) if sums.any() else file.frame
 
 
 def _read_images(source: Source, table: TableFormat) -> pd.DataFrame:
