@@ -346,8 +346,11 @@ class EvalBatches:
         self._batch_size, self._form, self._device = batch_size, form, device
 
     def __iter__(self) -> Iterator[Batch]:
-        """One pass."""
+        """One pass. The images of a batch are there until the next one is asked for."""
+        room: Tensor | None = None
         for start in range(0, len(self._labels), self._batch_size):
             rows = range(start, min(start + self._batch_size, len(self._labels)))
-            images = normalize(torch.from_numpy(self._images.read(rows)).to(self._device), form=self._form)
+            gray = torch.from_numpy(self._images.read(rows)).to(self._device)
+            images = normalize(gray, out=None if room is None else room[: len(rows)], form=self._form)
+            room = images if room is None else room
             yield Batch(images, self._labels[rows.start : rows.stop])

@@ -63,7 +63,8 @@ def score_images(
             if scorer.batch is not None and count < scorer.batch:
                 given = torch.cat([given, given[:1].expand(scorer.batch - count, *given.shape[1:])])
             called = _called if results else _called_in_time
-            results.append(called(scorer, given, machine)[:count].cpu())
+            # A copy: what a program returns may be a view of the images, which the next batch overwrites.
+            results.append(called(scorer, given, machine)[:count].cpu().clone())
             done += count
             if progress is not None:
                 progress(done, len(images.records))

@@ -211,7 +211,7 @@ def score(
         for batch in EvalBatches(test.images, test.labels, batch_size, device=machine.device):
             with torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast):
                 logits = network.module(batch.images)
-            results.append(logits.float().cpu())
+            results.append(logits.float().cpu().clone())  # not a view of the images, which are overwritten
     logits = torch.cat(results)
     if not torch.isfinite(logits).all():
         raise TrainingError("the network's outputs are not finite (NaN or infinity): lower federated.local_lr")
@@ -224,9 +224,11 @@ def _take_statistics(network: FlatModule, images: Images, machine: Machine) -> N
     count = min(len(rows), STATISTICS_IMAGES)
     count -= count % STATISTICS_BATCH if count > STATISTICS_BATCH else 0
     rows = rows[np.arange(count) * len(rows) // count]
+    batch: Tensor | None = None  # all are of one size
     with network.statistics_anew():
         for start in range(0, count, STATISTICS_BATCH):
-            batch = normalize(torch.from_numpy(images.read(rows[start : start + STATISTICS_BATCH])).to(machine.device))
+            gray = torch.from_numpy(images.read(rows[start : start + STATISTICS_BATCH])).to(machine.device)
+            batch = normalize(gray, out=batch)
             with torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast):
                 network.module(batch)
 

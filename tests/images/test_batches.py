@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import cv2
 import numpy as np
@@ -143,5 +144,10 @@ def test_a_buffer_on_its_way_to_a_gpu_is_filled_again_only_when_its_copy_is_done
 
 
 def test_evaluation_goes_through_the_rows_in_order() -> None:
-    found = [batch.labels[:, 0].tolist() for batch in EvalBatches(Images(np.arange(5)), np.arange(5.0)[:, None], 2)]  # type: ignore[arg-type]
+    images: Any = Images(np.arange(5))
+    found, seen = [], []
+    for batch in EvalBatches(images, np.arange(5.0)[:, None], 2):
+        found.append(batch.labels[:, 0].tolist())
+        seen.append(batch.images.clone())  # the next batch is written over it
     assert found == [[0, 1], [2, 3], [4]]
+    assert torch.equal(torch.cat(seen), normalize(images.read(range(5))))
