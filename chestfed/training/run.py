@@ -102,10 +102,12 @@ def run_study(
     out: Path,
     reporters: Reporters | None = None,
     deployment: Deployment | None = None,
+    ahead: Callable[[Sequence[int]], object] | None = None,
 ) -> StudyResult:
     """Run every K of the pipeline and write the tables; finished parts are taken from the run folder.
 
-    `deployment` says where the images are and the clients compute; None: here.
+    `deployment` says where the images are and the clients compute; None: here. `ahead`, if given, is called with the K
+    that are not finished and trains them, by `train_k` in other processes.
 
     Raises
     ------
@@ -127,6 +129,8 @@ def run_study(
         reporters.tell(lambda reporter: reporter.study_started(about))
         try:
             running = _Running(pipeline, data, machine, this, folder, reporters, deployment)
+            if ahead is not None and (missing := [k for k in pipeline.k if running.stored(k) is None]):
+                ahead(missing)
             table = running.all_k()
             seen = running.at_hospitals(pipeline.k[-1]) if data.held_out else {}
             at_hospitals = hospital_table.of_study(RunFolder(folder))
@@ -145,6 +149,17 @@ def run_study(
         return StudyResult(folder, table, significance, at_hospitals, seen)
 
 
+def train_k(
+    pipeline: Pipeline, name: str, data: StudyData, machine: Machine, out: Path, k: int, reporters: Reporters
+) -> None:
+    """Train and score one K of a study that `run_study` runs in another process, which holds the folder's lock."""
+    this = identify(pipeline, data, machine)
+    folder = out / f"{data.origin.prefix}{name}-{this.digest}"
+    running = _Running(pipeline, data, machine, this, folder, reporters, Deployment())
+    running.one_k(k)
+    running.at_hospitals(k)
+
+
 @dataclass(frozen=True)
 class _Running:
     """A study at work in its folder."""
@@ -161,7 +176,7 @@ class _Running:
         """Every K, with the tables written after each."""
         rows: list[tables.Row] = []
         for k in self.pipeline.k:
-            row = self._finished(self.folder / f"k{k}", k, self.data.test, NEEDED_OF_K)
+            row = self.stored(k)
             reused = row is not None
             rows.append(row or self.one_k(k))
             self.at_hospitals(k)
@@ -171,6 +186,10 @@ class _Running:
             seal(self.folder, FILES)
             self._tell_done(rows[-1], table, reused=reused)
         return table
+
+    def stored(self, k: int) -> tables.Row | None:
+        """The result of a finished K."""
+        return self._finished(self.folder / f"k{k}", k, self.data.test, NEEDED_OF_K)
 
     @cached_property
     def pretrained(self) -> Pretrained:

@@ -60,6 +60,17 @@ def test_seeds_at_the_same_time_come_to_the_same_tables(home: Path, both: Called
         assert len(at_once) == 2
 
 
+def test_several_k_of_a_study_at_the_same_time_come_to_the_same_tables(home: Path, both: Called) -> None:
+    called = run(home, command("several_k", "--no-tracking", "--jobs", "2"))
+    assert called.code == 0, called.err
+    (several,) = (home / "several_k").glob("synthetic-source_addition_samples-*")
+    for name in ("table.csv", "significance.csv", "k1/rounds.jsonl", "k2/rounds.jsonl", "k2/model.safetensors"):
+        assert (several / name).read_bytes() == (home / "runs" / several.name / name).read_bytes(), name
+    assert "2 K, 2 at a time" in called.out + called.err
+    alone = run(home, command("several_k", "--no-tracking", "--jobs", "2", "--k", "2"))
+    assert "this is a single run" in alone.err
+
+
 def test_seeds_as_jobs_of_a_cluster_are_found_finished_or_named(
     home: Path, both: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:

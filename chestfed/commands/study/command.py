@@ -93,8 +93,8 @@ Jobs = Annotated[
     int,
     _compared(
         min=1,
-        help="Studies to run in parallel, one process each; several GPUs are used in turn. Without runtime.threads "
-        "they share the CPU's cores.",
+        help="Studies, or K of a single one, to run in parallel, one process each; several GPUs are used in turn. "
+        "Without runtime.threads they share the CPU's cores.",
     ),
 ]
 OnCluster = Annotated[

@@ -1,7 +1,7 @@
-"""`chestfed study --jobs N`: several studies at a time, each in a process of its own.
+"""`chestfed study --jobs N`: several studies, or several K of one, at a time, each in a process of its own.
 
-A process trains its study and writes the run folder. The command's own process shows how far each is and, when one is
-done, runs it again: everything is found in the folder, and MLflow has one writer.
+A process trains its study or K and writes the run folder. The command's own process shows how far each is and, when one
+is done, runs it again: everything is found in the folder, and MLflow has one writer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GRACE = 60.0
 
 @dataclass(frozen=True)
 class Job:
-    """One study: `name` is its run folder's without the digest, `label` is for people."""
+    """One study, or one K of it: `name` is its run folder's without the digest, `label` is for people."""
 
     label: str
     name: str
@@ -41,6 +41,7 @@ class Job:
     data: StudyData
     machine: Machine
     out: Path
+    k: int | None = None
 
 
 class _Sender(Bars):
@@ -94,9 +95,20 @@ def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars, warn: Callable[[str]
     if failed:
         text = "\n".join(f"{label}: {why}" for label, why in failed.items())
         raise ChestfedError(
-            f"{len(failed)} of {len(jobs)} studies failed; the others are finished:\n{text}\n"
+            f"{len(failed)} of {len(jobs)} runs failed; the others are finished:\n{text}\n"
             "The same command runs what is missing"
         )
+
+
+def several_k(job: Job, at_once: int, bars: Bars, warn: Callable[[str], object]) -> Callable[[Sequence[int]], object]:
+    """What trains the K of a study, `at_once` at a time; the one with most clients begins. Raises as `run_jobs`."""
+
+    def train(ks: Sequence[int]) -> None:
+        parts = [replace(job, label=f"K={k}", k=k) for k in sorted(ks, reverse=True)]
+        for _ in run_jobs(parts, at_once, bars, warn):
+            pass
+
+    return train
 
 
 def _next(messages: Any, running: dict[str, BaseProcess]) -> tuple[str, tuple[Any, ...] | None, str | None]:
@@ -116,15 +128,20 @@ def _work(job: Job, messages: Any) -> None:
     import torch
 
     from chestfed.training.reporting import Reporters
-    from chestfed.training.run import run_study
+    from chestfed.training.run import run_study, train_k
 
     end_with_parent()
     stopping.ignored()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's word alone, else a terminal's Ctrl-C would be a second
     torch.set_num_threads(job.machine.threads)
     try:
+        about = (job.pipeline, job.name, job.data, job.machine, job.out)
+        reporters = Reporters([_Sender(job.label, messages)])
         with stopping.heeded():
-            run_study(job.pipeline, job.name, job.data, job.machine, job.out, Reporters([_Sender(job.label, messages)]))
+            if job.k is None:
+                run_study(*about, reporters)
+            else:
+                train_k(*about, job.k, reporters)
         ended = ""
     except stopping.Stopped:
         ended = "stopped"

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
-from chestfed.commands.study.jobs import Job, run_jobs
+from chestfed.commands.study.jobs import Job, run_jobs, several_k
 from chestfed.core.console import say
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
@@ -78,10 +78,10 @@ def prepare(
         algorithms, windows, seeds = algorithms or wanted.algorithms, windows or wanted.windows, seeds or wanted.seeds
     variants = variants_of(pipeline, file, algorithms, windows, seeds)
     check_runs([variant.pipeline for variant in variants])
-    if jobs > 1 and len(variants) == 1 and cluster is None:
+    if jobs > 1 and len(variants) == 1 and len(pipeline.k) == 1 and cluster is None:
         raise ConfigError(
-            f"--jobs {jobs}: this is a single study, and its K share stage 1. --jobs needs --seeds, --algorithms, "
-            f"--windows or held-out sites"
+            f"--jobs {jobs}: this is a single run. --jobs needs several K, --seeds, --algorithms, --windows or "
+            f"held-out sites"
         )
     entry = pipeline.collection
     root = resolve_data_root(pipeline, data) if entry is None or COLLECTIONS[entry.name].needs_root else None
@@ -212,15 +212,21 @@ def _run_all(
 
         return run_on_cluster(jobs, studies.jobs, studies.cluster, tracking_uri, partial(say, console))
     done: Iterable[Job] = jobs
+    ahead = None
     if studies.jobs > 1:
-        say(console, f"{len(jobs)} studies, {studies.jobs} at a time")
+        several = f"{len(jobs)} studies" if len(jobs) > 1 else f"{len(jobs[0].pipeline.k)} K"
+        say(console, f"{several}, {studies.jobs} at a time")
         bars.tells_reused = False  # every job is found finished here
-        done = run_jobs(jobs, studies.jobs, bars, lambda text: say(console, text, "yellow"))
+        warn = partial(say, console, style="yellow")
+        if len(jobs) > 1:
+            done = run_jobs(jobs, studies.jobs, bars, warn)
+        else:
+            ahead = several_k(jobs[0], studies.jobs, bars, warn)
     results = {}
     for number, job in enumerate(done, start=1):
         if len(jobs) > 1:
             say(console, f"{number}/{len(jobs)}: {job.label}")
-        done_study = run_study(job.pipeline, job.name, job.data, machine, out, reporters, deployment)
+        done_study = run_study(job.pipeline, job.name, job.data, machine, out, reporters, deployment, ahead)
         results[job.name, job.label] = done_study
     return [results[job.name, job.label] for job in jobs]
 
