@@ -22,7 +22,7 @@ from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import seeds_test
 from chestfed.results.predictions import read_run
 from tests.command_line import Called
-from tests.training.tiny_studies import command, run
+from tests.training.tiny_studies import command, run, study
 
 
 def folders_of(home: Path) -> list[Path]:
@@ -67,7 +67,7 @@ def test_several_k_of_a_study_at_the_same_time_come_to_the_same_tables(home: Pat
     for name in ("table.csv", "significance.csv", "k1/rounds.jsonl", "k2/rounds.jsonl", "k2/model.safetensors"):
         assert (several / name).read_bytes() == (home / "runs" / several.name / name).read_bytes(), name
     assert "2 K, 2 at a time" in called.out + called.err
-    alone = run(home, command("several_k", "--no-tracking", "--jobs", "2", "--k", "2"))
+    alone = run(home, study("--no-tracking", "--jobs", "2", "--k", "2"))
     assert "this is a single run" in alone.err
 
 
