@@ -115,8 +115,7 @@ def run_study(
         If another process works in the same run folder, or training fails. What is finished is kept.
     """
     this, reporters = identify(pipeline, data, machine), reporters or Reporters()
-    deployment = deployment or Deployment()
-    folder = out / f"{data.origin.prefix}{name}-{this.digest}"
+    deployment, folder = deployment or Deployment(), _folder(out, name, data, this)
     with _locked(folder):
         remove_orphans(folder)
         _remove_damaged(folder, this.digest, reporters)
@@ -154,10 +153,14 @@ def train_k(
 ) -> None:
     """Train and score one K of a study that `run_study` runs in another process, which holds the folder's lock."""
     this = identify(pipeline, data, machine)
-    folder = out / f"{data.origin.prefix}{name}-{this.digest}"
-    running = _Running(pipeline, data, machine, this, folder, reporters, Deployment())
+    running = _Running(pipeline, data, machine, this, _folder(out, name, data, this), reporters, Deployment())
     running.one_k(k)
     running.at_hospitals(k)
+
+
+def _folder(out: Path, name: str, data: StudyData, this: Identity) -> Path:
+    """The run folder of a study."""
+    return out / f"{data.origin.prefix}{name}-{this.digest}"
 
 
 @dataclass(frozen=True)

@@ -198,5 +198,5 @@ def test_a_row_with_cells_too_many_is_no_header() -> None:
 
 @given(st.lists(st.lists(st.sampled_from(["", "yes", "no", "17", "PA"]), max_size=6), max_size=9))
 def test_rows_of_values_are_never_taken_for_a_header_below_another_row(rows: list[list[str]]) -> None:
-    repeated = [*rows, *rows[1:]]  # every row but the first stands twice, as values do
+    repeated = [*rows, *rows[1:]]  # every row but the first appears twice: values repeat, a header does not
     assert find_header(repeated) == 0

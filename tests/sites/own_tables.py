@@ -106,7 +106,7 @@ def save_dicom(path: Path, **elements: object) -> Path:
 def open_table(
     folder: Path, table: Mapping[str, Any], rows: Sequence[Row] | None, file: str = "labels.csv", /, **keys: Any
 ) -> SiteTable:
-    """Write the rows to `folder/site/file`, unless there are none to write, and open the site."""
+    """Write the rows, unless they are None, to `folder/site/file`, and open the site."""
     (folder / "site").mkdir(exist_ok=True)
     if rows is not None:
         save_rows(folder / "site" / file, rows)

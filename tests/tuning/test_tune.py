@@ -176,7 +176,7 @@ def test_diverged_trials_are_counted_and_a_search_of_nothing_else_says_what_to_d
 
 
 def test_the_search_reads_no_test_label_and_no_test_image(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a search scores is no test image and no training image, and nothing else is scored while it runs."""
+    """A search scores only images that are neither in the test set nor in the training set."""
     pipeline = load_pipeline(home / "digits.yaml")
     study, selected = load_collection(pipeline, None), load_collection(pipeline, None, validation=0.25)
 

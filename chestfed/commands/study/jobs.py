@@ -124,7 +124,7 @@ def _next(messages: Any, running: dict[str, BaseProcess]) -> tuple[str, tuple[An
 
 
 def _work(job: Job, messages: Any) -> None:
-    """Train one study; runs in a process of its own."""
+    """Train one study, or one K of it; runs in a process of its own."""
     import torch
 
     from chestfed.training.reporting import Reporters
