@@ -150,6 +150,11 @@ class Document:
             location = location[:-1]
         return self.places.get(location, str(self.path))
 
+    def folder(self, location: Location) -> Path:
+        """The folder of the file that a key stands in; that of this file if an override gives it."""
+        file, _, _ = self.place(location).rpartition(":")
+        return Path(file or self.path).parent
+
     def override(self, assignment: str) -> None:
         """Apply one `a.b.0.c=value`; the value is read as YAML."""
         dotted, equals, text = assignment.partition("=")
@@ -236,8 +241,8 @@ def refuse_other_kind(document: Document, kind: str) -> None:
             raise ConfigError(f"{document.path}: this YAML describes a {other}, not a {kind}: it has {', '.join(keys)}")
 
 
-def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] = (), kind: str | None = None) -> Model:
-    """Read a YAML file as `model`; a file of another `kind`, `site` or `pipeline`, is refused by name.
+def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] = ()) -> Model:
+    """Read a YAML file as `model`.
 
     Raises
     ------
@@ -245,8 +250,6 @@ def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] =
         One message with all mistakes, each with file, line, key and, for an unknown key, a suggestion.
     """
     document = Document(Path(path))
-    if kind is not None:
-        refuse_other_kind(document, kind)
     for assignment in overrides:
         document.override(assignment)
     return checked(document, model)

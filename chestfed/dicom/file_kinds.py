@@ -19,8 +19,9 @@ from chestfed.dicom.files import meta_uids
 #: Kinds of images; every other kind but `UNKNOWN` is none.
 DICOM: Final = "DICOM image"
 PICTURE: Final = "PNG or JPEG picture"
-#: Perhaps a damaged image: empty, cut short, or of an unknown format.
+#: Perhaps a damaged image that must not be ignored: empty, cut short, or of an unknown format.
 UNKNOWN: Final = "file of unknown kind"
+IMAGES: Final = (DICOM, PICTURE, UNKNOWN)
 
 _PICTURES: Final = (".png", ".jpg", ".jpeg")
 _DICOMS: Final = (".dcm", ".dicom", ".dic", ".ima")
@@ -43,7 +44,7 @@ def kind_of(root: Path | str, name: str) -> str:
     Of a PNG or JPEG by its ending nothing is read, of others the first bytes. A damaged file that is called like an
     image stays one.
     """
-    if any(part.startswith(".") for part in PurePosixPath(name).parts):
+    if _is_hidden(name):
         return "hidden file"
     path, ending = Path(root, name), image_ending(PurePosixPath(name).name).lower()
     if ending in _PICTURES:
@@ -65,6 +66,12 @@ def kind_of(root: Path | str, name: str) -> str:
     return _told(path.name.lower(), head)
 
 
+def images_among(root: Path | str, names: Sequence[str]) -> list[str]:
+    """Those of some files below `root` that are images. What is called like one is one; the others are opened."""
+    named = [DICOM if image_ending(name) and not _is_hidden(name) else kind_of(root, name) for name in names]
+    return [name for name, kind in zip(names, without_strangers(names, named), strict=True) if kind in IMAGES]
+
+
 def without_strangers(names: Sequence[str], kinds: Sequence[str]) -> list[str]:
     """The kinds, where a file of unknown kind with an ending such as .xyz is not an image unless images end so too."""
     known = {_letters(name) for name, kind in zip(names, kinds, strict=True) if kind in (DICOM, PICTURE)}
@@ -78,6 +85,10 @@ def counted(kinds: Iterable[str]) -> str:
     """`text 2, DICOMDIR 1`, the most frequent first."""
     ordered = sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{kind} {number:,}" for kind, number in ordered)
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in PurePosixPath(name).parts)
 
 
 def _told(name: str, head: bytes) -> str:

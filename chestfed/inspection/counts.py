@@ -99,15 +99,13 @@ def count(survey: Survey, scan: Scan | None) -> Counts:
     parts = [(split, frame[(frame["split"] == split).to_numpy(dtype=bool)]) for split in present]
     parts += [(_ALL, frame)] if len(present) > 1 else []
     labels = table.labels()
-    views = _counted(raw["view"].dropna())
-    kept = set(frame["view"].unique())
     return Counts(
         rows=len(raw),
         images=len(frame),
         patients=int(frame["patient"].nunique()),
         studies=len(frame[["patient", "study"]].drop_duplicates()),
-        views=views,
-        left_out=sum(number for view, number in views.items() if view not in kept),
+        views=_counted(raw["view"].dropna()),
+        left_out=table.other_views,
         splits=tuple(_split(name, part, table.diseases) for name, part in parts),
         unlabeled=int(np.isnan(labels).all(axis=1).sum()) if labels.size else 0,
         sexes=_counted(frame["sex"].astype(object).where(frame["sex"].notna(), "missing")),

@@ -19,7 +19,7 @@ from chestfed.core.randomness import numpy_stream
 from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
 from chestfed.sites.config import SiteConfig
-from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.source import ROW, Source
 from chestfed.sites.opening import Survey, survey_site
 from chestfed.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
 from chestfed.sites.spreadsheet.image_paths import template_columns
@@ -97,12 +97,13 @@ def _cells_of(source: Source, path: Path, numbers: set[int]) -> pd.DataFrame | N
         cells = read_joined(source, path, table, [*shown, *images])
     if cells is None:
         return None
+    row = "row" if table is None else ROW
     if images:
         image = pd.MultiIndex.from_frame(cells.filter(images))
-        cells = cells.loc[image.isin(image[cells["row"].isin(numbers)])]
+        cells = cells.loc[image.isin(image[cells[row].isin(numbers)])]
         texts = cells.filter(shown).fillna("").groupby([cells[name] for name in images], dropna=False)
         cells = cells.assign(**{name: texts[name].transform(lambda some: " / ".join(some)) for name in shown})
-    return cells.set_index("row").filter(shown)
+    return cells.set_index(row).filter(shown)
 
 
 def contact_sheet(survey: Survey, places: np.ndarray, out: Path) -> int:

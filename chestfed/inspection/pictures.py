@@ -37,7 +37,7 @@ from chestfed.inspection.scan import Scan
 #: have it.
 _CLEAR: Final = 0.4
 _LINE: Final = re.compile(r"([0-9a-fA-F]{64})\s+\*?(\S.*)")
-_DOWNLOAD: Final = "download the file again"
+_DOWNLOAD: Final = "download the file again, or make it readable"
 
 
 def damaged_files(site: Looked, scan: Scan) -> list[Problem]:
@@ -196,17 +196,20 @@ def verify_checksums(
     if not known:
         example = f", such as '{(images or label_files)[0]}'" if images or label_files else ""
         raise ConfigError(f"{sums}: lists no file of the site{example}")
-    wrong = set()
+    wrong: dict[str, str] = {}
     for done, found in enumerate(spread(_sum_of, [root / name for name in known], workers, what="checksums"), 1):
-        if found not in (None, listed[known[done - 1]]):  # a missing file is a problem of its own
-            wrong.add(known[done - 1])
+        name = known[done - 1]
+        if isinstance(found, str) and found != listed[name]:
+            wrong[name] = "differs from the published file"
+        elif isinstance(found, OSError) and not isinstance(found, FileNotFoundError):  # that is a problem of its own
+            wrong[name] = f"cannot be read ({found.strerror})"
         if progress is not None:
             progress(f"checksums of {table.name}", done, len(known))
     bad_labels = [name for name in label_files if name in wrong]
-    problems = [Problem(WRONG_CHECKSUM, name, "not as published", None, _DOWNLOAD) for name in bad_labels]
-    rows = np.flatnonzero(table.frame["image"].isin(wrong)).tolist()
+    problems = [Problem(WRONG_CHECKSUM, name, wrong[name], None, _DOWNLOAD) for name in bad_labels]
+    rows = [row for row, name in enumerate(images) if name in wrong]
     problems += site.problems(
-        WRONG_CHECKSUM, rows, lambda row: f"{printable(images[row])} differs from the published file", _DOWNLOAD
+        WRONG_CHECKSUM, rows, lambda row: f"{printable(images[row])} {wrong[images[row]]}", _DOWNLOAD
     )
     unlisted = [name for name in [*label_files, *images] if name not in listed]
     absent = [name for name in listed if not (root / name).exists()]
@@ -243,10 +246,10 @@ def _listed(sums: Path, root: Path) -> dict[str, str]:
     return found
 
 
-def _sum_of(path: Path) -> str | None:
-    """SHA-256 of a file; None if there is none."""
+def _sum_of(path: Path) -> str | OSError:
+    """SHA-256 of a file, or why it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        return error

@@ -48,8 +48,9 @@ def patient_splits(site: Looked, seed: int = 1) -> dict[str, str]:
         of_group = _dealt(frame.assign(patient=group), table.diseases, table.name, seed)
     else:
         of_group = _most(group, frame["split"].astype(object))
-    patients = pd.unique(raw["patient"].dropna().astype("str"))
-    return {patient: of_group.get(groups.get(patient, patient), "train") for patient in patients}
+    named = raw[raw["patient"].notna()]
+    told = _most(named["patient"].astype("str"), named["split"])  # of patients without a row in the table too
+    return {patient: of_group.get(groups.get(patient, patient), split) for patient, split in told.items()}
 
 
 def write_fixed(splits: dict[str, str], config_path: Path, folder: Path) -> tuple[Path, Path]:

@@ -193,6 +193,7 @@ def _lines(entries: Mapping[str, Said], depth: int = 0) -> list[str]:
     indent, lines = "  " * depth, list[str]()
     for key, (value, why) in entries.items():
         shown = " ".join((str(value) if key.startswith("#") else why).split())
+        shown = "".join(sign if sign.isprintable() else "?" for sign in shown)
         line, block = f"{indent}{flow(key)}: {flow(value)}", list[str]()
         if isinstance(value, Mapping) and any(isinstance(cell, Said) for cell in value.values()):
             line, block = f"{indent}{flow(key)}:", _lines(value, depth + 1)
@@ -220,4 +221,5 @@ def flow(value: object) -> str:
     if not isinstance(value, str):
         return json.dumps(value)
     safe = _PLAIN.fullmatch(value) and value == value.strip() and value.lower() not in _RESERVED
-    return value if safe else json.dumps(value, ensure_ascii=False)
+    quoted = (sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in json.dumps(value, ensure_ascii=False))
+    return value if safe else "".join(quoted)

@@ -24,7 +24,7 @@ from chestfed.new_site.people import find_optional, find_patient
 from chestfed.new_site.spreadsheet import Spreadsheet, any_site, read_spreadsheet
 from chestfed.new_site.term_column import find_labels
 from chestfed.new_site.work import NONE, SAID, Ask, Choices, Work, count
-from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.source import ROW, Source
 from chestfed.sites.spreadsheet.dicom_headers import read_elements
 from chestfed.sites.spreadsheet.reader import SUM
 
@@ -62,6 +62,8 @@ def draft_site(
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
         fitting = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_0123456789") or "my-hospital"
         raise ConfigError(f"'{name}' is not a short name: lower case letters, digits, - and _, such as {fitting}")
+    if choices.separator == "":
+        raise ConfigError("--separator: give the character between the findings in a cell")
     if not images.is_dir():
         raise ConfigError(f"--images {images}: no such folder")
     folder = root = images.resolve()
@@ -168,7 +170,7 @@ def _read_headers(work: Work) -> pd.DataFrame:
             f"{len(source.problems):,} DICOM files cannot be read: fix or remove them before the site can be "
             f"opened; `chestfed site check` names them"
         )
-    return frame.set_index("row")[["image", *(tag for tag in tags if frame[tag].notna().any())]]
+    return frame.set_index(ROW)[["image", *(tag for tag in tags if frame[tag].notna().any())]]
 
 
 def _optional(work: Work) -> None:

@@ -23,9 +23,10 @@ from chestfed.new_site.work import SAID, Choices
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, leading_rows
 from chestfed.sites.label_files.encodings import is_utf16, likely
-from chestfed.sites.label_files.source import FORMULA, Source, a_formula
+from chestfed.sites.label_files.source import FORMULA, ROW, Source, a_formula
 from chestfed.sites.label_files.xlsx import XlsxError, cells_of, open_sheets
-from chestfed.sites.spreadsheet.cells import column_names, read_cells
+from chestfed.sites.spreadsheet.cells import by_ending, column_names, read_cells
+from chestfed.sites.spreadsheet.files import FileFormat
 
 _SHOWN: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 _ROWS: Final = 200
@@ -56,13 +57,8 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
     """
     keys, notes, header = _format(path, choices)
     told = {key: value for key, (value, _) in keys.items()}
-    try:
-        table = {"layout": "onehot", "columns": {"image": "image", "patient": "image"}, **told}
-        source = Source(any_site(site, ".", {"table": ["*"]}, table), path.parent, path)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        flag = str(wrong["loc"][-1]).replace("_", "-")
-        raise ConfigError(f"--{flag} {wrong['input']}: {wrong['msg']}") from None
+    table = {"layout": "onehot", "columns": {"image": "image", "patient": "image"}, **told}
+    source = Source(any_site(site, ".", {"table": ["*"]}, table), path.parent, path)
     form = source.config.table
     assert form is not None
     names = column_names(source, path, form)
@@ -78,11 +74,11 @@ def read_spreadsheet(path: Path, site: str, choices: Choices) -> Spreadsheet:
         listed = ", ".join(f"'{name}' ({number:,})" for name, number in formulas.items())
         notes.append(f"cells with formulas are not evaluated and count as empty: {listed}")
     notes += source.remarks
-    return Spreadsheet(frame.set_index("row")[kept], keys, tuple(notes), tuple(formulas), doubt)
+    return Spreadsheet(frame.set_index(ROW)[kept], keys, tuple(notes), tuple(formulas), doubt)
 
 
-#: Ending -> format, and the flags that apply to none of its files.
-_KINDS: Final = {".parquet": "parquet", ".pq": "parquet", ".xlsx": "xlsx", ".xlsm": "xlsx", ".json": "json"}
+#: Format -> the flags that apply to none of its files.
+_FLAGS: Final = ("delimiter", "encoding", "sheet", "header_row")
 _IDLE: Final = {"csv": ("sheet",), "xlsx": ("delimiter", "encoding")}
 _Keys = dict[str, tuple[str | int, str]]
 
@@ -90,16 +86,17 @@ _Keys = dict[str, tuple[str | int, str]]
 def _format(path: Path, choices: Choices) -> tuple[_Keys, list[str], int]:
     """The keys of `table` that the file needs with the evidence for them, notes, and the header's row."""
     keys, header, notes = _Keys(), 1, list[str]()
-    kind = _KINDS.get(Path(path.name.lower().removesuffix(".gz")).suffix, "csv")
-    for flag in _IDLE.get(kind, ("delimiter", "encoding", "sheet", "header_row")):
-        if getattr(choices, flag) is not None:
+    said = _said(choices)
+    kind = by_ending(path)
+    for flag in _IDLE.get(kind, _FLAGS):
+        if flag in said:
             raise ConfigError(f"--{flag.replace('_', '-')} does not apply to {path.name}: omit it")
     if kind == "csv":
         data = _bytes(path)
-        keys["encoding"] = encoding, _ = _encoding(path, data, choices.encoding)
+        keys["encoding"] = encoding, _ = _encoding(path, data, said.get("encoding"))
         content = data.decode("utf-8-sig" if encoding == "utf-8" else encoding, errors="replace")
         separator, plain_text = excel_separator(content.replace("\r\n", "\n").replace("\r", "\n").encode())
-        delimiter, why, header = _delimiter(plain_text.decode(), choices.delimiter, separator)
+        delimiter, why, header = _delimiter(plain_text.decode(), said.get("delimiter"), separator)
         keys["delimiter"] = delimiter, why
         if separator is not None:
             notes.append("the file's first line is Excel's 'sep=', which is not counted as a row")
@@ -117,6 +114,21 @@ def _format(path: Path, choices: Choices) -> tuple[_Keys, list[str], int]:
     return keys, notes, header
 
 
+def _said(choices: Choices) -> dict[str, Any]:
+    """What the flags say of the file.
+
+    Raises `ConfigError` if no file can be like that.
+    """
+    tab = {"tab": "\t", "\\t": "\t"}.get(choices.delimiter or "")
+    given = {flag: getattr(choices, flag) for flag in _FLAGS if getattr(choices, flag) is not None}
+    try:
+        return FileFormat.model_validate(given | ({"delimiter": tab} if tab else {})).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        flag, why = str(wrong["loc"][-1]).replace("_", "-"), wrong["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"--{flag} {wrong['input']}: {why}") from None
+
+
 def _kept_columns(path: Path, names: list[str], header: int, keys: _Keys, notes: list[str]) -> tuple[list[str], str]:
     """The columns with a name of their own, and why the header may be another row."""
     counts = Counter(names)
@@ -129,7 +141,7 @@ def _kept_columns(path: Path, names: list[str], header: int, keys: _Keys, notes:
     if len(kept) < 2:
         found = "only one column has a name" if kept else "no column has a name"
         other = "--delimiter for another delimiter" if "delimiter" in keys else "--sheet for another sheet"
-        sheets = f" ({', '.join(open_sheets(path))})" if _KINDS.get(path.suffix.lower()) == "xlsx" else ""
+        sheets = f" ({', '.join(open_sheets(path))})" if by_ending(path) == "xlsx" else ""
         raise ConfigError(f"{path.name}: {found} in row {header}{another}; or {other}{sheets}")
     notes += [f"{lacking}: not used"] if counts[""] else []
     return kept, f"{lacking}{another}" if counts[""] else ""
@@ -174,7 +186,7 @@ def _encoding(path: Path, data: bytes, said: str | None) -> tuple[str, str]:
 def _delimiter(text: str, said: str | None, separator: str | None) -> tuple[str, str, int]:
     """The delimiter that cuts most rows into as many cells as the header has; why; the header's row."""
     if said is not None or separator is not None:
-        told = {"tab": "\t", "\\t": "\t"}.get(said, said) if said is not None else str(separator)
+        told = said if said is not None else str(separator)
         why = SAID if said is not None else "its first line says so (sep=)"
         return told, why, find_header(list(leading_rows(text, told, _LOOKED_AT))) + 1
     best = ((0.0, 1), ",", "no other found", 1)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from chestfed.core.config import OTHERS, StrictModel, expand_path, load_config
+from chestfed.core.config import OTHERS, Document, StrictModel, checked, expand_path, refuse_other_kind
 from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.core.plugins import Choice, Options
 from chestfed.images.levels import InvertedBy
@@ -229,18 +229,23 @@ def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[
 
 
 def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteConfig:
-    """Read a site's YAML.
+    """Read a site's YAML. Files beside it are those beside the YAML that names them, which it may extend.
 
     Raises
     ------
     ConfigError
         One message with all mistakes, each with file, line and key.
     """
-    config = load_config(path, SiteConfig, overrides, "site")
-    folder = Path(path).parent
+    document = Document(Path(path))
+    refuse_other_kind(document, "site")
+    for assignment in overrides:
+        document.override(assignment)
+    config = checked(document, SiteConfig)
     update: dict[str, object] = {}
-    if config.splits.file is not None and (beside := expand_path(config.splits.file, folder)).exists():
-        update["splits"] = config.splits.model_copy(update={"file": str(beside)})
+    if config.splits.file is not None:
+        beside = expand_path(config.splits.file, document.folder(("splits", "file")))
+        update["splits"] = config.splits.model_copy(update={"file": str(beside)}) if beside.exists() else config.splits
     if config.table is not None and isinstance(config.table.terms, str):
-        update["table"] = config.table.model_copy(update={"terms": str(expand_path(config.table.terms, folder))})
+        terms = expand_path(config.table.terms, document.folder(("table", "terms")))
+        update["table"] = config.table.model_copy(update={"terms": str(terms)})
     return config.model_copy(update=update)

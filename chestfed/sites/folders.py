@@ -18,7 +18,7 @@ class Folders:
     """The folders below a root, each listed once, by paths relative to it."""
 
     def __init__(self, root: Path) -> None:
-        self._root = str(root)
+        self.root = str(root)
         self._real = os.path.realpath(root)
         self._listed: dict[str, dict[str, bool]] = {}
         self._accents: dict[str, dict[str, str]] = {}
@@ -64,9 +64,9 @@ class Folders:
         Hidden folders and links to folders are left out.
         """
         found = []
-        for folder, folders, names in os.walk(Path(self._root, prefix)):
+        for folder, folders, names in os.walk(Path(self.root, prefix)):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            inside = Path(folder).relative_to(self._root).as_posix()
+            inside = Path(folder).relative_to(self.root).as_posix()
             found += [name if inside == "." else f"{inside}/{name}" for name in sorted(names)]
         return found
 
@@ -92,7 +92,7 @@ class Folders:
         return self._strays[folder]
 
     def _is_outside(self, path: str) -> bool:
-        real = os.path.realpath(os.path.join(self._root, path))  # noqa: PTH118 - many paths, and Path is slow
+        real = os.path.realpath(os.path.join(self.root, path))  # noqa: PTH118 - many paths, and Path is slow
         return real != self._real and not real.startswith(self._real.rstrip(os.sep) + os.sep)
 
     def _composed(self, folder: str) -> dict[str, str]:
@@ -106,7 +106,7 @@ class Folders:
         """Name -> whether it is a link; empty if the folder does not exist or cannot be read."""
         if folder not in self._listed:
             try:
-                with os.scandir(Path(self._root, folder)) as entries:
+                with os.scandir(Path(self.root, folder)) as entries:
                     self._listed[folder] = {entry.name: entry.is_symlink() for entry in entries}
             except (OSError, ValueError):
                 self._listed[folder] = {}

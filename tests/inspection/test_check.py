@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from pydicom.uid import ExplicitVRLittleEndian
@@ -125,6 +127,22 @@ def test_files_are_compared_with_the_checksums_of_the_release(tmp_path: Path, pl
     assert ("wrong checksum", "labels.csv", None) in [
         (one.kind, one.file, one.row) for one in check(tmp_path, checksums=sums).errors
     ]
+
+
+def test_a_file_that_may_not_be_read_has_a_wrong_checksum_and_the_check_goes_on(tmp_path: Path) -> None:
+    hospital, read = Hospital(tmp_path), Path.open
+    sums = hospital.save().parent / "SHA256SUMS.txt"
+    sums.write_text(f"{'0' * 64}  {hospital.image(1).name}\n")
+
+    def denied(path: Path, *how: Any, **more: Any) -> Any:
+        if path == hospital.image(1):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return read(path, *how, **more)
+
+    with patch.object(Path, "open", denied):
+        report = check(tmp_path, checksums=sums, images=False)
+    (found,) = (one for one in report.errors if one.kind == WRONG_CHECKSUM)
+    assert (found.row, found.message) == (row_of(1), f"{hospital.image(1).name} cannot be read (Permission denied)")
 
 
 @each("text", ["hello\n", f"{'0' * 64}  other.png\n", f"{'0' * 32}  0.png\n"])

@@ -14,7 +14,7 @@ from chestfed.cli import app
 from chestfed.core.errors import ConfigError
 from chestfed.sites import load_site_config, open_site
 from tests.inspection.planted import ROWS, Hospital, row_of
-from tests.sites.own_tables import config
+from tests.sites.own_tables import NAMES, config
 
 
 def site_check(folder: Path, *arguments: str) -> Any:
@@ -136,3 +136,21 @@ def test_a_patient_who_is_not_in_the_file_of_splits_is_told_with_the_row(tmp_pat
 def test_a_file_of_splits_excludes_other_ways_to_split(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be combined with valid_fraction, official: false"):
         config(tmp_path, {"layout": "onehot"}, splits={"official": False, "valid_fraction": 0.1, "file": "a.csv"})
+
+
+def test_fixed_splits_in_another_folder_find_the_mapping_table(tmp_path: Path) -> None:
+    crossing(tmp_path)
+    (tmp_path / "x.terms.csv").write_text("kind,term,MEANING,confirmed\nview,pa,pa,yes\n")
+    config(tmp_path, {"layout": "onehot", "terms": "x.terms.csv"}, labels=NAMES)
+    result = site_check(tmp_path, "--fix-splits", "--out", str(tmp_path / "out"))
+    assert result.exit_code == 0, result.output
+
+
+def test_a_patient_with_images_of_other_views_alone_stays_in_the_split(tmp_path: Path) -> None:
+    hospital = crossing(tmp_path)
+    hospital.rows[23] |= {"MRN": "alone", "Projection": "lateral", "Set": "test"}
+    hospital.save()
+    config(tmp_path, {"layout": "onehot"}, views=["pa"])
+    assert site_check(tmp_path, "--fix-splits").exit_code == 0
+    splits = pd.read_csv(tmp_path / "site.splits.csv", dtype=str).set_index("patient")["split"]
+    assert splits["alone"] == "test"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from chestfed.core.errors import ConfigError
 from chestfed.sites.reader import ages
 from tests.new_site.hospitals import LABELS, bring, chestfed, draft, everything_said, keys, opened, rows
+from tests.sites.own_tables import save_dicom
 from tests.sites.small_sites import column
 
 
@@ -162,3 +164,32 @@ def test_a_patient_column_that_says_different_things_of_one_image_is_told(tmp_pa
     bring(tmp_path, [*table, *({**row, "Patient": f"x{n}"} for n, row in enumerate(table))])
     with pytest.raises(ConfigError, match=r"'Patient' has such a name, but several values for one image"):
         draft(tmp_path)
+
+
+def test_a_table_with_a_column_that_is_called_row_is_described(tmp_path: Path) -> None:
+    bring(tmp_path, rows(row=range(12)))
+    assert len(opened(tmp_path, draft(tmp_path)).frame) == 12
+
+
+def test_folders_of_images_without_an_ending_are_described_and_opened(tmp_path: Path) -> None:
+    table = [{**row, "File": f"Z{place}"} for place, row in enumerate(rows())]
+    for row in table:
+        for name in ("IM1", "IM2"):
+            save_dicom(tmp_path / "images" / str(row["File"]) / name, PatientID=str(row["Patient"]))
+    bring(tmp_path, table, images=[])
+    assert len(opened(tmp_path, draft(tmp_path)).frame) == 24
+
+
+@pytest.mark.parametrize("sign", ["\x7f", "\u2028", "\U0001f600\u200b"])
+def test_a_name_with_a_sign_that_cannot_be_seen_is_written_so_that_yaml_reads_it(tmp_path: Path, sign: str) -> None:
+    bring(tmp_path, rows(30, **{f"Projek{sign}tion": ["PA", "AP", "lateral"]}))
+    made = draft(tmp_path, columns={"view": f"Projek{sign}tion"})
+    assert column(opened(tmp_path, made), "view") == ["pa", "ap"] * 10
+
+
+def test_a_table_of_json_lines_has_neither_an_encoding_nor_a_delimiter(tmp_path: Path) -> None:
+    bring(tmp_path, rows())
+    (tmp_path / "labels.jsonl").write_text("\n".join(map(json.dumps, rows())))
+    made = draft(tmp_path, "labels.jsonl")
+    assert not {"encoding", "delimiter", "header_row"} & keys(made)["table"].keys()
+    assert len(opened(tmp_path, made).frame) == 12

@@ -181,3 +181,19 @@ def test_five_rows_and_their_files_are_shown_on_the_terminal_and_written_nowhere
     said = chestfed(*command, "--out", tmp_path)
     assert all(example in said for example in made.examples)
     assert "img0" not in (tmp_path / "x.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"encoding": "klingon"}, "--encoding klingon: unknown encoding"),
+        ({"encoding": "hex"}, "--encoding hex: .* not a text encoding"),
+        ({"delimiter": ";;"}, "--delimiter ;;: "),
+        ({"separator": "", "columns": {"findings": "File"}}, "--separator: give the character"),
+        ({"delimiter": "\u00e9"}, "--delimiter \u00e9: must be an ASCII character"),
+    ],
+)
+def test_a_table_that_cannot_be_written_so_is_refused(tmp_path: Path, choices: dict[str, str], message: str) -> None:
+    bring(tmp_path, rows())
+    with pytest.raises(ConfigError, match=message):
+        draft(tmp_path, **choices)

@@ -140,3 +140,19 @@ def test_accession_numbers_without_their_zeros_are_hinted_at(tmp_path: Path) -> 
     (problem,) = problems(tmp_path, {**ONEHOT, "images": {"header": "AccessionNumber"}}, None)
     assert problem.kind == "nothing left"
     assert "without leading zeros 1 rows would match" in problem.message
+
+
+def test_an_image_that_its_second_annotator_contradicts_himself_about_is_left_out(tmp_path: Path) -> None:
+    told = [("1", "A", "Edema"), ("2", "A", "Edema"), ("2", "B", "Edema"), ("2", "B", "no Edema")]
+    rows = [person(int(number), Finding=term, Reader=reader) for number, reader, term in told]
+    long = {**LONG, "columns": {**LONG["columns"], "reader": "Reader"}}
+    assert [one.row for one in problems(tmp_path, long, rows)] == [4]
+    table = open_table(tmp_path, long, rows, rows={"contradictory": "drop"})
+    assert images(table) == ["1.png"]
+    assert table.left_out == {"contradictory": 1}
+
+
+def test_a_name_that_begins_like_a_total_is_none(tmp_path: Path) -> None:
+    rows = [onehot(1, MRN="SUM001"), onehot(2, MRN="Total7"), onehot(3, MRN="Total 7"), onehot(4, MRN="\u5408\u8a0812")]
+    table = open_table(tmp_path, ONEHOT, rows, rows={"total": "drop"})
+    assert images(table) == ["1.png", "2.png"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 DELIMITERS: Final = (",", ";", "\t", "|")
-_SEPARATOR: Final = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([^\r\n\"])\"?\r?\n", re.IGNORECASE)
+_SEPARATOR: Final = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([^\r\n\"\x80-\xff])\"?\r?\n", re.IGNORECASE)
 
 
 def excel_separator(text: bytes) -> tuple[str | None, bytes]:

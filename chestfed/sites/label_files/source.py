@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _LARGEST = 1 << 31  # bytes of a label file
 #: The kind of problem of a cell that is a formula.
 FORMULA = "formula cell"
+#: The row numbers beside the columns of a hospital's own table, one of which may be called `row`.
+ROW = "\0row"
 _NULLS = ["", "nan", "NaN"]
 #: How files begin that are not text -> what they are, and what to do.
 _NO_TEXT = {
@@ -150,9 +152,11 @@ class Source:
                 row=1,
                 advice="check that this is the release's own label file, unedited",
             )
-        if lacking:
-            return None
-        return self._parse(path, text, names, required, optional)
+        twice = [name for name in dict.fromkeys([*required, *optional]) if names.count(name) > 1]
+        for column in twice:
+            text_of = f"{names.count(column)} columns are named '{column}'"
+            self.problem("duplicate column", self.name(path), text_of, row=1, advice="remove all but one of them")
+        return None if lacking or twice else self._parse(path, text, names, required, optional)
 
     def header(self, path: Path) -> list[str]:
         """Column names of a CSV; empty, with a problem, if it cannot be read. The text is kept for `read`."""
@@ -200,9 +204,8 @@ class Source:
             self.remarks.append(f"{self.name(path)} is read as {found}, which was detected, not declared")
         return text
 
-    def refuse_formulas(self, path: Path, frame: pd.DataFrame, columns: Sequence[str]) -> None:
+    def refuse_formulas(self, path: Path, frame: pd.DataFrame, columns: Sequence[str], rows: np.ndarray) -> None:
         """Note the cells of these columns that are formulas, and empty them, so that they cause no second problem."""
-        rows = frame["row"].to_numpy()
         advice = "paste the column as values and export the table again; formulas are not evaluated"
         for name in columns:
             bad = frame[name].str.startswith("=").fillna(False).to_numpy(dtype=bool)
@@ -237,7 +240,7 @@ class Source:
         frame = frame[frame[kept].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank lines
         if frame.empty and not ragged:
             self.problem("empty file", self.name(path), "has a header and no rows", advice="download the file again")
-        self.refuse_formulas(path, frame, kept)
+        self.refuse_formulas(path, frame, kept, frame["row"].to_numpy())
         for column in optional:
             if column not in frame:
                 frame[column] = pd.Series(None, index=frame.index, dtype=object)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, first_cells, without_rows
-from chestfed.sites.label_files.source import Source, csv_cells, row_numbers
+from chestfed.sites.label_files.source import ROW, Source, csv_cells, row_numbers
 from chestfed.sites.label_files.xlsx import XlsxError, cells_of, open_sheets
 from chestfed.sites.reader import nearest
 from chestfed.sites.spreadsheet.files import FileFormat
@@ -35,7 +35,7 @@ class _Sheet:
 
 
 def read_cells(source: Source, path: Path, table: FileFormat, columns: Sequence[str]) -> pd.DataFrame | None:
-    """The columns as strings without outer blanks (empty is missing), and `row`, the number of the row in the file.
+    """The columns as strings without outer blanks (empty is missing), and `ROW`, the number of the row in the file.
 
     Row 1 is the first of the file, and the header unless `header_row` names another; a format without a header counts
     as if it had one. A merged cell of an xlsx is repeated in all the rows that it covers, which is noted
@@ -50,12 +50,12 @@ def read_cells(source: Source, path: Path, table: FileFormat, columns: Sequence[
         return None
     cells, rows = read
     frame = pd.DataFrame({name: _stripped(cells.column(place)) for place, name in enumerate(wanted)})
-    frame["row"] = rows
+    frame[ROW] = rows
     del read, cells  # as large as the frame
     frame = frame[frame[wanted].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank rows
     if frame.empty and not source.problems:
         source.problem("empty file", source.name(path), "has a header and no rows", advice="export the table again")
-    source.refuse_formulas(path, frame, wanted)
+    source.refuse_formulas(path, frame, wanted, frame[ROW].to_numpy())
     return frame
 
 
@@ -67,12 +67,12 @@ def column_names(source: Source, path: Path, table: FileFormat) -> list[str] | N
 
 def _open(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
     openers = {"csv": _open_csv, "parquet": _open_parquet, "xlsx": _open_xlsx, "json": _open_json}
-    return openers[_kind(path, table)](source, path, table)
+    kind = table.format or by_ending(path)
+    return openers["csv" if kind in ("tsv", "csv.gz") else kind](source, path, table)
 
 
-def _kind(path: Path, table: FileFormat) -> str:
-    if table.format is not None:
-        return "csv" if table.format in ("csv", "tsv", "csv.gz") else table.format
+def by_ending(path: Path) -> str:
+    """The format of a file by its name: csv, json, parquet or xlsx."""
     if path.name.lower().removesuffix(".gz").endswith((".json", ".jsonl")):
         return "json"
     return {".parquet": "parquet", ".pq": "parquet", ".xlsx": "xlsx", ".xlsm": "xlsx"}.get(path.suffix.lower(), "csv")
@@ -208,8 +208,13 @@ def _as_text(array: pa.ChunkedArray) -> pa.ChunkedArray | None:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         cells = [None if cell is None else json.dumps(cell, default=str) for cell in array.to_pylist()]
         return pa.chunked_array([pa.array(cells, pa.string())])
-    if pa.types.is_floating(kind):
-        array = pc.if_else(pc.is_nan(array), pa.scalar(None, kind), array)
+    if pa.types.is_floating(kind):  # as pandas writes whole numbers of which some are missing
+        array = array.cast(pa.float32()) if pa.types.is_float16(kind) else array
+        none = pa.scalar(None, array.type)
+        array = pc.if_else(pc.is_nan(array), none, array)
+        whole = pc.and_(pc.equal(pc.floor(array), array), pc.less(pc.abs(array), 2.0**53))
+        numbers = pc.if_else(whole, array, none).cast(pa.int64()).cast(pa.string())
+        return pc.if_else(whole, numbers, array.cast(pa.string()))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind):
         return None
     try:

@@ -23,7 +23,7 @@ from chestfed.core.workers import spread
 from chestfed.dicom.file_kinds import DICOM, UNKNOWN, counted, kind_of, without_strangers
 from chestfed.dicom.files import refuse_bomb
 from chestfed.dicom.tags import quiet, read, reason
-from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.source import ROW, Source
 
 #: What messages call the rows of such a table.
 FILES: Final = "DICOM files"
@@ -58,7 +58,7 @@ def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
 def read_elements(source: Source, names: Sequence[str], tags: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     """The elements of DICOM files (`names`, paths relative to the root), and the kinds of files that are no images.
 
-    One row per image: `image`, its path, the elements as strings (empty is missing), and `row`, its place among the
+    One row per image: `image`, its path, the elements as strings (empty is missing), and `ROW`, its place among the
     names. The values of an element with several are joined by backslashes. What cannot be read is a problem; it is
     named in a check of the site only, whose report stays where the images are.
     """
@@ -88,7 +88,7 @@ def read_elements(source: Source, names: Sequence[str], tags: Sequence[str]) -> 
             kept.append(place)
     frame = pd.DataFrame([headers[place].cells for place in kept], columns=wanted, dtype=object)
     frame["image"] = pd.Series([images[place] for place in kept], dtype=object)
-    frame["row"] = np.array(kept, dtype=np.int64) + 1
+    frame[ROW] = np.array(kept, dtype=np.int64) + 1
     return frame, aside
 
 

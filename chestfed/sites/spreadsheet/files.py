@@ -29,6 +29,12 @@ def _encoding(name: str) -> str:
     return known.removesuffix("-sig") if known in ("utf-8", "utf-8-sig", "utf-16") else name.lower()
 
 
+def _delimiter(sign: str) -> str:
+    if not sign.isascii() or sign in '"\r\n':
+        raise ValueError("must be an ASCII character, and neither a quotation mark nor a line break")
+    return sign
+
+
 def _texts(value: object) -> object:
     return [_text(item) for item in value] if isinstance(value, list) else value
 
@@ -53,8 +59,8 @@ class FileFormat(StrictModel):
         description="encoding of csv and tsv: any that Python knows, such as cp1250, cp1251, shift_jis, gb18030, "
         "euc_kr; utf-8 with or without a byte order mark, utf-16 with one",
     )
-    delimiter: str | None = Field(
-        None, min_length=1, max_length=1, description="delimiter of csv and tsv; default: a comma, in tsv a tab"
+    delimiter: Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_delimiter)] | None = Field(
+        None, description="delimiter of csv and tsv; default: a comma, in tsv a tab"
     )
     sheet: str | None = Field(None, min_length=1, description="sheet of xlsx; default: the first")
     header_row: int = Field(

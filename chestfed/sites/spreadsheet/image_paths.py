@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from chestfed.dicom.file_kinds import image_ending
+from chestfed.dicom.file_kinds import images_among
 from chestfed.sites.folders import Folders
 from chestfed.sites.left_out import MISSING_IMAGE
 from chestfed.sites.reader import leaves_root
@@ -104,7 +104,7 @@ def in_folders(file: TableRows, roles: Mapping[str, str | None], folders: Folder
     for row in np.flatnonzero(~outside & ~empty).tolist():
         for prefix in map(prefix_of, file.table.images.roots):
             folder = folders.find(prefix + str(names.iat[row]).rstrip("/"))
-            found = [] if folder is None else [path for path in folders.files(f"{folder}/") if image_ending(path)]
+            found = [] if folder is None else images_among(folders.root, folders.files(f"{folder}/"))
             if found:
                 rows += [row] * len(found)
                 paths += found

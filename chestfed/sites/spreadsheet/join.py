@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.source import ROW, Source
 from chestfed.sites.spreadsheet.cells import read_cells
 from chestfed.sites.spreadsheet.config import TableFormat
 from chestfed.sites.spreadsheet.files import Join
@@ -45,7 +45,7 @@ def _other(source: Source, join: Join) -> pd.DataFrame | None:
     twice = frame[key].duplicated().to_numpy()
     text = f"an earlier row with the same '{key}' differs in {', '.join(join.columns)}"
     advice = "keep one row per key, or take other columns from this file"
-    source.bad_rows(path, "contradictory rows", twice, frame["row"].to_numpy(), text, advice)
+    source.bad_rows(path, "contradictory rows", twice, frame[ROW].to_numpy(), text, advice)
     return frame[~twice]
 
 

@@ -18,15 +18,23 @@ def label_columns(source: Source) -> list[str]:
 
 def onehot(file: TableRows) -> dict[str, np.ndarray]:
     """Findings int8 `[n]` per disease of the columns in the label map."""
+    return _counted(file, _by_row(file), True)
+
+
+def _by_row(file: TableRows) -> dict[str, np.ndarray]:
     by_name = {name: _values(file, name) for name in label_columns(file.source)}
     labels = file.source.config.labels
-    for disease in file.source.config.diseases:
-        for name in labels[disease]:
-            file.source.unread("values that mean missing", disease, int((by_name[name] == UNLABELLED).sum()))
     return {
         disease: strongest([by_name[name] for name in labels[disease]], len(file.frame))
         for disease in file.source.config.diseases
     }
+
+
+def _counted(file: TableRows, findings: dict[str, np.ndarray], said: np.ndarray | bool) -> dict[str, np.ndarray]:
+    """The findings of images; how many of those that somebody `said` something of are missing is noted."""
+    for disease, codes in findings.items():
+        file.source.unread("values that mean missing", disease, int(((codes == UNLABELLED) & said).sum()))
+    return findings
 
 
 def _values(file: TableRows, column: str) -> np.ndarray:
@@ -67,5 +75,6 @@ def votes(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.nd
         "an earlier row has the same image and annotator",
         "keep one row per image and annotator",
     )
-    rule = file.table.raters
-    return {disease: agreed(cast[kept], of_image[kept], images, rule) for disease, cast in onehot(file).items()}
+    rule, of_image = file.table.raters, of_image[kept]
+    findings = {name: agreed(cast[kept], of_image, images, rule) for name, cast in _by_row(file).items()}
+    return _counted(file, findings, np.bincount(of_image, minlength=images) > 0)

@@ -40,9 +40,9 @@ _SPLITS: Final = {
 _UNKNOWN_SEX: Final = "unknown"
 _SEXES: Final = {**SEXES, "u": _UNKNOWN_SEX, "unknown": _UNKNOWN_SEX, "o": _UNKNOWN_SEX, "other": _UNKNOWN_SEX}
 #: A cell that names a sum of the rows above it.
-SUM: Final = (
-    "(?:(?:grand |sub)?totale?s?|total general|sum|summe|gesamt(?:summe|zahl)?|somme|suma|soma|razem|celkem|итого|"
-    r"合計|合计|總計|总计|합계)\s*[:=]?\s*[\d.,]*"
+SUM: Final = (  # SUM001 is the name of a patient
+    "(?:(?:(?:grand |sub)?totale?s?|total general|sum|summe|gesamt(?:summe|zahl)?|somme|suma|soma|razem|celkem|итого)"
+    r"(?!\d)|合計|合计|總計|总计|합계)\s*[:=]?\s*[\d.,]*"
 )
 _SEVERAL_ROWS: Final = ("long", "readers")
 
@@ -162,15 +162,22 @@ def _described(file: TableRows, images: pd.Series, split: str | None) -> dict[st
     }
 
 
+def _given(file: TableRows, column: str, words: Mapping[str, object]) -> pd.Series:
+    """The cells of a column; missing where they are empty, or a word that counts as empty."""
+    cells = file.cells(column)
+    gone = [word.strip().lower() for word, meaning in words.items() if meaning == MISSING_WORD]
+    return cells.where(~cells.str.lower().isin(gone), None) if gone else cells
+
+
 def _worded(file: TableRows, column: str | None, what: str, words: Mapping[str, str]) -> pd.Series:
     """The cells' translations; missing where empty; a word that is not known is a problem."""
     if column is None:
         return pd.Series(None, index=file.frame.index, dtype=object)
-    cells = file.cells(column)
+    cells = _given(file, column, words)
     found = translate(cells, {word.strip().lower(): meaning for word, meaning in words.items()}, lower=True)
     bad = (found.isna() & cells.notna()).to_numpy(dtype=bool)
     file.bad(f"unknown {what}", bad, f"'{column}' is not a known {what}", _where_words_go(file, what, words))
-    return found.where(found != MISSING_WORD, None)
+    return found
 
 
 def _where_words_go(file: TableRows, what: str, known: Collection[str] = ()) -> str:
@@ -188,8 +195,8 @@ def _splits(file: TableRows) -> pd.Series | str:
         return "train"
     if column is None:
         return file.table.default_split
-    found = _worded(file, column, "split", {**_SPLITS, **file.table.words.split})
-    empty = file.cells(column).isna().to_numpy(dtype=bool)
+    words = {**_SPLITS, **file.table.words.split}
+    found, empty = _worded(file, column, "split", words), _given(file, column, words).isna().to_numpy(dtype=bool)
     advice = "fill the cell, or set splits.official: false to have every image in train"
     file.bad("image without a split", empty, f"'{column}' is empty", advice)
     return found
@@ -199,13 +206,12 @@ def _ages(file: TableRows) -> np.ndarray:
     column = file.table.columns.age
     if column is None:
         return np.full(len(file.frame), np.nan, dtype=np.float32)
-    cells = file.cells(column)
+    cells = _given(file, column, file.table.words.age)
     years = ages(cells)
     words = {word.strip().lower(): str(told) for word, told in file.table.words.age.items()}
     years = np.where(np.isnan(years), ages(translate(cells, words, lower=True)), years).astype(np.float32)
     advice = "ages are years from 0 to 120, or written as 063Y, 011M, 63 Jahre; fix the cell, or "
-    gone = [word for word, told in words.items() if told == MISSING_WORD]
-    bad = np.isnan(years) & (cells.notna() & ~cells.str.lower().isin(gone)).to_numpy(dtype=bool)
+    bad = np.isnan(years) & cells.notna().to_numpy(dtype=bool)
     file.bad("bad age", bad, f"'{column}' is not an age from 0 to 120 years", advice + _where_words_go(file, "age"))
     return years
 
@@ -220,28 +226,23 @@ def _joined(file: TableRows, raw: pd.DataFrame) -> pd.DataFrame:
     raw = raw[~blank].reset_index(drop=True)
     of_image, names = pd.factorize(raw["image"])
     _, first = np.unique(of_image, return_index=True)
-    _refuse_contradictions(file, raw, of_image, first)
+    _refuse_contradictions(file, raw, of_image)
     findings = (votes if file.table.layout == "readers" else long)(file, of_image, len(names))
     filled = raw.groupby(of_image, sort=True).first().reset_index(drop=True)
     filled["patient"], filled["row"] = raw["patient"].to_numpy()[first], raw["row"].to_numpy()[first]
     return raw_rows({name: filled[name] for name in raw.columns}, findings, len(names))
 
 
-def _refuse_contradictions(file: TableRows, raw: pd.DataFrame, of_image: np.ndarray, first: np.ndarray) -> None:
+def _refuse_contradictions(file: TableRows, raw: pd.DataFrame, of_image: np.ndarray) -> None:
     columns = {"patient": file.table.columns.patient, **file.table.columns.model_dump(exclude={"image", "patient"})}
     for name in ("patient", "study", "view", "split", "sex", "age"):
         column = columns[name]
         if column is None:
             continue
         cells = raw[name].astype(object)
-        given = cells.notna().to_numpy(dtype=bool)
-        known = pd.Series(cells[given].to_numpy(), index=of_image[given])
-        known = known[~known.index.duplicated()].reindex(range(len(first)))
-        bad = given & (cells.to_numpy() != known.to_numpy()[of_image])
-        if file.source.config.rows.contradictory == "drop":  # the image, which has the number of its first row
-            bad = np.isin(np.arange(len(bad)), first[of_image[bad]])
-        advice = "all rows of an image must agree; fix the row"
-        file.bad("contradictory rows", bad, f"'{column}' differs from an earlier row of this image", advice)
+        bad = (cells.notna() & (cells != cells.groupby(of_image).transform("first"))).to_numpy(dtype=bool)
+        text = f"'{column}' differs from an earlier row of this image"
+        file.contradicts("contradictory rows", bad, of_image, text, "all rows of an image must agree; fix the row")
 
 
 #: Its options are the section `table` of the site's YAML.

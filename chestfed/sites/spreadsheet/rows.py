@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.source import ROW, Source
 from chestfed.sites.spreadsheet.config import TableFormat
 
 
@@ -23,12 +23,21 @@ class TableRows:
     @property
     def rows(self) -> np.ndarray:
         """Row numbers int64 `[n]`."""
-        return self.frame["row"].to_numpy()
+        return self.frame[ROW].to_numpy()
 
     def bad(self, kind: str, bad: np.ndarray, text: str, advice: str) -> None:
         """One problem per row where `bad`, bool `[n]`."""
         for row in self.rows[bad].tolist():
             self.source.problem(kind, self.name, text, row, advice)
+
+    def contradicts(self, kind: str, bad: np.ndarray, of_image: np.ndarray, text: str, advice: str) -> None:
+        """One problem per row where `bad`, bool `[n]`; `of_image` is the image of each row, int `[n]`.
+
+        Where the site leaves such images out, they are told by the number of their first row, which they go by.
+        """
+        if self.source.config.rows.contradictory == "drop":
+            bad = np.isin(of_image, of_image[bad]) & ~pd.Series(of_image).duplicated().to_numpy()
+        self.bad(kind, bad, text, advice)
 
     def cells(self, column: str) -> pd.Series:
         """The cells of a column about the image or patient; missing where they count as empty."""

@@ -138,7 +138,7 @@ def long(file: TableRows, of_image: np.ndarray, images: int) -> dict[str, np.nda
     bad[first] = np.array([s.contradictory for s in sayings], dtype=bool)[places]
     advice = f"fix the rows, or the meaning of their terms in {vocabulary.place}"
     text = f"the rows of this image{'' if readers is None else ' and annotator'} call a disease present and absent"
-    file.bad("contradictory labels", bad, text, advice)
+    file.contradicts("contradictory labels", bad, of_image, text, advice)
     said = [(sayings[place], sorted(terms)) for place, terms in zip(places.tolist(), rows, strict=True)]
     _remark(file, said, vocabulary, "images" if readers is None else "readings of images")
     found, rule = _by_disease(sayings, places, diseases), file.table.raters

@@ -186,3 +186,9 @@ def test_a_wrong_encoding_is_reported_also_after_a_look_at_the_header(tmp_path: 
     source.header(source.root / "train.csv")
     source.read(source.root / "train.csv", ["name"])
     assert [problem.kind for problem in source.problems] == ["wrong encoding"]
+
+
+def test_a_column_that_is_there_twice_is_a_problem(tmp_path: Path) -> None:
+    source = source_of(tmp_path, b"name,value,value\nx,1,0\n")
+    assert source.read(source.root / "train.csv", ["name"], ["value"]) is None
+    assert [(problem.kind, problem.row) for problem in source.problems] == [("duplicate column", 1)]

@@ -15,7 +15,7 @@ from chestfed.sites.folders import Folders
 from chestfed.sites.spreadsheet.config import Images
 from chestfed.sites.spreadsheet.image_paths import in_roots
 from tests.cases import each
-from tests.sites.own_tables import onehot, open_table, problems
+from tests.sites.own_tables import onehot, open_table, problems, save_dicom
 from tests.sites.small_sites import column
 
 BELOW: dict[str, Any] = {"layout": "onehot", "images": {"roots": ["img"], "suffix": ".png", "recursive": True}}
@@ -85,3 +85,14 @@ def test_of_the_files_below_a_root_exactly_those_fit_whose_path_ends_so(
 def test_any_ending_is_not_searched_for_in_all_folders() -> None:
     with pytest.raises(ValueError, match="cannot be combined"):
         Images(suffix="any", recursive=True)
+
+
+def test_a_folder_has_images_without_an_ending_and_no_hidden_ones(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        for name in ("IM1", "IM2.dcm"):
+            save_dicom(tmp_path / "site" / folder / name)
+        (tmp_path / "site" / folder / "._IM2.dcm").write_bytes(b"of a Mac")
+        (tmp_path / "site" / folder / "report").write_text("no image")
+    rows = [onehot(number, File=folder) for number, folder in enumerate("ab")]
+    table = open_table(tmp_path, {"layout": "onehot", "images": {"folder": True}}, rows)
+    assert table.frame["image"].tolist() == ["a/IM1", "a/IM2.dcm", "b/IM1", "b/IM2.dcm"]

@@ -771,3 +771,66 @@ def test_a_parquet_file_that_claims_endless_rows_is_not_read(tmp_path: Path, mon
     monkeypatch.setattr("chestfed.sites.spreadsheet.cells._MOST_ROWS", 2)
     (problem,) = problems(tmp_path, ONEHOT, [person(number) for number in range(3)], "labels.parquet")
     assert (problem.kind, problem.file) == ("unreadable file", "labels.parquet")
+
+
+def test_a_column_may_be_called_row(tmp_path: Path) -> None:
+    rows = [onehot(number, row=f"p{number // 2}", Edema="1") for number in range(4)]
+    table = open_table(tmp_path, {**ONEHOT, "columns": {**COLUMNS, "patient": "row", "study": "row"}}, rows)
+    assert column(table, "patient") == column(table, "study") == ["p0", "p0", "p1", "p1"]
+    assert column(table, "row") == [2, 3, 4, 5]
+
+
+def test_a_word_for_no_split_is_an_empty_cell(tmp_path: Path) -> None:
+    words = {**ONEHOT, "words": {"split": {"tbd": "missing"}}}
+    (found,) = problems(tmp_path, words, [onehot(1), onehot(2, Set="TBD")])
+    assert (found.kind, found.row) == ("image without a split", 3)
+
+
+def test_numbers_in_a_column_of_floats_are_written_as_whole_ones(tmp_path: Path) -> None:
+    cells = {name: [row[name] for row in (onehot(1), onehot(2), onehot(3))] for name in onehot(1)}
+    numbers = pa.array([123456789012.0, 4711.0, 0.5])
+    (tmp_path / "site").mkdir()
+    pq.write_table(pa.table({**cells, "MRN": numbers, "Age": numbers.cast(pa.float16())}), tmp_path / "site/t.parquet")
+    shape = {**ONEHOT, "columns": {name: cell for name, cell in COLUMNS.items() if name != "age"}}
+    table = open_table(tmp_path, {**shape, "columns": {**shape["columns"], "study": "Age"}}, None, "t.parquet")
+    assert column(table, "patient") == ["123456789012", "4711", "0.5"]
+    assert column(table, "study") == ["inf", "4712", "0.5"]
+
+
+@pytest.mark.parametrize("sign", ["\u00e9", '"', "\n"])
+def test_a_delimiter_is_a_sign_that_no_csv_needs_for_itself(tmp_path: Path, sign: str) -> None:
+    with pytest.raises(ConfigError, match="delimiter': must be an ASCII character"):
+        problems(tmp_path, {**ONEHOT, "delimiter": sign}, [onehot(1)])
+
+
+def test_a_mapping_table_that_is_no_csv_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "x.terms.csv").write_text('term,MEANING,confirmed\n"' + "a" * 200_000)
+    found = problems(tmp_path, {**TERMS, "terms": "x.terms.csv"}, [person(1, Findings="Edema")])
+    assert found[0].kind == "malformed CSV"
+    assert "x.terms.csv" in found[0].file
+
+
+def test_a_file_that_a_yaml_names_is_beside_it_when_another_extends_it(tmp_path: Path) -> None:
+    terms = "term,MEANING,confirmed\nEdema,edema,yes\n"
+    (tmp_path / "x.terms.csv").write_text(terms)
+    (tmp_path / "site.splits.csv").write_text("patient,split\np1,test\n")
+    splits = {"file": "site.splits.csv"}
+    open_table(tmp_path, {**TERMS, "terms": "x.terms.csv"}, [person(1, Findings="Edema")], splits=splits)
+    other = tmp_path / "elsewhere/other.yaml"
+    other.parent.mkdir()
+    other.write_text("extends: ../site.yaml\ntitle: Other\n")
+    table = open_site(load_site_config(other), tmp_path)
+    assert column(table, "edema") == [1.0]
+    assert column(table, "split") == ["test"]
+
+
+def test_a_label_that_another_column_or_annotator_gives_is_not_counted_as_missing(tmp_path: Path) -> None:
+    unknown = {"values": {"missing": ["u"]}}
+    rows = [onehot(1, Edema="u"), onehot(2, **{"Edema": "u", "Pulmonary Edema": "u"}), onehot(3)]
+    table = open_table(tmp_path, {**ONEHOT, **unknown}, rows)
+    assert column(table, "edema") == [0.0, None, 0.0]
+    assert table.not_understood == {"values that mean missing": {"edema": 1}}
+    both = [{**row, "Reader": reader} for row in rows[:2] for reader in "AB"]
+    both[1] |= {"Cardiomegaly": "u"}
+    table = open_table(tmp_path, {**READERS, **unknown, "raters": "A"}, [*both, {**rows[2], "Reader": "B"}])
+    assert table.not_understood == {"values that mean missing": {"edema": 1}}
