@@ -62,6 +62,8 @@ def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:
         raise ConfigError(f"runtime.device: '{name}' is not a torch device; use auto, cpu, cuda or cuda:N") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError("runtime.device: PyTorch finds no CUDA device; use --set runtime.device=cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"runtime.device: '{name}' is not there; PyTorch finds {torch.cuda.device_count()} of them")
     cores = max(1, (os.cpu_count() or 1) // at_once)
     threads = runtime.threads or cores
     torch.set_num_threads(threads)

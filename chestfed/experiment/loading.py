@@ -56,7 +56,7 @@ def _narrow_comparison(document: Document, overrides: Sequence[str]) -> None:
 
 
 def _let_overrides_win(document: Document, overrides: Sequence[str]) -> None:
-    """A key of `federated` from the command line holds for every algorithm.
+    """A key of `federated` from the command line holds for every algorithm, as `_let_parts_win` has it in parts.
 
     And what the file says of another algorithm than the one trained goes: its objective, if the command line named the
     algorithm; and the keys that need a server, if the algorithm is decentralized.
@@ -81,11 +81,39 @@ def _let_overrides_win(document: Document, overrides: Sequence[str]) -> None:
         name = name_of(section.get("algorithm"))
         own[name] = {**(own.pop(name, None) or {}), **{key: section["algorithm"][key] for key in options}}
     if "algorithm" in common and "objective" not in common:
-        section.pop("objective", None)
+        objective = section.pop("objective", None)
+        if said_of_it := {place[2] for place in said if len(place) > 2 and place[:2] == ("federated", "objective")}:
+            section["objective"] = {key: objective[key] for key in said_of_it}
+    _let_parts_win(section, own if isinstance(own, dict) else {}, said)
     name = name_of(section.get("algorithm"))
     if name in ALGORITHMS.built_in and ALGORITHMS.find(name).decentralized:
         for key in set(SERVER_KEYS) - common:
             section.pop(key, None)
+
+
+def _let_parts_win(section: dict[str, Any], own: dict[str, Any], said: set[tuple[str, ...]]) -> None:
+    """A key of the objective or of the privacy from the command line holds for every algorithm with the same objective.
+
+    The name of an objective holds for every algorithm.
+    """
+    for part in ("objective", "privacy"):
+        keys = {place[2] for place in said if len(place) > 2 and place[:2] == ("federated", part)}
+        for entry in own.values() if keys else ():
+            theirs = entry.get(part) if isinstance(entry, dict) else None
+            if theirs is None:
+                continue
+            if part == "objective" and name_of(theirs) not in ("", _objective(section)):
+                if "name" in keys:
+                    del entry[part]
+                continue
+            its = {"name": theirs} if isinstance(theirs, str) else theirs
+            entry[part] = {**its, **{key: section[part][key] for key in keys}}
+
+
+def _objective(section: dict[str, Any]) -> str:
+    """The name of the objective: that of the file, or else the algorithm's own, if it is built in."""
+    spec = ALGORITHMS.built_in.get(name_of(section.get("algorithm", "codasca")))
+    return name_of(section.get("objective")) or (spec.objective if spec else "")
 
 
 def _read_graphs(document: Document) -> None:

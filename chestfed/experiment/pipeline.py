@@ -338,7 +338,7 @@ class Pipeline(StrictModel):
     @classmethod
     def _every_k(cls, data: Any) -> Any:
         """Fill in `k` where none is said, so that the resolved configuration says it."""
-        if not isinstance(data, dict) or data.get("k"):
+        if not isinstance(data, dict) or data.get("k") not in (None, []):
             return data
         if data.get("k") == []:
             raise ValueError("k is empty: name at least one number of clients, or remove it (k: null) for every number")

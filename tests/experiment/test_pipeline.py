@@ -289,6 +289,31 @@ def test_an_algorithms_own_keys_come_before_the_common_ones_and_after_the_comman
     assert (settings.local_lr, settings.algorithm.prox) == (0.7, 0.2)
 
 
+def test_a_key_of_the_objective_or_of_privacy_from_the_command_line_is_not_overridden_by_an_algorithms_own() -> None:
+    path, scgdam = bundled("pipelines") / "digits_ih.yaml", "federated.algorithm=local_scgdam"
+
+    def objective(algorithm: str, *said: str) -> dict[str, Any]:
+        found = load_pipeline(path, said).for_algorithm(algorithm).federated.objective
+        assert found is not None
+        return found.model_dump()
+
+    assert objective("local_scgdam")["inner_lr"] == 0.01  # the pipeline's own
+    assert objective("local_scgdam", scgdam, "federated.objective.inner_lr=0.5")["inner_lr"] == 0.5
+    own = "per_algorithm.codasca={objective: {name: auc, pairs: within_site}}"
+    assert objective("codasca", own, "federated.objective.pairs=pooled")["pairs"] == "pooled"
+    assert objective("local_scgdam", own, "federated.objective.pairs=pooled")["inner_lr"] == 0.01
+    named = ["federated.algorithm=fedprox", "per_algorithm.fedprox={objective: ratio_loss}"]
+    assert objective("fedprox", *named)["name"] == "ratio_loss"
+    assert objective("fedprox", *named, "federated.objective.name=cross_entropy")["name"] == "cross_entropy"
+    short = "per_algorithm.codasca={objective: auc}"
+    assert objective("codasca", short, "federated.objective.pairs=within_site")["pairs"] == "within_site"
+    noise = ["federated.algorithm=fedavg", "per_algorithm={fedavg: {privacy: {clip: 1.0, noise_multiplier: 1.0}}}"]
+    noise += ["comparison=null", "federated.privacy.clip=5.0", "federated.privacy.noise_multiplier=2.0"]
+    privacy = load_pipeline(path, noise).for_algorithm().federated.privacy
+    assert privacy is not None
+    assert (privacy.clip, privacy.noise_multiplier) == (5.0, 2.0)
+
+
 def test_normalization_suits_all_algorithms_of_a_comparison() -> None:
     pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["model.norm=auto"])
     assert pipeline.for_algorithm("codasca").model.norm == "batch"
@@ -385,6 +410,9 @@ def test_an_empty_k_and_an_option_that_a_later_key_would_drop_are_refused(tmp_pa
     with pytest.raises(ConfigError, match=r"own\.yaml:3: k is empty: .*k: null"):
         load_pipeline(tmp_path / "own.yaml")
     assert load_pipeline(path, ["k=null"]).k == [1, 2, 3, 4, 5]
+    for nothing in ("0", "false", "''", "{}"):
+        with pytest.raises(ConfigError, match="'k' should be a valid list"):
+            load_pipeline(path, [f"k={nothing}"])
     option, algorithm = "federated.algorithm.prox=0.5", "federated.algorithm=coda_plus"
     with pytest.raises(ConfigError, match=r"federated\.algorithm\.prox is said before"):
         load_pipeline(path, [option, algorithm])

@@ -9,8 +9,9 @@ import pytest
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
+from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.pipeline import Pipeline, Runtime
 from chestfed.experiment.rules import check_runs
 from chestfed.models import network_options
 from tests.command_line import call
@@ -79,6 +80,13 @@ def test_one_problem_of_several_runs_is_said_once() -> None:
         check_runs(runs(["pdmm", "gossip"], "model.norm=batch"))
     (_, only) = str(found.value).splitlines()
     assert only.startswith("pdmm, window 4, K=5; gossip, window 4, K=5: without a server")
+
+
+def test_a_gpu_that_is_not_there_is_refused_with_the_number_of_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(ConfigError, match=r"'cuda:2' is not there; PyTorch finds 2"):
+        prepare_machine(Runtime(device="cuda:2"))
 
 
 def test_what_works_is_not_refused() -> None:
