@@ -20,6 +20,7 @@ import numpy as np
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ChestfedError
+from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.report.page import write_report
 from chestfed.report.run_figures import overview
 from chestfed.results import hospital_table
@@ -292,7 +293,7 @@ def _note(table: StudyTable) -> str:
     aucs = "\n".join(markdown(auc_grid(table), ("added",), below=" {}"))
     about = (
         f"{table.title}. AUC on {table.images:,} images of {table.patients:,} patients ({table.protocol}), "
-        f"{table.model}; in brackets 95% patient-clustered bootstrap intervals."
+        f"{table.model}; in brackets {METHODS[table.rows[-1].interval].about}."
     )
     return "\n\n".join(part for part in (warning, aucs, about) if part)
 

@@ -213,10 +213,12 @@ class Store:
         return info.status == "FINISHED" and info.lifecycle_stage == "active"
 
     def log_params(self, run: str, params: Mapping[str, Any]) -> None:
-        """Log parameters; values are cut to MLflow's length."""
+        """Log parameters, cut to MLflow's length; those that a resumed run has stay: another value is refused."""
         from mlflow.entities import Param
 
-        self._client.log_batch(run, params=[Param(key, str(value)[:500]) for key, value in params.items()])
+        known = self._client.get_run(run).data.params
+        new = [Param(key, str(value)[:500]) for key, value in params.items() if key not in known]
+        self._client.log_batch(run, params=new)
 
     def log_metrics(
         self, run: str, series: Sequence[tuple[int, Mapping[str, float | None]]], about: Mapping[str, str] | None = None
@@ -430,13 +432,17 @@ def _source(client: MlflowClient, uri: str, k: int | None) -> str:
 def _run_of_one_k(client: MlflowClient, uri: str, k: int | None) -> Run:
     """The run itself if it is that of one K, else its child of the largest K, or of `k`."""
     found = client.get_run(uri.removeprefix("runs:/").strip("/"))
-    if "k" in found.data.tags:
+    if own := found.data.tags.get("k"):
+        if k not in (None, int(own)):
+            raise ChestfedError(f"{uri}: is the run of K={own}, not of K={k}")
         return found
     of_parent = f"tags.`mlflow.parentRunId` = '{found.info.run_id}'"
     children = client.search_runs([found.info.experiment_id], of_parent)
-    by_k = {int(child.data.tags["k"]): child for child in children if "k" in child.data.tags}
+    finished = [child for child in children if "k" in child.data.tags and child.info.status == "FINISHED"]
+    by_k = {int(child.data.tags["k"]): child for child in finished}
     if not by_k or (k is not None and k not in by_k):
-        raise ChestfedError(f"{uri}: has no run of K={k}; there are K={sorted(by_k)}")
+        wanted = "finished K" if k is None else f"finished run of K={k}"
+        raise ChestfedError(f"{uri}: has no {wanted}; there are K={sorted(by_k)}")
     return by_k[max(by_k) if k is None else k]
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,14 @@ from chestfed.core.checkpoint import write_json
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
+from chestfed.evaluation.intervals.methods import METHODS, MethodName
 from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.pipeline import Pipeline, Runtime
 from chestfed.experiment.resolved import identity
 from chestfed.report.page import write_report
 from chestfed.results import hospital_table
+from chestfed.results.run_folder import RunFolder
 from chestfed.scoring.scorers import Declared, open_scorer
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.table import SiteTable
@@ -436,6 +439,13 @@ def test_a_resumed_study_logs_the_rounds_that_are_missing_and_no_others(run_fold
     assert steps == [entry["round"] for entry in history]
     assert [point.step for point in client.get_metric_history(parent, "pretraining/loss")] == [2, 3]
     assert {client.get_run(run).info.status for run in (child, parent)} == {"KILLED"}
+
+
+@pytest.mark.parametrize("method", ["t-logit", "delong"])
+def test_the_description_names_the_method_of_the_intervals(run_folder: Path, method: MethodName) -> None:
+    table = RunFolder.open(run_folder).table()
+    table = replace(table, rows=tuple(replace(row, interval=method) for row in table.rows))
+    assert recording._note(table).endswith(f"in brackets {METHODS[method].about}.")
 
 
 def test_a_process_killed_before_it_could_note_the_run_that_it_made_leaves_no_second_one(

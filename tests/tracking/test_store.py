@@ -80,6 +80,14 @@ def test_a_run_is_opened_again_where_the_store_has_it(store: Store, tmp_path: Pa
     ]
 
 
+def test_parameters_of_a_resumed_run_stay_as_they_were(store: Store, tmp_path: Path) -> None:
+    """MLflow refuses other values, such as the versions after an update."""
+    run = store.start_run("study", {})
+    store.log_params(run, {"version.commit": "a"})
+    store.log_params(run, {"version.commit": "b", "seed": 1})
+    assert client_of(tmp_path).get_run(run).data.params == {"version.commit": "a", "seed": "1"}
+
+
 def test_the_steps_in_the_store_are_told_with_their_gaps(store: Store) -> None:
     run = store.start_run("K=1", {})
     assert store.steps(run, "round/loss") == set()
@@ -124,11 +132,15 @@ def test_the_weights_of_a_study_are_found_by_its_run_or_that_of_one_k(store: Sto
     parent = store.start_run("study", {})
     child = store.start_run("K=1", {"k": "1", "mlflow.parentRunId": parent})
     store.log_file(child, tmp_path / "model.safetensors")
+    store.end_run(child)
+    failed = store.start_run("K=2", {"k": "2", "mlflow.parentRunId": parent})
+    store.end_run(failed, "FAILED")
     for run in (parent, child):
         with local_model(f"runs:/{run}", uri) as path:
             assert Path(path).read_bytes() == b"weights"
         assert not Path(path).exists()
-    for run, k, message in ((parent, 2, "K=2"), ("nothing", None, "MLflow cannot give")):
+    others = (parent, 2, "no finished run of K=2"), (child, 2, "of K=1, not of K=2")
+    for run, k, message in (*others, ("nothing", None, "MLflow cannot give")):
         with pytest.raises(ChestfedError, match=message), local_model(f"runs:/{run}", uri, k):
             pass
 
