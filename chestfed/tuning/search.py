@@ -190,10 +190,10 @@ class _OneAlgorithm:
         base = search.pipeline.variant(name, search.pipeline.seed, search.algorithms)
         ranges = {key: one.plain() for key, one in declared.items()}
         text = json.dumps([identify(base, search.data, search.machine).digest, ranges, search.seeds])
-        digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        self.digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
         storage = f"sqlite:///{(search.folder / 'optuna.db').resolve()}"
         self.study = optuna.create_study(
-            storage=storage, study_name=f"{name} {digest}", direction="maximize", load_if_exists=True
+            storage=storage, study_name=f"{name} {self.digest}", direction="maximize", load_if_exists=True
         )
 
     def finished(self) -> list[Trial]:
@@ -285,7 +285,11 @@ class _OneAlgorithm:
         return dict(trained.history[-1]["auc"])
 
     def _folder(self, number: int) -> Path:
-        return self.search.folder / "training" / f"{self.name.replace(':', '.')}-{number}"
+        return self.search.folder / "training" / self._named(number)
+
+    def _named(self, number: int) -> str:
+        """A trial of these ranges: those of others, in the same folder, have the same numbers."""
+        return f"{self.name.replace(':', '.')}-{self.digest}-{number}"
 
     def _tell(self, done: Sequence[Trial]) -> None:
         trial, best = done[-1], best_of(done)
@@ -300,7 +304,7 @@ class _OneAlgorithm:
         folder, seeds = self.search.folder, {int(seed): _mean(own) for seed, own in kept["aucs"].items()}
         ranges = {key: Range.parse(plain) for key, plain in kept["ranges"].items()}
         return Trial(
-            folder / "trials" / f"{self.name.replace(':', '.')}-{number}",
+            folder / "trials" / self._named(number),
             self.search.name,
             self.name,
             number,

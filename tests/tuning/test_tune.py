@@ -151,6 +151,19 @@ def test_a_killed_search_goes_on_and_tries_what_it_would_have_tried(
     pd.testing.assert_frame_equal(results(home), results(whole))
 
 
+def test_trials_of_other_ranges_are_recorded_beside_those_of_the_same_number(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune_run.study_run, "run", lambda *_, **__: [])
+    for ranges in ("[0.01, 1.0, log]", "[0.1, 0.2, log]"):
+        words = ["--trials", "1", "--seeds", "1", "--algorithms", "fedprox", "--set", f"search.local_lr={ranges}"]
+        done = call("tune", "digits.yaml", *words, folder=home)
+        assert done.code == 0, done.err
+    client = connect(local_store(home / "runs"))
+    runs = client.search_runs([client.get_experiment_by_name("chestfed").experiment_id])
+    assert {run.data.params["range.local_lr"] for run in runs} == {"[0.01, 1.0, 'log']", "[0.1, 0.2, 'log']"}
+
+
 def test_diverged_trials_are_counted_and_a_search_of_nothing_else_says_what_to_do(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
