@@ -71,7 +71,9 @@ class Evaluation:
     def name(self) -> str:
         """Folder of the results: the same model, images and settings have the same."""
         content = pd.util.hash_pandas_object(self.predictions, index=False).to_numpy().tobytes()
-        parts = [self.scorer.digest, self.split, self.summary.protocol, self.summary.intervals.method]
+        how = self.summary.intervals
+        parts = [self.scorer.digest, self.scorer.output, self.split, self.summary.protocol, how.method]
+        parts += [str(how.resamples), *self.summary.diseases]
         digest = hashlib.blake2b(content + "\0".join(parts).encode(), digest_size=6).hexdigest()
         return f"{self.origin.prefix}{self.site}-{self.split}-{self.summary.protocol}-{digest}"
 

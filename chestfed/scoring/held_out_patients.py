@@ -24,9 +24,12 @@ def held_out_patients(model: str, table: SiteTable) -> SiteTable:
     ConfigError
         If there is no study, or it held none of this site's patients out.
     """
-    entries, seed, _ = _study_of(_run_folder(model))
-    for entry in entries:
-        if entry.test_fraction is not None and Path(entry.config).stem == table.name:
+    run = _run_folder(model)
+    entries, seed, _ = _study_of(run)
+    names = [one["site"] for one in (run.sites or {}).get("hospitals", ())]
+    names = names or [Path(entry.config).stem for entry in entries]  # of earlier versions
+    for entry, name in zip(entries, names, strict=True):
+        if entry.test_fraction is not None and name == table.name:
             return hold_out(table.select(split="train"), entry.test_fraction, seed)[1]
     raise ConfigError(
         f"{model}: its study held out no patients of site '{table.name}': its pipeline has no test_fraction there. "

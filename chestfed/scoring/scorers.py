@@ -58,6 +58,9 @@ def open_scorer(reference: str, declared: Declared, machine: Machine, name: str 
 
 def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
     """The model file that a folder stands for."""
+    of_k = path.parent if path.is_file() else path
+    if k is not None and of_k.name != f"k{k}" and (of_k.parent / "study.json").is_file():
+        raise ConfigError(f"{reference}: is not of K={k}; leave --k out, or give the run folder")
     if path.is_file():
         return path
     if (path / "study.json").is_file():

@@ -312,6 +312,26 @@ def test_what_is_written_says_synthetic_everywhere_and_names_nobody(
     assert not any(personal.search(file.read_bytes()) for file in (tmp_path / "out").iterdir())
 
 
+def test_other_settings_have_another_folder(home: Path, site: SiteTable, tmp_path: Path) -> None:
+    model = exported(tmp_path / "model.pt2", nn.Sequential(tiny(), nn.Sigmoid()))
+    names = []
+    for kind, resamples in (("probabilities", 20), ("scores", 20), ("scores", 10), ("scores", 10)):
+        scorer = open_scorer(str(model), Declared(diseases=DISEASES, size=SIZE, output=kind), MACHINE)  # type: ignore[arg-type]
+        how = Intervals(resamples=resamples)
+        names.append(evaluate_model(scorer, site, "valid", "frontal-image", home / "cache", MACHINE, how=how).name)
+    assert len(set(names)) == 3
+    assert names[2] == names[3]
+
+
+def test_a_k_that_is_not_the_models_is_refused(tmp_path: Path) -> None:
+    write_chestfed_model(tmp_path / "k1" / "model.safetensors")
+    (tmp_path / "study.json").write_text("{}")
+    for part in ("k1", "k1/model.safetensors"):
+        assert open_scorer(str(tmp_path / part), Declared(k=1), MACHINE).diseases == DISEASES
+        with pytest.raises(ConfigError, match="is not of K=2"):
+            open_scorer(str(tmp_path / part), Declared(k=2), MACHINE)
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_number_can_be_computed_again_from_the_predictions(
     protocol: Protocol, home: Path, site: SiteTable, tmp_path: Path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +73,15 @@ def test_nobody_of_them_is_among_the_other_patients(part: str, run: Path, site: 
     assert set(held.frame["split"]) == {"test"}
     everybody = set(site.select(split="train").frame["patient"])
     assert 0.2 < held.frame["patient"].nunique() / len(everybody) < 0.6
+
+
+def test_the_name_of_a_sites_yaml_may_be_another_than_the_sites(run: Path, site: SiteTable, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / run.name)
+    study = json.loads((copy / "study.json").read_text())
+    study["configuration"]["sites"][0]["config"] = "any_name.yaml"
+    (copy / "study.json").write_text(json.dumps(study))
+    (copy / "manifest.json").unlink()
+    pd.testing.assert_frame_equal(held_out_patients(str(copy), site).frame, held_out_patients(str(run), site).frame)
 
 
 def test_images_that_are_not_of_the_studys_test_are_refused(run: Path) -> None:
