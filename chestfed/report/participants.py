@@ -144,20 +144,22 @@ def _people(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
 
 
 def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
-    def told(values: Mapping[str, Any]) -> str:
+    def told(values: Mapping[str, Any], everything: int) -> str:
         found: dict[str, list[str]] = {}
         for disease, value in values.items():
             found.setdefault(str(value), []).append(title_of(disease))
-        if len(found) == 1:
+        if len(found) == 1 and len(values) == everything:
             return next(iter(found))
         return "; ".join(f"{value}: {', '.join(names)}" for value, names in found.items())
 
     lines = []
     for one in hospitals:
         policy = one["policy"]
+        diseases = len(policy["uncertain"])
         copies = {disease: f"{count + 1} times" for disease, count in policy["upsample"].items()}
         standard = one["reference_standard"] or "not said in the YAML"
-        cells = (standard, told(policy["uncertain"]), told(policy["blank"]), told(copies) if copies else "none")
+        counted = (told(policy[kind], diseases) for kind in ("uncertain", "blank"))
+        cells = (standard, *counted, told(copies, diseases) or "none")
         lines.append(Line(one["site"], tuple(map(Cell, cells)), "told"))
     caption = "Reference standard, and how uncertain labels and unmentioned diseases count"
     heads = ("hospital", "reference standard", "uncertain", "not mentioned", "repeated positives")

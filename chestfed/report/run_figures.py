@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -184,10 +184,14 @@ def mean_differences(run: RunFolder, compared: Significance) -> Picture:
     with Drawing(run.origin, "mean-difference", f"Mean AUC minus that of {compared.reference}", (4.8, 2.6)) as drawing:
         figures.forest(drawing.axes, rows.assign(place=places), "difference of the mean AUC, with 95% interval")
         for row in rows.to_dict("records"):
-            between = "" if np.isnan(row["low"]) else f", from {row['low']:+.3f} to {row['high']:+.3f}"
-            if not np.isnan(row["difference"]):
-                drawing.say(f"{row['name']} {row['difference']:+.3f}{between}")
+            _say_difference(drawing, row)
     return drawing.picture(f"Difference of the mean AUC to {compared.reference}, with 95% intervals")
+
+
+def _say_difference(drawing: Drawing, row: Mapping[Hashable, Any]) -> None:
+    if not np.isnan(row["difference"]):
+        between = "" if np.isnan(row["low"]) else f", from {row['low']:+.3f} to {row['high']:+.3f}"
+        drawing.say(f"{row['name']} {row['difference']:+.3f}{between}")
 
 
 def gray_levels(run: RunFolder) -> list[Picture]:
@@ -307,7 +311,7 @@ def hospital_gains(table: HospitalTable) -> list[Picture]:
     with Drawing(table.origin, "hospital-gains", title, (4.8, 2.8)) as drawing:
         figures.forest(drawing.axes, found, "difference of the mean AUC, with 95% interval")
         for row in found.to_dict("records"):
-            drawing.say(f"{row['name']} {row['difference']:+.3f}, from {row['low']:+.3f} to {row['high']:+.3f}")
+            _say_difference(drawing, row)
     return [drawing.picture(title)]
 
 

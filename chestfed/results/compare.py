@@ -98,7 +98,7 @@ def collect(
         for entry in run.rounds(k):
             for name in sums:
                 sums[name] += entry[name]
-            if entry.get("mean_auc") is not None:
+            if "mean_auc" in entry:
                 plain = {name: entry[name] for name in ("round", "loss", "drift", "gradient_drift", "mean_auc")}
                 outputs = {name: entry.get(name) for name in OUTPUTS}
                 curves.append(head | plain | sums | {"bytes": sums["bytes_up"] + sums["bytes_down"]} | outputs)
@@ -110,7 +110,8 @@ def collect(
     table = runs[0].table()
     about = {name: getattr(table, name) for name in ("model", "protocol", "images", "patients")}
     about |= {name: runs[0].about[name] for name in ("machine", "versions")}
-    frames, hospitals = (pd.DataFrame(results), pd.DataFrame(curves)), hospital_table.of_models(models)
+    frames = pd.DataFrame(results).astype({"auc": float}), pd.DataFrame(curves).astype({"mean_auc": float})
+    hospitals = hospital_table.of_models(models)
     return Comparison(title, origin, *frames, published, tuple(names), about, compared, hospitals)
 
 
@@ -193,7 +194,8 @@ def metrics(comparison: Comparison) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     for row in rows.to_dict("records"):
         name = re.sub(r"[^\w.-]+", "_", row["run"].replace("=", ""))
-        found |= {f"auc/{name}": row["auc"], f"auc_sd/{name}": None if np.isnan(row["sd"]) else row["sd"]}
+        of_row = {f"auc/{name}": row["auc"], f"auc_sd/{name}": row["sd"]}
+        found |= {key: None if np.isnan(value) else value for key, value in of_row.items()}
     if comparison.compared is not None:
         mean = comparison.compared.comparisons[-1][-1]
         low, high = mean.interval or (None, None)

@@ -89,15 +89,17 @@ def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
         If the folder holds no predictions.
     """
     folder = path.parent if not path.is_dir() else RunFolder(path).folder(k) if (path / STUDY).is_file() else path
-    whole = (folder.parent / STUDY).is_file()
-    if whole and folder.name.removeprefix("k").isdigit():
-        RunFolder(folder.parent).folder(int(folder.name.removeprefix("k")))
+    whole, number = (folder.parent / STUDY).is_file(), folder.name.removeprefix("k")
+    if whole and number.isdigit():
+        if k not in (None, int(number)):
+            raise ConfigError(f"{path}: is of K={number}, not of K={k}; leave --k out, or give the run folder")
+        RunFolder(folder.parent).folder(int(number))
     elif (folder / EVALUATION).is_file():
         check_files(folder, (PREDICTIONS, EVALUATION), "Score the model again with `chestfed evaluate`")
     frame = read_predictions(folder / place / PREDICTIONS if path.is_dir() else path)
     evaluation, seeds = folder / EVALUATION, list[int]()
     if whole:
-        run, number = RunFolder.open(folder.parent), folder.name.removeprefix("k")
+        run = RunFolder.open(folder.parent)
         name = f"{run.settings.algorithm}, I={run.settings.window}, K={number}, seed {run.settings.seed}"
         kin = digest(json.dumps([{**run.configuration, "seed": None, "k": None}, number], sort_keys=True))
         protocol, origin, seeds = run.settings.protocol, Origin.read(run.about), [run.settings.seed]

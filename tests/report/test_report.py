@@ -9,6 +9,8 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,6 +26,7 @@ from chestfed.report import figures, run_figures
 from chestfed.report.drift import drift, histogram_distance
 from chestfed.report.html import text_of
 from chestfed.report.page import make_report, write_report
+from chestfed.report.participants import participants
 from chestfed.results.run_folder import RunFolder
 from tests.command_line import call
 from tests.report.pages import (
@@ -407,6 +410,25 @@ def test_a_disease_of_one_class_is_left_out_with_its_reason(tmp_path: Path) -> N
     texts = [attributes["alt"] or "" for _, attributes, _ in page.all("img")]
     for seen in ("ROC curves of Edema", "Precision-recall curves of Edema", "Calibration of Edema"):
         assert any(seen in text and "nothing to draw, no positive image" in text for text in texts), seen
+
+
+def test_copies_of_one_disease_are_not_told_of_all(copy: Path) -> None:
+    sites = json.loads((copy / "sites.json").read_text())
+    for one in sites["hospitals"]:
+        one["policy"]["upsample"] = {"edema": 2}
+    (copy / "sites.json").write_text(json.dumps(sites))
+    labels = participants(RunFolder.open(copy))[-1]
+    assert {line.cells[-1].text for line in labels.lines} == {"3 times: Edema"}
+
+
+def test_a_hospital_without_a_gain_or_its_interval_is_not_told_as_nan() -> None:
+    def at(name: str, difference: float | None) -> Any:
+        mean = SimpleNamespace(difference=difference, interval=None)
+        return SimpleNamespace(name=name, gain=SimpleNamespace(comparisons=((mean,),)))
+
+    table: Any = SimpleNamespace(hospitals=[at("a", None), at("b", 0.01)], models=("K=1", "K=2"), origin=Origin.REAL)
+    (picture,) = run_figures.hospital_gains(table)
+    assert picture.alt == "Mean AUC at each hospital, K=2 minus K=1: b +0.010."
 
 
 @pytest.mark.usefixtures("undrawn")

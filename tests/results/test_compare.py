@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.provenance import Origin
-from chestfed.results.compare import Comparison, largest_windows
+from chestfed.report.page import comparison_page
+from chestfed.results.compare import Comparison, collect, largest_windows, metrics, read, render, write
+from chestfed.results.run_folder import RunFolder
 from tests.command_line import Called, call
+from tests.results.finished_runs import IMAGES, NAMES, write_run
 from tests.training.tiny_studies import command
 
 
@@ -110,6 +116,18 @@ def test_a_comparison_that_makes_no_sense_is_refused_before_anything_runs(
     assert result.code == 1
     assert pd.Series([result.err]).str.contains(message, regex=True).all(), result.err
     assert "Traceback" not in result.err
+
+
+def test_seeds_without_any_auc_have_a_table_and_a_page(tmp_path: Path) -> None:
+    """A test set of one class."""
+    labels = np.zeros((IMAGES, len(NAMES)), np.float32)
+    runs = [RunFolder(write_run(tmp_path / f"run-{seed}", seed=seed, labels=labels)) for seed in (1, 2)]
+    found = collect(runs, "Nothing")
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(render(found))
+    assert "n/a" in console.export_text()
+    assert {value for key, value in metrics(found).items() if key.startswith("auc")} == {None}
+    assert comparison_page(read(write(found, tmp_path))).pictures
 
 
 def test_the_largest_window_is_the_last_before_one_that_costs_auc() -> None:

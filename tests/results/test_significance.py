@@ -30,6 +30,10 @@ def test_a_run_is_compared_at_its_largest_k_or_the_k_that_is_named(tmp_path: Pat
     assert "K=1" in read_run(folder / "k1").name
     with pytest.raises(ConfigError, match="finished: K=1, K=2"):
         read_run(folder, 3)
+    for part in (folder / "k1", folder / "k1" / "predictions.parquet"):
+        assert "K=1" in read_run(part, 1).name
+        with pytest.raises(ConfigError, match="is of K=1, not of K=2"):
+            read_run(part, 2)
 
 
 def test_the_numbers_are_those_of_the_paired_comparison(tmp_path: Path) -> None:
