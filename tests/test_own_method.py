@@ -78,6 +78,15 @@ def test_a_method_of_ones_own_is_compared_with_codasca_resumes_and_is_new_when_i
     assert changed.out.count("from the earlier run") == 2  # CODASCA's
 
 
+@pytest.mark.parametrize("line", re.findall(r"^chestfed study pipelines/digits_ih.yaml (.*)$", PAGE, re.MULTILINE))
+def test_every_command_of_the_page_can_run(
+    here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.chdir(here)
+    done = chestfed("study", bundled("pipelines") / "digits_ih.yaml", *line.split(), *sets(DIGITS), "--dry-run")
+    assert done.code == 0, done.err
+
+
 def test_all_three_train_together_and_evaluate_report_and_compare_work(
     here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,27 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.config import Document, checked, expand_path, refuse_other_kind
 from chestfed.core.errors import ConfigError
 from chestfed.engines.topology import NAMED_GRAPHS, read_edges
-from chestfed.experiment.pipeline import Pipeline, clients_of
+from chestfed.experiment.pipeline import Pipeline, clients_of, names_in
 from chestfed.experiment.stage_2 import SERVER_KEYS, name_of
 from chestfed.sites.config import load_site_config
 
+#: The key that the command line may set for all algorithms at once.
+_OBJECTIVE: Final = "federated.objective"
 
-def load_pipeline(path: Path, overrides: Sequence[str] = (), added: Sequence[Path] = ()) -> Pipeline:
+
+def load_pipeline(
+    path: Path, overrides: Sequence[str] = (), added: Sequence[Path] = (), compared: Sequence[str] = ()
+) -> Pipeline:
     """Read a pipeline; `added` are the YAMLs of further sites, which come after its own, one client each.
 
-    Where the pipeline lists its `k`, the new numbers of clients are added to them, unless an override says `k`. See
-    `chestfed.core.config.load_config` for the errors.
+    Where the pipeline lists its `k`, the new numbers of clients are added to them, unless an override says `k`.
+    `compared` are the algorithms that the command line names. See `chestfed.core.config.load_config` for the errors.
     """
-    return checked(pipeline_document(path, overrides, added), Pipeline)
+    return checked(pipeline_document(path, overrides, added, compared), Pipeline)
 
 
-def pipeline_document(path: Path, overrides: Sequence[str] = (), added: Sequence[Path] = ()) -> Document:
+def pipeline_document(
+    path: Path, overrides: Sequence[str] = (), added: Sequence[Path] = (), compared: Sequence[str] = ()
+) -> Document:
     """The merged data of `load_pipeline`, not checked yet."""
     document = Document(path)
     refuse_other_kind(document, "pipeline")
@@ -39,6 +46,8 @@ def pipeline_document(path: Path, overrides: Sequence[str] = (), added: Sequence
         _extend_k(document, len(added))
     _narrow_comparison(document, overrides)
     _let_overrides_win(document, overrides)
+    _share_objective(document, overrides, compared)
+    _drop_server_keys(document, overrides)
     _read_graphs(document)
     return document
 
@@ -58,8 +67,7 @@ def _narrow_comparison(document: Document, overrides: Sequence[str]) -> None:
 def _let_overrides_win(document: Document, overrides: Sequence[str]) -> None:
     """A key of `federated` from the command line holds for every algorithm, as `_let_parts_win` has it in parts.
 
-    And what the file says of another algorithm than the one trained goes: its objective, if the command line named the
-    algorithm; and the keys that need a server, if the algorithm is decentralized.
+    And the file's objective goes if the command line named the algorithm, whose own takes its place.
     """
     said = {tuple(override.partition("=")[0].split(".")) for override in overrides}
     common = {place[1] for place in said if len(place) == 2 and place[0] == "federated"}
@@ -85,10 +93,6 @@ def _let_overrides_win(document: Document, overrides: Sequence[str]) -> None:
         if said_of_it := {place[2] for place in said if len(place) > 2 and place[:2] == ("federated", "objective")}:
             section["objective"] = {key: objective[key] for key in said_of_it}
     _let_parts_win(section, own if isinstance(own, dict) else {}, said)
-    name = name_of(section.get("algorithm"))
-    if name in ALGORITHMS.built_in and ALGORITHMS.find(name).decentralized:
-        for key in set(SERVER_KEYS) - common:
-            section.pop(key, None)
 
 
 def _let_parts_win(section: dict[str, Any], own: dict[str, Any], said: set[tuple[str, ...]]) -> None:
@@ -111,9 +115,75 @@ def _let_parts_win(section: dict[str, Any], own: dict[str, Any], said: set[tuple
 
 
 def _objective(section: dict[str, Any]) -> str:
-    """The name of the objective: that of the file, or else the algorithm's own, if it is built in."""
-    spec = ALGORITHMS.built_in.get(name_of(section.get("algorithm", "codasca")))
-    return name_of(section.get("objective")) or (spec.objective if spec else "")
+    """The name of the objective: that of the file, or else the algorithm's own."""
+    named = name_of(section.get("objective"))
+    try:
+        return named or ALGORITHMS.find(name_of(section.get("algorithm", "codasca"))).objective
+    except ConfigError:
+        return ""  # refused where it is checked
+
+
+def _share_objective(document: Document, overrides: Sequence[str], compared: Sequence[str]) -> None:
+    """An objective from the command line holds for every algorithm that is compared; an option of it for all with it.
+
+    If the pipeline's own algorithm is not compared, another takes its place: the objective need not suit what does not
+    train.
+    """
+    options, section = _objective_options(overrides), document.data.get("federated")
+    whole = "name" in options or any(override.partition("=")[0] == _OBJECTIVE for override in overrides)
+    comparison, own = document.data.get("comparison"), document.data.get("per_algorithm") or {}
+    sound = isinstance(own, dict) and all(isinstance(keys, dict | None) for keys in own.values())
+    if not (whole or options) or not sound or not isinstance(section, dict):
+        return
+    trained, objective = name_of(section.get("algorithm", "codasca")), section["objective"]
+    listed = comparison.get("algorithms") if isinstance(comparison, dict) else None
+    names = list(compared) or (listed if isinstance(listed, list) and listed else [trained])
+    shared: dict[str, Any] = {}
+    if whole:
+        shared = dict.fromkeys(names, objective)
+        if trained not in names:
+            section["algorithm"] = next((name for name in names if not _decentralized(name)), names[0])
+    else:
+        wanted = _objective(section)
+        for name in names:
+            its = _objective_section(own, name) or (objective if name == trained else {})
+            if _objective({"algorithm": name, "objective": its}) == wanted:
+                said = {option: objective[option] for option in options}
+                shared[name] = {**({"name": its} if isinstance(its, str) else its), **said}
+        if not shared:
+            raise ConfigError(
+                f"--set {_OBJECTIVE}.{min(options)}: no effect: it is an option of {wanted}, which none of "
+                f"{', '.join(names)} has; write {_OBJECTIVE}={{name: ..., {min(options)}: ...}}"
+            )
+    for name, its in shared.items():
+        own[name] = {**(own.get(name) or {}), "objective": its}
+    document.data["per_algorithm"] = own
+
+
+def _objective_options(overrides: Sequence[str]) -> set[str]:
+    """The options of the objective that the command line says one by one."""
+    keys = [override.partition("=")[0] for override in overrides]
+    start = f"{_OBJECTIVE}."
+    return {key.removeprefix(start).partition(".")[0] for key in keys if key.startswith(start)}
+
+
+def _objective_section(own: dict[str, Any], algorithm: str) -> Any:
+    """What `per_algorithm` says of an algorithm's objective; an entry for it alone comes last."""
+    keys = sorted((key for key in own if algorithm in names_in(key)), key=lambda key: -len(names_in(key)))
+    return next((own[key]["objective"] for key in reversed(keys) if (own[key] or {}).get("objective")), None)
+
+
+def _decentralized(name: str) -> bool:
+    return name in ALGORITHMS.built_in and ALGORITHMS.find(name).decentralized
+
+
+def _drop_server_keys(document: Document, overrides: Sequence[str]) -> None:
+    """The keys that need a server go if the algorithm is decentralized, unless the command line says them."""
+    section, said = document.data.get("federated"), {override.partition("=")[0] for override in overrides}
+    if isinstance(section, dict) and _decentralized(name_of(section.get("algorithm"))):
+        for key in SERVER_KEYS:
+            if f"federated.{key}" not in said:
+                section.pop(key, None)
 
 
 def _read_graphs(document: Document) -> None:

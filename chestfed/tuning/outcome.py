@@ -69,7 +69,7 @@ def write_tuned(
 
     It extends the pipeline's file, unless `--set` or a graph's file changed what that says: then it holds all keys.
     """
-    merged = pipeline_document(file, overrides).data
+    merged = pipeline_document(file, overrides, compared=list(found)).data
     same = not overrides and merged == Document(file).data
     data: dict[str, Any] = {"extends": _relative(file, folder)} if same else dict(merged)
     data["title"] = f"{pipeline.title}, tuned"

@@ -417,3 +417,34 @@ def test_an_empty_k_and_an_option_that_a_later_key_would_drop_are_refused(tmp_pa
     with pytest.raises(ConfigError, match=r"federated\.algorithm\.prox is said before"):
         load_pipeline(path, [option, algorithm])
     assert load_pipeline(path, [algorithm, option]).federated.algorithm.prox == 0.5  # type: ignore[attr-defined]
+
+
+def test_an_objective_from_the_command_line_holds_for_every_algorithm_that_is_compared() -> None:
+    path = bundled("pipelines") / "digits_ih.yaml"
+
+    def objectives(setting: str, *names: str) -> dict[str, str]:
+        pipeline = load_pipeline(path, [setting], compared=names)
+        return {name: str(pipeline.for_algorithm(name).federated.objective) for name in names}
+
+    found = objectives("federated.objective={name: auc, pairs: within_site}", "codasca", "coda_plus")
+    assert len(set(found.values())) == 1
+    assert "within_site" in found["coda_plus"]
+    found = objectives("federated.objective=ratio_loss", "scaffold", "fedavg")  # the pipeline's own does not take it
+    assert len(set(found.values())) == 1
+    assert "ratio_loss" in found["scaffold"]
+    found = objectives("federated.objective.positive_ratio=client", "codasca", "coda_plus", "fedavg")
+    assert "client" in found["codasca"]
+    assert "client" in found["coda_plus"]
+    assert "cross_entropy" in found["fedavg"]
+    with pytest.raises(ConfigError, match=r"objective\.positive_ratio: no effect"):
+        objectives("federated.objective.positive_ratio=client", "fedavg")
+    with pytest.raises(ConfigError, match="does not go with codasca"):
+        objectives("federated.objective=ratio_loss", "fedavg", "codasca")
+
+
+def test_an_option_of_the_objective_outlives_another_algorithm_on_the_command_line() -> None:
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    drop = load_pipeline(path, ["federated.algorithm=local_scgdam", "federated.objective.hvp=drop"])
+    assert drop.for_algorithm().federated.objective.hvp == "drop"  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="hvp': it is an option of compositional_auc"):
+        load_pipeline(path, ["federated.algorithm=coda_plus", "federated.objective.hvp=drop"])

@@ -72,7 +72,7 @@ def prepare(
     cluster: Path | None = None,
 ) -> Studies:
     """Read the pipeline and check that all its studies can run; what it compares may be named by the caller."""
-    pipeline = load_pipeline(file, overrides, added)
+    pipeline = load_pipeline(file, overrides, added, algorithms)
     wanted = pipeline.comparison
     if wanted is not None:
         algorithms, windows, seeds = algorithms or wanted.algorithms, windows or wanted.windows, seeds or wanted.seeds

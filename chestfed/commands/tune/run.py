@@ -64,7 +64,7 @@ def prepare(
     """
     refuse_without_optuna()
     refuse_several("chestfed tune")
-    own = study_run.load_pipeline(file, overrides)
+    own = study_run.load_pipeline(file, overrides, compared=algorithms)
     if own.held_out is not None:
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; use one without it")
     wanted = own.comparison.algorithms if own.comparison is not None else [own.federated.algorithm.name]
