@@ -23,7 +23,7 @@ from chestfed.new_site.matching import ImageMatch, list_pictures
 from chestfed.new_site.people import find_optional, find_patient
 from chestfed.new_site.spreadsheet import Spreadsheet, any_site, read_spreadsheet
 from chestfed.new_site.term_column import find_labels
-from chestfed.new_site.work import NONE, SAID, Ask, Choices, Work, count
+from chestfed.new_site.work import NONE, SAID, Ask, Choices, Work, count, plural
 from chestfed.sites.label_files.source import ROW, Source
 from chestfed.sites.spreadsheet.dicom_headers import read_elements
 from chestfed.sites.spreadsheet.reader import SUM
@@ -196,7 +196,7 @@ def _set_aside(work: Work) -> None:
 def _about_images(work: Work, match: ImageMatch) -> None:
     _set_aside(work)
     if (left := match.cells - match.named) and "missing_image" not in work.choices.drop:
-        text = "rows do not name a file in the folder: the site is refused unless the YAML has"
-        work.notes.append(f"{left:,} {text} rows: {{missing_image: drop}}")
+        text = "no file in the folder: the site is refused unless the YAML has rows: {missing_image: drop}"
+        work.notes.append(f"{plural(left, 'row')} with {text}")
     if left := len(work.pictures.files) - match.files:
-        work.notes.append(f"{left:,} files of the folder are not named by any row and are not used")
+        work.notes.append(f"{plural(left, 'file')} of the folder, named by no row: not used")

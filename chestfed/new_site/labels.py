@@ -13,7 +13,7 @@ from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ConfigError
 from chestfed.new_site import lexicon
 from chestfed.new_site.diseases import disease_of
-from chestfed.new_site.work import NONE, SAID, UnknownWordsError, Work, called, hint, unknown_words
+from chestfed.new_site.work import NONE, SAID, UnknownWordsError, Work, called, hint, plural, unknown_words
 from chestfed.sites.reader import canonical
 from chestfed.sites.spreadsheet.term_table import VALUE, WORD_MEANINGS
 
@@ -95,13 +95,13 @@ def by_columns(work: Work, columns: Mapping[str, str]) -> None:
         policies(
             work,
             number["uncertain"],
-            "cells",
+            "cell",
             "missing",
             f"{number['negative']:,} cells say no, so an empty one says nothing",
         )
     else:
         why = "a guess: no cell says no, so an empty one must (--blank missing if not)"
-        policies(work, number["uncertain"], "cells", "negative", why)
+        policies(work, number["uncertain"], "cell", "negative", why)
         if work.choices.blank is None:
             work.notes.append("no cell says no: an empty one counts as negative (--blank missing if that is wrong)")
     for disease, names in work.names.items():
@@ -116,6 +116,13 @@ def by_columns(work: Work, columns: Mapping[str, str]) -> None:
             f"{', '.join(doubtful)}: words of doubt, such as possible, that are not used: a finding that is only "
             f"possible counts as its label says. If it should be uncertain, write the doubt into the label's cell"
         )
+    for name, found in left.items():
+        match = disease_of(name)
+        if match is not None and match.disease not in work.names and len(found.strange) > _MOST_VALUES:
+            work.notes.append(
+                f"'{name}' is named like {match.disease}, but has more than {_MOST_VALUES} different values, like "
+                f"scores: not used. Turn them into words such as yes and no first"
+            )
     others = [name for name, found in left.items() if found.only and not found.doubts]
     if others:
         work.notes.append(f"label columns of other diseases, not used: {', '.join(others)}")
@@ -146,9 +153,10 @@ def policies(work: Work, doubts: int, kind: str, blank: str, why: str) -> None:
     if work.stops:
         raise UnknownWordsError("\n".join(work.stops), work.table_rows)
     choices = work.choices
-    doubted = f"a guess: {doubts:,} {kind} are uncertain; positive or negative may suit you better (--uncertain)"
+    number = f"{plural(doubts, kind)} {'is' if doubts == 1 else 'are'} uncertain"
+    doubted = f"a guess: {number}; positive or negative may suit you better (--uncertain)"
     for key, said, guess, because, meanings in (
-        ("uncertain", choices.uncertain, "missing", doubted if doubts else f"no {kind} are uncertain", MEANINGS[:2]),
+        ("uncertain", choices.uncertain, "missing", doubted if doubts else f"no {kind}s are uncertain", MEANINGS[:2]),
         ("blank", choices.blank, blank, why, ("negative",)),
     ):
         work.evidence[key] = because if said is None else SAID

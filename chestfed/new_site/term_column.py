@@ -25,7 +25,7 @@ from chestfed.new_site.labels import (
     policies,
     values_of,
 )
-from chestfed.new_site.work import NONE, SAID, Choices, Work, called, count, terms_file
+from chestfed.new_site.work import NONE, SAID, Choices, Work, called, count, plural, terms_file
 from chestfed.sites.reader import NEGATIVE, POSITIVE, UNCERTAIN
 from chestfed.sites.spreadsheet.term_labels import cut
 from chestfed.sites.spreadsheet.term_table import LEXICON, LOOSE_SEPARATORS, TERM, VALUE, YES, TermRow
@@ -81,8 +81,8 @@ def find_labels(work: Work, *, headers: bool = False, formulas: Sequence[str] = 
         by_columns(work, onehot)
         if layout == "onehot" and several:
             work.notes.append(
-                f"{rows_per_image.gt(1).sum():,} images have more than one row: remove duplicate rows or, if "
-                f"several annotators labeled them, use --layout readers"
+                f"images with more than one row: {rows_per_image.gt(1).sum():,}. Remove duplicate rows or, if several "
+                f"annotators labeled them, use --layout readers"
             )
         if terms is not None:
             _tell_unused(work, [terms.column, *terms.others], f"{_FLAG} NAME selects one of them")
@@ -301,7 +301,9 @@ def _diseases(work: Work) -> None:
             for name, code in (("positive", POSITIVE), ("negative", NEGATIVE), ("uncertain", UNCERTAIN))
             if any(said == code for _, said in about)
         ]
-        work.evidence[disease] = f"{len(about):,} terms: {', '.join(told)}" if about else "no confirmed term yet"
+        work.evidence[disease] = (
+            f"{plural(len(about), 'term')}: {', '.join(told)}" if about else "no confirmed term yet"
+        )
 
 
 def _describe(work: Work, waiting: int, rows: str) -> None:
@@ -315,7 +317,7 @@ def _describe(work: Work, waiting: int, rows: str) -> None:
         work.notes.append(f"{len(work.terms):,} different terms look like sentences: reports need a labeler first")
     doubted = sum(row.rows for row in work.terms if row.meant and UNCERTAIN in row.meant.findings.values())
     why = "a disease that no term mentions is unknown (--blank negative if the cells name everything present)"
-    policies(work, doubted, "terms", "missing", why)
+    policies(work, doubted, "term", "missing", why)
 
 
 def _find_value(work: Work) -> str | None:

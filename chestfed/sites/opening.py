@@ -283,7 +283,8 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
 
     problems = note(~named, "blank name", "no image name", fill) + note(~known, "blank name", "no patient", fill)
     problems += note(outside, _OUTSIDE, "the image's path leaves the site's root", inside)
-    problems += note((first != places) & named, "duplicate image", duplicate, "keep one row per image")
+    one = "keep one row per image" + (": these differ in what they say" if config.rows.duplicate == "drop" else "")
+    problems += note((first != places) & named, "duplicate image", duplicate, one)
     if config.splits.official:
         split, earlier = raw["split"].to_numpy(dtype=object), _first_places(patient)
         strayed = (split != split[earlier]) & known & raw["split"].notna().to_numpy(dtype=bool)

@@ -197,3 +197,21 @@ def test_a_table_that_cannot_be_written_so_is_refused(tmp_path: Path, choices: d
     bring(tmp_path, rows())
     with pytest.raises(ConfigError, match=message):
         draft(tmp_path, **choices)
+
+
+def test_a_key_that_is_set_is_not_proposed_again(tmp_path: Path) -> None:
+    bring(tmp_path, [*rows(), {**rows()[0], "Oedema": 0}])
+    said = ["site", "new", "st-anne", "--images", tmp_path / "images", "--labels", tmp_path / "labels.csv", "--yes"]
+    with pytest.raises(ConfigError, match="add --drop duplicate"):
+        chestfed(*said, "--out", tmp_path / "sites")
+    with pytest.raises(ConfigError, match="these differ in what they say") as told:
+        chestfed(*said, "--out", tmp_path / "sites", "--drop", "duplicate", "--force")
+    assert "--drop" not in str(told.value)
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    bring(tmp_path, rows())
+    said = ["site", "new", "st-anne", "--images", tmp_path / "images", "--labels", tmp_path / "labels.csv", "--yes"]
+    with pytest.raises(ConfigError, match=r"--out .*st\.yaml: name a folder"):
+        chestfed(*said, "--out", tmp_path / "st.yaml")
+    assert not (tmp_path / "st.yaml").exists()

@@ -88,7 +88,7 @@ def test_a_column_that_names_too_few_files_is_a_candidate_only(tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"too few cells name a file.*: File \(6 of 12 cells name a file\)"):
         draft(tmp_path)
     made = draft(tmp_path, columns={"image": "File"})
-    assert any("6 rows do not name a file" in note for note in made.notes)
+    assert any("6 rows with no file" in note for note in made.notes)
 
 
 PLACES = [
@@ -153,7 +153,7 @@ def test_folders_that_other_columns_name_become_a_template(tmp_path: Path) -> No
 
 def test_files_that_no_row_names_are_counted(tmp_path: Path) -> None:
     bring(tmp_path, rows(), [*(f"img{n:03d}.png" for n in range(12)), "stray.png"])
-    assert any("1 files of the folder are not named by any row" in note for note in draft(tmp_path).notes)
+    assert any("1 file of the folder, named by no row" in note for note in draft(tmp_path).notes)
 
 
 # --- patients ---------------------------------------------------------------------------------------------------------
@@ -523,7 +523,7 @@ def test_a_row_that_stands_twice_makes_no_table_of_readers(tmp_path: Path) -> No
     bring(tmp_path, [*table, table[0]])
     made = draft(tmp_path)
     assert keys(made)["table"]["layout"] == "onehot"
-    assert any("1 images have more than one row" in note for note in made.notes)
+    assert any("images with more than one row: 1" in note for note in made.notes)
     with pytest.raises(SiteError, match="duplicate image"):
         opened(tmp_path, made)
 
@@ -556,3 +556,11 @@ def test_names_of_files_with_other_capitals_are_told(tmp_path: Path) -> None:
 def test_ages_with_a_decimal_comma_are_ages(tmp_path: Path) -> None:
     bring(tmp_path, rows(Age=["63,4", "70,25"]), delimiter=";")
     assert column(opened(tmp_path, draft(tmp_path)), "age")[:2] == [63.0, 70.0]
+
+
+def test_one_column_of_scores_beside_labels_is_told_and_not_used(tmp_path: Path) -> None:
+    table: list[dict[str, object]] = [{**row, "Oedema": n / 20} for n, row in enumerate(rows(20))]
+    bring(tmp_path, table)
+    made = draft(tmp_path)
+    assert "edema" not in keys(made)["labels"]
+    assert any(note.startswith("'Oedema' is named like edema, but has more than 12") for note in made.notes)

@@ -264,6 +264,8 @@ def _describe(
     from chestfed.new_site import UnknownWordsError, terms_file
     from chestfed.sites import load_site_config
 
+    if path.parent.suffix in (".yaml", ".yml"):
+        raise ConfigError(f"--out {path.parent}: name a folder; the file in it is called {path.name}")
     if path.exists() and not force:
         raise ConfigError(f"{path} exists: use --force to replace it, or choose another name or --out folder")
     terms = path.parent / terms_file(name)
@@ -370,7 +372,9 @@ def _open(console: Console, path: Path, data: Path | None) -> None:
     try:
         table = open_site(load_site_config(path), data if data is not None else Path())
     except SiteError as error:
-        keys = dict.fromkeys(KEYS[problem.kind] for problem in error.problems if problem.kind in KEYS)
+        set_already = load_site_config(path).rows.model_dump()
+        kinds = [KEYS[problem.kind] for problem in error.problems if problem.kind in KEYS]
+        keys = dict.fromkeys(key for key in kinds if set_already[key] == "refuse")
         drop = " ".join(f"--drop {key}" for key in keys)
         also = f"\nTo leave such rows out and count them, add {drop} --force to this command" if keys else ""
         raise ConfigError(
