@@ -130,9 +130,9 @@ def evaluate(
     ConfigError
         If the model or the site cannot be opened.
     """
+    from chestfed.core.disk import check_folder
     from chestfed.evaluation.intervals.methods import Intervals
-    from chestfed.experiment.device import prepare_machine
-    from chestfed.experiment.pipeline import Runtime
+    from chestfed.experiment.device import machine_with
     from chestfed.scoring.evaluate import evaluate_model
     from chestfed.scoring.evaluation_output import write
     from chestfed.scoring.scorers import Declared, open_scorer
@@ -141,12 +141,13 @@ def evaluate(
     names = None if output_names is None else tuple(output_names)
     described = None if model_config is None else Path(model_config)
     reference = str(getattr(model, "folder", model))
-    machine = prepare_machine(Runtime(device=device))
+    machine = machine_with(device)
     scorer = open_scorer(reference, Declared(k, names, described, None, output_type), machine)  # type: ignore[arg-type]
     opened = load_site(site, data, cache=cache) if isinstance(site, str | Path) else site
-    how = Intervals(interval, resamples)
+    how, evaluations = Intervals(interval, resamples), Path("runs", "evaluations")
+    check_folder(evaluations if out is None else Path(out), "out")
     done = evaluate_model(scorer, opened.site_table, split, protocol, opened.cache, machine, how=how)  # type: ignore[arg-type]
-    write(done, Path(out) if out is not None else Path("runs") / "evaluations" / done.name)
+    write(done, evaluations / done.name if out is None else Path(out))
     return done
 
 
@@ -182,8 +183,10 @@ def compare(
 
 
 def _several(seeds: int | Sequence[int] | None) -> int | Sequence[int] | None:
-    if seeds is not None and (seeds if isinstance(seeds, int) else len(set(seeds))) < 2:
-        raise ConfigError(f"seeds={seeds!r}: name two or more different seeds, or one as seed=3")
+    named = () if seeds is None or isinstance(seeds, int) else seeds
+    count = seeds if isinstance(seeds, int) else len(set(named))
+    if seeds is not None and (count < max(2, len(named)) or any(seed < 0 for seed in named)):
+        raise ConfigError(f"seeds={seeds!r}: name two or more different seeds from 0 up, or one as seed=3")
     return seeds
 
 

@@ -110,6 +110,9 @@ def test_models_are_scored_and_compared(tiny_study: Path, tmp_path: Path, monkey
     results = [chestfed.evaluate(study, site, k=k, resamples=20, out=tmp_path / f"k{k}") for k in (1, 2)]
     for k, result in zip((1, 2), results, strict=True):
         assert result.auc["mean"] == pytest.approx(study.auc(k))
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(ChestfedError, match="taken: cannot be written"):
+        chestfed.evaluate(study, site, out=tmp_path / "taken")
     found = chestfed.compare(tmp_path / "k1", tmp_path / "k2", resamples=20)
     own = chestfed.compare(folder / "k1", folder / "k2", resamples=20)
     assert found["difference"].tolist() == pytest.approx(own["difference"].tolist())
@@ -122,10 +125,12 @@ def test_what_cannot_be_run_says_why_before_anything_starts(tmp_path: Path, monk
         ({"pipeline": "no_such"}, "no_such"),
         ({"pipeline": "digits_ih", "algorithm": {"name": "fedavg", "prox": 0.1}}, "prox"),
         ({"pipeline": "digits_ih", "k": 9}, "k must be"),
-        ({"pipeline": "digits_ih", "seeds": [3, 3]}, "two or more"),
+        *(({"pipeline": "digits_ih", "seeds": seeds}, "two or more") for seeds in ([3, 3], [3, 3, 4], [-1, 2], 1)),
     ):
         with pytest.raises(ConfigError, match=words):
             chestfed.run(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="'gpu' is not a device; use auto"):
+        chestfed.evaluate("model.onnx", "site.yaml", device="gpu")
     assert not (tmp_path / "runs").exists()
 
 

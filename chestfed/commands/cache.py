@@ -74,6 +74,8 @@ def cache_verify(folder: Folder = Path("cache")) -> None:
     console = open_console()
     with StepBars(console) as bars:
         found = verify(folder, lambda site, done, total: bars.show(f"verifying {site}", done, total, unit="entry"))
+    if not found:
+        say(console, f"{folder}: no cache found")
     for index, (checked, damaged) in found.items():
         say(console, f"{index}: {checked:,} checked, {damaged:,} damaged", "red" if damaged else None)
     if any(damaged for _, damaged in found.values()):

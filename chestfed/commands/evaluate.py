@@ -114,26 +114,22 @@ def evaluate(
     started, console = time.monotonic(), open_console()
     _check_exists(model)
     from chestfed.commands.progress import Bars
+    from chestfed.core.disk import check_folder
     from chestfed.evaluation.intervals.methods import Intervals
-    from chestfed.experiment.device import prepare_machine
-    from chestfed.experiment.pipeline import Runtime
+    from chestfed.experiment.device import machine_with
     from chestfed.scoring.evaluate import evaluate_model
     from chestfed.scoring.scorers import Declared
     from chestfed.sites import load_site_config
 
     order = tuple(name.strip() for name in output_names.split(",")) if output_names else None
     config = load_site_config(site, set_ or [])
-    root, machine = options.data_root(data, [config]), prepare_machine(Runtime(device=device))
+    root, machine = options.data_root(data, [config]), machine_with(device)
     declared = Declared(k, order, model_config, input_size, output_type, network)
     scorer = _open_scorer(model, declared, machine, tracking_uri)
     table, of_split, check = _open_site(config, root, model, split)
-    how = Intervals(interval or "t-logit", resamples)
-    settings: dict[str, Any] = {
-        "how": how,
-        "batch_size": batch_size,
-        "skip_unreadable": skip_unreadable,
-        "check": check,
-    }
+    settings: dict[str, Any] = {"how": Intervals(interval or "t-logit", resamples), "batch_size": batch_size}
+    settings |= {"skip_unreadable": skip_unreadable, "check": check}
+    check_folder(out or RUNS / "evaluations", "--out")
     with Bars(console) as bars:
         settings |= {"progress": partial(bars.decoding, table.name), "scored": bars.scoring}
         done = evaluate_model(scorer, table, of_split, protocol, cache, machine, **settings)

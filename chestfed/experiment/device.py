@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.pipeline import Runtime
 
@@ -43,6 +45,15 @@ class Machine:
         return replace(self, device=torch.device("cuda", place % torch.cuda.device_count()))
 
 
+def machine_with(device: str) -> Machine:
+    """What `prepare_machine` gives for the name of a device: auto, cpu, cuda or cuda:N; raises the same."""
+    try:
+        runtime = Runtime(device=device)
+    except ValidationError:
+        raise ConfigError(f"'{device}' is not a device; use auto, cpu, cuda or cuda:N") from None
+    return prepare_machine(runtime)
+
+
 def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:
     """Resolve `auto`, set torch's threads; `at_once` studies share the CPU's cores.
 
@@ -61,7 +72,9 @@ def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:
     except RuntimeError:
         raise ConfigError(f"runtime.device: '{name}' is not a torch device; use auto, cpu, cuda or cuda:N") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("runtime.device: PyTorch finds no CUDA device; use --set runtime.device=cpu")
+        raise ConfigError(
+            "runtime.device: PyTorch finds no CUDA device; use --device cpu, or runtime.device: cpu in a YAML"
+        )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"runtime.device: '{name}' is not there; PyTorch finds {torch.cuda.device_count()} of them")
     cores = max(1, (os.cpu_count() or 1) // at_once)
