@@ -87,7 +87,10 @@ def write_samples(console: Console, folder: Path, seed: int, size: str, bars: Ba
 
 @contextmanager
 def hospitals_to_look_at(console: Console, pipeline: Pipeline, data_root: Path) -> Iterator[Path]:
-    """The data root or, if its synthetic hospitals do not exist yet, a temporary folder that holds them."""
+    """The data root or, if its synthetic hospitals do not exist yet, a temporary folder that holds them.
+
+    Links to what else there is in the data root are beside them: hospitals that were added may be there.
+    """
     from chestfed.commands.progress import Bars
     from chestfed.samples import is_complete
 
@@ -96,6 +99,8 @@ def hospitals_to_look_at(console: Console, pipeline: Pipeline, data_root: Path) 
         yield data_root
         return
     with TemporaryDirectory(prefix="chestfed-") as folder:
+        for there in data_root.glob("[!.]*"):
+            Path(folder, there.name).symlink_to(there.absolute())
         with Bars(console) as bars:
             write_samples(console, Path(folder), wanted.seed, wanted.size, bars)
         say(console, "(temporary; removed after the dry run)")

@@ -146,7 +146,7 @@ def _is_there(root: Path, stamp: dict[str, object]) -> bool:
         return False
     if _stamp_of(root) != stamp:
         raise ChestfedError(
-            f"{root} is not the synthetic hospital of seed {stamp['seed']}, size {stamp['size']}, "
+            f"{root.resolve()} is not the synthetic hospital of seed {stamp['seed']}, size {stamp['size']}, "
             f"version {stamp['version']}. Remove it, or choose another folder."
         )
     return True

@@ -10,7 +10,7 @@ import pytest
 
 from chestfed.commands.site import new
 from chestfed.core.bundled import bundled
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.samples import SHAPES, write_extra
 from chestfed.sites import SiteTable, load_site_config, open_site
 from tests.new_site.hospitals import bring, chestfed, rows
@@ -121,6 +121,20 @@ def test_a_study_with_a_sixth_hospital_runs_in_three_commands(home: Path, tmp_pa
     assert {row["k"] for row in table} == {"1", "6"}
     assert (folder / "k6" / "model.safetensors").exists()
     assert "from the earlier run" in chestfed(*study)
+
+
+def test_a_dry_run_before_the_samples_are_written_finds_an_added_hospital_below_the_data_root(
+    home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "synthetic-st-list").symlink_to(home / "mine/synthetic-st-list")
+    said = added(home, "list", "--data", home / "mine", "--out", tmp_path)
+    site, data = str(tmp_path / "st-list.yaml"), ["--data", tmp_path]
+    assert f"chestfed study --add-site {site} --data {home / 'mine'}" in said.replace("'", "")
+    assert "st-list" in chestfed("study", "--add-site", site, "--dry-run", *data, *SMALL)
+    assert [path.name for path in tmp_path.glob("synthetic-*")] == ["synthetic-st-list"]
+    (tmp_path / "synthetic-chexpert").mkdir()
+    with pytest.raises(ChestfedError, match=f"^{tmp_path}/synthetic-chexpert is not the synthetic hospital"):
+        chestfed("study", "--add-site", site, "--dry-run", *data, *SMALL)
 
 
 def test_two_hospitals_can_be_added_and_k_goes_on_with_them(home: Path) -> None:

@@ -151,8 +151,9 @@ def site_new(
     columns = {"image": image_column, "patient": patient_column, "study": study_column, "view": view_column}
     columns |= {"split": split_column, "sex": sex_column, "age": age_column, "reader": reader_column}
     columns |= {"findings": findings_column, "value": value_column}
-    given: dict[str, Any] = {"layout": layout, "separator": separator, "delimiter": delimiter, "encoding": encoding}
-    given |= {"sheet": sheet, "header_row": header_row, "uncertain": uncertain, "blank": blank, "raters": raters}
+    given: dict[str, Any] = {"delimiter": {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)}
+    given |= {"layout": layout, "separator": separator, "encoding": encoding, "sheet": sheet, "header_row": header_row}
+    given |= {"uncertain": uncertain, "blank": blank, "raters": raters}
     given |= {"title": title, "drop": _drops(drop or [])}
     choices = Choices(
         columns={role: column for role, column in columns.items() if column is not None},
@@ -367,8 +368,8 @@ def _open(console: Console, path: Path, data: Path | None) -> None:
     from chestfed.sites import load_site_config, open_site
     from chestfed.sites.left_out import KEYS
 
-    said = shlex.quote(str(path))
-    check = f"chestfed site check {said}" + ("" if data is None else f" --data {shlex.quote(str(data))}")
+    place = shlex.quote(str(path)) + ("" if data is None else f" --data {shlex.quote(str(data))}")
+    check = f"chestfed site check {place}"
     try:
         table = open_site(load_site_config(path), data if data is not None else Path())
     except SiteError as error:
@@ -384,7 +385,7 @@ def _open(console: Console, path: Path, data: Path | None) -> None:
     say(console, _loaded(table))
     for note in table.notes:
         say(console, f"note: {note}", "yellow")
-    say(console, f"next:\n  {check}\n  chestfed study --add-site {said}")
+    say(console, f"next:\n  {check}\n  chestfed study --add-site {place}")
 
 
 def on_a_terminal() -> bool:
