@@ -68,11 +68,10 @@ def _microsoft(root: Path, folder: str) -> list[str]:
 
 def _defect(path: Path) -> str:
     """What is wrong with the first bytes of an image file; empty if nothing is."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(3)
-    except OSError as error:
-        return f"the file cannot be read ({type(error).__name__})"
+    if not path.is_file():
+        return "not a file"
+    with path.open("rb") as file:
+        head = file.read(3)
     if not head:
         return "the file is empty (0 bytes)"
     return "" if head == b"\xff\xd8\xff" else "not a JPEG file"

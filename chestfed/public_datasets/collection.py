@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from chestfed.core.errors import ImageError, Problem
+from chestfed.core.errors import ImageError, Problem, of_the_machine
 
 #: Larger images are refused unread; the largest of the collections have some 25 million pixels.
 MAX_PIXELS = 100_000_000
@@ -102,6 +102,8 @@ class FilePixels:
         ------
         ImageError
             If the file is missing, damaged, cut off, too large, or neither JPEG nor PNG; the message names it.
+        OSError, MemoryError
+            If the file cannot be read, which says nothing about its content.
         """
         from PIL import Image
 
@@ -119,6 +121,8 @@ class FilePixels:
         except FileNotFoundError:
             raise ImageError(f"{file}: no such file") from None
         except Exception as error:  # Pillow raises many kinds on damaged files
+            if of_the_machine(error) and not isinstance(error, IsADirectoryError):
+                raise
             raise ImageError(f"{file}: damaged, cut off or not an image ({type(error).__name__})") from None
 
     def digest(self, row: int) -> bytes:

@@ -128,18 +128,23 @@ def _without_duplicates(root: Path, path: Path, rows: list[_Row]) -> tuple[list[
         raise SiteError("isic2020", [Problem("missing column", DUPLICATES, text, 1)])
     row_of = {row.image: row for row in rows}
     same_as: dict[str, str] = {}
+
+    def stays(name: str) -> str:
+        """The image that stays of those that are the same as this one."""
+        while name in same_as:
+            name = same_as[name]
+        return name
+
     problems = []
     for line, cells in lines:
         pair = [cells[place] for (place,) in places if place < len(cells)]
-        if len(pair) != 2 or any(name not in row_of for name in pair) or pair[1] in same_as:
-            continue  # of an image that is not there, or is left out already, nothing is to be left out
-        kept = pair[0]
-        while kept in same_as:
-            kept = same_as[kept]
-        if kept == pair[1]:
-            continue  # the pair is listed in both orders: one of the two stays
-        same_as[pair[1]] = kept
-        text = f"row {row_of[pair[1]].line} of {path.name} is the same image as row {row_of[kept].line}: left out"
+        if len(pair) != 2 or any(name not in row_of for name in pair):
+            continue  # of an image that is not there, nothing is to be left out
+        kept, second = map(stays, pair)
+        if kept == second:
+            continue  # known by earlier pairs
+        same_as[second] = kept
+        text = f"row {row_of[second].line} of {path.name} is the same image as row {row_of[kept].line}: left out"
         problems.append(Problem("duplicate image", DUPLICATES, text, line))
     return [row for row in rows if row.image not in same_as], problems
 

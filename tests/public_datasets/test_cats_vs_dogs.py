@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,20 @@ def test_a_file_that_is_no_jpeg_is_counted(tmp_path: Path) -> None:
         "PetImages/Dog/9.jpg: not a JPEG file"
     ]
     assert len(collection.train.pixels) == len(collection.train.classes) == 5
+
+
+def test_an_image_that_cannot_be_read_now_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_microsoft(tmp_path)
+    opened = Path.open
+
+    def failing(path: Path, *how: str) -> object:
+        if path.name == "9.jpg":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return opened(path, *how)
+
+    monkeypatch.setattr(Path, "open", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        open_collection("cats_vs_dogs", tmp_path)
 
 
 @pytest.mark.parametrize("below", [True, False])

@@ -117,6 +117,16 @@ def test_of_images_that_are_all_the_same_one_stays(tmp_path: Path) -> None:
     assert len(collection.unreadable) == 2
 
 
+@pytest.mark.parametrize("pairs", ["ab cb", "cb ab", "ab bc", "ba ca cb"])
+def test_of_three_that_are_the_same_by_two_pairs_one_stays(tmp_path: Path, pairs: str) -> None:
+    write(tmp_path)
+    name = dict(zip("abcd", NAMES, strict=True))
+    write_duplicates(tmp_path, [(name[one], name[other]) for one, other in pairs.split()])
+    collection = open_collection("isic2020", tmp_path)
+    assert len(collection.train.pixels) == 2
+    assert len(collection.unreadable) == 2
+
+
 def test_all_bad_rows_are_told_at_once_by_their_numbers(tmp_path: Path) -> None:
     rows = [
         *ROWS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import struct
 from pathlib import Path
@@ -112,6 +113,18 @@ def test_a_missing_file_is_an_image_error(tmp_path: Path) -> None:
 def test_a_folder_in_place_of_a_file_is_an_image_error(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").mkdir()
     with pytest.raises(ImageError, match=r"^a\.jpg: "):
+        FilePixels(tmp_path, ["a.jpg"]).read(0)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), MemoryError()])
+def test_a_failing_disk_and_a_lack_of_memory_say_nothing_of_an_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("PIL.Image.open", failing)
+    with pytest.raises(type(error)):
         FilePixels(tmp_path, ["a.jpg"]).read(0)
 
 
