@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -40,10 +40,14 @@ class FactoryOptions(ModelOptions):
     )
 
 
-@lru_cache(maxsize=64)
 def declared(name: str, factory: Any) -> ModelSpec | None:
     """A declaration of a class or function that builds a network; None for anything else."""
-    if not callable(factory) or (inspect.isclass(factory) and not issubclass(factory, nn.Module)):
+    return _declared(name, factory) if callable(factory) and isinstance(factory, Hashable) else None
+
+
+@lru_cache(maxsize=64)
+def _declared(name: str, factory: Any) -> ModelSpec | None:
+    if inspect.isclass(factory) and not issubclass(factory, nn.Module):
         return None
     try:
         signature = inspect.signature(factory)

@@ -30,21 +30,29 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         stored = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        if "weights_only" in str(error) or "Unsupported" in str(error):
-            raise ConfigError(
-                f"{path} cannot be read: refused: it is a pickle of more than tensors, which could run code when it is "
-                "read. Save the state dict alone: torch.save(model.state_dict(), path), or safetensors"
-            ) from None
-        if isinstance(error, FileNotFoundError | PermissionError):
-            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-        what = "empty" if path.stat().st_size == 0 else "damaged, or no file of torch or safetensors"
-        raise ConfigError(f"{path} cannot be read: {what} ({type(error).__name__})") from None
+        raise ConfigError(f"{path} cannot be read: {_unreadable(path, error)}") from None
     for key in ("state_dict", "model_state_dict", "model"):  # common wrappers
         if isinstance(stored, dict) and isinstance(stored.get(key), dict):
             stored = stored[key]
-    if not isinstance(stored, dict) or not stored or not all(isinstance(part, Tensor) for part in stored.values()):
+    named = isinstance(stored, dict) and all(isinstance(name, str) for name in stored)
+    if not named or not stored or not all(isinstance(part, Tensor) for part in stored.values()):
         raise ConfigError(f"{path}: not a state dict: names and tensors are needed")
     return stored
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    """Why a file of weights cannot be read."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    with path.open("rb") as file:
+        head = file.read(2)
+    if "weights_only" in str(error) and (head == b"PK" or head[:1] == b"\x80"):  # an archive, or a bare pickle
+        return (
+            "refused: it is a pickle of more than tensors, which could run code when it is read. Save the state dict "
+            "alone: torch.save(model.state_dict(), path), or safetensors"
+        )
+    what = "damaged, or no file of torch or safetensors" if head else "empty"
+    return f"{what} ({type(error).__name__})"
 
 
 def load_trained(model: nn.Module, tensors: Mapping[str, Tensor], source: str, renamed: Renamed) -> tuple[str, ...]:

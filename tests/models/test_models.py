@@ -214,9 +214,21 @@ def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
 def test_a_pickle_that_is_not_weights_is_refused(tmp_path: Path) -> None:
     import pickle
 
-    (tmp_path / "w.pth").write_bytes(pickle.dumps({"a": Path()}))
-    with pytest.raises(ConfigError, match="cannot be read"):
-        build_model(SMALL.model_copy(update={"initial_weights": str(tmp_path / "w.pth")}), 5, 1)
+    torch.save({"a": Path()}, tmp_path / "saved.pth")
+    torch.save({0: torch.zeros(3)}, tmp_path / "numbered.pth")
+    for name, content, reason in (
+        ("pickle.pth", pickle.dumps({"a": Path()}), "refused: it is a pickle"),
+        ("saved.pth", None, "refused: it is a pickle"),
+        ("page.pth", b"<!doctype html><p>Sign in</p>", "damaged, or no file of torch"),
+        ("pointer.pth", b"version https://git-lfs.github.com/spec/v1\n", "damaged, or no file of torch"),
+        ("none.pth", b"", "empty"),
+        ("numbered.pth", None, "not a state dict"),
+        ("", None, "Is a directory"),
+    ):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(ConfigError, match=reason):
+            build_model(SMALL.model_copy(update={"initial_weights": str(tmp_path / name)}), 5, 1)
 
 
 @pytest.mark.parametrize(("channels", "groups"), [(8, 4), (6, 2), (9, 1)])

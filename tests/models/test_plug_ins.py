@@ -144,6 +144,9 @@ class Headless(nn.Module):
         return images.mean((2, 3)) @ self.weight
 
 
+NETWORKS = ["Half"]
+
+
 def nothing(outputs):
     return outputs
 
@@ -164,6 +167,7 @@ def test_a_network_that_cannot_work_is_refused_with_the_reason(own_network: str,
         ("Half", r"torch\.float16; parameters must be float32"),
         ("Lazy", "lazy parameter"),
         ("Headless", "the last layer cannot be told"),
+        ("NETWORKS", "NETWORKS"),
         ("nothing", "built a int, not a torch.nn.Module"),
         ("broken", "cannot be built: RuntimeError: no such backbone"),
     ):
