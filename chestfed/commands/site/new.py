@@ -151,9 +151,8 @@ def site_new(
     columns = {"image": image_column, "patient": patient_column, "study": study_column, "view": view_column}
     columns |= {"split": split_column, "sex": sex_column, "age": age_column, "reader": reader_column}
     columns |= {"findings": findings_column, "value": value_column}
-    given: dict[str, Any] = {"delimiter": {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)}
-    given |= {"layout": layout, "separator": separator, "encoding": encoding, "sheet": sheet, "header_row": header_row}
-    given |= {"uncertain": uncertain, "blank": blank, "raters": raters}
+    given: dict[str, Any] = {"layout": layout, "separator": separator, "delimiter": delimiter, "encoding": encoding}
+    given |= {"sheet": sheet, "header_row": header_row, "uncertain": uncertain, "blank": blank, "raters": raters}
     given |= {"title": title, "drop": _drops(drop or [])}
     choices = Choices(
         columns={role: column for role, column in columns.items() if column is not None},
