@@ -119,8 +119,6 @@ def _said(choices: Choices) -> dict[str, Any]:
 
     Raises `ConfigError` if no file can be like that.
     """
-    if choices.separator == "":
-        raise ConfigError("--separator '': give at least one character")
     tab = {"tab": "\t", "\\t": "\t"}.get(choices.delimiter or "")
     given = {flag: getattr(choices, flag) for flag in _FLAGS if getattr(choices, flag) is not None}
     try:

@@ -50,8 +50,6 @@ def open_scorer(reference: str, declared: Declared, machine: Machine, name: str 
     path = Path(reference)
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder; MODEL is a run folder, a file or an MLflow URI")
-    if declared.k is not None and name is None and not (path / "study.json").is_file():
-        raise ConfigError(f"K={declared.k}: {path} is not the run folder of a study, which has several K; omit it")
     file = _only_model(path, name or reference, declared.k)
     # A run folder has several models: the name says which.
     place = str(file.parent) if (path / "study.json").is_file() else reference

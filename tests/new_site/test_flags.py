@@ -37,11 +37,6 @@ def test_a_flag_that_would_have_no_effect_is_an_error(tmp_path: Path) -> None:
         (onehot, {"labels": {"edema": ["Stauung"]}}, "--label edema=Stauung: no free column is called 'Stauung'"),
         (onehot, {"labels": {"edema": ["File"]}}, "--label edema=File: no free column"),
         (onehot, {"sheet": "A"}, "--sheet does not apply to labels.csv"),
-        (onehot, {"encoding": "utf-9"}, "--encoding utf-9: unknown encoding: utf-9; use Python's names"),
-        (onehot, {"encoding": "base64"}, "--encoding base64: 'base64' is not a text encoding"),
-        (onehot, {"delimiter": "||"}, "--delimiter ||: String should have at most 1 character"),
-        (onehot, {"delimiter": ""}, "--delimiter : String"),
-        (findings(), {"separator": ""}, "--separator ''"),
     ):
         bring(tmp_path, table)
         with pytest.raises(ConfigError) as caught:
