@@ -59,23 +59,24 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     ChestfedError
         If the disk is full or the folder can't be written; the old file is then still there.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
     try:
-        write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-        _sync_folder(path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            write(temporary)
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(path)
+            _sync_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise ChestfedError(
             f"{path}: cannot be written: {error.strerror or error}. The earlier file is kept."
         ) from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def remove_orphans(folder: Path) -> None:

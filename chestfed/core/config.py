@@ -110,7 +110,11 @@ class _Parsed:
             raise ConfigError(f"{place}: '<<' is not supported; extend another file with extends: FILE.yaml")
         try:
             return _Loader("").construct_object(node, deep=True)
-        except (ValueError, AttributeError):  # a tag that the text does not fit, or a number of thousands of digits
+        except (
+            ValueError,
+            KeyError,
+            AttributeError,
+        ):  # a tag that the text does not fit, or a number of thousands of digits
             raise ConfigError(f"{place}: not valid YAML: the value does not match its type") from None
 
 
@@ -166,7 +170,7 @@ class Document:
         for position, part in enumerate(parts):
             key: str | int = part
             if isinstance(target, list):
-                if not part.isdigit() or int(part) >= len(target):
+                if not part.isdecimal() or int(part) >= len(target):
                     raise ConfigError(f"--set {assignment}: '{part}' is not an index of a list of {len(target)}")
                 key = int(part)
             elif not isinstance(target, dict):

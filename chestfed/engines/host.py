@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Finishing, is_finite, named_tensors
+from chestfed.algorithms.variables import Finishing, Point, is_finite, named_tensors
 from chestfed.core.errors import TrainingError
 from chestfed.engines import requests
 from chestfed.engines.topology import Graph
@@ -103,6 +103,12 @@ class Host:
         """Take the rule of a stage."""
         self.stage, self.rule = stage, self._rule_of(stage)
 
+    def start_at(self, point: Point) -> Any:
+        """The state of the algorithm at this client, at the start of the stage."""
+        if self.graph is None:
+            return self.rule.start_client(point)
+        return self.rule.start_node(point, *ends_of(self.graph, self.number))
+
     def _at(self, turn: int) -> Kept:
         """The client at a turn, with its batches where they were."""
         if turn not in self.kept:
@@ -137,11 +143,7 @@ class Host:
     def _start(self, request: requests.Start) -> requests.Done:
         self._at(request.after)
         self.begin(request.stage)
-        if self.graph is None:
-            state = self.rule.start_client(request.point)
-        else:
-            state = self.rule.start_node(request.point, *ends_of(self.graph, self.number))
-        self._keep(request.after + 1, state)
+        self._keep(request.after + 1, self.start_at(request.point))
         return requests.Done()
 
     def _work(self, request: requests.Work) -> requests.Worked:
@@ -188,7 +190,7 @@ class Host:
         return requests.Estimated(dual, counts[1])
 
     def _finish(self, request: requests.Finish) -> requests.Finished:
-        state = self.kept[request.after].state
+        state = self._at(request.after).state
         return requests.Finished(self.rule.final_message(state) if isinstance(self.rule, Finishing) else None)
 
     def _export(self, request: requests.Export) -> requests.Exported:

@@ -49,6 +49,8 @@ class Options(EngineOptions):
     def problems(self, run: Any) -> list[str]:
         """See `EngineOptions.problems`."""
         federated, spec, found = run.federated, run.federated.spec, list[str]()
+        if federated.absent != "wait":
+            found.append("federated.absent: with torchrun a run ends with the first rank that does; leave it out")
         if self.all_reduce:
             reasons = {
                 "algorithm": not (spec.takes_mean or spec.averages)

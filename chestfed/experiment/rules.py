@@ -16,6 +16,7 @@ from torch import Tensor
 from chestfed.algorithms.declaration import DecentralizedOptions, Setting
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
+from chestfed.engines.declaration import engine_for
 from chestfed.engines.peers import refuse_running_statistics
 from chestfed.engines.topology import Graph, build_graph
 from chestfed.experiment.pipeline import Pipeline
@@ -131,8 +132,7 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
             yield str(error)
         if objective.dual_size:
             yield f"federated.objective: nodes cannot update the dual variables of {settings.objective_spec.name}"
-    if run.engine is not None:
-        yield from run.engine.problems(run)
+    yield from engine_for(run.engine).problems(run)
     if settings.privacy is not None:
         settings.epsilon(1)  # refuses if there is no accountant
         if buffers:

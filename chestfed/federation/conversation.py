@@ -6,7 +6,6 @@ which is not used, has come, or when it has been started anew.
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -24,8 +23,6 @@ UNKNOWN = "unknown:"
 POLL, LOOK = 0.25, 2.0
 #: Seconds before a question that was not delivered is sent again.
 AGAIN = 10.0
-
-_log = logging.getLogger("chestfed.federation")
 
 #: `tell(hospital, event, details)`: who hears of events.
 Tell = Callable[[str, str, str], object]
@@ -88,7 +85,7 @@ class Conversation:
         judge: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None,
         enough: int | None = None,
     ) -> dict[str, Any]:
-        """The answers, in the order of the questions; when all are there, `judge` says which cannot be used, and why.
+        """The answers, in the order of the questions; before a round ends `judge` says which cannot be used, and why.
 
         Once there are `enough` answers, hospitals that are late or fail too often are left out; None: nobody is.
 
@@ -104,14 +101,16 @@ class Conversation:
                 self._exchange(waiting, answers, None if enough is None else 0)
             except LineLost as error:
                 self._reconnect(waiting, error)
-            if not waiting and judge is not None:
-                for name, reason in judge(answers).items():
+            left_out = self._to_leave_out(waiting) if enough is not None and len(answers) >= enough else {}
+            if len(left_out) == len(waiting):  # the round ends, if all answers can be used
+                wrong = {} if judge is None else judge(answers)
+                for name, reason in wrong.items():
                     del answers[name]
                     waiting[name] = _Waiting(questions[name], time.monotonic())
                     self._failed(name, reason)
+                if not wrong:
+                    self._leave_out(waiting, left_out)
             self._refuse_too_few(len(questions), waiting, enough)
-            if enough is not None and len(answers) >= enough:
-                self._leave_out(waiting)
             if waiting:
                 self._wait(waiting, time.monotonic() - started)
         for name in questions:
@@ -129,21 +128,22 @@ class Conversation:
                 "same command goes on with this round"
             )
 
-    def _leave_out(self, waiting: dict[str, _Waiting]) -> None:
-        """Go on without those that still have to answer, if each is late, fails, or was left out before."""
-        reasons = {name: self._why_not(name, its) for name, its in waiting.items()}
-        if not all(reasons.values()):
-            return
+    def _to_leave_out(self, waiting: Mapping[str, _Waiting]) -> dict[str, str]:
+        """Who of those that still have to answer need not be waited for, and why."""
+        reasons = dict[str, str]()
+        for name, its in waiting.items():
+            if self._fails(name):
+                reasons[name] = "its answers cannot be used"
+            elif name in self._left_out or its.late:
+                reasons[name] = "not back yet" if name in self._left_out else "late"
+        return reasons
+
+    def _leave_out(self, waiting: dict[str, _Waiting], reasons: Mapping[str, str]) -> None:
         for name, reason in reasons.items():
             its = waiting.pop(name)
             if not self._fails(name):
                 self._left_out.setdefault(name, (its.ticket, its.mark))
             self._tell(name, "dropped", f"the round goes on without it: {reason}")
-
-    def _why_not(self, name: str, its: _Waiting) -> str:
-        if self._fails(name):
-            return "its answers cannot be used"
-        return "not back yet" if name in self._left_out else "late" if its.late else ""
 
     def _fails(self, name: str) -> bool:
         return len(self._failures.get(name, ())) >= self._faults.tries

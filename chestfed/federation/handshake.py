@@ -67,6 +67,7 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
         "collection": pipeline.collection is not None and "a public collection has no hospitals",
         "held_out": pipeline.held_out is not None and "a held-out hospital would be scored in several studies",
         "comparison": pipeline.comparison is not None and "name one algorithm with --set federated.algorithm=NAME",
+        "overlap.same_patient_ids": pipeline.overlap.same_patient_ids and "names of patients stay at their hospitals",
         "engine": pipeline.engine is not None and "leave it out, the hospitals compute",
         "federated.algorithm": settings.spec.pooled and f"{settings.spec.name} holds all images in one place",
         "federated.objective": settings.objective_spec.kind == "server-weighted" and "its server looks at images",

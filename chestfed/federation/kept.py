@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point, from_named_tensors, named_tensors
-from chestfed.core.checkpoint import load_checkpoint, save_checkpoint
-from chestfed.core.errors import ChestfedError
-from chestfed.engines.host import Host, Kept, ends_of
+from chestfed.core.checkpoint import as_damaged, load_checkpoint, save_checkpoint
+from chestfed.engines.host import Host, Kept
 from chestfed.engines.requests import Reply, Request, Start
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Cohort
@@ -51,20 +50,20 @@ def restore(host: Host, path: Path, cohort: Cohort, network: FlatModule) -> None
 
     Raises
     ------
-    ChestfedError
-        If the file is damaged.
+    DamagedError
+        If the file is damaged, or of another algorithm.
     """
     if not path.exists():
         return
     stored, values = load_checkpoint(path)
     tensors = {name: tensor.to(network.grad.device) for name, tensor in stored.items()}
-    tensors |= {name: tensors[first] for name, first in values["same"].items()}
-    host.begin(values["stage"])
     objective = cohort.objective()
     extra, dual = torch.zeros(objective.extra_size), torch.zeros(objective.dual_size)
     point = Point(torch.cat([network.parameters(), extra.to(network.grad)]), dual.to(network.grad))
-    like = host.rule.start_client(point) if host.graph is None else _node(host, point)
-    try:
+    with as_damaged(path):
+        tensors |= {name: tensors[first] for name, first in values["same"].items()}
+        host.begin(values["stage"])
+        like = host.start_at(point)
         host.kept = {
             int(turn): Kept(
                 None if int(turn) in values["without"] else from_named_tensors(like, tensors, f"turn{turn}"),
@@ -72,10 +71,3 @@ def restore(host: Host, path: Path, cohort: Cohort, network: FlatModule) -> None
             )
             for turn, drawn in values["drawn"].items()
         }
-    except (KeyError, ValueError):
-        raise ChestfedError(f"{path}: not the state of this algorithm. Delete it to start this part again.") from None
-
-
-def _node(host: Host, point: Point) -> Any:
-    assert host.graph is not None
-    return host.rule.start_node(point, *ends_of(host.graph, host.number))

@@ -21,6 +21,8 @@ from chestfed.training.client_summary import card_of
 from chestfed.training.clients import ClientData, Outputs, StudyData, TestSet, load_images
 from chestfed.training.study_tables import StudyTables, joins_of, open_sites, study_tables
 
+_COUNTS = ("positives", "negatives", "missing")
+
 
 @dataclass(frozen=True)
 class OwnData:
@@ -47,8 +49,12 @@ class OwnData:
             "cards": [suppressed(card, smallest) for card in cards],
         }
         ratios, labeled = self.client.positive_ratios(), self.client.labeled_share().numpy()
-        if smallest:
-            ratios, labeled = shares_of(suppressed(cards[0], smallest))
+        for j, (name, counts) in enumerate(cards[0]["diseases"].items()):
+            told = values["cards"][0]["diseases"][name]
+            if any(told[key] != counts[key] for key in _COUNTS):
+                known = told["positives"] + told["negatives"]
+                ratios[j] = told["positives"] / known if known else np.nan
+                labeled[j] = known / (known + told["missing"])
         return values, Counts(without_nan(ratios), torch.from_numpy(labeled))
 
     def told_of_test(self, test: TestSet, *, scores_stay: bool) -> tuple[dict[str, Any], TestLabels]:
@@ -131,19 +137,10 @@ def suppressed(card: dict[str, Any], smallest: int) -> dict[str, Any]:
         return card
     diseases = {}
     for name, counts in card["diseases"].items():
-        positives, negatives, missing = (
-            _rounded(counts[key], smallest) for key in ("positives", "negatives", "missing")
-        )
+        positives, negatives, missing = (_rounded(counts[key], smallest) for key in _COUNTS)
         share = positives / (positives + negatives) if positives + negatives else None
         diseases[name] = {"positives": positives, "negatives": negatives, "missing": missing, "prevalence": share}
     return card | {"diseases": diseases}
-
-
-def shares_of(card: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Share of positives (NaN without labels) and of labeled images, float64 `[J]`, as a card's counts give them."""
-    counts = [(one["positives"], one["negatives"], one["missing"]) for one in card["diseases"].values()]
-    ratios = [p / (p + n) if p + n else np.nan for p, n, _ in counts]
-    return np.array(ratios, np.float64), np.array([(p + n) / max(1, p + n + m) for p, n, m in counts], np.float64)
 
 
 def _rounded(count: int, smallest: int) -> int:

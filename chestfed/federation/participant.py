@@ -11,6 +11,7 @@ score      of the study's test images, at the target, or of a hospital's own: pr
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,20 +123,20 @@ class Participant:
         return _ANSWERS[kind](self, study, question)
 
     def _greet(self, values: dict[str, Any], digest: str) -> Parcel:
-        passport, theirs = handshake.versions(), dict(values.get("passport", {}))
-        found = handshake.differences(theirs, passport)
-        if not found:
-            try:
-                pipeline = Pipeline.model_validate(values.get("pipeline"))
-            except ValidationError as error:
-                keys = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
-                raise Refused(f"the pipeline cannot be read here: {keys}") from None
-            handshake.refuse_what_cannot_be_spread(pipeline)
-            passport = handshake.passport(pipeline)
-            found = handshake.differences(theirs, passport)
-        if found:
-            raise Refused("\n".join(found))
-        if digest not in self._studies:
+        if not re.fullmatch("[0-9a-f]{16}", digest):  # it names a folder here
+            raise Refused("the study is not named by a digest")
+        theirs = dict(values.get("passport", {}))
+        _refuse_differences(theirs, handshake.versions())
+        try:
+            pipeline = Pipeline.model_validate(values.get("pipeline"))
+        except ValidationError as error:
+            keys = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
+            raise Refused(f"the pipeline cannot be read here: {keys}") from None
+        handshake.refuse_what_cannot_be_spread(pipeline)
+        passport = handshake.passport(pipeline)
+        _refuse_differences(theirs, passport)
+        known = self._studies.get(digest)
+        if known is None or known.pipeline != pipeline:  # intervals, say, are not in the digest
             place = int(values["place"])
             own = own_pipeline(pipeline, place, self._hospital)
             if place == 0 and self._leaves.results == "nothing":
@@ -235,6 +236,11 @@ _ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {
     "ask": Participant._ask,
     "score": Participant._score,
 }
+
+
+def _refuse_differences(server: dict[str, str], hospital: dict[str, str]) -> None:
+    if found := handshake.differences(server, hospital):
+        raise Refused("\n".join(found))
 
 
 def _test_of(data: OwnData, question: Parcel) -> TestSet | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from chestfed.federation.settings import Federation
 from chestfed.results.run_folder import FEDERATION
 from chestfed.training.reporting import Reporters
 from chestfed.training.run import StudyResult, run_study
-
-_log = logging.getLogger("chestfed.federation")
 
 
 class Events:

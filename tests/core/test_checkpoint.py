@@ -151,6 +151,13 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_part(tmp_path: Path) ->
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
 
 
+def test_a_place_where_no_file_can_be_made_is_told_as_a_mistake_that_can_be_mended(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in ("file/x.json", "file/below/x.json"):
+        with pytest.raises(ChestfedError, match=r"x\.json: cannot be written"):
+            write_json(tmp_path / place, {})
+
+
 def test_json_refuses_nan(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "x.json", {"a": float("nan")})

@@ -113,6 +113,8 @@ def test_overrides_reach_into_sections_and_lists(tmp_path: Path) -> None:
         ("federated.window=x", "--set federated.window: 'federated.window' should be a valid integer"),
         ("federated.wndow=3", "did you mean 'window'"),
         ("sites.7.clients=2", "not an index of a list of 1"),
+        ("sites.².clients=2", "not an index of a list of 1"),
+        ("title=!!bool x", "--set title: not valid YAML"),
         ("title.a=2", "is a value, not a mapping"),
         ("title", "expected KEY=VALUE"),
         ("title=[", "not valid YAML"),

@@ -130,6 +130,30 @@ def test_what_cannot_be_summed_or_split_is_refused_before_anything_starts(
         check_runs([pipeline_of(algorithm, OPTIONS, *more.split())])
 
 
+def test_a_round_without_somebody_is_refused_before_stage_1_also_where_the_launcher_chose_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = pipeline_of("codasca", "per_algorithm={}", "federated.absent=drop")
+    check_runs([run])
+    for name, value in {"RANK": "0", "WORLD_SIZE": "8", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=r"federated\.absent: with torchrun"):
+        check_runs([run])
+
+
+def test_processes_that_cannot_meet_are_told_how_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="no launcher started this process"):
+        Link.joined(1.0, torch.device("cpu"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(ConfigError, match=rf"cannot meet at 127\.0\.0\.1:{port}"):
+            Link.joined(1.0, torch.device("cpu"))
+
+
 def links() -> tuple[Link, Link]:
     store, cpu = dist.HashStore(), torch.device("cpu")
     left, right = (Link(store, rank, 2, 60.0, cpu, cpu) for rank in range(2))

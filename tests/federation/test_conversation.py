@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from chestfed.commands.federation import command
@@ -118,6 +120,19 @@ def test_answers_that_cannot_be_used_drop_a_hospital_or_end_the_study(
     else:
         assert talk.round("one", enough)[0] == "ac"
     assert talk.told.count(("b", "failed")) == 3
+
+
+def test_answers_are_judged_also_where_the_round_goes_on_without_somebody(talk: Talk) -> None:
+    talk.line.takes["b"] = 300.0
+    judged: list[str] = []
+
+    def judge(answers: Mapping[str, Parcel]) -> dict[str, str]:
+        judged.append("".join(sorted(answers)))
+        return {"c": "too far away"} if "c" in answers else {}
+
+    answers = talk.talk.ask({name: Question("one") for name in NAMES}, judge, enough=1)
+    assert (list(answers), judged) == (["a"], ["ac", "ac", "ac", "a"])
+    assert talk.told == [("b", "late"), *[("c", "failed")] * 3, ("b", "dropped"), ("c", "dropped")]
 
 
 def test_what_was_not_delivered_is_no_failure_and_is_sent_again(talk: Talk) -> None:

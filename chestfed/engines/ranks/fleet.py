@@ -75,7 +75,7 @@ class RankFleet(Fleet):
         told = {number: _summary(worked) for number, worked in done.items()}
         for rank, its in by_rank.items():
             what = f"{', '.join(self.names[number] for number in its)} on rank {rank}"
-            summaries = link.fetch(rank, link.timeout, what)["summaries"]
+            summaries = link.fetch(rank, link.timeout * max(1, len(its)), what)["summaries"]
             for number, summary in zip(its, summaries, strict=True):
                 check_header(summary["header"].encode(), self._shapes[number].reply(requests[number]), what)
                 told[number] = summary

@@ -22,7 +22,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from chestfed.core.errors import ChestfedError, TrainingError
+from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
+from chestfed.engines.declaration import launched
 from chestfed.engines.wire import TYPES, Piece, lengths_of
 
 #: Seconds between two looks at whether the others are alive.
@@ -54,8 +55,25 @@ class Link:
 
     @classmethod
     def joined(cls, timeout: float, device: torch.device) -> Link:
-        """Meet the other processes that the launcher started; `timeout` in seconds holds for every answer."""
-        store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeout)))
+        """Meet the other processes that the launcher started; `timeout` in seconds holds for every answer.
+
+        Raises
+        ------
+        ConfigError
+            If no launcher started this process, or the place where all meet cannot be reached.
+        TrainingError
+            If a process does not come.
+        """
+        if not launched():
+            raise ConfigError(
+                "engine: torchrun: no launcher started this process: torchrun --nproc-per-node=N -m chestfed ..."
+            )
+        try:
+            store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeout)))
+        except (RuntimeError, ValueError) as error:
+            place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+            why = str(error).partition("\n")[0]
+            raise ConfigError(f"$MASTER_ADDR:$MASTER_PORT: the processes cannot meet at {place} ({why})") from None
         local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
         own_gpus = device.type == "cuda" and dist.is_nccl_available() and local <= torch.cuda.device_count()
         place = device if own_gpus else torch.device("cpu")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from chestfed.core.errors import ConfigError
 from chestfed.core.stopping import ignored
 from chestfed.engines.fleet import Fleet, LocalFleet
 from chestfed.engines.host import Host
@@ -91,8 +90,6 @@ class Ranks(Deployment):
     ) -> Fleet:
         """See `Deployment.fleet`: every rank makes hosts for its share of the clients, at the same start."""
         link, split = self.link, self.options.split_rounds
-        if pipeline.federated.absent != "wait":
-            raise ConfigError("federated.absent: with torchrun a run ends with the first rank that does; leave it out")
         study = self._number(pipeline, data)
         start = [pretrained.weights, pretrained.buffers]
         sizes = [tensor.numel() for tensor in start]

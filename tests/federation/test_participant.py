@@ -1,0 +1,96 @@
+"""A hospital's answers to questions that are out of the ordinary, and what it tells of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from chestfed.core.errors import ConfigError, DamagedError, TrainingError
+from chestfed.engines.host import Host
+from chestfed.engines.requests import Finish
+from chestfed.experiment.loading import load_pipeline
+from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.resolved import shareable
+from chestfed.federation import handshake, kept
+from chestfed.federation.local import OwnData
+from chestfed.federation.parcels import Parcel
+from chestfed.federation.participant import Participant
+from chestfed.testing.quadratics import DISEASES, PRIMAL, QuadraticClient, problems
+from chestfed.training.clients import ClientData
+from tests.engines.test_wire import RULE
+from tests.federation.straight_line import sample_hospital
+from tests.training.tiny_studies import SMALL
+
+FILE = Path(__file__).parents[2] / "pipelines" / "source_addition_samples.yaml"
+DIGEST = "0123456789abcdef"
+
+
+def pipeline(*more: str) -> Pipeline:
+    return load_pipeline(FILE, [*SMALL, *more]).for_algorithm()
+
+
+def greeting(chosen: Pipeline, study: str = DIGEST) -> Parcel:
+    values = {"passport": handshake.passport(chosen), "pipeline": shareable(chosen), "place": 2}
+    return Parcel({"kind": "greet", "to": "padchest", "study": study, **values})
+
+
+@pytest.fixture
+def hospital(tmp_path: Path) -> Participant:
+    return Participant(sample_hospital("padchest", tmp_path, tmp_path / "data"), lambda text: None)
+
+
+def test_what_does_not_name_a_study_is_taken_from_the_last_greeting(hospital: Participant) -> None:
+    for interval in ("bca", "delong"):
+        assert "refused" not in hospital(greeting(pipeline(f"evaluation.interval={interval}"))).values
+        assert hospital._studies[DIGEST].pipeline.evaluation.interval == interval
+    before = hospital._studies[DIGEST]
+    hospital(greeting(pipeline("evaluation.interval=delong")))
+    assert hospital._studies[DIGEST] is before
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/tmp/x", "", DIGEST + "/.."])
+def test_a_study_that_is_not_named_by_a_digest_is_refused_before_a_folder_is_made_of_it(
+    hospital: Participant, name: str
+) -> None:
+    assert "not named by a digest" in hospital(greeting(pipeline(), name)).values["refused"]
+    assert not hospital._studies
+
+
+def test_names_of_patients_are_compared_in_one_place_only() -> None:
+    with pytest.raises(ConfigError, match=r"overlap\.same_patient_ids: names of patients stay"):
+        handshake.refuse_what_cannot_be_spread(pipeline("overlap.same_patient_ids=[[chexpert, padchest]]"))
+
+
+@pytest.mark.parametrize("smallest", [0, 1, 3])
+def test_counts_that_are_not_small_leave_the_ratios_of_the_training_list_as_they_are(smallest: int) -> None:
+    """Of two diseases one has two positives; positives of the other are in the list three times."""
+    labels = np.array([[1, 1], [1, 1], [1, 0], [0, 0], [0, 0], [0, 0], [0, 0]], np.float32)
+    images: Any = SimpleNamespace(records=np.arange(7), read=lambda rows: np.zeros((len(rows), 96, 96), np.uint8))
+    client = ClientData("anne", images, labels, np.where(labels[:, 0] == 1, 3, 1))
+    study: Any = SimpleNamespace(diseases=("often", "rare"), digests={"anne": ""}, quarantined={})
+    _, told = OwnData(client, None, study).told(smallest, 0)
+    rare = 3 / 8 if smallest == 3 else 6 / 13
+    assert told.ratios.tolist() == pytest.approx([9 / 13, rare])
+    assert told.labeled.tolist() == [1, 1]
+
+
+def test_the_end_of_a_stage_from_a_turn_that_is_not_there_is_refused_with_advice() -> None:
+    host = Host(QuadraticClient("anne", problems(PRIMAL, DISEASES)[0]), lambda stage: RULE)
+    with pytest.raises(TrainingError, match=r"'anne' is asked to go on from turn 7.*delete the state"):
+        host.answer(Finish(7))
+
+
+def test_a_state_of_another_version_is_damaged_not_a_crash(tmp_path: Path) -> None:
+    from chestfed.core.checkpoint import save_checkpoint
+
+    host = Host(QuadraticClient("anne", problems(PRIMAL, DISEASES)[0]), lambda stage: RULE)
+    save_checkpoint(tmp_path / "k1.safetensors", {}, {"turns": 3})
+    cohort: Any = SimpleNamespace(objective=lambda: SimpleNamespace(extra_size=0, dual_size=2))
+    network: Any = SimpleNamespace(parameters=lambda: torch.zeros(6), grad=torch.zeros(6))
+    with pytest.raises(DamagedError, match="Delete it"):
+        kept.restore(host, tmp_path / "k1.safetensors", cohort, network)
