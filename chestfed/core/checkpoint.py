@@ -21,6 +21,7 @@ from chestfed.core import stopping
 from chestfed.core.errors import ChestfedError, DamagedError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 #: Key of a checkpoint's values: digest of its tensors and other values. Files of earlier versions have none.
@@ -157,6 +158,26 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if CHECKSUM in values and _checksum(tensors, values) != values[CHECKSUM]:
             raise ValueError("its content has changed since it was written")
     return tensors, values
+
+
+def save_state(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+    """As `save_checkpoint`; a tensor that several names share, as clients do their reference point, is stored once."""
+    first = {_place(tensor): name for name, tensor in reversed([*tensors.items()])}
+    same = {name: first[_place(tensor)] for name, tensor in tensors.items() if first[_place(tensor)] != name}
+    save_checkpoint(path, {name: its for name, its in tensors.items() if name not in same}, {**values, "same": same})
+
+
+def load_state(path: Path, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The inverse of `save_state`, with the tensors on a device; raises as `load_checkpoint`."""
+    stored, values = load_checkpoint(path)
+    tensors = {name: tensor.to(device) for name, tensor in stored.items()}
+    with as_damaged(path):
+        return tensors | {name: tensors[first] for name, first in values["same"].items()}, values
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    """Where a tensor lies in memory."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 @contextlib.contextmanager

@@ -114,7 +114,7 @@ class _Parsed:
             ValueError,
             KeyError,
             AttributeError,
-        ):  # a tag that the text does not fit, or a number of thousands of digits
+        ):  # the text does not fit its tag, or has too many digits
             raise ConfigError(f"{place}: not valid YAML: the value does not match its type") from None
 
 

@@ -155,7 +155,7 @@ class Host:
         parts = [*named_tensors(update).values(), buffers, torch.tensor(client.mean_loss())]
         self._refuse_not_finite(parts, f"client '{client.name}': its update")
         self._keep(request.after + 1, state)
-        return requests.Worked(update, buffers, self._slope(request.slope), client.mean_loss(), *counts)
+        return requests.Worked(update, buffers, client.mean_gradient(), client.mean_loss(), *counts)
 
     def _steps(self, request: requests.Steps) -> requests.Stepped:
         base, client, counts = self._at(request.after), self.client, list[int]()
@@ -165,7 +165,7 @@ class Host:
         self._refuse_not_finite([self.rule.current(node).primal], f"node '{client.name}': its point")
         self._stepped = (request.after, node)
         messages = tuple(self.rule.message(node, edge) for edge in request.edges)
-        return requests.Stepped(messages, self._slope(request.slope), client.mean_loss(), *counts)
+        return requests.Stepped(messages, client.mean_gradient(), client.mean_loss(), *counts)
 
     def _take(self, request: requests.Take) -> requests.Taken:
         after, node = self._stepped or (None, None)
@@ -202,10 +202,6 @@ class Host:
         self.kept = {request.turn: Kept(request.state, tuple(request.drawn.tolist()))}
         self._at(request.turn)
         return requests.Done()
-
-    def _slope(self, wanted: bool) -> Tensor:
-        slope = self.client.mean_gradient()
-        return slope if wanted else slope[:0]
 
     def _forget_before(self, turn: int) -> None:
         self.kept = {number: kept for number, kept in self.kept.items() if number >= turn}

@@ -32,12 +32,11 @@ class Work:
     after: int
     message: Any
     buffers: Tensor
-    slope: bool = True  #: whether the mean gradient is wanted, for `RoundRecord.gradient_drift`
 
 
 @dataclass(frozen=True)
 class Worked:
-    """The client's update and buffers; `slope` is its mean gradient `[d + extra]`, or empty."""
+    """The client's update and buffers; `slope` is its mean gradient `[d + extra]`, for `RoundRecord.gradient_drift`."""
 
     update: Any
     buffers: Tensor
@@ -54,7 +53,6 @@ class Steps:
     after: int
     buffers: Tensor
     edges: tuple[int, ...]
-    slope: bool = True
 
 
 @dataclass(frozen=True)

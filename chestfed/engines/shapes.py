@@ -67,13 +67,11 @@ class Shapes:
 
     def reply(self, request: requests.Request) -> requests.Reply:
         """What answers the request."""
-        slope = self.point.primal
         match request:
             case requests.Work():
-                return self.worked if request.slope else replace(self.worked, slope=slope[:0])
+                return self.worked
             case requests.Steps():
-                messages = (self._along_edge,) * len(request.edges)
-                return requests.Stepped(messages, slope if request.slope else slope[:0], 0.0, 0, 0)
+                return requests.Stepped((self._along_edge,) * len(request.edges), self.point.primal, 0.0, 0, 0)
             case requests.Take():
                 return requests.Taken(self._rule.current(self._state))
             case requests.Statistics():
@@ -95,7 +93,7 @@ class Shapes:
 
     @property
     def worked(self) -> requests.Worked:
-        """What answers local work, with the slope."""
+        """What answers local work."""
         return requests.Worked(self._round[0], self._buffers, self.point.primal, 0.0, 0, 0)
 
     @property

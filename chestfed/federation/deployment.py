@@ -26,7 +26,7 @@ from chestfed.federation import handshake
 from chestfed.federation.conversation import Conversation, Question, norms_out_of_line
 from chestfed.federation.local import scored_hospitals
 from chestfed.federation.parcels import Parcel
-from chestfed.federation.records import Beginning, Counts, Network, Scores, TestLabels, row_of, shapes_of, with_nan
+from chestfed.federation.records import Beginning, Counts, Network, Scores, TestLabels, row_of, with_nan
 from chestfed.federation.settings import Faults
 from chestfed.models import FlatModule
 from chestfed.results.run_folder import FEDERATION
@@ -185,7 +185,7 @@ class Hospitals(Deployment):
 
         self._beginning = beginning
         self._conversation.ask({name: beginning(name) for name in names})
-        shapes = [shapes_of(cohort, *self._sizes, number) for number in range(cohort.k)]
+        shapes = [cohort.shapes(*self._sizes, number) for number in range(cohort.k)]
         return HospitalFleet(self._conversation, self._faults, cohort, shapes, machine.device)
 
     def score(
@@ -247,10 +247,9 @@ class Hospitals(Deployment):
             its = unpack(parcel.packed, TestLabels.like(len(images), len(diseases)), name)
             labels, numbers = with_nan(its.labels), its.numbers.numpy()
             key, origin = str(values["key"]), Origin(values["origin"])
-            test = TestSet(ELSEWHERE, labels, numbers, diseases, images, patients, key, origin)
-            if "kept" in values:
-                size = int(values["kept"][0]), int(values["kept"][1])
-                test = KeptTest(ELSEWHERE, labels, numbers, diseases, images, patients, key, origin, size=size)
+            about = (ELSEWHERE, labels, numbers, diseases, images, patients, key, origin)
+            size = values.get("kept")
+            test = TestSet(*about) if size is None else KeptTest(*about, size=(int(size[0]), int(size[1])))
             return test, str(values["digest"]), values["is_test_set"] is True
 
         return Question("open", {"test": which}, read=read)

@@ -94,8 +94,8 @@ def found(
     authority = keys.authority(name, authority_key)
     keys.save_certificate(folder / "authority.crt", authority)
     keys.save_certificate(folder / "server.crt", keys.server_certificate(host, server_key, authority, authority_key))
-    keys.save_tls_key(private / "server.key", server_key)
-    keys.save_tls_key(private / "authority.key", authority_key)
+    keys.save_key(private / "server.key", server_key, tls=True)
+    keys.save_key(private / "authority.key", authority_key, tls=True)
     keys.new_secret(private / "operator.secret")
     (folder / "keys").mkdir(exist_ok=True)
     for hospital in hospitals:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point, from_named_tensors, named_tensors
-from chestfed.core.checkpoint import as_damaged, load_checkpoint, save_checkpoint
+from chestfed.core.checkpoint import as_damaged, load_state, save_state
 from chestfed.engines.host import Host, Kept
 from chestfed.engines.requests import Reply, Request, Start
 from chestfed.models import FlatModule
@@ -24,25 +23,17 @@ def answer(host: Host, request: Request) -> Reply:
 
 
 def save(host: Host, path: Path) -> None:
-    """Write the states of all turns that the host keeps; a tensor that several share is stored once."""
+    """Write the states of all turns that the host keeps."""
     tensors: dict[str, Tensor] = {}
     for turn, kept in host.kept.items():
         if kept.state is not None:
             tensors |= named_tensors(kept.state, f"turn{turn}")
-    first: dict[tuple[Any, ...], str] = {}
-    same = {}
-    for name, tensor in tensors.items():
-        place = tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
-        if tensor.numel() and place in first:
-            same[name] = first[place]
-        first.setdefault(place, name)
     values = {
         "stage": host.stage,
-        "same": same,
         "drawn": {str(turn): list(kept.drawn) for turn, kept in host.kept.items()},
         "without": [turn for turn, kept in host.kept.items() if kept.state is None],
     }
-    save_checkpoint(path, {name: tensor for name, tensor in tensors.items() if name not in same}, values)
+    save_state(path, tensors, values)
 
 
 def restore(host: Host, path: Path, cohort: Cohort, network: FlatModule) -> None:
@@ -55,13 +46,11 @@ def restore(host: Host, path: Path, cohort: Cohort, network: FlatModule) -> None
     """
     if not path.exists():
         return
-    stored, values = load_checkpoint(path)
-    tensors = {name: tensor.to(network.grad.device) for name, tensor in stored.items()}
+    tensors, values = load_state(path, network.grad.device)
     objective = cohort.objective()
     extra, dual = torch.zeros(objective.extra_size), torch.zeros(objective.dual_size)
     point = Point(torch.cat([network.parameters(), extra.to(network.grad)]), dual.to(network.grad))
     with as_damaged(path):
-        tensors |= {name: tensors[first] for name, first in values["same"].items()}
         host.begin(values["stage"])
         like = host.start_at(point)
         host.kept = {

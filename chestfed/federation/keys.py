@@ -62,20 +62,10 @@ def server_certificate(host: str, key: Key, issuer: x509.Certificate, issuer_key
     )
 
 
-def save_key(path: Path, key: Key) -> None:
-    """Write a private key, readable by its owner only, in the form that Flower reads."""
-    text = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
-    _save_secret(path, text)
-
-
-def save_tls_key(path: Path, key: Key) -> None:
-    """Write a private key, readable by its owner only, in the form that TLS reads."""
-    text = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    _save_secret(path, text)
+def save_key(path: Path, key: Key, *, tls: bool = False) -> None:
+    """Write a private key, readable by its owner only, in the form that Flower reads, or that TLS reads."""
+    form = serialization.PrivateFormat.PKCS8 if tls else serialization.PrivateFormat.OpenSSH
+    _save_secret(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
 
 
 def save_certificate(path: Path, certificate: x509.Certificate) -> None:

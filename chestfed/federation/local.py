@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -123,11 +122,9 @@ def own_tables(own: Pipeline, hospital: Hospital, *, target: bool, scored: bool)
     return replace(tables, hospitals={site.name: site.own} if scored and len(site.own.frame) else {})
 
 
-def own_data(
-    own: Pipeline, tables: StudyTables, hospital: Hospital, *, target: bool, progress: Callable[[str, int, int], None]
-) -> OwnData:
+def own_data(own: Pipeline, tables: StudyTables, hospital: Hospital, *, target: bool) -> OwnData:
     """The images; decodes what is not in the cache."""
-    (study,) = load_images([tables], own, hospital.path("cache"), progress=progress)
+    (study,) = load_images([tables], own, hospital.path("cache"))
     return OwnData(study.clients[0], study.test if target else None, study)
 
 

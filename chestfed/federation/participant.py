@@ -30,7 +30,7 @@ from chestfed.experiment.pipeline import Pipeline
 from chestfed.federation import handshake, kept
 from chestfed.federation.local import OwnData, own_data, own_pipeline, own_tables, row_told, scored_hospitals
 from chestfed.federation.parcels import Parcel
-from chestfed.federation.records import Beginning, Network, Scores, plain_row, shapes_of, with_nan
+from chestfed.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.federation.settings import Hospital
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Cohort, Facts, host_of, starting_network
@@ -157,7 +157,7 @@ class Participant:
             scored = self._name in scored_hospitals(study.pipeline) and self._leaves.results != "nothing"
             tables = own_tables(study.own, self._hospital, target=study.target, scored=scored)
             self._say("labels are read; decoding what is not in the cache")
-            study.data = own_data(study.own, tables, self._hospital, target=study.target, progress=_silent)
+            study.data = own_data(study.own, tables, self._hospital, target=study.target)
             self._say(f"open: {study.data.client.training_rows:,} training rows")
         if "test" in question.values:
             test = _test_of(study.data, question)
@@ -197,7 +197,7 @@ class Participant:
         host = host_of(study.own, cohort, number, data.client, study.network, study.machine)
         file = study.folder / f"k{k}.safetensors"
         kept.restore(host, file, cohort, study.network)
-        study.begun = Begun(k, host, shapes_of(cohort, *sizes, number), file)
+        study.begun = Begun(k, host, cohort.shapes(*sizes, number), file)
         self._say(f"ready for stage 2 with {k} hospitals, at turn {max(host.kept)}")
         return Parcel({"turns": sorted(host.kept)})
 
@@ -246,10 +246,6 @@ def _refuse_differences(server: dict[str, str], hospital: dict[str, str]) -> Non
 def _test_of(data: OwnData, question: Parcel) -> TestSet | None:
     """The test set that a question is about: the study's, or of patients of this hospital (`own`)."""
     return data.own_test if question.values.get("test") == "own" else data.test
-
-
-def _silent(site: str, done: int, total: int) -> None:
-    pass
 
 
 def _told(error: ChestfedError) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -11,11 +11,8 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from chestfed.engines.shapes import Shapes
 from chestfed.engines.wire import WireError
-from chestfed.objectives.declaration import Population
 from chestfed.results.table import Row
-from chestfed.training.assemble import Cohort
 
 _ROW: Final = TypeAdapter(Row)
 #: Characters of a reason or warning.
@@ -123,16 +120,6 @@ def row_of(plain: Any, diseases: Sequence[str], sender: str) -> Row:
         if len(one.reason) > _LONGEST or len(row.warning) > _LONGEST:
             raise WireError(f"{sender} sent a text of more than {_LONGEST} characters")
     return row
-
-
-def shapes_of(cohort: Cohort, parameters: int, buffers: int, number: int) -> Shapes:
-    """What the requests and replies of a client of the cohort look like, for a network with so many numbers."""
-    k, j = cohort.k, len(cohort.population.positive_ratio)
-    blank = Population(_empty(torch.float32, j), _empty(torch.float32, k, j), labeled=_empty(torch.float32, k, j))
-    blind = replace(cohort, population=blank)
-    objective, composed = blind.objective(), cohort.settings.objective_spec.kind == "compositional"
-    size, dual = parameters + objective.extra_size, objective.dual_size
-    return Shapes(blind.rule(0), size, dual, buffers, composed, 1 + composed, cohort.graph, number)
 
 
 def without_nan(values: np.ndarray) -> Tensor:

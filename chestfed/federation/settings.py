@@ -7,11 +7,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from chestfed.core.config import StrictModel, expand_path, load_config
 from chestfed.core.errors import ConfigError
 
+
+def split_address(text: str) -> tuple[str, int]:
+    """Host and port.
+
+    Raises
+    ------
+    ValueError
+        If it is not of the form host:port.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"'{text}': expected host:port, such as chestfed.hospital.example:9443")
+    return host.strip("[]"), int(port)
+
+
+def _address(text: str) -> str:
+    split_address(text)
+    return text
+
+
+Address = Annotated[str, AfterValidator(_address)]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
 
 SERVER_FILE, HOSPITAL_FILE = "federation.yaml", "hospital.yaml"
@@ -48,19 +69,13 @@ class FederationFile(StrictModel):
     """`federation.yaml`, the server's."""
 
     federation: Name = Field(description="what it is called, in logs and reports")
-    address: str = Field(description="host:port under which hospitals reach the server")
+    address: Address = Field(description="host:port under which hospitals reach the server")
     listen: str = Field("127.0.0.1", description="address of this machine that the server binds; 0.0.0.0: all")
     largest_request: int = Field(
         64, ge=8, description="MiB; a larger HTTP request is refused (Flower sends tensors in pieces of 5 MiB)"
     )
     hospitals: list[Member] = Field(min_length=1, description="who may take part")
     faults: Faults = Faults()
-
-    @field_validator("address")
-    @classmethod
-    def _is_an_address(cls, value: str) -> str:
-        split_address(value)
-        return value
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
@@ -91,7 +106,7 @@ class HospitalFile(StrictModel):
     """`hospital.yaml`, a hospital's own. Paths are relative to it."""
 
     hospital: Name = Field(description="as `site` in the site YAML, and as the server lists it")
-    server: str = Field(description="host:port of the server")
+    server: Address = Field(description="host:port of the server")
     authority: str = Field("authority.crt", description="certificate by which the server is known")
     key: str = Field("node.key", description="this hospital's private node key")
     site: str = Field("site.yaml", description="the site YAML: where images and labels are, and what they mean")
@@ -102,12 +117,6 @@ class HospitalFile(StrictModel):
     threads: int | None = Field(None, ge=1, description="CPU threads; null: as the study says")
     port: int = Field(0, ge=0, le=65535, description="loopback port between the two local processes; 0: any")
     leaves: Leaves = Leaves()
-
-    @field_validator("server")
-    @classmethod
-    def _is_an_address(cls, value: str) -> str:
-        split_address(value)
-        return value
 
 
 @dataclass(frozen=True)
@@ -157,20 +166,6 @@ def read_hospital(path: Path) -> Hospital:
     """The hospital in a folder, or of a file."""
     file = path / HOSPITAL_FILE if path.is_dir() else path
     return Hospital(file.parent, load_config(file, HospitalFile))
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """Host and port.
-
-    Raises
-    ------
-    ValueError
-        If it is not of the form host:port.
-    """
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"'{text}': expected host:port, such as chestfed.hospital.example:9443")
-    return host.strip("[]"), int(port)
 
 
 def is_loopback(host: str) -> bool:

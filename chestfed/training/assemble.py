@@ -87,20 +87,11 @@ class Cohort:
         """The loss of a client."""
         return objective_of(self.settings, replace(self.population, site=number))
 
-    def shapes(self, network: FlatModule, number: int) -> Shapes:
-        """What requests to a client and its replies look like."""
-        objective = self.objective(number)
-        composed = self.settings.objective_spec.kind == "compositional"
-        return Shapes(
-            self.rule(0),
-            network.size + objective.extra_size,
-            objective.dual_size,
-            network.buffers().numel(),
-            composed,
-            sequences=2 if composed else 1,
-            graph=self.graph,
-            number=number,
-        )
+    def shapes(self, parameters: int, buffers: int, number: int) -> Shapes:
+        """What requests to a client and its replies look like, for a network with so many numbers."""
+        objective, composed = self.objective(number), self.settings.objective_spec.kind == "compositional"
+        size, dual = parameters + objective.extra_size, objective.dual_size
+        return Shapes(self.rule(0), size, dual, buffers, composed, 1 + composed, self.graph, number)
 
     def rule(self, stage: int) -> Any:
         """The algorithm's rule in a stage, counted from 0; after the last, that of the last."""

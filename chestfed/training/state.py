@@ -9,7 +9,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from chestfed.algorithms.variables import Point, named_tensors
-from chestfed.core.checkpoint import as_damaged, load_checkpoint, save_checkpoint
+from chestfed.core.checkpoint import as_damaged, load_state, save_state
 from chestfed.engines.engine import Engine
 from chestfed.engines.fleet import BlankFleet
 from chestfed.training.assemble import Team
@@ -44,19 +44,11 @@ def at_the_start(team: Team) -> Progress:
 
 
 def save_progress(path: Path, progress: Progress, team: Team) -> None:
-    """Write one checkpoint; a tensor that several states share is stored once."""
+    """Write one checkpoint."""
     tensors = progress.engine.tensors(progress.federation) | named_tensors(progress.kept, "kept")
     tensors["kept_buffers"] = progress.kept_buffers
-    first = {_place(tensor): name for name, tensor in reversed(tensors.items())}
-    same = {name: first[_place(tensor)] for name, tensor in tensors.items() if first[_place(tensor)] != name}
-    values = {
-        "same": same,
-        "stage": progress.stage,
-        "round": progress.round,
-        "history": progress.history,
-        "clients": list(team.cohort.names),
-    }
-    save_checkpoint(path, {name: tensor for name, tensor in tensors.items() if name not in same}, values)
+    values = {"stage": progress.stage, "round": progress.round, "history": progress.history}
+    save_state(path, tensors, {**values, "clients": list(team.cohort.names)})
 
 
 def load_progress(path: Path, team: Team) -> Progress:
@@ -67,25 +59,12 @@ def load_progress(path: Path, team: Team) -> Progress:
     DamagedError
         If the file is damaged, of an earlier version or of other clients.
     """
-    stored, values = load_checkpoint(path)
     blank = at_the_start(replace(team, fleet=BlankFleet(team.fleet.names)))
-    device = blank.kept.primal.device
-    tensors = {name: tensor.to(device) for name, tensor in stored.items()}
+    tensors, values = load_state(path, blank.kept.primal.device)
     with as_damaged(path):
-        if "turns" not in stored or values.get("clients") != list(team.cohort.names):
+        if "turns" not in tensors or values.get("clients") != list(team.cohort.names):
             raise ValueError("of an earlier version of chestfed, or of other clients")
-        return _restored(team, blank, tensors, values)
-
-
-def _restored(team: Team, blank: Progress, tensors: dict[str, Tensor], values: dict[str, Any]) -> Progress:
-    tensors |= {name: tensors[first] for name, first in values["same"].items()}
-    engine = team.engine_of(values["stage"])
-    federation = engine.restored(tensors, blank.federation)
-    kept = Point(tensors["kept.primal"], tensors["kept.dual"])
-    history = values["history"]
-    return Progress(engine, federation, values["stage"], values["round"], history, kept, tensors["kept_buffers"])
-
-
-def _place(tensor: Tensor) -> tuple[Any, ...]:
-    """Where a tensor lies in memory: the clients' common reference point, say, is one tensor and is stored once."""
-    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+        engine = team.engine_of(values["stage"])
+        federation = engine.restored(tensors, blank.federation)
+        kept, buffers = Point(tensors["kept.primal"], tensors["kept.dual"]), tensors["kept_buffers"]
+        return Progress(engine, federation, values["stage"], values["round"], values["history"], kept, buffers)

@@ -14,7 +14,6 @@ from chestfed.engines.requests import Stepped, Steps, Taken, Work
 from chestfed.engines.wire import size_of
 from chestfed.experiment.rules import graph_of
 from chestfed.experiment.stage_2 import Federated
-from chestfed.federation.records import shapes_of
 from chestfed.objectives.declaration import Population
 from chestfed.training.assemble import Cohort
 
@@ -31,7 +30,7 @@ def rounds_of(spec: AlgorithmSpec) -> tuple[int, int]:
     b = 0 if spec.decentralized else B
     population = Population(torch.empty(J), torch.empty(K, J), labeled=torch.empty(K, J))
     cohort = Cohort(settings, 0, K, tuple("abcde"), (1 / K,) * K, population, settings.images_per_step, graph)
-    shapes = shapes_of(cohort, D, b, 0)
+    shapes = cohort.shapes(D, b, 0)
     if not spec.decentralized:
         worked = shapes.reply(Work(0, None, torch.empty(b)))
         return size_of(worked.update), size_of(worked)  # type: ignore[union-attr]

@@ -112,13 +112,13 @@ def test_within_a_stage_the_state_is_saved_now_and_then_and_always_at_its_end(
 ) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", seconds)
     found: list[int] = []
-    original = state.save_checkpoint
+    original = state.save_state
 
     def save(path: Path, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
         found.append(len(values["history"]))
         original(path, tensors, values)
 
-    monkeypatch.setattr(state, "save_checkpoint", save)
+    monkeypatch.setattr(state, "save_state", save)
     pipeline = pipeline_of("codasca", "federated.stage_steps=6")
     whole = train(pipeline, tmp_path / "whole")
     assert found == saved

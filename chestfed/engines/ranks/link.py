@@ -71,9 +71,8 @@ class Link:
         try:
             store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeout)))
         except (RuntimeError, ValueError) as error:
-            place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-            why = str(error).partition("\n")[0]
-            raise ConfigError(f"$MASTER_ADDR:$MASTER_PORT: the processes cannot meet at {place} ({why})") from None
+            address, why = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", str(error).partition("\n")[0]
+            raise ConfigError(f"$MASTER_ADDR:$MASTER_PORT: the processes cannot meet at {address} ({why})") from None
         local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
         own_gpus = device.type == "cuda" and dist.is_nccl_available() and local <= torch.cuda.device_count()
         place = device if own_gpus else torch.device("cpu")

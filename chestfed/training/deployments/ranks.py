@@ -101,7 +101,7 @@ class Ranks(Deployment):
         own = _hosts(link, pipeline, cohort, data, network, machine, split=split)
         if split:
             return LocalFleet(list(own.values()))
-        shapes = [cohort.shapes(network, number) for number in range(len(cohort.names))]
+        shapes = _shapes(cohort, network)
         return RankFleet(link, cohort.names, own, shapes, all_reduce=self.options.all_reduce)
 
     def serve(self, load: Callable[[], Loaded]) -> None:
@@ -131,7 +131,12 @@ class Ranks(Deployment):
             cohort = cohort_of(pipeline, data, note["k"], self._machine.device)
             hosts = _hosts(self.link, pipeline, cohort, data, network, self._machine, split=note["split"])
             split = [host.client for host in hosts.values()] if note["split"] else []
-            shapes = [cohort.shapes(network, number) for number in range(len(cohort.names))]
+            shapes = _shapes(cohort, network)
+
+
+def _shapes(cohort: Cohort, network: FlatModule) -> list[Shapes]:
+    sizes = network.size, network.buffers().numel()
+    return [cohort.shapes(*sizes, number) for number in range(len(cohort.names))]
 
 
 def _hosts(
