@@ -7,10 +7,19 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.federation import keys
-from chestfed.federation.settings import HOSPITAL_FILE, SERVER_FILE, is_loopback, split_address
+from chestfed.federation.settings import (
+    HOSPITAL_FILE,
+    SERVER_FILE,
+    FederationFile,
+    Member,
+    is_loopback,
+    split_address,
+)
 
 _SERVER = """\
 # The server of the federation "{name}". Keys: docs/deployment.md.
@@ -79,16 +88,21 @@ def found(
     Raises
     ------
     ConfigError
-        If the folder has one already, or the address cannot be used.
+        If the folder has one already, or the address or a name cannot be used.
     """
-    if (folder / SERVER_FILE).exists():
-        raise ConfigError(f"{folder / SERVER_FILE}: exists, and is kept: its keys are in use. Choose another folder")
-    try:
-        host = split_address(address)[0]
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    listen = "127.0.0.1" if is_loopback(host) else "0.0.0.0"  # noqa: S104 (hospitals elsewhere are to reach it)
     private = folder / "private"
+    for file in (folder / SERVER_FILE, private):
+        if file.exists():
+            raise ConfigError(f"{file}: exists, and is kept: its keys are in use. Choose another folder")
+    try:
+        keys_of = [Member(name=hospital, key=f"keys/{hospital}.pub") for hospital in hospitals]
+        FederationFile(federation=name, address=address, hospitals=keys_of)
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = f"'{first['input']}'" if isinstance(first["input"], str) else "the command"
+        raise ConfigError(f"{what}: {first['msg'].removeprefix('Value error, ')}") from None
+    host = split_address(address)[0]
+    listen = "127.0.0.1" if is_loopback(host) else "0.0.0.0"  # noqa: S104 (hospitals elsewhere are to reach it)
     private.mkdir(parents=True, mode=0o700, exist_ok=True)
     authority_key, server_key = keys.new_key(), keys.new_key()
     authority = keys.authority(name, authority_key)

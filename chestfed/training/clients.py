@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from chestfed.core.disk import check_folder, check_room
-from chestfed.core.errors import Problem, TrainingError
+from chestfed.core.errors import ConfigError, Problem, TrainingError
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.core.randomness import numpy_stream
@@ -303,7 +303,8 @@ def load_images(
     SiteError
         All missing or unreadable images of a site, unless `skip_unreadable`; then they are counted and left out.
     ConfigError
-        If two sites share images or patients, unless these are to be left out.
+        If two sites share images or patients, unless these are to be left out; if none of the images that a client
+        trains on, or that are scored, can be read.
     ChestfedError
         If there are real patients and their key file can't be used.
     """
@@ -337,13 +338,22 @@ def load_images(
             training = tuple(kept[its] for _, its in study.clients if its.name == table.name)
             return test_of(kept[table], training if pipeline.evaluation.batch_norm == "own" else ())
 
-        test = _all_of([scored(table) for table in study.tests])
-        hospitals = {name: scored(table) for name, table in study.hospitals.items()}
+        tests = {table.name: scored(table) for table in study.tests}
+        _refuse_unreadable([client for client, _ in clients], tests)
+        test = _all_of(list(tests.values()))
+        hospitals = {name: its for name, table in study.hospitals.items() if len((its := scored(table)).labels)}
         digests = {client.name: digest for client, digest in clients} | {"test set": test.digest(key)}
         found = StudyData(tuple(client for client, _ in clients), test, test.diseases, quarantined, digests)
         return _described(replace(found, hospitals=hospitals, shared=shared), study)
 
     return [study_of(study) for study in studies]
+
+
+def _refuse_unreadable(clients: Sequence[ClientData], tests: Mapping[str, TestSet]) -> None:
+    lost = [f"the training images of {client.name}" for client in clients if not client.training_rows]
+    lost += [f"the test images of {name}" for name, test in tests.items() if not len(test.labels)]
+    if lost:
+        raise ConfigError(f"none can be read of {', of '.join(lost)}: restore the files, or leave the site out")
 
 
 def _described(data: StudyData, study: StudyTables) -> StudyData:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from chestfed.commands.progress import Bars
 from chestfed.core.console import say
+from chestfed.core.disk import check_folder
 from chestfed.experiment.loading import load_pipeline
 from chestfed.federation.flower.line import FlowerLine, server_of
 from chestfed.federation.settings import read_federation
@@ -38,7 +39,7 @@ def run(
     pipeline = pipeline.for_algorithm()
     say(console, f"{pipeline.title}\n{file} over the hospitals of {federation.file.federation}")
     with Bars(console) as bars:
-        out.mkdir(parents=True, exist_ok=True)
+        check_folder(out, "--out")
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
         reporters = Reporters([bars, record] if tracking else [bars], lambda text: say(console, text, "yellow"))
 

@@ -1,0 +1,52 @@
+"""Sites of which no image can be read, though others may be left out."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chestfed.core.errors import ConfigError
+from chestfed.experiment.loading import load_pipeline
+from chestfed.sites.table import SiteTable
+from chestfed.training.clients import StudyData, load_images
+from chestfed.training.study_tables import SiteRows, open_sites, study_tables
+from tests.training.tiny_studies import SETTINGS
+
+FILE = Path(__file__).parents[2] / "pipelines" / "source_addition_samples.yaml"
+
+
+def without(hospitals: Path, folder: Path, lost: Callable[[tuple[SiteRows, ...]], SiteTable]) -> StudyData:
+    """The data of a study whose sites have lost the images of a table."""
+    shutil.copytree(hospitals, folder / "hospitals")
+    pipeline = load_pipeline(FILE, SETTINGS).for_algorithm()
+    sites = open_sites(pipeline, FILE, folder / "hospitals")
+    table = lost(sites)
+    for image in set(table.frame["image"]):
+        (table.root / image).write_bytes(b"")
+    (data,) = load_images([study_tables(pipeline, sites)], pipeline, folder / "cache", skip_unreadable=True)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("lost", "named"),
+    [
+        (lambda sites: sites[0].test, "the test images of chexpert"),
+        (lambda sites: sites[1].clients[0][1], "the training images of chestxray8"),
+    ],
+)
+def test_a_client_or_a_test_set_without_a_readable_image_is_refused_before_anything_is_trained(
+    lost: Callable[[tuple[SiteRows, ...]], SiteTable], named: str, tiny_hospitals: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"none can be read of {named}"):
+        without(tiny_hospitals, tmp_path, lost)
+
+
+def test_a_hospital_whose_own_held_out_images_cannot_be_read_is_not_scored(
+    tiny_hospitals: Path, tmp_path: Path
+) -> None:
+    data = without(tiny_hospitals, tmp_path, lambda sites: sites[1].own)
+    assert "chestxray8" in data.joins
+    assert list(data.hospitals) == ["chexpert"]
