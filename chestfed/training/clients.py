@@ -339,28 +339,40 @@ def load_images(
             return test_of(kept[table], training if pipeline.evaluation.batch_norm == "own" else ())
 
         tests = {table.name: scored(table) for table in study.tests}
-        _refuse_unreadable([client for client, _ in clients], tests)
-        test = _all_of(list(tests.values()))
-        hospitals = {name: its for name, table in study.hospitals.items() if len((its := scored(table)).labels)}
-        digests = {client.name: digest for client, digest in clients} | {"test set": test.digest(key)}
-        found = StudyData(tuple(client for client, _ in clients), test, test.diseases, quarantined, digests)
-        return _described(replace(found, hospitals=hospitals, shared=shared), study)
+        hospitals = {name: scored(table) for name, table in study.hospitals.items()}
+        digests = {client.name: digest for client, digest in clients}
+        data = _described(study, tuple(client for client, _ in clients), tests, hospitals)
+        digests["test set"] = data.test.digest(key)
+        return replace(data, quarantined=quarantined, digests=digests, shared=shared)
 
     return [study_of(study) for study in studies]
 
 
-def _refuse_unreadable(clients: Sequence[ClientData], tests: Mapping[str, TestSet]) -> None:
+def _described(
+    study: StudyTables,
+    clients: tuple[ClientData, ...],
+    tests: Mapping[str, TestSet],
+    hospitals: Mapping[str, TestSet],
+) -> StudyData:
+    """The data with what the tables say of the study; of hospitals those of which an image can be read."""
     lost = [f"the training images of {client.name}" for client in clients if not client.training_rows]
     lost += [f"the test images of {name}" for name, test in tests.items() if not len(test.labels)]
     if lost:
         raise ConfigError(f"none can be read of {', of '.join(lost)}: restore the files, or leave the site out")
-
-
-def _described(data: StudyData, study: StudyTables) -> StudyData:
-    """The data with what the tables say of the study."""
-    notes = {table.name: list(table.notes) for table in study.whole if table.notes}
-    data = replace(data, held_out=study.held_out, joins=study.joins, reasons=study.reasons)
-    return replace(data, facts=study.facts, notes=notes)
+    test = _all_of(list(tests.values()))
+    return StudyData(
+        clients,
+        test,
+        test.diseases,
+        quarantined={},
+        digests={},
+        held_out=study.held_out,
+        hospitals={name: its for name, its in hospitals.items() if len(its.labels)},
+        joins=study.joins,
+        reasons=study.reasons,
+        notes={table.name: list(table.notes) for table in study.whole if table.notes},
+        facts=study.facts,
+    )
 
 
 def _test_set(table: SiteTable, images: CachedImages, key: SiteKey, own: Images | None) -> TestSet:
