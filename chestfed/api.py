@@ -82,7 +82,7 @@ def run(  # type: ignore[misc]  # the overloads name only what decides what is r
     from chestfed.report.study import Study
 
     settings = [*overrides, "comparison=null", *_parts(algorithm, objective, model), *_plain(k, seed, device)]
-    refuse_several("chestfed.study()")
+    refuse_several("chestfed.run()")
     console, root, file = open_console(quiet=quiet), None if data is None else Path(data), _pipeline_file(pipeline)
     studies = study_run.prepare(
         console, file, settings, [*map(Path, add_sites)], root, algorithms=(), windows=(), seeds=_several(seeds)

@@ -379,6 +379,8 @@ def read_predictions(file: Path) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(file, engine="pyarrow", page_checksum_verification=True)
     except FileNotFoundError:
+        if not file.parent.exists():
+            raise ConfigError(f"{file.parent}: no such folder") from None
         raise ConfigError(
             f"{file}: no such file. A finished study or an evaluation has it, unless a hospital of a federation keeps "
             "its scores (leaves.results: aucs): then there are AUCs and their intervals, and nothing else"

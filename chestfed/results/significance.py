@@ -343,7 +343,7 @@ def verdict(compared: Significance) -> str:
     higher = sum(difference > 0 for difference in clear)
     which = f"{len(clear)} ({higher} higher, {len(clear) - higher} lower)" if clear else "none"
     return (
-        f"{said}. Of {len(tested)} comparisons of single diseases, {which} "
+        f"{said}. Of {len(tested)} comparison{'' if len(tested) == 1 else 's'} of single diseases, {which} "
         f"{'has' if len(clear) <= 1 else 'have'} a corrected p below 0.05."
     )
 

@@ -182,9 +182,10 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
         loss.item()  # waits for the device
 
     def per_image(images: int, training: bool) -> Span:
-        step(1, training)  # allocates, and loads what is loaded once
-        (first,) = _seconds(lambda: step(1, training), time.perf_counter, 0)
-        fits = max(1, min(images, int(_TIMED_SECONDS / first)))  # a large network is timed on fewer images
+        few = min(images, 2 if training else 1)  # one image may be too few to normalize a batch
+        step(few, training)  # allocates, and loads what is loaded once
+        (first,) = _seconds(lambda: step(few, training), time.perf_counter, 0)
+        fits = max(few, min(images, int(few * _TIMED_SECONDS / first)))  # a large network is timed on fewer images
         return _span(lambda: step(fits, training), machine, load or 0.0) * (1 / fits)
 
     of_batch = cache(lambda images: per_image(images, training=True) * images)

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from chestfed.core.bundled import bundled
 from chestfed.core.provenance import Origin
 from chestfed.engines.torchrun import Options
+from chestfed.experiment.device import prepare_machine
+from chestfed.experiment.loading import load_pipeline
 from chestfed.training import plan
 from chestfed.training.plan import Counted, Span, StudyPlan, Timings, estimated
 
@@ -80,3 +83,10 @@ def test_on_ranks_the_time_is_that_of_the_busiest(monkeypatch: pytest.MonkeyPatc
         study = StudyPlan("", pipeline, (client,), client, Origin.REAL, Span(), timings)
         seconds.append((study.stage_1_seconds.high, study.stage_2_seconds(5).high))
     assert seconds == [(100, 60), (50, 50)]
+
+
+def test_a_network_that_ends_in_one_pixel_is_timed() -> None:
+    """Batch normalization refuses a batch of one such image."""
+    small = ["preprocess.size=64", "model.pool=2", "model.norm=batch"]
+    pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", small)
+    assert plan.time_steps(pipeline, prepare_machine(pipeline.runtime)).parameters > 0
