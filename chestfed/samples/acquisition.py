@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import cv2
 import numpy as np
 
 from chestfed.samples.frame import Frame
@@ -55,8 +56,6 @@ def detector(look: Look, rng: np.random.Generator) -> Frame:
 
 def expose(optical: np.ndarray, frame: Frame, look: Look, rng: np.random.Generator, *, portable: bool) -> np.ndarray:
     """From line integrals to the picture as the hospital stores it, float32 `[height, width]` in 0..1, air dark."""
-    import cv2
-
     primary = np.exp(-frame.blur(optical, look.blur))
     coarse = optical[::3, ::3]
     mean = float(np.exp(-np.median(coarse[coarse > 0.7])))
@@ -93,8 +92,6 @@ def _developed(logarithm: np.ndarray, look: Look, frame: Frame, rng: np.random.G
 
 def _collimate(gray: np.ndarray, look: Look, rng: np.random.Generator) -> None:
     """Blacken what lies outside the collimator, a rectangle that is a little askew."""
-    import cv2
-
     chosen = rng.random() < look.collimated
     height, width = gray.shape
     margins = rng.uniform(0.0, 0.075, 4) * (rng.random(4) < 0.6)
@@ -117,8 +114,6 @@ def _collimate(gray: np.ndarray, look: Look, rng: np.random.Generator) -> None:
 
 def _mark(gray: np.ndarray, look: Look, rng: np.random.Generator, *, portable: bool) -> None:
     """Burn in the side marker, and the word for pictures from a portable machine."""
-    import cv2
-
     height, width = gray.shape
     size = height / 400 * rng.uniform(0.55, 0.8)
     left_side = rng.random() < 0.5
@@ -141,8 +136,6 @@ def _draw_letter(
     plate: np.ndarray, ink: np.ndarray, marker: str, letter: str, spot: tuple[int, int], size: float
 ) -> None:
     """The letter with what this hospital puts around it: a box, a disc, a lead dot, or nothing."""
-    import cv2
-
     half = int(13 * size)
     middle = (spot[0] + int(10 * size), spot[1] - int(10 * size))
     if marker == "box":

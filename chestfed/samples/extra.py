@@ -9,24 +9,26 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from filelock import FileLock
+from PIL import Image
 
 from chestfed.core.diseases import DISEASES
+from chestfed.core.disk import writing_to
 from chestfed.core.errors import ChestfedError
 from chestfed.core.randomness import numpy_stream
 from chestfed.samples.acquisition import Look
 from chestfed.samples.extra_tables import Row, write_table
-from chestfed.samples.film import draw_film
 from chestfed.samples.hospitals import SIZES, Hospital, films_of
 from chestfed.samples.layouts import identifier, save_png, stored_levels, write_dicom
 from chestfed.samples.patients import CaseMix, Film
-from chestfed.samples.writing import MARKER, MARKER_TEXT, STAMP
+from chestfed.samples.phantom import draw_film
+from chestfed.samples.writing import MARKER, MARKER_TEXT, STAMP, is_there
 
 #: Raised when the same seed gives another hospital than before.
 EXTRA_VERSION: Final = 1
@@ -66,8 +68,8 @@ class Shape:
     about: str
     table: str | None
     picture: Callable[[Film], str]
-    rows: Callable[[Film, np.random.Generator], Iterator[Row]]
-    header: Callable[[Film, np.random.Generator], Mapping[str, str]] = lambda film, rng: {}
+    rows: Callable[[Film, np.random.Generator], Iterable[Row]]
+    header: Callable[[Film], Mapping[str, str]] = lambda film: {}
     encoding: str = "utf-8"
     delimiter: str = ","
 
@@ -156,11 +158,7 @@ def _long_rows(film: Film, rng: np.random.Generator) -> Iterator[Row]:
         yield {**person, "finding": name}
 
 
-def _no_rows(film: Film, rng: np.random.Generator) -> Iterator[Row]:
-    yield from ()
-
-
-def _dicom_header(film: Film, rng: np.random.Generator) -> Mapping[str, str]:
+def _dicom_header(film: Film) -> Mapping[str, str]:
     names = ("Cardiomegaly", "Pulmonary edema", "Consolidation", "Atelectasis", "Pleural effusion")
     return {
         **_identity(film),
@@ -198,7 +196,7 @@ SHAPES: Final[dict[str, Shape]] = {
         "findings.tsv",
         lambda film: f"dicom/{_patient(film)}/{_study(film)}/view{film.number}.dcm",
         _delimited_rows,
-        lambda film, rng: _identity(film),
+        _identity,
         delimiter="\t",
     ),
     "list": Shape(
@@ -209,20 +207,20 @@ SHAPES: Final[dict[str, Shape]] = {
         "reads.xlsx",
         lambda film: f"images/{_place(film)}.dcm",
         _reader_rows,
-        lambda film, rng: _identity(film),
+        _identity,
     ),
     "long": Shape(
         "a row per image and finding; parquet, DICOM in two folders",
         "labels.parquet",
         lambda film: f"part{1 + film.patient.number % 2}/{_place(film)}.dcm",
         _long_rows,
-        lambda film, rng: _identity(film),
+        _identity,
     ),
     "dicom": Shape(
         "no spreadsheet: the labels are in the headers of the DICOM files",
         None,
         lambda film: f"dicom/{_patient(film)}/{_place(film)}.dcm",
-        _no_rows,
+        lambda film, rng: (),
         _dicom_header,
     ),
 }
@@ -267,28 +265,15 @@ def write_extra(
         name, root.name, 60, 0, 12, studies=1.4, lateral=0.08, counts_lateral=True, mix=_MIX, look=_LOOK
     )
     films = films_of(hospital, seed, SIZES[size])
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".samples.lock"):
-        if root.exists():
-            _refuse_others(root, stamp)
-        else:
-            _write(root, hospital, chosen, films, seed, stamp, progress)
+    what = f"the extra hospital of shape {shape}, seed {seed}, size {size}"
+    with writing_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".samples.lock"):
+            if not is_there(root, stamp, what):
+                _write(root, hospital, chosen, films, seed, stamp, progress)
     top = Path(chosen.picture(films[0])).parts[0]
-    several = shape == "long"
     table = None if chosen.table is None else root / chosen.table
-    return ExtraHospital(root, root if several else root / top, table, len(films))
-
-
-def _refuse_others(root: Path, stamp: Mapping[str, object]) -> None:
-    try:
-        there = json.loads((root / STAMP).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        there = None
-    if there != stamp:
-        raise ChestfedError(
-            f"{root} holds something else than the extra hospital of shape {stamp['extra']}, seed {stamp['seed']}, "
-            f"size {stamp['size']}. Remove it, or choose another name or folder."
-        )
+    return ExtraHospital(root, root if shape == "long" else root / top, table, len(films))
 
 
 def _write(
@@ -312,7 +297,7 @@ def _write(
             path = part / shape.picture(film)
             path.parent.mkdir(parents=True, exist_ok=True)
             gray = draw_film(film, hospital.look, seed, hospital.name)
-            _write_picture(path, gray, film, shape.header(film, rng), rng)
+            _write_picture(path, gray, film, shape.header(film), rng)
             rows += shape.rows(film, rng)
             if progress is not None:
                 progress(done, len(films))
@@ -328,8 +313,6 @@ def _write(
 def _write_picture(
     path: Path, gray: np.ndarray, film: Film, elements: Mapping[str, str], rng: np.random.Generator
 ) -> None:
-    from PIL import Image
-
     if path.suffix == ".png":
         save_png(Image.fromarray(stored_levels(gray, 255).astype(np.uint8)), path)
     else:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+import cv2
 import numpy as np
 
 _SHIFT: Final = 4  # fractional bits of drawn points
@@ -43,22 +44,16 @@ class Frame:
 
     def enlarged(self, picture: np.ndarray) -> np.ndarray:
         """A picture on the coarse grid, brought to this one."""
-        import cv2
-
         return cv2.resize(picture, (2 * picture.shape[1], 2 * picture.shape[0]))[: self.height, : self.width]
 
     def polygon(self, outline: np.ndarray, soften: float = 0.12) -> np.ndarray:
         """A filled outline `[n, 2]`, float32 0..1, its edge softened by that many cm."""
-        import cv2
-
         canvas = np.zeros((self.height, self.width), np.uint8)
         cv2.fillPoly(canvas, [self._pixels(outline)], 255, cv2.LINE_AA, _SHIFT)
         return self.blur(canvas.astype(np.float32) * np.float32(1 / 255), soften)
 
     def lines(self, groups: Sequence[tuple[np.ndarray, float, float]], soften: float = 0.1) -> np.ndarray:
         """Groups of (paths `[lines, points, 2]`, width in cm, value 0..1), float32; a later one covers an earlier."""
-        import cv2
-
         canvas = np.zeros((self.height, self.width), np.uint8)
         for paths, width, value in groups:
             thickness = max(1, round(width * self.scale))
@@ -68,8 +63,6 @@ class Frame:
 
     def blur(self, picture: np.ndarray, sigma: float) -> np.ndarray:
         """Gaussian blur by `sigma` cm; a wide one on a coarser grid, which is as good and much faster."""
-        import cv2
-
         pixels = sigma * self.scale
         if pixels < 0.3:
             return picture
@@ -82,8 +75,6 @@ class Frame:
 
     def clouds(self, rng: np.random.Generator, grain: float) -> np.ndarray:
         """Smooth noise of mean 0 and deviation near 1, its lumps `grain` and half of `grain` cm wide, float32."""
-        import cv2
-
         total = np.zeros((self.height, self.width), np.float32)
         for size, weight in ((grain, 1.1), (grain / 2, 0.55)):
             cells = (int(self.height / self.scale / size) + 3, int(self.width / self.scale / size) + 3)

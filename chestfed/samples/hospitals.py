@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from importlib import resources
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import yaml
+from pydantic import TypeAdapter
 
 from chestfed.core.diseases import DISEASES
 from chestfed.core.randomness import numpy_stream
@@ -24,18 +26,8 @@ VALID_POSITIVES: Final = dict(zip(DISEASES, (66, 42, 32, 75, 64), strict=True))
 TEST_POSITIVES: Final = 0.06
 
 
-@dataclass(frozen=True)
-class Size:
-    """How many images are written: all of them, or at most `at_most` per hospital and split."""
-
-    at_most: int | None = None
-
-    def of(self, images: int) -> int:
-        """That many of a split's images."""
-        return images if self.at_most is None else min(images, self.at_most)
-
-
-SIZES: Final = {"default": Size(), "tiny": Size(at_most=24)}
+#: At most so many images are written per hospital and split.
+SIZES: Final = {"default": sys.maxsize, "tiny": 24}
 
 
 @dataclass(frozen=True)
@@ -59,24 +51,12 @@ class Hospital:
     look: Look
 
 
-def _read() -> tuple[Hospital, ...]:
-    """The hospitals of hospitals.yaml; a list there is a tuple here."""
-
-    def plain(section: dict[str, Any]) -> dict[str, Any]:
-        return {key: tuple(value) if isinstance(value, list) else value for key, value in section.items()}
-
-    text = resources.files("chestfed.samples").joinpath("hospitals.yaml").read_text(encoding="utf-8")
-    return tuple(
-        Hospital(**{**entry, "mix": CaseMix(**entry["mix"]), "look": Look(**plain(entry["look"]))})
-        for entry in yaml.safe_load(text)
-    )
+_TEXT: Final = resources.files("chestfed.samples").joinpath("hospitals.yaml").read_text(encoding="utf-8")
+HOSPITALS: Final = TypeAdapter(tuple[Hospital, ...]).validate_python(yaml.safe_load(_TEXT))
 
 
-HOSPITALS: Final = _read()
-
-
-def films_of(hospital: Hospital, seed: int, size: Size) -> list[Film]:
-    """All images of a hospital; a patient is in one split only."""
+def films_of(hospital: Hospital, seed: int, at_most: int) -> list[Film]:
+    """All images of a hospital, per split `at_most` so many; a patient is in one split only."""
     films: list[Film] = []
     for split, images in (("train", hospital.train), ("valid", hospital.valid), ("test", hospital.test)):
         if not images:
@@ -84,9 +64,9 @@ def films_of(hospital: Hospital, seed: int, size: Size) -> list[Film]:
         rng = numpy_stream(seed, "samples", hospital.name, split)
         first = 1 + max((film.patient.number for film in films), default=0)
         if split == "valid" and hospital.name == "chexpert":
-            films += _validation_set(rng, hospital, first, size)
+            films += _validation_set(rng, hospital, first, at_most)
         else:
-            visits = _visits(rng, hospital, first, size.of(images))
+            visits = _visits(rng, hospital, first, min(images, at_most))
             mix = hospital.mix if split != "test" else _enriched(hospital.mix)
             films += draw_films(rng, mix, visits, split, exact=False)
     return films
@@ -113,14 +93,14 @@ def _visits(rng: np.random.Generator, hospital: Hospital, first: int, images: in
     return visits
 
 
-def _validation_set(rng: np.random.Generator, hospital: Hospital, first: int, size: Size) -> list[Film]:
+def _validation_set(rng: np.random.Generator, hospital: Hospital, first: int, at_most: int) -> list[Film]:
     """CheXpert's: its numbers of images, studies, patients and positives; labels are exact.
 
     Two studies have a second frontal view. They are drawn as studies of their own, and give way to a second view of a
     study with the same labels, so that the numbers of positives stay (with seeds that have no such study: of the most
     alike).
     """
-    frontal = size.of(VALID_FRONTAL)
+    frontal = min(VALID_FRONTAL, at_most)
     seconds = VALID_FRONTAL - VALID_PATIENTS if frontal == VALID_FRONTAL else 0
     laterals = VALID_LATERAL * frontal // VALID_FRONTAL
     visits = []

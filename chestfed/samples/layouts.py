@@ -10,12 +10,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from chestfed.core.randomness import numpy_stream
 from chestfed.samples.patients import Film
 
 if TYPE_CHECKING:
-    from PIL import Image
     from pydicom.dataset import Dataset
 
 #: The largest stored value of 12-bit content.
@@ -46,11 +47,6 @@ def chestxray8_name(film: Film) -> str:
     return f"{film.patient.number:08d}_{film.study - 1:03d}.png"
 
 
-def chestxray8_path(film: Film) -> str:
-    """The first patients are in the first folder, as in the release."""
-    return f"images_{1 + film.patient.number % 2:03d}/images/{chestxray8_name(film)}"
-
-
 def padchest_folder(film: Film) -> int:
     """`ImageDir`."""
     return film.patient.number % 3
@@ -60,11 +56,6 @@ def padchest_name(film: Film) -> str:
     """A long number and three shorter ones, as in the release."""
     digits = str(int(identifier("padchest", film.patient.number, film.study, film.number), 16))
     return f"{digits[:30]}_00-{digits[30:33].zfill(3)}-{film.number:03d}.png"
-
-
-def padchest_path(film: Film) -> str:
-    """`0/...png`."""
-    return f"{padchest_folder(film)}/{padchest_name(film)}"
 
 
 def padchest_monochrome1(film: Film) -> bool:
@@ -82,16 +73,8 @@ def mimic_ids(film: Film) -> tuple[int, int, str]:
     """subject_id, study_id, dicom_id."""
     subject = 10_000_000 + film.patient.number * 37
     study = 50_000_000 + film.patient.number * 100 + film.study
-    raw = identifier("mimic", subject, study, film.number, length=32) + identifier(
-        "tail", subject, study, film.number, length=8
-    )
+    raw = identifier("mimic", subject, study, film.number) + identifier("tail", subject, study, film.number, length=8)
     return subject, study, "-".join(raw[start : start + 8] for start in range(0, 40, 8))
-
-
-def mimic_path(film: Film) -> str:
-    """`files/p10/p10000037/s50000101/....jpg`."""
-    subject, study, dicom = mimic_ids(film)
-    return f"files/p{str(subject)[:2]}/p{subject}/s{study}/{dicom}.jpg"
 
 
 def vindr_id(film: Film) -> str:
@@ -99,24 +82,25 @@ def vindr_id(film: Film) -> str:
     return identifier("vindr", film.patient.number, film.study, film.number)
 
 
-def vindr_path(film: Film) -> str:
-    """`train/....dicom`."""
-    return f"{film.split}/{vindr_id(film)}.dicom"
+def _mimic_path(film: Film) -> str:
+    """`files/p10/p10000037/s50000101/....jpg`."""
+    subject, study, dicom = mimic_ids(film)
+    return f"files/p{str(subject)[:2]}/p{subject}/s{study}/{dicom}.jpg"
 
 
+#: Where a film goes, such as `images_001/images/00000002_000.png`, `0/...png`, `train/....dicom`.
 PATHS: Final[dict[str, Callable[[Film], str]]] = {
     "chexpert": chexpert_path,
-    "chestxray8": chestxray8_path,
-    "padchest": padchest_path,
-    "mimic-cxr": mimic_path,
-    "vindr": vindr_path,
+    # the patients are spread over several folders, as in the release
+    "chestxray8": lambda film: f"images_{1 + film.patient.number % 2:03d}/images/{chestxray8_name(film)}",
+    "padchest": lambda film: f"{padchest_folder(film)}/{padchest_name(film)}",
+    "mimic-cxr": _mimic_path,
+    "vindr": lambda film: f"{film.split}/{vindr_id(film)}.dicom",
 }
 
 
 def write_picture(hospital: str, path: Path, gray: np.ndarray, film: Film, seed: int) -> None:
     """Encode gray values 0..1 as the hospital does."""
-    from PIL import Image
-
     rng = numpy_stream(seed, "samples", hospital, "file", film.patient.number, film.study, film.number)
     if hospital in ("chexpert", "mimic-cxr"):
         picture = Image.fromarray(stored_levels(gray, 255).astype(np.uint8))
@@ -141,8 +125,6 @@ def stored_levels(gray: np.ndarray, largest: int) -> np.ndarray:
 
 def save_png(picture: Image.Image, path: Path) -> None:
     """A PNG that says what it is."""
-    from PIL.PngImagePlugin import PngInfo
-
     note = PngInfo()
     note.add_text("Comment", COMMENT)
     picture.save(path, "PNG", pnginfo=note, **_FAST)

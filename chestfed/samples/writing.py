@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -17,11 +17,11 @@ from filelock import FileLock
 from chestfed.core.disk import writing_to
 from chestfed.core.errors import ChestfedError
 from chestfed.core.workers import spread
-from chestfed.samples.film import draw_film
 from chestfed.samples.hospitals import HOSPITALS, SIZES, Hospital, films_of
 from chestfed.samples.label_files import WRITERS
 from chestfed.samples.layouts import PATHS, write_picture
 from chestfed.samples.patients import Film
+from chestfed.samples.phantom import draw_film
 
 #: Raised when the same seed gives other hospitals than before.
 SAMPLES_VERSION: Final = 7
@@ -83,7 +83,8 @@ def write_hospitals(
         folder.mkdir(parents=True, exist_ok=True)
     films = {hospital.name: films_of(hospital, seed, SIZES[size]) for hospital in HOSPITALS}
     with writing_to(folder), FileLock(folder / ".samples.lock"):
-        todo = [hospital for hospital in HOSPITALS if not _is_there(folder / hospital.folder, stamp)]
+        what = f"the synthetic hospital of seed {seed}, size {size}, version {SAMPLES_VERSION}"
+        todo = [hospital for hospital in HOSPITALS if not is_there(folder / hospital.folder, stamp, what)]
         total = sum(len(films[hospital.name]) for hospital in todo)
         with closing(_write_all(folder, todo, films, seed, stamp, workers)) as written:
             for done, _ in enumerate(written, start=1):
@@ -140,16 +141,11 @@ def _stamp_of(root: Path) -> dict[str, object] | None:
         return None
 
 
-def _is_there(root: Path, stamp: dict[str, object]) -> bool:
-    """Whether the hospital exists already; a folder of that name with other content is refused."""
-    if not root.exists():
-        return False
-    if _stamp_of(root) != stamp:
-        raise ChestfedError(
-            f"{root.resolve()} is not the synthetic hospital of seed {stamp['seed']}, size {stamp['size']}, "
-            f"version {stamp['version']}. Remove it, or choose another folder."
-        )
-    return True
+def is_there(root: Path, stamp: Mapping[str, object], what: str) -> bool:
+    """Whether the hospital of this stamp exists already; a folder of that name with other content is refused."""
+    if root.exists() and _stamp_of(root) != stamp:
+        raise ChestfedError(f"{root.resolve()} is not {what}. Remove it, or choose another folder.")
+    return root.exists()
 
 
 def _summary(root: Path, films: list[Film]) -> HospitalSummary:

@@ -34,11 +34,11 @@ def test_what_is_there_is_left_alone_and_anything_else_is_refused(tmp_path: Path
     before = digests(tmp_path)
     assert write_extra(tmp_path, "st-x", "list", size="tiny") == first
     assert digests(tmp_path) == before
-    with pytest.raises(ChestfedError, match="holds something else"):
+    with pytest.raises(ChestfedError, match="is not the extra hospital"):
         write_extra(tmp_path, "st-x", "long", size="tiny")
     shutil.rmtree(first.folder)
     first.folder.mkdir()
-    with pytest.raises(ChestfedError, match="holds something else"):
+    with pytest.raises(ChestfedError, match="is not the extra hospital"):
         write_extra(tmp_path, "st-x", "list", size="tiny")
 
 
