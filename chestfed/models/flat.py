@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
 
 from chestfed.core.errors import TrainingError
-from chestfed.models.recompute import recompute
 
 
 def convolve_channels_last(module: nn.Module) -> None:
@@ -44,6 +47,36 @@ def _compiled(module: nn.Module) -> Callable[[Tensor], Tensor]:
     return trained
 
 
+def _recompute(module: nn.Module, names: str) -> None:
+    """In training, the parts whose whole name in `named_modules()` fits this expression are computed twice.
+
+    Logits, gradients and running statistics stay the same, bit by bit. Not for a module that is called as a function of
+    other parameters than its own (`torch.func`): the second time it would have its own.
+    """
+    for name, part in module.named_modules():
+        if re.fullmatch(names, name):
+            part.forward = partial(_twice, part, part.forward)
+
+
+def _twice(part: nn.Module, forward: Callable[..., Tensor], *inputs: Tensor) -> Any:
+    if not (part.training and torch.is_grad_enabled()):
+        return forward(*inputs)
+    return checkpoint(
+        forward, *inputs, use_reentrant=False, context_fn=lambda: (nullcontext(), _buffers_restored(part))
+    )
+
+
+@contextmanager
+def _buffers_restored(part: nn.Module) -> Iterator[None]:
+    """Running statistics have seen the batch already."""
+    before = [(buffer, buffer.clone()) for buffer in part.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, value in before:
+            buffer.copy_(value)
+
+
 class FlatModule:
     """A module whose trainable parameters are views into one vector, and whose gradients into another.
 
@@ -52,7 +85,7 @@ class FlatModule:
     channels_last
         See `convolve_channels_last`.
     recomputed
-        Names of parts for `recompute`.
+        Regular expression of the names of parts that keep their input alone and are computed again for the gradient.
     compiled
         Whether training goes through `torch.compile`, at the first call.
 
@@ -79,7 +112,7 @@ class FlatModule:
         if channels_last:
             convolve_channels_last(module)
         if recomputed:
-            recompute(module, recomputed)
+            _recompute(module, recomputed)
         self.trained: Callable[[Tensor], Tensor] = _compiled(module) if compiled else module
         trainable = {name: part for name, part in module.named_parameters() if part.requires_grad}
         self._names, self._parameters = list(trainable), list(trainable.values())

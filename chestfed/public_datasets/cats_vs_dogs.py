@@ -50,7 +50,7 @@ def _list(root: Path) -> tuple[list[list[str]], list[Problem]]:
             found = [[prefix + name for name, kind in kinds.items() if kind == wanted] for wanted in CLASS_NAMES]
             for wanted, files in zip(CLASS_NAMES, found, strict=True):
                 if not files:
-                    raise missing(Path(f"{prefix}{wanted}.0.jpg"))
+                    raise missing(root / f"{prefix}{wanted}.0.jpg")
             told = "the name begins with neither cat nor dog"
             unknown = [Problem("image without a class", prefix + name, told) for name in names if name not in kinds]
             return found, unknown

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from PIL import Image, ImageOps
 
 from chestfed.core.errors import ImageError, Problem, of_the_machine
 
@@ -105,8 +107,6 @@ class FilePixels:
         OSError, MemoryError
             If the file cannot be read, which says nothing about its content.
         """
-        from PIL import Image
-
         file = self.files[row]
         try:
             with warnings.catch_warnings():
@@ -127,21 +127,14 @@ class FilePixels:
 
     def digest(self, row: int) -> bytes:
         """Of the path below the root and the file's length: decoding a million photographs first would take hours."""
-        file = self.files[row]
-        return hashlib.blake2b(f"{file}:{_length(self.root / file)}".encode(), digest_size=16).digest()
-
-
-def _length(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1  # reading it will say what is wrong
+        file, length = self.files[row], -1
+        with suppress(OSError):  # reading it will say what is wrong
+            length = (self.root / file).stat().st_size
+        return hashlib.blake2b(f"{file}:{length}".encode(), digest_size=16).digest()
 
 
 def _upright(image: Any) -> Any:
     """The image turned by its EXIF orientation; EXIF data that cannot be read says nothing."""
-    from PIL import ImageOps
-
     try:
         return ImageOps.exif_transpose(image)
     except Exception:  # the pixels are loaded already: only the EXIF data can fail
