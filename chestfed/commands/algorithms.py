@@ -58,12 +58,15 @@ def algorithms(
         _print_one(open_console(), name, ALGORITHMS.find(name))
 
 
-def listed() -> list[tuple[str, AlgorithmSpec]]:
-    """All built-in and installed algorithms with their names, family by family."""
+def families() -> dict[str, list[tuple[str, dict[str, str]]]]:
+    """The names and rows of all built-in and installed algorithms, by family."""
     from chestfed.algorithms import ALGORITHMS
 
-    found = [(name, ALGORITHMS.find(name)) for name in ALGORITHMS.names]
-    return sorted(found, key=lambda entry: FAMILIES.index(entry[1].family))
+    found: dict[str, list[tuple[str, dict[str, str]]]] = {family: [] for family in FAMILIES}
+    for name in ALGORITHMS.names:
+        spec = ALGORITHMS.find(name)
+        found.setdefault(spec.family, []).append((name, row_of(spec)))
+    return found
 
 
 def row_of(spec: AlgorithmSpec) -> dict[str, str]:
@@ -83,14 +86,10 @@ def row_of(spec: AlgorithmSpec) -> dict[str, str]:
 def as_markdown() -> str:
     """One table per family, as docs/algorithms.md has them."""
     lines: list[str] = []
-    family = None
-    for name, spec in listed():
-        row = row_of(spec)
-        if spec.family != family:
-            heads = ["algorithm", *row]
-            lines += ["", f"**{spec.family}**", "", f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-            family = spec.family
-        lines.append(f"| {' | '.join([f'`{name}`', *row.values()])} |")
+    for family, rows in families().items():
+        heads = ["algorithm", *rows[0][1]]
+        lines += ["", f"**{family}**", "", f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+        lines += [f"| {' | '.join([f'`{name}`', *row.values()])} |" for name, row in rows]
     return "\n".join(lines).strip()
 
 
@@ -100,17 +99,14 @@ def _print_all(console: Console) -> None:
     from chestfed.objectives import OBJECTIVES
 
     table = Table(title="Algorithms: `federated.algorithm` in a pipeline, or --algorithms a,b,c", title_justify="left")
-    family = None
-    for name, spec in listed():
-        row = row_of(spec)
-        if family is None:
-            for column in ("name", *row):
+    for family, rows in families().items():
+        if not table.columns:
+            for column in ("name", *rows[0][1]):
                 table.add_column(column, overflow="fold")
-        if spec.family != family:
-            table.add_section()
-            table.add_row(spec.family, style="bold")
-            family = spec.family
-        table.add_row(name, *row.values())
+        table.add_section()
+        table.add_row(family, style="bold")
+        for name, row in rows:
+            table.add_row(name, *row.values())
     console.print(table)
     say(console, "d weights, J diseases. Non-IID clients: where it converges with a constant step size. Objectives:")
     for name in OBJECTIVES.names:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_type_hints
 
@@ -14,6 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from chestfed.algorithms import ALGORITHMS
 from chestfed.cli import app
 from chestfed.commands.evaluate import evaluate
 from chestfed.commands.samples import samples
@@ -117,8 +119,8 @@ def test_plain_options_of_study_are_overrides_and_a_comparison_runs_only_what_th
 
     loaded = []
 
-    def load_only(path: Path, overrides: Sequence[str] = (), added: Sequence[Path] = ()) -> NoReturn:
-        loaded.append((list(overrides), load_pipeline(path, overrides, added)))
+    def load_only(path: Path, overrides: Sequence[str] = (), *more: Sequence[Any]) -> NoReturn:
+        loaded.append((list(overrides), load_pipeline(path, overrides, *more)))
         raise ConfigError("loaded")
 
     load_pipeline = study_run.load_pipeline
@@ -229,6 +231,17 @@ def test_what_nobody_caught_is_a_message_or_a_report_of_a_defect(
     result = call("site", "stats", "site.yaml")
     assert (result.code, words in result.err) == (code, True)
     assert ("Traceback" in result.err) == (code == 70)
+
+
+def test_an_algorithm_of_a_family_of_its_own_is_listed(
+    monkeypatch: pytest.MonkeyPatch, chestfed: Callable[..., Any]
+) -> None:
+    own: Any = replace(ALGORITHMS.find("fedavg"), name="mine", family="one-shot")
+    monkeypatch.setitem(ALGORITHMS._registered, "mine", own)
+    called = chestfed("algorithms", "--markdown")
+    assert called.code == 0
+    assert "**one-shot**" in called.out
+    assert "| `mine` |" in called.out
 
 
 def test_the_tables_of_the_documentation_are_those_of_the_declarations(chestfed: Callable[..., Any]) -> None:

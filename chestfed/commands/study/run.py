@@ -174,7 +174,7 @@ def _lead(
         summary = Summary(f"{studies.file.stem}, {name}", comparison.origin, folder, compare.metrics(comparison), runs)
         reporters.tell(lambda reporter: reporter.summary_done(summary))
     else:
-        _show_study(console, *results)
+        show_study(console, *results)
     if record in reporters and tracking_uri is None:
         say(console, f"see it in MLflow: chestfed ui --out {out}")
     say(console, f"took {time.monotonic() - started:.0f} s")
@@ -269,7 +269,8 @@ def _plans(studies: Studies) -> list[StudyPlan]:
         return planned(_tables(studies, shown, place))
 
 
-def _show_study(console: Console, study: StudyResult) -> None:
+def show_study(console: Console, study: StudyResult) -> None:
+    """Print the tables of a study."""
     console.print(render_table(study.table))
     if study.significance is not None:
         console.print(render_significance(study.significance, "Does it help?"))
