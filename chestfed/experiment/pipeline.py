@@ -425,17 +425,20 @@ class Pipeline(StrictModel):
             If keys under `per_algorithm` are not the algorithm's.
         """
         chosen = algorithm or self.federated.algorithm.name
-        own = {
-            name: value
-            for key, keys in sorted(self.per_algorithm.items(), key=lambda entry: -len(names_in(entry[0])))
-            if chosen in names_in(key)  # what is said of it alone comes last
-            for name, value in keys.items()
-        }
-        section = section_for(self.federated.model_dump(exclude_unset=True), chosen, own)
-        decentralized = any(ALGORITHMS.find(name).decentralized for name in {chosen, *beside})
+        section = section_for(self.federated.model_dump(exclude_unset=True), chosen, self._own_keys(chosen))
         settings = Federated.model_validate(section)
-        model = self.model.settled(averaged=not decentralized and settings.privacy is None)
+        model = self.model.settled(averaged=all(map(self._averages_statistics, {chosen, *beside})))
         return self.model_copy(update={"federated": settings, "model": model, "per_algorithm": {}})
+
+    def _own_keys(self, algorithm: str) -> dict[str, Any]:
+        """What `per_algorithm` says of it; what is said of it alone comes last."""
+        named = sorted(self.per_algorithm.items(), key=lambda entry: -len(names_in(entry[0])))
+        return {name: value for key, keys in named if algorithm in names_in(key) for name, value in keys.items()}
+
+    def _averages_statistics(self, algorithm: str) -> bool:
+        """Whether a server averages running statistics, as it does without noise on what it returns."""
+        privacy = self._own_keys(algorithm).get("privacy", self.federated.privacy)
+        return privacy is None and not ALGORITHMS.find(algorithm).decentralized
 
     def variant(self, algorithm: str, seed: int, beside: Sequence[str] = (), window: int | None = None) -> Pipeline:
         """One run of a comparison: another algorithm, seed and window, the largest K only.

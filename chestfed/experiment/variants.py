@@ -35,7 +35,7 @@ def variants_of(
     Raises
     ------
     ConfigError
-        If a name is unknown, or a held-out pipeline is to be compared.
+        If a name is unknown, something is named twice, or a held-out pipeline is to be compared.
     """
     if pipeline.held_out is not None:
         if algorithms or windows or seeds is not None:
@@ -46,6 +46,9 @@ def variants_of(
         names = [load_site_config(pipeline_file.parent / entry.config).site for entry in pipeline.sites]
         return [_held_out(pipeline, names.index(name), name) for name in held_out_sites(pipeline, names)]
     wanted = [pipeline.seed + n for n in range(seeds or 1)] if isinstance(seeds, int | None) else list(seeds)
+    for compared, values in {"algorithms": algorithms, "windows": windows, "seeds": wanted}.items():
+        if len(set(values)) < len(values):
+            raise ConfigError(f"{compared}: name each once; found {', '.join(map(str, values))}")
     if algorithms or windows:
         return _compared(pipeline, algorithms, windows, wanted)
     chosen = [pipeline.for_algorithm().model_copy(update={"seed": seed}) for seed in wanted]
@@ -87,8 +90,6 @@ def _compared(
 ) -> list[Variant]:
     """One variant per algorithm, window and seed; the seeds of an algorithm follow each other."""
     chosen = list(algorithms) or [pipeline.federated.algorithm.name]
-    if len(set(chosen)) < len(chosen):
-        raise ConfigError("--algorithms: name each algorithm once")
     try:
         found = [
             pipeline.variant(name, seed, chosen, window)

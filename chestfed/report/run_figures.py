@@ -188,6 +188,10 @@ def mean_differences(run: RunFolder, compared: Significance) -> Picture:
     return drawing.picture(f"Difference of the mean AUC to {compared.reference}, with 95% intervals")
 
 
+def _told(auc: float) -> str:
+    return "without an AUC" if np.isnan(auc) else f"{auc:.3f}"
+
+
 def _say_difference(drawing: Drawing, row: Mapping[Hashable, Any]) -> None:
     if not np.isnan(row["difference"]):
         between = "" if np.isnan(row["low"]) else f", from {row['low']:+.3f} to {row['high']:+.3f}"
@@ -243,7 +247,7 @@ def over_seeds(comparison: Comparison) -> list[Picture]:
         return []
     with Drawing(comparison.origin, "auc-by-k", "Mean AUC by K", _WIDE) as drawing:
         for k, auc in draw_over_seeds(drawing.axes, comparison).items():
-            drawing.say(f"K={k} {auc:.3f}")
+            drawing.say(f"K={k} {_told(auc)}")
     return [drawing.picture("Mean AUC by number of clients, over the training seeds")]
 
 
@@ -290,7 +294,7 @@ def auc_by_k(run: RunFolder, rows: pd.DataFrame | None = None) -> Picture:
             figures.auc_by_k(drawing.axes, main, "mean, 95% interval", **style)
         for row in main.to_dict("records"):
             between = "" if np.isnan(row["low"]) else f", from {row['low']:.3f} to {row['high']:.3f}"
-            drawing.say(f"K={row['k']} {row['auc']:.3f}{between}")
+            drawing.say(f"K={row['k']} {_told(row['auc'])}{between}")
         figures.legend_beside(drawing.axes)
     return drawing.picture("AUC by number of clients")
 

@@ -326,11 +326,12 @@ def verdict(compared: Significance) -> str:
         return ""
     first, last = compared.reference, compared.others[-1]
     direction = "higher" if mean.difference > 0 else "lower"
+    apart = f"{abs(mean.difference):.3f} {direction} than" if mean.difference else "the same as"
     chances = "test patients and training seeds" if mean.of_seeds else "test patients"
     about = [] if mean.interval is None else [f"95% interval over {chances} {pair(mean.interval, 3, signed)}"]
     about += [] if mean.p is None else [f"p {p_value(mean.p)}"]
     brackets = f" ({', '.join(about)})" if about else ""
-    said = f"With {last} the mean AUC is {abs(mean.difference):.3f} {direction} than with {first}{brackets}"
+    said = f"With {last} the mean AUC is {apart} with {first}{brackets}"
     if mean.of_seeds:
         higher = sum(one is not None and one > 0 for one in mean.of_seeds)
         count = len(mean.of_seeds)

@@ -319,6 +319,10 @@ def test_normalization_suits_all_algorithms_of_a_comparison() -> None:
     assert pipeline.for_algorithm("codasca").model.norm == "batch"
     assert pipeline.for_algorithm("pdmm").model.norm == "group"
     assert pipeline.variant("codasca", 1, ["codasca", "pdmm"]).model.norm == "group"
+    private = ["model.norm=auto", "per_algorithm.fedavg={privacy: {clip: 1.0, noise_multiplier: 1.0}}"]
+    noisy = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", private)
+    assert noisy.for_algorithm("codasca").model.norm == "batch"
+    assert {noisy.variant(name, 1, ["codasca", "fedavg"]).model.norm for name in ("codasca", "fedavg")} == {"group"}
 
 
 def test_more_clients_than_there_are_is_refused() -> None:

@@ -105,7 +105,11 @@ def test_a_method_without_a_server_refuses_running_statistics(home: Path) -> Non
     ("options", "message"),
     [
         (["--algorithms", "codasca,codas"], "unknown algorithm 'codas'; did you mean 'coda"),
-        (["--algorithms", "coda,coda"], "name each algorithm once"),
+        (["--algorithms", "coda,coda"], "algorithms: name each once; found coda, coda"),
+        (
+            ["--set", "comparison={algorithms: [coda]}", "--set", "comparison.windows=[4, 4]"],
+            "windows: name each once; found 4, 4",
+        ),
         (["--algorithms", "coda", "--set", "per_algorithm.coda.widow=3"], "unknown key|Extra inputs|widow"),
     ],
 )
@@ -127,7 +131,9 @@ def test_seeds_without_any_auc_have_a_table_and_a_page(tmp_path: Path) -> None:
     console.print(render(found))
     assert "n/a" in console.export_text()
     assert {value for key, value in metrics(found).items() if key.startswith("auc")} == {None}
-    assert comparison_page(read(write(found, tmp_path))).pictures
+    page = comparison_page(read(write(found, tmp_path)))
+    assert page.pictures
+    assert not any("nan" in picture.alt for picture in page.pictures)
 
 
 def test_the_largest_window_is_the_last_before_one_that_costs_auc() -> None:

@@ -120,6 +120,12 @@ def test_a_study_of_one_seed_has_intervals_and_no_p_value_even_if_an_earlier_ver
     assert (" p " in verdict(again), "one training seed" in verdict(again).lower()) == (False, True)
 
 
+def test_a_model_is_the_same_as_itself(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "a"))
+    said = verdict(compare_with_first([run, run], 20))
+    assert said.startswith(f"With {run.name} (2) the mean AUC is the same as with {run.name}")
+
+
 def test_other_images_are_refused_with_their_number(tmp_path: Path) -> None:
     a, b = write_run(tmp_path / "a"), write_run(tmp_path / "b", images=7)
     with pytest.raises(ConfigError, match="7 of 40 and 7 of 40 differ"):
