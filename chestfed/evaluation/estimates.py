@@ -46,6 +46,11 @@ class Estimate:
     reason: str = ""
 
     @property
+    def counts(self) -> dict[str, int | None]:
+        """Positive, negative and missing images by these names."""
+        return {"positives": self.positives, "negatives": self.negatives, "missing": self.missing}
+
+    @property
     def images(self) -> int | None:
         """n, the labeled images; None for a mean."""
         return None if self.positives is None or self.negatives is None else self.positives + self.negatives
@@ -53,8 +58,8 @@ class Estimate:
     def record(self, name: str = "value") -> dict[str, Any]:
         """As a row of a tidy frame, the value in the column `name`."""
         low, high = self.interval or (None, None)
-        counts = {"positives": self.positives, "negatives": self.negatives, "missing": self.missing}
-        return {"disease": self.disease, name: self.value, "low": low, "high": high, **counts, "reason": self.reason}
+        ends = {"low": low, "high": high}
+        return {"disease": self.disease, name: self.value, **ends, **self.counts, "reason": self.reason}
 
 
 def auc_per_disease(found: Scored) -> dict[str, float | None]:

@@ -18,6 +18,8 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
+from chestfed.evaluation.labeled import numbered
+
 #: The views that count as frontal.
 FRONTAL: Final = ("pa", "ap", "frontal")
 
@@ -69,7 +71,7 @@ def units(protocol: Protocol, scores: np.ndarray, labels: np.ndarray, studies: n
         return Units(scores, labels, rows, rows)
     import pandas as pd
 
-    of_row = pd.factorize(np.asarray(studies), use_na_sentinel=False)[0]
+    of_row = numbered(studies)
     by_study = [pd.DataFrame(part.astype(np.float64)).groupby(of_row) for part in (scores, labels)]
     together = by_study[0].max() if protocol == "study-max" else by_study[0].mean()
     first = np.unique(of_row, return_index=True)[1]

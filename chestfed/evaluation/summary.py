@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,18 +136,12 @@ def summarize(
     )
 
 
-def age_bands(ages: np.ndarray, edges: Sequence[int] = (40, 60, 80)) -> pd.Categorical:
-    """Band that each age `[n]` in years falls into: `<40`, `40-59`, `60-79`, `>=80`, in this order; NaN stays missing.
-
-    Parameters
-    ----------
-    edges
-        Rising whole years at which a new band begins.
-    """
+def age_bands(ages: np.ndarray) -> pd.Categorical:
+    """Band that each age `[n]` in years falls into, in their order; NaN stays missing."""
     import pandas as pd
 
-    names = [f"<{edges[0]}", *(f"{low}-{high - 1}" for low, high in pairwise(edges)), f">={edges[-1]}"]
-    return pd.cut(np.asarray(ages, float), [-np.inf, *edges, np.inf], right=False, labels=names)
+    edges, names = [-np.inf, 40, 60, 80, np.inf], ["<40", "40-59", "60-79", ">=80"]
+    return pd.cut(np.asarray(ages, float), edges, right=False, labels=names)
 
 
 def group_columns(rows: pd.DataFrame, *, by_image: bool) -> pd.DataFrame:

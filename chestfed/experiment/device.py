@@ -83,5 +83,4 @@ def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:
     workers = runtime.loader_workers
     if workers is None:
         workers = min(8, max(cores - threads, cores - 2, 0))
-    training = {"compile": runtime.compile, "recompute": runtime.recompute}
-    return Machine(device, threads, runtime.bf16, runtime.channels_last, workers, **training)
+    return Machine(device, threads, runtime.bf16, runtime.channels_last, workers, runtime.compile, runtime.recompute)

@@ -228,6 +228,5 @@ def _extend_k(document: Document, added: int) -> None:
     """The numbers of clients that come about by the added sites, one client each, behind those listed."""
     k, sites = document.data.get("k"), document.data["sites"]
     if isinstance(k, list) and k and isinstance(sites, list):
-        before = sum(clients_of(entry) for entry in sites[:-added])
-        total = before + sum(clients_of(entry) for entry in sites[-added:])
-        document.data["k"] = [*k, *range(before + 1, total + 1)]
+        total = sum(map(clients_of, sites))
+        document.data["k"] = [*k, *range(total - sum(map(clients_of, sites[-added:])) + 1, total + 1)]

@@ -140,8 +140,7 @@ class Published(StrictModel):
     source: str = Field(description="paper and table")
     note: str | None = Field(None, description="how the paper's figures differ from ours; shown below the table")
     auc: dict[str, dict[str, float]] = Field(
-        default_factory=dict,
-        description="run (an algorithm, or `algorithm, I=window`) -> disease or `mean` -> AUC",
+        default_factory=dict, description="run (an algorithm, or `algorithm, I=window`) -> disease or `mean` -> AUC"
     )
     largest_window: dict[str, int] = Field(
         default_factory=dict, description="algorithm -> the largest window that costs no AUC, according to the paper"
@@ -473,14 +472,12 @@ def names_in(key: str) -> list[str]:
 def _clients_in(data: dict[str, Any]) -> int:
     """Clients of a pipeline that is not checked yet; 0 if that cannot be said."""
     collection, sites = data.get("collection"), data.get("sites")
-    if isinstance(collection, dict):
-        return int(collection.get("clients", 4)) if isinstance(collection.get("clients", 4), int) else 0
     if collection is not None:
-        return int(getattr(collection, "clients", 0))
-    return sum(clients_of(entry) for entry in sites) if isinstance(sites, list) else 0
+        return clients_of(collection, CollectionEntry.model_fields["clients"].default)
+    return sum(map(clients_of, sites)) if isinstance(sites, list) else 0
 
 
-def clients_of(entry: object) -> int:
-    """Clients of a site's entry, checked or not yet."""
-    clients = entry.get("clients", 1) if isinstance(entry, dict) else getattr(entry, "clients", 1)
-    return clients if isinstance(clients, int) else 1
+def clients_of(entry: object, otherwise: int = 1) -> int:
+    """Clients of the entry of a site or collection, checked or not yet; `otherwise` if it does not say."""
+    clients = entry.get("clients") if isinstance(entry, dict) else getattr(entry, "clients", None)
+    return clients if isinstance(clients, int) else otherwise

@@ -36,8 +36,7 @@ class PrivacyOptions(StrictModel):
         gt=0, description="greatest length of a client's change in a round; longer ones are shortened to it [C]"
     )
     noise_multiplier: float = Field(
-        gt=0,
-        description="standard deviation of the noise, in units of what one client can move the mean by [z]",
+        gt=0, description="standard deviation of the noise, in units of what one client can move the mean by [z]"
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="for which epsilon is told [delta]")
     noise: Literal["secret", "seed"] = Field(
@@ -60,8 +59,7 @@ class Federated(StrictModel):
         description="a name, or a mapping of `name` and the algorithm's own options",
     )
     objective: Annotated[Options | None, Choice(OBJECTIVES, optional=True)] = Field(
-        None,
-        description="the loss: a name, or a mapping of `name` and options; null: the algorithm's own",
+        None, description="the loss: a name, or a mapping of `name` and options; null: the algorithm's own"
     )
     window: int = Field(
         32,
@@ -152,18 +150,16 @@ class Federated(StrictModel):
                 f"{' or '.join(spec.takes)}; it goes with {', '.join(fitting)}"
             )
         if self.clients_per_round is not None and not spec.samples_clients:
-            fitting = [name for name, other in ALGORITHMS.built_in.items() if other.samples_clients]
             raise ValueError(
                 f"clients_per_round: {spec.name} uses all clients in every round; client sampling is possible with "
-                f"{', '.join(fitting)}"
+                f"{_those_with('samples_clients')}"
             )
         self._check_aggregation()
         self._check_privacy()
         if self.absent != "wait" and not spec.partial_rounds:
-            fitting = [name for name, other in ALGORITHMS.built_in.items() if other.partial_rounds]
             raise ValueError(
                 f"absent: {spec.name} needs all clients in every round; a round without some is possible with "
-                f"{', '.join(fitting)}"
+                f"{_those_with('partial_rounds')}"
             )
         if self.absent != "wait" and self.stage_output == "algorithm":
             raise ValueError(
@@ -176,10 +172,9 @@ class Federated(StrictModel):
 
     def _check_aggregation(self) -> None:
         if self.aggregation != "mean" and not self.spec.averages:
-            fitting = [name for name, other in ALGORITHMS.built_in.items() if other.averages]
             raise ValueError(
                 f"aggregation: {self.spec.name} relies on the mean of what the clients send; {self.aggregation} is "
-                f"possible with {', '.join(fitting)}"
+                f"possible with {_those_with('averages')}"
             )
         if self.weights != "uniform" and self.aggregation in ("median", "trimmed_mean"):
             raise ValueError(f"weights: {self.aggregation} counts every client once; remove weights: {self.weights}")
@@ -190,10 +185,9 @@ class Federated(StrictModel):
         if self.privacy is None:
             return
         if not self.spec.averages:
-            fitting = [name for name, other in ALGORITHMS.built_in.items() if other.averages]
             raise ValueError(
                 f"privacy: {self.spec.name} sends what would leave without noise (control variates, dual variables of "
-                f"edges, states); noise is possible with {', '.join(fitting)}"
+                f"edges, states); noise is possible with {_those_with('averages')}"
             )
         reasons = {
             "objective": self.objective_spec.kind == "server-weighted" and "its server looks at images",
@@ -297,6 +291,11 @@ def name_of(part: Any) -> str:
         return part.name
     name = part.get("name") if isinstance(part, Mapping) else part
     return name if isinstance(name, str) else ""
+
+
+def _those_with(ability: str) -> str:
+    """The built-in algorithms whose declaration has it."""
+    return ", ".join(name for name, spec in ALGORITHMS.built_in.items() if getattr(spec, ability))
 
 
 def section_for(federated: Mapping[str, Any], algorithm: str, own: Mapping[str, Any]) -> dict[str, Any]:

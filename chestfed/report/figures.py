@@ -331,12 +331,9 @@ def legend(ax: Axes, title: str | None = None) -> None:
         ax.legend(title=title, **where, frameon=False, title_fontsize=8, columnspacing=1.2)
 
 
-def legend_beside(ax: Axes, title: str | None = None) -> None:
+def legend_beside(ax: Axes) -> None:
     """Beside the axes: with many lines it would hide them."""
-    handles, labels = ax.get_legend_handles_labels()
-    if handles:
-        where = {"loc": "upper left", "bbox_to_anchor": (1.02, 1)}
-        ax.legend(handles, labels, title=title, **where, frameon=False, title_fontsize=8)
+    ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False)
 
 
 def _unit_square(ax: Axes, xlabel: str, ylabel: str) -> None:

@@ -31,14 +31,7 @@ from chestfed.results.methods_text import MethodsText, computed_with, methods_te
 from chestfed.results.predictions import read_run
 from chestfed.results.run_folder import COMPARISON, RunFolder
 from chestfed.results.significance import HOLM, Significance, difference_grid, of_study, seeds_grid, stored, verdict
-from chestfed.results.table import (
-    Row,
-    StudyTable,
-    auc_grid,
-    orientation_grid,
-    paper_source,
-    undefined,
-)
+from chestfed.results.table import Row, StudyTable, auc_grid, orientation_grid, paper_source, undefined
 
 
 @dataclass(frozen=True)
@@ -96,7 +89,8 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
         hospitals = hospital_table.of_study(run, how.method)
     groups = page_figures(run, table, compared)
     groups["hospitals"] = [] if hospitals is None else hospital_gains(hospitals)
-    histograms = gray_levels(run)
+    histograms, cards = gray_levels(run), run.sites["sites"] if run.sites else []
+    over = f"{table.protocol}, n = {table.images:,}"
     html = fill(
         "page.html",
         style=text_of("page.css"),
@@ -108,7 +102,7 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
         facts=_facts(run, table),
         warning=table.rows[-1].warning,
         methods=_methods(run, table, compared, how),
-        auc=auc_grid(table, f"AUC {_where(run)} by number of clients ({_over(table)}); below each its 95% interval"),
+        auc=auc_grid(table, f"AUC {run.settings.where} by number of clients ({over}); below each its 95% interval"),
         published=paper_source(table),
         undefined=undefined(table),
         orientation=orientation_grid() if run.origin is Origin.SYNTHETIC else None,
@@ -130,7 +124,7 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
         drift=drift_table(run),
         groups=groups,
         **_how_to_reproduce(run),
-        **_left_out(run, pictures=pictures),
+        pictures_left_out=not pictures and any(Origin.read(card) is not Origin.SYNTHETIC for card in cards),
     )
     every = [*(picture for group in groups.values() for picture in group), *histograms]
     return Report(html, tuple(every))
@@ -233,14 +227,6 @@ def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:
     return facts
 
 
-def _where(run: RunFolder) -> str:
-    return "at the first hospital" if run.settings.tests_first_hospital else "on the test images"
-
-
-def _over(table: StudyTable) -> str:
-    return f"{table.protocol}, n = {table.images:,}"
-
-
 def _difference_table(table: StudyTable, compared: Significance) -> Grid:
     caption = _difference_caption(compared)
     return difference_grid(compared, caption, added=[row.clients[-1] for row in table.rows[1:]])
@@ -299,11 +285,6 @@ def _training_table(run: RunFolder) -> Grid:
     names = ("K", "rounds", "gradients", "images", "MB up", "MB down", "seconds")
     caption = "Cost of stage 2, summed over all clients and rounds"
     return Grid("training", caption, tuple(map(Cell, names)), tuple(lines))
-
-
-def _left_out(run: RunFolder, *, pictures: bool) -> dict[str, bool]:
-    cards = run.sites["sites"] if run.sites else []
-    return {"pictures_left_out": not pictures and any(Origin.read(card) is not Origin.SYNTHETIC for card in cards)}
 
 
 def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:

@@ -282,8 +282,7 @@ def overview(run: RunFolder) -> list[Picture]:
 def auc_by_k(run: RunFolder, rows: pd.DataFrame | None = None) -> Picture:
     """AUC of each disease by K, and the mean with its 95% interval; of `rows` in place of the stored ones."""
     found = run.frame() if rows is None else rows
-    where = "at the first hospital" if run.settings.tests_first_hospital else "on the test images"
-    with Drawing(run.origin, "auc_by_k", f"AUC {where} by K", _WIDE) as drawing:
+    with Drawing(run.origin, "auc_by_k", f"AUC {run.settings.where} by K", _WIDE) as drawing:
         several = len(run.diseases) > 1
         for number, disease in enumerate(run.diseases):
             own, style = found[found["disease"] == disease], line_style(number, marked=True) | {"linewidth": 1}

@@ -202,7 +202,7 @@ def write(table: HospitalTable, folder: Path) -> None:
     write_text(folder / _CSV, as_csv(frame(table)))
     if (gains := gains_frame(table)) is not None:
         write_text(folder / _GAINS, as_csv(gains))
-    write_json(folder / _TABLE, _plain().dump_python(table, mode="json"))
+    write_json(folder / _TABLE, TypeAdapter(HospitalTable).dump_python(table, mode="json"))
 
 
 def read(folder: Path) -> HospitalTable | None:
@@ -215,11 +215,7 @@ def read(folder: Path) -> HospitalTable | None:
     """
     plain = read_json_file(folder / _TABLE, optional=True)
     with expected(folder / _TABLE):
-        return None if plain is None else _plain().validate_python(plain, strict=False)
-
-
-def _plain() -> TypeAdapter[HospitalTable]:
-    return TypeAdapter(HospitalTable)
+        return None if plain is None else TypeAdapter(HospitalTable).validate_python(plain, strict=False)
 
 
 def metrics(table: HospitalTable) -> dict[str, float | None]:
@@ -286,15 +282,12 @@ def verdict(table: HospitalTable) -> str:
     above = [name for name, _, interval in known if interval is not None and interval.low > 0]
     below = [name for name, _, interval in known if interval is not None and interval.high < 0]
     first, last = table.models[0], table.models[-1]
-    clear = f"the 95% interval is above 0 at {_names(above)} and below 0 at {_names(below)}"
+    where = [", ".join(names) or "none" for names in (above, below)]
+    clear = f"the 95% interval is above 0 at {where[0]} and below 0 at {where[1]}"
     return (
         f"On each hospital's own held-out patients, the mean AUC with {last} is higher than with {first} at {gained} "
         f"of {len(known)} hospitals; {clear}."
     )
-
-
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(names) or "none"
 
 
 def render(table: HospitalTable) -> RenderableType:

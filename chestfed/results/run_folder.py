@@ -89,6 +89,11 @@ class Settings:
     adds_hospitals: bool
     tests_first_hospital: bool
 
+    @property
+    def where(self) -> str:
+        """Where the AUCs are measured, for captions."""
+        return "at the first hospital" if self.tests_first_hospital else "on the test images"
+
     @classmethod
     def of(cls, configuration: Mapping[str, Any]) -> Settings:
         """From the `configuration` of a `study.json`."""

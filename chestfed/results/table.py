@@ -84,8 +84,7 @@ class Row:
             "k": self.k,
             "clients": list(self.clients),
             "diseases": [
-                {"disease": one.disease, "auc": one.value, **_counts(one), "reason": one.reason}
-                for one in self.diseases
+                {"disease": one.disease, "auc": one.value, **one.counts, "reason": one.reason} for one in self.diseases
             ],
             "intervals": [one.interval for one in self.diseases],
             "mean_interval": self.mean.interval,
@@ -110,7 +109,7 @@ class Row:
     def as_json(self) -> dict[str, Any]:
         """For readers: the AUCs by disease."""
         diseases = {
-            one.disease: {"auc": one.value, "interval": one.interval, **_counts(one)}
+            one.disease: {"auc": one.value, "interval": one.interval, **one.counts}
             | ({"reason": one.reason} if one.reason else {})
             for one in self.diseases
         }
@@ -256,10 +255,6 @@ def render(table: StudyTable) -> RenderableType:
         published.style = "dim"
         parts.append(published)
     return Group(*parts)
-
-
-def _counts(one: Estimate) -> dict[str, int | None]:
-    return {name: getattr(one, name) for name in _COUNTS}
 
 
 def _read(disease: str, value: float | None, pair: Sequence[float] | None, reason: str, **counts: int) -> Estimate:

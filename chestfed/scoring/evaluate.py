@@ -130,7 +130,8 @@ def evaluate_model(
     first, by_image = frame.iloc[unit.first], unit_of(protocol) == "image"
     groups = group_columns(first, by_image=by_image)
     of_units = Scored(unit.scores, unit.labels, first["patient"].to_numpy(dtype=str), scorer.diseases)
-    summary = summarize(of_units, protocol, how, _by_name(groups), probabilities=scorer.output != "scores")
+    columns = {str(name): values for name, values in groups.items()}
+    summary = summarize(of_units, protocol, how, columns, probabilities=scorer.output != "scores")
     metrics = summary.metrics
     unknown = metrics["disease"].isin(set(scorer.diseases) - set(table.diseases)) & metrics["value"].isna()
     metrics.loc[unknown, "reason"] = f"not labeled at site '{table.name}'"
@@ -185,10 +186,6 @@ def _readable(
         chosen = chosen.with_frame(chosen.frame[readable].reset_index(drop=True))
         images = images.take(np.flatnonzero(readable))
     return chosen, images
-
-
-def _by_name(groups: pd.DataFrame) -> dict[str, pd.Series]:
-    return {str(name): values for name, values in groups.items()}
 
 
 def _predictions(named: pd.DataFrame, found: Scored, groups: pd.DataFrame) -> pd.DataFrame:

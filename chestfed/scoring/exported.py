@@ -98,7 +98,9 @@ def _checked_copy(path: Path) -> tuple[io.BytesIO, dict[str, str]]:
         raise _Refused("it holds compiled code")
     _check_sample(stored[_SAMPLE])
     kept = {name: stored[name] for name in (_SAMPLE, *_CONFIGS, *_FORMAT) if name in stored}
-    kept[_MODEL] = json.dumps(_checked_model(json.loads(stored[_MODEL]))).encode()
+    model = json.loads(stored[_MODEL]) | {"guards_code": []}
+    _check(model)
+    kept[_MODEL] = json.dumps(model).encode()
     for config, (folder, pattern) in _CONFIGS.items():
         kept |= {folder + name: stored[folder + name] for name in _payloads(json.loads(stored[config]), pattern)}
     copy = io.BytesIO()
@@ -136,12 +138,6 @@ def _payloads(config: dict[str, Any], pattern: re.Pattern[str]) -> set[str]:
             raise _Refused("one of its tensors is stored as a pickle that could run code")
         names.add(entry["path_name"])
     return names
-
-
-def _checked_model(model: dict[str, Any]) -> dict[str, Any]:
-    model["guards_code"] = []
-    _check(model)
-    return model
 
 
 def _check(value: Any) -> None:

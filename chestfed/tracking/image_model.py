@@ -85,8 +85,10 @@ class ImageModel:
         return found.assign(error=errors)
 
 
-def load_image_model(weights: Path) -> ImageModel:
+def _load_pyfunc(data_path: str) -> ImageModel:
     """Open a `model.safetensors`, on CUDA if there is one; torch's number of threads is left as it is.
+
+    MLflow calls it by this name.
 
     Raises
     ------
@@ -95,15 +97,10 @@ def load_image_model(weights: Path) -> ImageModel:
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     machine = Machine(device, torch.get_num_threads(), autocast=False, channels_last=True, loader_workers=0)
-    scorer = open_scorer(str(weights), Declared(), machine)
+    scorer = open_scorer(data_path, Declared(), machine)
     for note in scorer.notes:
         logging.getLogger(__name__).warning(note)
     return ImageModel(scorer, machine)
-
-
-def _load_pyfunc(data_path: str) -> ImageModel:
-    """What MLflow calls, with the file of weights."""
-    return load_image_model(Path(data_path))
 
 
 class _Decoded:

@@ -20,6 +20,7 @@ import numpy as np
 from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ChestfedError
+from chestfed.core.provenance import Origin
 from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.report.page import write_report
 from chestfed.report.run_figures import overview
@@ -72,7 +73,7 @@ class MlflowRecord(Reporter):
         settings, this = study.pipeline.federated, study.identity
         label = f"{settings.spec.name} I={settings.window} seed {study.pipeline.seed}"
         tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
-        self._parent = self._started(study.folder, f"{_mark(study)}{label}: {study.name}", tags)
+        self._parent = self._started(study.folder, f"{_mark(study.origin)}{label}: {study.name}", tags)
         self._pretrained = set(self._store.steps(self._parent, "pretraining/loss"))
         digests = {f"dataset.{name.replace(' ', '_')}": digest for name, digest in this.inputs.items()}
         versions = {f"version.{package}": version for package, version in software_versions().items()}
@@ -92,7 +93,7 @@ class MlflowRecord(Reporter):
             return
         study, store = self._study, self._store
         folder, last = study.folder / f"k{k}", study.clients[k - 1]
-        name = f"{_mark(study)}K={k}: {last if k == 1 else f'+ {last}'}"
+        name = f"{_mark(study.origin)}K={k}: {last if k == 1 else f'+ {last}'}"
         tags = self._tags("K", k=str(k), added=last, clients=", ".join(study.clients[:k]))
         self._child = self._started(folder, name, {**tags, "mlflow.parentRunId": self._parent})
         self._waiting: list[tuple[int, dict[str, float | None]]] = []
@@ -191,8 +192,7 @@ class MlflowRecord(Reporter):
     def summary_done(self, summary: Summary) -> None:
         """Record what several studies come to as one run; the studies have their own."""
         origin, folder = summary.origin, summary.folder
-        mark = f"{origin} " if origin.any_synthetic else ""
-        run = self._started(folder, f"{mark}{summary.name}", {**origin.tags(), "kind": "summary"})
+        run = self._started(folder, f"{_mark(origin)}{summary.name}", {**origin.tags(), "kind": "summary"})
         self._store.log_params(run, {f"run.{name}": folder for name, folder in summary.runs.items()})
         self._store.log_metrics(run, [(0, summary.metrics)])
         for file in sorted({*folder.glob("*.csv"), *folder.glob("*.json"), *folder.glob("*.png")}):
@@ -205,10 +205,10 @@ class MlflowRecord(Reporter):
         store = self._store
         if store.is_finished(_known(trial.folder)):
             return
-        mark = f"{trial.origin} " if trial.origin.any_synthetic else ""
         about = {"kind": "trial", "pipeline": trial.search, "algorithm": trial.algorithm, "trial": str(trial.number)}
         tags = {**trial.origin.tags(), **about, "diverged": trial.diverged[:500] or "no"}
-        run = self._started(trial.folder, f"{mark}trial {trial.number}, {trial.algorithm}: {trial.search}", tags)
+        name = f"{_mark(trial.origin)}trial {trial.number}, {trial.algorithm}: {trial.search}"
+        run = self._started(trial.folder, name, tags)
         store.log_params(run, {**trial.values, **{f"range.{key}": value for key, value in trial.ranges.items()}})
         aucs = {f"validation_auc/seed_{seed}": value for seed, value in trial.aucs.items()}
         store.log_metrics(run, [(0, {"validation_auc/mean": trial.mean, **aucs, "cost/seconds": trial.seconds})])
@@ -308,9 +308,9 @@ def _usage(name: str) -> str:
     )
 
 
-def _mark(study: StudyRun) -> str:
+def _mark(origin: Origin) -> str:
     """Begins every name."""
-    return f"{study.origin} " if study.origin.any_synthetic else ""
+    return f"{origin} " if origin.any_synthetic else ""
 
 
 def _test_aucs(row: Row) -> dict[str, float | None]:

@@ -37,18 +37,8 @@ def write_trials(folder: Path, found: Mapping[str, Sequence[Trial]], seeds: Sequ
         for trial in trials:
             about = {"algorithm": trial.algorithm, "trial": trial.number, "best_so_far": trial is best}
             state = "diverged" if trial.diverged else "finished"
-            for seed in seeds:
-                auc = trial.aucs.get(seed)
-                rows.append(
-                    {
-                        "data": str(trial.origin),
-                        **about,
-                        "state": state,
-                        "seed": seed,
-                        "validation_auc": auc,
-                        **trial.values,
-                    }
-                )
+            head = {"data": str(trial.origin), **about, "state": state}
+            rows += [head | {"seed": seed, "validation_auc": trial.aucs.get(seed)} | trial.values for seed in seeds]
             result = {"state": state, "why": trial.diverged, "validation_auc": trial.mean, "aucs": trial.aucs}
             drawn = {"values": trial.values, "ranges": trial.ranges, "seconds": trial.seconds}
             whole.append({**about, **result, **drawn})

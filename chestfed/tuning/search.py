@@ -13,13 +13,12 @@ resumed tries the same ones as one that was not.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.ranges import Range, keys_with, ranges_of
+from chestfed.results.predictions import digest
 from chestfed.training.clients import StudyData
 from chestfed.training.identity import identify, stage_1_identity
 from chestfed.training.loop import train_federated
@@ -111,14 +111,15 @@ class Search:
     reporters: Reporters
     report: Callable[[str, int, int], None]  #: `report(what, done, total)`: rounds of a trial
     say: Callable[[str], None]
+    _found: dict[str, list[Trial]] = field(default_factory=dict, init=False)
+    _pretrained: dict[int, Pretrained] = field(default_factory=dict, init=False)
 
     @cached_property
     def folder(self) -> Path:
         """Where the search is kept."""
         this = identify(self.pipeline.for_algorithm(), self.data, self.machine)
         text = json.dumps([this.digest, self.seeds, self.algorithms])
-        digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-        return self.out / f"{self.data.origin.prefix}tune-{self.name}-{digest}"
+        return self.out / f"{self.data.origin.prefix}tune-{self.name}-{digest(text)}"
 
     def run(self) -> dict[str, list[Trial]]:
         """All trials of each algorithm, those of earlier starts included.
@@ -170,14 +171,6 @@ class Search:
         self._found[algorithm] = list(trials)
         write_trials(self.folder, self._found, self.seeds)
 
-    @cached_property
-    def _found(self) -> dict[str, list[Trial]]:
-        return {}
-
-    @cached_property
-    def _pretrained(self) -> dict[int, Pretrained]:
-        return {}
-
 
 class _OneAlgorithm:
     """The trials of one algorithm."""
@@ -190,7 +183,7 @@ class _OneAlgorithm:
         base = search.pipeline.variant(name, search.pipeline.seed, search.algorithms)
         ranges = {key: one.plain() for key, one in declared.items()}
         text = json.dumps([identify(base, search.data, search.machine).digest, ranges, search.seeds])
-        self.digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        self.digest = digest(text)
         storage = f"sqlite:///{(search.folder / 'optuna.db').resolve()}"
         self.study = optuna.create_study(
             storage=storage, study_name=f"{name} {self.digest}", direction="maximize", load_if_exists=True
@@ -273,8 +266,7 @@ class _OneAlgorithm:
         search = self.search
         chosen = with_settings(search.pipeline, self.name, values)
         pipeline = chosen.variant(self.name, seed, search.algorithms)
-        text = json.dumps(values)
-        folder = self._folder(number) / f"{seed}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
+        folder = self._folder(number) / f"{seed}-{digest(json.dumps(values))}"
         folder.mkdir(parents=True, exist_ok=True)
         what = f"{self.name}, trial {number} of {search.trials}, seed {seed}"
 
@@ -302,14 +294,13 @@ class _OneAlgorithm:
     def _trial(self, number: int, found: optuna.trial.FrozenTrial) -> Trial:
         kept: dict[str, Any] = found.user_attrs
         folder, seeds = self.search.folder, {int(seed): _mean(own) for seed, own in kept["aucs"].items()}
-        ranges = {key: Range.parse(plain) for key, plain in kept["ranges"].items()}
         return Trial(
             folder / "trials" / self._named(number),
             self.search.name,
             self.name,
             number,
             dict(kept["values"]),
-            {key: one.plain() for key, one in ranges.items()},
+            kept["ranges"],
             seeds,
             found.value,
             kept["diverged"],

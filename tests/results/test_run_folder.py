@@ -103,7 +103,7 @@ def test_a_file_that_is_not_as_it_was_written_is_refused_though_it_can_be_read(r
     with pytest.raises(ChestfedError, match=rf"{file.name}: damaged or missing"):
         RunFolder.open(run.path).check_finished()
     with pytest.raises(ChestfedError, match=rf"{file.name}: damaged or missing"):
-        read_run(run.path / "k2" if "k2" in name else run.path, 1)
+        read_run(run.path, 2 if "k2" in name else 1)
 
 
 def test_results_on_other_test_images_are_refused(run: RunFolder) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -137,11 +138,7 @@ def make_card(
             f"nothing of site '{config.site}' can be read, so there is no card{first}. "
             "`chestfed site check` with the same YAML and --data lists all problems"
         )
-
-    def looking(done: int, total: int) -> None:
-        if progress is not None:
-            progress(f"text in images of {config.site}", done, total)
-
+    looking = None if progress is None else partial(progress, f"text in images of {config.site}")
     scan = report.looked.scan
     letters = None if scan is None else scan_letters(scan, cache_root, workers=workers, progress=looking)
     shown = report.synthetic if pictures is None else pictures
