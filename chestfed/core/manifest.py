@@ -16,6 +16,11 @@ from chestfed.core.checkpoint import write_json
 MANIFEST: Final = "manifest.json"
 
 
+def name_of_text(text: str) -> str:
+    """A short name of a text, such as one that folders of results end with: 12 hexadecimal digits."""
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
 def seal(folder: Path, names: Iterable[str], coming: Mapping[str, str] | None = None) -> None:
     """Write the manifest over those of the files that are there, and over texts that are written right after it."""
     found = {name: _digest((folder / name).read_bytes()) for name in sorted(names) if (folder / name).is_file()}

@@ -19,11 +19,12 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.checkpoint import write_json, write_text
+from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.results import hospital_table, significance
 from chestfed.results.grid import Cell, Grid, Line, rich_table, title_of
 from chestfed.results.hospital_table import HospitalTable
-from chestfed.results.predictions import as_one, digest, read_run
+from chestfed.results.predictions import as_one, read_run
 from chestfed.results.run_folder import COMPARISON, SIGNIFICANCE, RunFolder, expected, read_json_file
 from chestfed.results.significance import Significance
 
@@ -150,7 +151,7 @@ def folder_of(runs: Sequence[RunFolder], out: Path) -> Path:
 
 def _name(folders: Sequence[str], origin: Origin) -> str:
     runs = "\n".join(sorted(set(folders)))
-    return f"{origin.prefix}comparison-{digest(runs)}"
+    return f"{origin.prefix}comparison-{name_of_text(runs)}"
 
 
 def read(folder: Path) -> Comparison:

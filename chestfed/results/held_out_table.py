@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from chestfed.core.checkpoint import write_json, write_text
+from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv, mean_of, tidy
 from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.results.grid import Cell, Grid, Line, auc_cell, number, rich_table, title_of
-from chestfed.results.predictions import digest
 from chestfed.results.table import Row, about_intervals
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def as_json(table: HeldOutTable) -> dict[str, Any]:
 
 def write(table: HeldOutTable, out: Path) -> Path:
     """Write `held_out.csv` and `held_out.json` into a folder named by the folds' runs; returns it."""
-    name = digest("\n".join(fold.folder for fold in table.folds))
+    name = name_of_text("\n".join(fold.folder for fold in table.folds))
     folder = out / f"{table.origin.prefix}held-out-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "held_out.csv", as_csv(frame(table)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
+from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import NAMED_BY
 from chestfed.evaluation.labeled import Scored, numbered
@@ -101,15 +101,15 @@ def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
     if whole:
         run = RunFolder.open(folder.parent)
         name = f"{run.settings.algorithm}, I={run.settings.window}, K={number}, seed {run.settings.seed}"
-        kin = digest(json.dumps([{**run.configuration, "seed": None, "k": None}, number], sort_keys=True))
+        kin = name_of_text(json.dumps([{**run.configuration, "seed": None, "k": None}, number], sort_keys=True))
         protocol, origin, seeds = run.settings.protocol, Origin.read(run.about), [run.settings.seed]
     elif evaluation.is_file():
         about = read_json_file(evaluation)
         with expected(evaluation):
-            name, kin = f"{about['model']['name']} on {about['site']}", digest(str(folder.resolve()))
+            name, kin = f"{about['model']['name']} on {about['site']}", name_of_text(str(folder.resolve()))
             protocol, origin = about["protocol"], Origin.read(about)
     else:
-        name, kin = str(path), digest(str(path.resolve()))
+        name, kin = str(path), name_of_text(str(path.resolve()))
         protocol, origin = str(frame.attrs.get("protocol", "")), Origin.read(frame.attrs)
     key, named_by = frame.attrs.get("key"), frame.attrs.get("named_by")
     return Predictions(name, kin, (frame,), protocol, origin, key, named_by, tuple(seeds))
@@ -184,11 +184,6 @@ def aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:
     order = theirs.sort_values(keys, kind="stable").index
     place = ours.sort_values(keys, kind="stable").index
     return theirs.loc[order].set_axis(place).sort_index().reset_index(drop=True)
-
-
-def digest(text: str) -> str:
-    """A short name of a text."""
-    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def _earlier(*runs: Predictions) -> str:

@@ -21,6 +21,7 @@ import pandas as pd
 
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.errors import ConfigError
+from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.comparison import ONE_SEED, Difference, compare, holm_over_comparisons
 from chestfed.evaluation.estimates import as_csv, tidy
@@ -40,7 +41,7 @@ from chestfed.results.grid import (
     signed,
     title_of,
 )
-from chestfed.results.predictions import Predictions, aligned, as_one, digest, read_run
+from chestfed.results.predictions import Predictions, aligned, as_one, read_run
 from chestfed.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -351,7 +352,7 @@ def verdict(compared: Significance) -> str:
 
 def paired_folder(found: Significance, out: Path) -> Path:
     """Where `chestfed compare` writes, named by what it found."""
-    name = digest(json.dumps(as_json(found), sort_keys=True))
+    name = name_of_text(json.dumps(as_json(found), sort_keys=True))
     return out / f"{found.origin.prefix if found.origin else ''}paired-{name}"
 
 

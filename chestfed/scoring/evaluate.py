@@ -118,9 +118,8 @@ def evaluate_model(
         If the model fails on the images, or the key of a real site can't be used.
     """
     key = key_for(synthetic=table.synthetic)
-    chosen = _rows(table, scorer.diseases, split, protocol)
-    found = len(chosen.frame)
-    chosen, images = _readable(chosen, cache, scorer, split, skip_unreadable, progress)
+    every = _rows(table, scorer.diseases, split, protocol)
+    chosen, images = _readable(every, cache, scorer, split, skip_unreadable, progress)
     frame = chosen.frame
     if check is not None:
         check(image_names(images.sources, key), frame["view"], key.fingerprint)
@@ -141,7 +140,7 @@ def evaluate_model(
     origin = Origin.together([table.origin, scorer.origin or table.origin])
     about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
     predictions.attrs.update(origin.keys() | about)
-    out = found - len(frame)
+    out = len(every.frame) - len(frame)
     notes = (*scorer.notes, *_notes(scorer, table, split, scores, out), *how.warnings(of_units.patients))
     return Evaluation(scorer, table.name, table.title, origin, split, summary, predictions, len(frame), out, notes)
 

@@ -27,11 +27,11 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
+from chestfed.core.manifest import name_of_text
 from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.ranges import Range, keys_with, ranges_of
-from chestfed.results.predictions import digest
 from chestfed.training.clients import StudyData
 from chestfed.training.identity import identify, stage_1_identity
 from chestfed.training.loop import train_federated
@@ -119,7 +119,7 @@ class Search:
         """Where the search is kept."""
         this = identify(self.pipeline.for_algorithm(), self.data, self.machine)
         text = json.dumps([this.digest, self.seeds, self.algorithms])
-        return self.out / f"{self.data.origin.prefix}tune-{self.name}-{digest(text)}"
+        return self.out / f"{self.data.origin.prefix}tune-{self.name}-{name_of_text(text)}"
 
     def run(self) -> dict[str, list[Trial]]:
         """All trials of each algorithm, those of earlier starts included.
@@ -183,7 +183,7 @@ class _OneAlgorithm:
         base = search.pipeline.variant(name, search.pipeline.seed, search.algorithms)
         ranges = {key: one.plain() for key, one in declared.items()}
         text = json.dumps([identify(base, search.data, search.machine).digest, ranges, search.seeds])
-        self.digest = digest(text)
+        self.digest = name_of_text(text)
         storage = f"sqlite:///{(search.folder / 'optuna.db').resolve()}"
         self.study = optuna.create_study(
             storage=storage, study_name=f"{name} {self.digest}", direction="maximize", load_if_exists=True
@@ -266,7 +266,7 @@ class _OneAlgorithm:
         search = self.search
         chosen = with_settings(search.pipeline, self.name, values)
         pipeline = chosen.variant(self.name, seed, search.algorithms)
-        folder = self._folder(number) / f"{seed}-{digest(json.dumps(values))}"
+        folder = self._folder(number) / f"{seed}-{name_of_text(json.dumps(values))}"
         folder.mkdir(parents=True, exist_ok=True)
         what = f"{self.name}, trial {number} of {search.trials}, seed {seed}"
 
