@@ -47,13 +47,10 @@ class _Worker(SpawnProcess):
         self.kill()
 
 
-class _Workers(SpawnContext):
-    Process = _Worker
-
-
-def process_context() -> SpawnContext:
+class WorkerContext(SpawnContext):
     """Starts processes that do not import the parent's main module."""
-    return _Workers()
+
+    Process = _Worker
 
 
 @contextmanager
@@ -162,7 +159,7 @@ def spread(
 def _from_pool(
     work: Callable[[Sequence[Job]], list[Result]], chunks: Sequence[Sequence[Job]], workers: int
 ) -> Iterator[list[Result]]:
-    with ProcessPoolExecutor(workers, mp_context=_Workers(), initializer=start_worker) as pool:
+    with ProcessPoolExecutor(workers, mp_context=WorkerContext(), initializer=start_worker) as pool:
         waiting: deque[Future[list[Result]]] = deque()
         try:
             for part in chunks:

@@ -141,23 +141,18 @@ def rebuild(header: bytes, runs: Mapping[str, Tensor], like: Record, sender: str
     return _rebuilt(like, tensors, plain)
 
 
-def peek(packed: Packed, sender: str) -> tuple[str, dict[str, Any]]:
-    """The name of a record and its plain fields, as its header says: not checked yet.
+def peek(data: bytes, sender: str) -> tuple[str, dict[str, Any]]:
+    """The name of a record and its plain fields, as a header says: not checked yet.
 
     Raises
     ------
     WireError
         If it is no header.
     """
-    header = _header(packed.header, sender)
+    header = _header(data, sender)
     if not isinstance(header["record"], str) or not isinstance(header["plain"], dict):
         raise WireError(f"{sender} sent something that is no message of chestfed")
     return header["record"], header["plain"]
-
-
-def size_of(like: Any) -> int:
-    """Bytes of the arrays of a record like this one: what a receiver should be ready for, but for the header."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in _parts(like)[0].values())
 
 
 def _parts(record: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -205,7 +205,7 @@ class Participant:
         begun = study.begun
         if begun is None or begun.k != question.values.get("k"):
             raise Refused("unknown: stage 2 with this many hospitals has not begun here")
-        like = begun.shapes.request(*peek(question.packed, "the server"), "the server")
+        like = begun.shapes.request(*peek(question.packed.header, "the server"), "the server")
         if isinstance(like, Export | Import):
             raise Refused("a client's state is neither given out nor taken in here")
         request = unpack(question.packed, like, "the server", study.machine.device)

@@ -176,17 +176,10 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def refuse_open_network(hosts: list[str]) -> None:
-    """Refuse to go without TLS and keys on anything but loopback.
-
-    Raises
-    ------
-    ConfigError
-        If one of the hosts can be reached from elsewhere.
-    """
-    outside = [host for host in hosts if not is_loopback(host)]
-    if outside:
+def refuse_open_network(host: str) -> None:
+    """Raise ConfigError for going without TLS and keys on anything but loopback."""
+    if not is_loopback(host):
         raise ConfigError(
-            f"--insecure is for loopback only, and {', '.join(outside)} is not: leave it out; "
-            "`chestfed federation init` made certificates and keys"
+            f"--insecure is for loopback only, and {host} is not: leave it out; `chestfed federation init` made "
+            "certificates and keys"
         )

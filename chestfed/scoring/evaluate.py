@@ -158,7 +158,7 @@ def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Proto
     if len(chosen.frame) == 0:
         exist = table.frame["split"].value_counts()
         counts = ", ".join(f"{name} ({count})" for name, count in exist.items() if count)
-        views = left_out_views(table, split, protocol)
+        views = left_out_views(table, split)
         advice = views or ". For the patients that the model's own study held out use --split held-out"
         raise ConfigError(
             f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}{advice}"

@@ -78,7 +78,7 @@ class Cohort:
         members, images = facts, settings.images_per_step
         if pool is not None:
             members, weights, images = [pool], [1.0], images * k
-        ratios = torch.stack([own_ratio(one) for one in members]).to(p)
+        ratios = torch.from_numpy(np.nan_to_num([one.positive_ratios for one in members])).to(p)  # 0 without labels
         labeled = torch.stack([one.labeled_share for one in members]).to(p)
         population, names = Population(p, ratios, labeled=labeled), tuple(one.name for one in members)
         return cls(settings, pipeline.seed, k, names, tuple(weights), population, images, graph_of(settings, k))
@@ -287,11 +287,6 @@ def common_positive_ratio(clients: Sequence[Facts], weights: Sequence[float]) ->
     total = share.sum(axis=0)
     p = np.divide((np.nan_to_num(ratios) * share).sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
     return torch.from_numpy(p)
-
-
-def own_ratio(client: Facts) -> Tensor:
-    """The client's own positive ratio per disease, float64 `[J]`; 0 without labels."""
-    return torch.from_numpy(np.nan_to_num(client.positive_ratios))
 
 
 def starting_network(pipeline: Pipeline, machine: Machine, pretrained: Pretrained) -> FlatModule:

@@ -14,7 +14,7 @@ import numpy as np
 from chestfed.core.config import expand_path
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
-from chestfed.evaluation.protocols import Protocol, views_of
+from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.pipeline import Pipeline, SiteEntry
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.partition import cut_into_clients, hold_out, with_permuted_labels
@@ -202,8 +202,8 @@ def selection_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTabl
     return replace(tables, tests=found, hospitals={}, joins={})
 
 
-def left_out_views(table: SiteTable, split: str | None, protocol: Protocol) -> str:
-    """Why a split (None: all) is empty under a protocol, if it is for its views; otherwise an empty string."""
+def left_out_views(table: SiteTable, split: str | None) -> str:
+    """Why a split (None: all) is empty under its protocol, if it is for its views; otherwise an empty string."""
     views = table.select(split=split).frame["view"].value_counts()
     counts = ", ".join(f"{view} {count:,}" for view, count in views.items() if count)
     if not counts:
@@ -307,5 +307,5 @@ def _refuse_duplicate_names(names: Sequence[str]) -> None:
 
 def _no_test_image(table: SiteTable, key: str, split: str | None, pipeline: Pipeline) -> str:
     protocol = pipeline.evaluation.protocol
-    why = left_out_views(table, split, protocol)
+    why = left_out_views(table, split)
     return f"site '{table.name}' has no image for {key} with protocol {protocol}{why}"

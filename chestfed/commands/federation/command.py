@@ -73,7 +73,7 @@ def federation_server(folder: Folder, insecure: Insecure = False) -> None:
 
     federation = read_federation(folder)
     if insecure:
-        refuse_open_network([federation.file.listen])
+        refuse_open_network(federation.file.listen)
     names = ", ".join(member.name for member in federation.file.hospitals)
     how = "WITHOUT TLS" if insecure else "over TLS"
     say(
@@ -101,7 +101,7 @@ def federation_hospital(
 
     hospital = read_hospital(folder)
     if insecure:
-        refuse_open_network([split_address(hospital.file.server)[0]])
+        refuse_open_network(split_address(hospital.file.server)[0])
     console = open_console()
     if check:
         check_hospital(hospital, lambda text: say(console, text))

@@ -20,7 +20,7 @@ from chestfed.commands.progress import Bars
 from chestfed.core import stopping
 from chestfed.core.console import open_console
 from chestfed.core.errors import ChestfedError
-from chestfed.core.workers import end_with_parent, process_context
+from chestfed.core.workers import WorkerContext, end_with_parent
 
 if TYPE_CHECKING:
     from chestfed.experiment.device import Machine
@@ -64,7 +64,7 @@ def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars, warn: Callable[[str]
     ChestfedError
         After all have ended, if some failed: which, and why. The others are finished.
     """
-    context = process_context()
+    context = WorkerContext()
     messages, waiting, running, failed = context.Queue(), list(jobs), dict[str, BaseProcess](), dict[str, str]()
     by_label = {job.label: job for job in jobs}
     places = list(range(at_once))

@@ -21,7 +21,7 @@ from chestfed.engines.host import Host
 from chestfed.engines.ranks.link import LONG, Link
 from chestfed.engines.requests import Request, Work, Worked
 from chestfed.engines.shapes import Shapes
-from chestfed.engines.wire import Packed, check_header, flatten, peek, rebuild, runs_of
+from chestfed.engines.wire import check_header, flatten, peek, rebuild, runs_of
 
 
 def rank_hosting(number: int, clients: int, ranks: int) -> int:
@@ -132,7 +132,7 @@ def answer_requests(link: Link, note: Mapping[str, Any], hosts: Mapping[int, Hos
     """Answer what rank 0 asks of the clients of this rank."""
     likes, parcels = {}, dict[int, dict[str, Tensor]]()
     for number, header, parcel in note["requests"]:
-        name, plain = peek(Packed(header.encode(), {}), "rank 0")
+        name, plain = peek(header.encode(), "rank 0")
         likes[number] = shapes[number].request(name, plain, "rank 0")
         pieces = check_header(header.encode(), likes[number], "rank 0")
         if parcel not in parcels:
