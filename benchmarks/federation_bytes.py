@@ -107,7 +107,7 @@ def arrays() -> tuple[int, int]:
     """Bytes up and down of the arrays of a round, of all hospitals."""
     network = FlatModule(build_model(network_options("densenet121"), DISEASES, 0), torch.device("cpu"))
     shapes = Shapes(Codasca(1, 0.1, 0.1), network.size + 2 * DISEASES, DISEASES, network.buffers().numel())
-    asked = shapes.request("Work", {"after": 0, "slope": True}, "")
+    asked = shapes.request("Work", {"after": 0}, "")
     assert isinstance(asked, Work)
     return len(HOSPITALS) * size_of(shapes.reply(asked)), len(HOSPITALS) * size_of(asked)
 

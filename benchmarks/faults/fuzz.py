@@ -110,7 +110,7 @@ def _message(home: Path) -> Callable[[bytes], object]:
 
     def read(content: bytes) -> None:
         packed = Packed(content, arrays)
-        name, plain = peek(packed, "a hospital")
+        name, plain = peek(content, "a hospital")
         unpack(packed, shapes.request(name, plain, "a hospital"), "a hospital")
         unpack(packed, shapes.reply(Work(0, None, torch.zeros(3))), "a hospital")
 

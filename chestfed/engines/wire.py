@@ -155,6 +155,11 @@ def peek(data: bytes, sender: str) -> tuple[str, dict[str, Any]]:
     return header["record"], header["plain"]
 
 
+def size_of(like: Any) -> int:
+    """Bytes of the arrays of a record like this one: what a receiver should be ready for, but for the header."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in _parts(like)[0].values())
+
+
 def _parts(record: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of a record by dotted name, and its plain fields."""
     tensors: dict[str, Tensor] = {}

@@ -21,7 +21,7 @@ from chestfed.engines.host import Host
 from chestfed.engines.requests import Start, Work, Worked
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.topology import build_graph
-from chestfed.engines.wire import LARGEST_HEADER, Packed, WireError, flatten, pack, peek, unpack
+from chestfed.engines.wire import LARGEST_HEADER, Packed, WireError, pack, peek, size_of, unpack
 from chestfed.testing.algorithms import check_algorithm
 from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, problems
 
@@ -35,11 +35,6 @@ def worked(**changes: Any) -> Worked:
 
 
 WANTED = SHAPES.reply(Work(0, None, torch.zeros(3)))
-
-
-def size_of(like: Any) -> int:
-    """Bytes of the numbers of a record like this one."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in flatten(like)[1])
 
 
 class ThroughTheWire(LocalFleet):

@@ -11,11 +11,11 @@ import torch
 from chestfed.algorithms import ALGORITHMS
 from chestfed.algorithms.declaration import AlgorithmSpec
 from chestfed.engines.requests import Stepped, Steps, Taken, Work
+from chestfed.engines.wire import size_of
 from chestfed.experiment.rules import graph_of
 from chestfed.experiment.stage_2 import Federated
 from chestfed.objectives.declaration import Population
 from chestfed.training.assemble import Cohort
-from tests.engines.test_wire import size_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"
 #: Parameters and running statistics of DenseNet121, hospitals and diseases, as the page says.
