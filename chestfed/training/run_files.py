@@ -12,6 +12,7 @@ import numpy as np
 from chestfed.core.checkpoint import (
     json_text,
     load_checkpoint,
+    read_json,
     save_checkpoint,
     write_atomically,
     write_json,
@@ -26,6 +27,7 @@ from chestfed.experiment.resolved import shareable
 from chestfed.models import MODELS, FlatModule, build_model
 from chestfed.results.run_folder import (
     FILES_OF_K,
+    HOSPITAL_FILES,
     HOSPITALS_FILE,
     MODEL_FILE,
     PREDICTIONS,
@@ -42,15 +44,21 @@ from chestfed.training.state import History
 
 
 def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: StudyData) -> None:
-    """Write `study.json`, unless it exists: the digest guarantees that it would be the same."""
+    """Write `study.json`, or bring what is not in its digest up to date: the title, or the method of the intervals.
+
+    Versions and packages stay those that the numbers are of.
+    """
+    asked = {"title": pipeline.title, "configuration": shareable(pipeline)}
     if (folder / STUDY).exists():
+        stored = read_json(folder / STUDY)
+        if stored | asked != stored:
+            write_json(folder / STUDY, stored | asked)
         return
     value = {
         "digest": this.digest,
-        "title": pipeline.title,
         **data.origin.keys(),
         "key": data.test.key,
-        "configuration": shareable(pipeline),
+        **asked,
         "inputs": this.inputs,
         "quarantined": {site: len(problems) for site, problems in data.quarantined.items()},
         "notes": data.notes,
@@ -64,14 +72,20 @@ def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: Study
 
 
 def write_hospitals(folder: Path, data: StudyData) -> None:
-    """Write `hospitals.json`: whose own held-out patients every K is scored on, and from which K on each takes part."""
-    if data.joins:
-        found = [
-            dict(zip(("name", "images", "patients"), (name, *test.counts), strict=True))
-            | {"joins": data.joins[name], "is_test_set": test is data.test}
-            for name, test in data.hospitals.items()
-        ]
-        write_json(folder / HOSPITALS_FILE, {"hospitals": found, "untested": sorted({*data.joins} - {*data.hospitals})})
+    """Write `hospitals.json`: whose own held-out patients every K is scored on, and from which K on each takes part.
+
+    Tables of an earlier run that scored hospitals are removed by one that scores none.
+    """
+    if not data.joins:
+        for name in HOSPITAL_FILES:
+            (folder / name).unlink(missing_ok=True)
+        return
+    found = [
+        dict(zip(("name", "images", "patients"), (name, *test.counts), strict=True))
+        | {"joins": data.joins[name], "is_test_set": test is data.test}
+        for name, test in data.hospitals.items()
+    ]
+    write_json(folder / HOSPITALS_FILE, {"hospitals": found, "untested": sorted({*data.joins} - {*data.hospitals})})
 
 
 def holds(folder: Path, test: TestSet) -> bool:

@@ -119,3 +119,11 @@ def test_what_is_missing_or_of_other_images_is_scored_again_by_the_stored_models
     assert (again / "hospitals.csv").read_bytes() == before
     assert "Who gains?" in called.out
     assert json.loads((again / "hospitals.json").read_text())["untested"] == []
+
+
+def test_a_run_that_scores_no_hospital_leaves_no_tables_of_an_earlier_one(folder: Path, home: Path) -> None:
+    copy = Path(shutil.copytree(folder, home / "unscored" / folder.name))
+    called = run(home, command("unscored", "--no-tracking", "--set", "evaluation.hospitals=none"))
+    assert called.code == 0, called.err
+    assert not list(copy.glob("hospital*"))
+    assert RunFolder(copy).ks == (1, 2)

@@ -49,6 +49,15 @@ def test_all_tables_of_the_study_are_made_anew_and_the_aucs_stay(before: Path, a
     assert (old["low"] != new["low"])[known & old[value].between(0.01, 0.99)].all()
 
 
+def test_what_is_said_of_the_study_is_of_the_last_run_and_versions_are_those_of_the_numbers(
+    before: Path, after: Path
+) -> None:
+    old, new = RunFolder(before).about, RunFolder(after).about
+    assert new["configuration"]["evaluation"].pop("interval") == "obuchowski"
+    del old["configuration"]["evaluation"]["interval"]
+    assert new == old
+
+
 def test_the_new_intervals_are_the_methods_own(after: Path) -> None:
     (scored,) = read_run(after, 2).scored(RunFolder(after).diseases)
     assert RunFolder(after).row(2).aucs == auc_estimates(scored, Intervals("obuchowski"))
