@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from chestfed.core.bundled import bundled
+from chestfed.core.bundled import pipeline_file
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
 
@@ -83,7 +83,7 @@ def run(  # type: ignore[misc]  # the overloads name only what decides what is r
 
     settings = [*overrides, "comparison=null", *_parts(algorithm, objective, model), *_plain(k, seed, device)]
     refuse_several("chestfed.run()")
-    console, root, file = open_console(quiet=quiet), None if data is None else Path(data), _pipeline_file(pipeline)
+    console, root, file = open_console(quiet=quiet), None if data is None else Path(data), pipeline_file(pipeline)
     studies = study_run.prepare(
         console, file, settings, [*map(Path, add_sites)], root, algorithms=(), windows=(), seeds=_several(seeds)
     )
@@ -214,10 +214,3 @@ def _plain(k: int | Sequence[int] | None, seed: int | None, device: str | None) 
     numbers = None if k is None else json.dumps([k] if isinstance(k, int) else list(k))
     given = {"k": numbers, "seed": seed, "runtime.device": device}
     return [f"{key}={value}" for key, value in given.items() if value is not None]
-
-
-def _pipeline_file(pipeline: str | Path) -> Path:
-    """The file of a pipeline, or of the bundled one of that name."""
-    path = Path(pipeline)
-    beside = bundled("pipelines") / f"{pipeline}.yaml"
-    return beside if not path.exists() and beside.is_file() else path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, ConfigError
 
 
 def bundled(folder: str) -> Path:
@@ -14,3 +14,17 @@ def bundled(folder: str) -> Path:
         if candidate.is_dir():
             return candidate
     raise ChestfedError(f"this installation does not include the folder '{folder}'; give the path of the file")
+
+
+def pipeline_file(pipeline: str | Path) -> Path:
+    """The file of a pipeline, or of the bundled one of that name, with or without `.yaml`.
+
+    Raises `ConfigError` if there is neither.
+    """
+    path, folder = Path(pipeline), bundled("pipelines")
+    if path.exists():
+        return path
+    for beside in (folder / path, folder / f"{path}.yaml"):
+        if beside.is_file():
+            return beside
+    raise ConfigError(f"{path}: no such file; the pipelines of chestfed are in {folder}")

@@ -248,3 +248,14 @@ def test_the_tables_of_the_documentation_are_those_of_the_declarations(chestfed:
     page = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
     shown = page.split("<!-- chestfed algorithms --markdown -->\n")[1].split("\n<!-- end -->")[0]
     assert chestfed("algorithms", "--markdown").out.strip() == shown
+
+
+def test_a_pipeline_of_chestfed_is_found_by_its_name_from_any_folder(
+    tmp_path: Path, chestfed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    few = ["--algorithms", "fedavg", "--seeds", "1", "--dry-run"]
+    assert "Digits" in chestfed("study", "digits_ih", *few).out
+    missing = chestfed("study", "digits_hi.yaml", *few)
+    assert missing.code == 1
+    assert "digits_hi.yaml: no such file; the pipelines of chestfed are in " in missing.err

@@ -11,7 +11,7 @@ import typer
 
 from chestfed.commands import options
 from chestfed.commands.algorithms import known_algorithms
-from chestfed.core.bundled import bundled
+from chestfed.core.bundled import bundled, pipeline_file
 from chestfed.core.console import open_console
 from chestfed.evaluation.intervals.names import MethodName
 
@@ -22,7 +22,10 @@ _compared = partial(options.optional, rich_help_panel="Several seeds, algorithms
 
 File = Annotated[
     Path | None,
-    typer.Argument(help=f"YAML of the pipeline. Default: pipelines/{DEFAULT_PIPELINE}.", show_default=False),
+    typer.Argument(
+        help=f"YAML of the pipeline, or the name of one of chestfed's. Default: pipelines/{DEFAULT_PIPELINE}.",
+        show_default=False,
+    ),
 ]
 Data = Annotated[
     Path | None,
@@ -152,7 +155,7 @@ def study(
 
     studies = prepare(
         open_console(quiet=rank() > 0),
-        pipeline or bundled("pipelines") / DEFAULT_PIPELINE,
+        bundled("pipelines") / DEFAULT_PIPELINE if pipeline is None else pipeline_file(pipeline),
         overrides,
         add_site or [],
         data,

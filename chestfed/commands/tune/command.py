@@ -8,11 +8,14 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
+from chestfed.core.bundled import pipeline_file
 from chestfed.core.console import open_console
 
 
 def tune(
-    pipeline: Annotated[Path, typer.Argument(help="YAML of the pipeline.", show_default=False)],
+    pipeline: Annotated[
+        Path, typer.Argument(help="YAML of the pipeline, or the name of one of chestfed's.", show_default=False)
+    ],
     algorithms: Annotated[
         str | None, options.optional(metavar="A,B,C", help="Algorithms to tune. Default: those the pipeline compares.")
     ] = None,
@@ -51,7 +54,7 @@ def tune(
     from chestfed.commands.tune.run import prepare, run, show_plan
 
     names = [name.strip() for name in (algorithms or "").split(",") if name.strip()]
-    tuning = prepare(open_console(), pipeline, set_ or [], data, names, trials=trials, seeds=seeds)
+    tuning = prepare(open_console(), pipeline_file(pipeline), set_ or [], data, names, trials=trials, seeds=seeds)
     if dry_run:
         show_plan(tuning)
     else:
