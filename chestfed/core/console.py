@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_STEERING: Final = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]")
 
 
 def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:
@@ -22,5 +25,9 @@ def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:
 
 
 def say(console: Console, text: str, style: str | None = None) -> None:
-    """Print text whose lines are not broken, so that a path in it can be copied."""
+    """Print text whose lines are not broken, so that a path in it can be copied.
+
+    It may quote cells and names of files: signs that would steer a terminal are question marks.
+    """
+    text = _STEERING.sub("?", text)
     console.print(text, style=style, emoji=False, markup=False, highlight=False, soft_wrap=True)

@@ -113,8 +113,7 @@ def read(path: Path | str, tags: Sequence[str | int], *, pixels: bool = False) -
 def quiet() -> Iterator[None]:
     """Keep pydicom's log and warnings, which may quote header values, from everybody."""
     logging.getLogger("pydicom").setLevel(logging.CRITICAL)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from chestfed.core.diseases import TITLES
@@ -125,17 +126,11 @@ def _look(
     workers: int | None,
     progress: Progress | None,
 ) -> Looked:
-    def headers(done: int, total: int) -> None:
-        if progress is not None:
-            progress(f"headers of {config.site}", done, total)
-
-    def pictures(done: int, total: int) -> None:
-        if progress is not None:
-            progress(f"images of {config.site}", done, total)
-
-    survey = survey_site(config, data_root, labels_file, headers)
+    tell = progress or (lambda what, done, total: None)
+    survey = survey_site(config, data_root, labels_file, partial(tell, f"headers of {config.site}"))
     if not images or not survey.has_images or survey.table.frame.empty:
         return Looked(survey, None)
+    pictures = partial(tell, f"images of {config.site}")
     return Looked(survey, scan_images(survey.table, cache_root, workers=workers, progress=pictures))
 
 

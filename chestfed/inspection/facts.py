@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -145,25 +145,14 @@ def _header(path: Path, *, whole: bool) -> dict[str, Any]:
             return {}
         with path.open("rb") as file:
             head = file.read(132)
-        kind = (
-            "PNG"
-            if head.startswith(b"\x89PNG\r\n\x1a\n")
-            else "JPEG"
-            if head.startswith(b"\xff\xd8\xff")
-            else "DICOM"
-            if head[128:] == b"DICM"
-            else ""
-        )
-        named = _SUFFIXES.get(PurePath(path).suffix.lower(), kind)
-        found = {"format": kind, "wrong_suffix": bool(kind) and named != kind}
+        begins = {"PNG": head.startswith(b"\x89PNG\r\n\x1a\n"), "JPEG": head.startswith(b"\xff\xd8\xff")}
+        kind = next((name for name, fits in {**begins, "DICOM": head[128:] == b"DICM"}.items() if fits), "")
         if not kind:
-            return found
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return {
-                **found,
-                **(_dicom_header(path, whole) if kind == "DICOM" else _picture_header(path, head, kind, whole)),
-            }
+            return {}
+        found = {"format": kind, "wrong_suffix": _SUFFIXES.get(path.suffix.lower(), kind) != kind}
+        with warnings.catch_warnings(action="ignore"):
+            more = _dicom_header(path, whole) if kind == "DICOM" else _picture_header(path, head, kind, whole)
+        return found | more
     except BaseException as error:  # damaged files raise many kinds, and a plugin in Rust panics past Exception
         if of_the_machine(error) or (not isinstance(error, Exception) and type(error).__name__ != "PanicException"):
             raise

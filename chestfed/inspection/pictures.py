@@ -54,33 +54,20 @@ def damaged_files(site: Looked, scan: Scan) -> list[Problem]:
         problem = scan.failures[row].problem(files[row], int(lines[row]))
         return replace(problem, message=f"{named(row)}: {problem.message}")
 
-    return [
-        *map(failed, sorted(scan.failures)),
-        *site.problems(
-            UNREADABLE,
-            unreadable,
-            lambda row: f"{named(row)}: {errors[row]}",
-            "export the image again, or remove the row; --skip-unreadable leaves such images out of a study",
-        ),
-        *site.problems(
-            WRONG_SUFFIX,
-            np.flatnonzero(frame["wrong_suffix"].to_numpy(dtype=bool)),
-            lambda row: f"{named(row)} is a {frame['format'].iat[row]} file",
-            "it is read by its content; rename it, because other programs may not",
-        ),
-        *site.problems(
-            COLOURED,
-            np.flatnonzero(frame["colored"].to_numpy(dtype=bool)),
-            lambda row: f"{named(row)} has colors",
-            "inspect it: a radiograph is gray; this may be a screenshot or another kind of image",
-        ),
-        *site.problems(
-            BLANK_PICTURE,
-            np.flatnonzero(frame["blank"].to_numpy(dtype=bool)),
-            lambda row: f"{named(row)} has a single gray level",
-            "export the image again, or remove the row",
-        ),
-    ]
+    found = [failed(row) for row in sorted(scan.failures)]
+    advice = "export the image again, or remove the row; --skip-unreadable leaves such images out of a study"
+    found += site.problems(UNREADABLE, unreadable, lambda row: f"{named(row)}: {errors[row]}", advice)
+    rename = "it is read by its content; rename it, because other programs may not"
+    look = "inspect it: a radiograph is gray; this may be a screenshot or another kind of image"
+    for kind, column, text, advice in (
+        (WRONG_SUFFIX, "wrong_suffix", "is a {} file", rename),
+        (COLOURED, "colored", "has colors", look),
+        (BLANK_PICTURE, "blank", "has a single gray level", "export the image again, or remove the row"),
+    ):
+        rows = np.flatnonzero(frame[column]).tolist()
+        told = {row: f"{named(row)} {text.format(frame['format'].iat[row])}" for row in rows}
+        found += site.problems(kind, told, told.__getitem__, advice)
+    return found
 
 
 def repeated_pictures(site: Looked, scan: Scan) -> list[Problem]:

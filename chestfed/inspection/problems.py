@@ -11,48 +11,30 @@ from chestfed.inspection.scan import Scan
 from chestfed.sites.opening import Survey
 from chestfed.sites.spreadsheet.dicom_headers import SET_ASIDE
 
-MISSING_IMAGE: Final = "missing image"
 UNREADABLE: Final = "unreadable image"
 SPLITS_SHARE_PICTURE: Final = "same picture in two splits"
-PATIENTS_SHARE_PICTURE: Final = "same picture of two patients"
 SITES_SHARE_PICTURE: Final = "same picture in another site"
-REPEATED: Final = "same picture twice"
-NEAR_REPEATED: Final = "nearly the same picture"
-SITES_NEAR: Final = "nearly the same picture in another site"
-SITES_SHARE_PATIENT: Final = "patient in another site"
-WRONG_SUFFIX: Final = "wrong extension"
-COLOURED: Final = "picture with colors"
-BLANK_PICTURE: Final = "blank picture"
-ONE_CLASS: Final = "disease without positives"
-NO_LABELS: Final = "disease without labels"
-OTHER_SITE: Final = "other site not read"
-PATIENTS_ALIKE: Final = "patients of almost the same name in two splits"
-NO_VIEWS: Final = "views not known"
-POLARITY: Final = "negative or not"
-GRAY_LEVELS: Final = "how the gray levels were read"
 WRONG_CHECKSUM: Final = "wrong checksum"
-NO_CHECKSUM: Final = "files without checksum, or checksums without file"
-REMARK: Final = "how the labels were read"
 
 #: Every other kind is an error.
 WARNINGS: Final = (
-    PATIENTS_SHARE_PICTURE,
-    REPEATED,
-    NEAR_REPEATED,
-    SITES_NEAR,
-    SITES_SHARE_PATIENT,
-    WRONG_SUFFIX,
-    COLOURED,
-    BLANK_PICTURE,
-    ONE_CLASS,
-    NO_LABELS,
-    OTHER_SITE,
-    PATIENTS_ALIKE,
-    NO_VIEWS,
-    POLARITY,
-    GRAY_LEVELS,
-    NO_CHECKSUM,
-    REMARK,
+    PATIENTS_SHARE_PICTURE := "same picture of two patients",
+    REPEATED := "same picture twice",
+    NEAR_REPEATED := "nearly the same picture",
+    SITES_NEAR := "nearly the same picture in another site",
+    SITES_SHARE_PATIENT := "patient in another site",
+    WRONG_SUFFIX := "wrong extension",
+    COLOURED := "picture with colors",
+    BLANK_PICTURE := "blank picture",
+    ONE_CLASS := "disease without positives",
+    NO_LABELS := "disease without labels",
+    OTHER_SITE := "other site not read",
+    PATIENTS_ALIKE := "patients of almost the same name in two splits",
+    NO_VIEWS := "views not known",
+    POLARITY := "negative or not",
+    GRAY_LEVELS := "how the gray levels were read",
+    NO_CHECKSUM := "files without checksum, or checksums without file",
+    REMARK := "how the labels were read",
     SET_ASIDE,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,22 +18,9 @@ from chestfed.inspection.facts import BINS, FACTS_VERSION, Facts, look_at
 if TYPE_CHECKING:
     from chestfed.sites.table import SiteTable
 
-_COLUMNS: Final = (
-    "error",
-    "format",
-    "wrong_suffix",
-    "width",
-    "height",
-    "bits",
-    "mode",
-    "syntax",
-    "colored",
-    "blank",
-    "mean",
-    "std",
-    "polarity",
-    "unwindowed",
-)
+#: What is stored in columns of their own.
+_BYTES: Final = ("digest", "hash", "histogram")
+_PLAIN: Final = [field.name for field in fields(Facts) if field.name not in _BYTES]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +92,7 @@ def scan_images(
 
 
 def _scan(table: SiteTable, facts: Sequence[Facts], failures: Mapping[int, Failure]) -> Scan:
-    columns = {name: [getattr(one, name) for one in facts] for name in _COLUMNS}
+    columns = {name: [getattr(one, name) for one in facts] for name in _PLAIN}
     hashed = np.array([bool(one.hash) for one in facts], dtype=bool)
     hashes = np.frombuffer(b"".join(one.hash or bytes(32) for one in facts), np.uint8).reshape(-1, 32)
     histograms = np.stack([one.histogram for one in facts]) if facts else np.zeros((0, BINS), np.int32)
@@ -116,17 +103,15 @@ def _scan(table: SiteTable, facts: Sequence[Facts], failures: Mapping[int, Failu
 #: What is kept of each file: `_columns`.
 FACTS: Final = Kind(
     f"facts-{FACTS_VERSION}",
-    dict.fromkeys(("plain", "digest", "hash", "histogram"), object),
+    dict.fromkeys(("plain", *_BYTES), object),
     look_at,
     "looking at images",
 )
 
 
 def _columns(facts: Facts) -> tuple[str, bytes, bytes, bytes]:
-    plain = asdict(facts)
-    for name in ("digest", "hash", "histogram"):
-        del plain[name]
-    return json.dumps(plain), facts.digest, facts.hash, facts.histogram.astype("<i4").tobytes()
+    plain = json.dumps({name: getattr(facts, name) for name in _PLAIN})
+    return plain, facts.digest, facts.hash, facts.histogram.astype("<i4").tobytes()
 
 
 def _facts(plain: str, digest: bytes, picture_hash: bytes, histogram: bytes) -> Facts:

@@ -13,15 +13,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import pandas as pd
+import yaml
 
 from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError
 from chestfed.inspection.duplicates import first_alike
 from chestfed.inspection.problems import Looked
 from chestfed.inspection.spellings import alike
-from chestfed.sites.partition import split_patients, splits_text
+from chestfed.sites.partition import splits_text, with_shares
 from chestfed.sites.reader import SPLITS
 
 #: Shares of the patients, where there are no splits yet.
@@ -45,7 +45,9 @@ def patient_splits(site: Looked, seed: int = 1) -> dict[str, str]:
     groups = _groups(site)
     group = frame["patient"].map(groups)
     if (frame["split"] == "train").all():
-        of_group = _dealt(frame.assign(patient=group), table.diseases, table.name, seed)
+        shares = {"valid": VALID_SHARE, "test": TEST_SHARE}
+        dealt = with_shares(frame.assign(patient=group), table.diseases, shares, seed, table.name)
+        of_group = dict(zip(group, dealt.tolist(), strict=True))
     else:
         of_group = _most(group, frame["split"].astype(object))
     named = raw[raw["patient"].notna()]
@@ -67,17 +69,11 @@ def write_fixed(splits: dict[str, str], config_path: Path, folder: Path) -> tupl
         raise ChestfedError(f"{config} exists and was not written by this command: choose another folder with --out")
     base = os.path.relpath(config_path.resolve(), folder.resolve()).replace(os.sep, "/")
     write_text(table, splits_text(splits))
-    write_text(
-        config,
-        f"{_MARK}: the site of {config_path.name} with every patient in one split.\n"
-        f"# {table.name} names patients: keep it where the labels are.\n"
-        f"extends: {_quoted(base)}\n"
-        "splits:\n"
-        "  official: true\n"
-        "  valid_fraction: 0.0\n"
-        "  test_fraction: 0.0\n"
-        f"  file: {_quoted(table.name)}\n",
-    )
+    about = f"{_MARK}: the site of {config_path.name} with every patient in one split.\n"
+    about += f"# {table.name} names patients: keep it where the labels are.\n"
+    splits_section = {"official": True, "valid_fraction": 0.0, "test_fraction": 0.0, "file": table.name}
+    keys = {"extends": base, "splits": splits_section}
+    write_text(config, about + yaml.safe_dump(keys, sort_keys=False, allow_unicode=True))
     return table, config
 
 
@@ -108,25 +104,9 @@ def _groups(site: Looked) -> dict[str, str]:
     return {patient: find(patient) for patient in leader}
 
 
-def _dealt(frame: pd.DataFrame, diseases: tuple[str, ...], name: str, seed: int) -> dict[str, str]:
-    """Group -> split: shares of all are moved to valid and test."""
-    splits = np.full(len(frame), "train", dtype=object)
-    left = 1.0
-    for split, share in (("valid", VALID_SHARE), ("test", TEST_SHARE)):
-        rest = np.flatnonzero(splits == "train")
-        moved = split_patients(frame.iloc[rest], diseases, share / left, seed, name, split)
-        splits[rest[moved]] = split
-        left -= share
-    return dict(zip(frame["patient"], splits.tolist(), strict=True))
-
-
 def _most(groups: pd.Series, splits: pd.Series) -> dict[str, str]:
     """Group -> the split of most of its images; of as many, the first of train, valid, test."""
     votes: dict[str, Counter[str]] = {}
     for group, split in zip(groups, splits, strict=True):
         votes.setdefault(group, Counter())[split] += 1
     return {group: max(SPLITS, key=lambda split, told=told: told[split]) for group, told in votes.items()}  # type: ignore[misc]
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

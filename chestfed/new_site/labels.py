@@ -91,19 +91,12 @@ def by_columns(work: Work, columns: Mapping[str, str]) -> None:
     rows = [work.row(VALUE, word, cells, meaning) for word, cells, meaning in known]
     hints = lexicon.VALUES
     work.words[VALUE] = rows + [work.row(VALUE, word, cells, None, hint(word, hints)) for word, cells in unknown]
-    if number["negative"]:
-        policies(
-            work,
-            number["uncertain"],
-            "cell",
-            "missing",
-            f"{number['negative']:,} cells say no, so an empty one says nothing",
-        )
-    else:
-        why = "a guess: no cell says no, so an empty one must (--blank missing if not)"
-        policies(work, number["uncertain"], "cell", "negative", why)
-        if work.choices.blank is None:
-            work.notes.append("no cell says no: an empty one counts as negative (--blank missing if that is wrong)")
+    blank, why = "missing", f"{number['negative']:,} cells say no, so an empty one says nothing"
+    if not number["negative"]:
+        blank, why = "negative", "a guess: no cell says no, so an empty one must (--blank missing if not)"
+    policies(work, number["uncertain"], "cell", blank, why)
+    if not number["negative"] and work.choices.blank is None:
+        work.notes.append("no cell says no: an empty one counts as negative (--blank missing if that is wrong)")
     for disease, names in work.names.items():
         if work.blank == "missing" and not sum(values[name].number("negative") for name in names):
             work.notes.append(

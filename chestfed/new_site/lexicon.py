@@ -32,11 +32,7 @@ def is_clear(text: str) -> bool:
     return _CLEAR.fullmatch(unicodedata.normalize("NFC", text.strip())) is not None
 
 
-def _load() -> Mapping[str, Any]:
-    return yaml.safe_load(resources.files(__package__).joinpath("lexicon.yaml").read_text(encoding="utf-8"))
-
-
-_DATA: Final = _load()
+_DATA: Final[Any] = yaml.safe_load(resources.files(__package__).joinpath("lexicon.yaml").read_text(encoding="utf-8"))
 
 
 def _plain_set(words: Iterable[str]) -> frozenset[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from chestfed.new_site.work import SAID, Choices
 from chestfed.sites.config import SiteConfig
 from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, leading_rows
 from chestfed.sites.label_files.encodings import is_utf16, likely
-from chestfed.sites.label_files.source import FORMULA, ROW, Source, a_formula
+from chestfed.sites.label_files.source import FORMULA, ROW, Source, UnreadableError, a_formula, unpacked
 from chestfed.sites.label_files.xlsx import XlsxError, cells_of, open_sheets
 from chestfed.sites.spreadsheet.cells import by_ending, column_names, read_cells
 from chestfed.sites.spreadsheet.files import FileFormat
@@ -92,7 +90,10 @@ def _format(path: Path, choices: Choices) -> tuple[_Keys, list[str], int]:
         if flag in said:
             raise ConfigError(f"--{flag.replace('_', '-')} does not apply to {path.name}: omit it")
     if kind == "csv":
-        data = _bytes(path)
+        try:
+            data = unpacked(path)
+        except UnreadableError as error:
+            raise ConfigError(f"{path.name}: {error}") from None
         keys["encoding"] = encoding, _ = _encoding(path, data, said.get("encoding"))
         content = data.decode("utf-8-sig" if encoding == "utf-8" else encoding, errors="replace")
         separator, plain_text = excel_separator(content.replace("\r\n", "\n").replace("\r", "\n").encode())
@@ -153,14 +154,6 @@ def any_site(name: str, root: str, files: dict[str, list[str]], table: dict[str,
     site = {"site": name, "title": name, "reader": "table", "root": root, "label_files": files, "table": table}
     policy = {"views": "all", "uncertain": "missing", "blank": "missing"}
     return SiteConfig.model_validate({**site, **policy, **labels})
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        data = path.read_bytes()
-        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(f"{path.name}: cannot be read: {error}") from None
 
 
 def _encoding(path: Path, data: bytes, said: str | None) -> tuple[str, str]:

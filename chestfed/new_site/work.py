@@ -126,14 +126,16 @@ class Work:
 
     def meanings(self, kind: str) -> dict[str, str]:
         """What words of a kind mean, by the mapping table and the flags."""
-        flags = self.choices.values if kind == VALUE else self.choices.words.get(kind, {})
         earlier = {row.term: row.meaning for row in self.choices.terms if row.kind == kind and row.known}
-        return {**earlier, **{in_form(kind, word): meaning for word, meaning in flags.items()}}
+        return {**earlier, **self._by_flags(kind)}
+
+    def _by_flags(self, kind: str) -> dict[str, str]:
+        flags = self.choices.values if kind == VALUE else self.choices.words.get(kind, {})
+        return {in_form(kind, word): meaning for word, meaning in flags.items()}
 
     def row(self, kind: str, word: str, number: int, known: str | None, suggestion: str = "") -> TermRow:
         """A word's row of the mapping table: as flags say, else as before, else as the lexicon knows it."""
-        flags = self.choices.values if kind == VALUE else self.choices.words.get(kind, {})
-        said = {in_form(kind, other): meaning for other, meaning in flags.items()}.get(word)
+        said = self._by_flags(kind).get(word)
         old = next((row for row in self.choices.terms if (row.kind, row.term) == (kind, word) and row.meaning), None)
         if said is not None:
             return TermRow(word, number, known or suggestion, SAID, said, YES, kind)

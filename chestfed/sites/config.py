@@ -202,8 +202,11 @@ class SiteConfig(StrictModel):
         if unknown := [role for role in value if role not in roles]:
             raise ValueError(f"reader '{reader}' reads no file '{unknown[0]}'; {suggestion(unknown[0], roles)}")
         for name in (name for names in value.values() for name in names):
-            if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            parts = PurePosixPath(name).parts
+            if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
                 raise ValueError(f"'{name}' leaves the site's root: names are relative to it, without '..'")
+            if any("**" in part and part != "**" for part in parts):
+                raise ValueError(f"'{name}': ** stands for all folders and has slashes beside it, as in **/*.csv")
         return value
 
 

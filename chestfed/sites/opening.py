@@ -16,7 +16,7 @@ from chestfed.sites.config import SiteConfig
 from chestfed.sites.folders import Folders
 from chestfed.sites.label_files.source import FORMULA, Source
 from chestfed.sites.left_out import Rows, to_leave_out, told
-from chestfed.sites.partition import split_patients, with_splits
+from chestfed.sites.partition import with_shares, with_splits
 from chestfed.sites.reader import (
     BLANK,
     NEGATIVE,
@@ -198,23 +198,14 @@ def _labeled(raw: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
         policy = {UNCERTAIN: value[config.uncertain[disease]], BLANK: value[config.blank[disease]]}
         labels = raw[disease].map({POSITIVE: 1.0, NEGATIVE: 0.0, UNLABELLED: np.nan, **policy})
         frame[disease] = labels.to_numpy(dtype=np.float32)
-    frame = _cut(frame, config)
+    shares = {"valid": config.splits.valid_fraction, "test": config.splits.test_fraction}
+    if any(shares.values()):
+        split = with_shares(frame, config.diseases, shares, config.splits.seed, config.site)
+        frame["split"] = pd.Categorical(split, categories=SPLITS)
     repeats = np.ones(len(frame), dtype=np.int64)
     for disease, copies in config.upsample.items():
         repeats += copies * ((frame["split"] == "train") & (frame[disease] == 1)).to_numpy(dtype=bool)
     return frame.assign(repeats=repeats)
-
-
-def _cut(frame: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
-    """The frame with shares of the training patients moved to valid and test, if the configuration asks for it."""
-    split, left = frame["split"].to_numpy(dtype=object, copy=True), 1.0
-    for name, share in (("valid", config.splits.valid_fraction), ("test", config.splits.test_fraction)):
-        if share > 0:
-            train = np.flatnonzero(split == "train")
-            rows, seed = frame.iloc[train], config.splits.seed
-            split[train[split_patients(rows, config.diseases, share / left, seed, config.site, name)]] = name
-            left -= share
-    return frame.assign(split=pd.Categorical(split, categories=SPLITS))
 
 
 def _check_form(raw: Any, config: SiteConfig, *, cells: bool) -> None:

@@ -6,8 +6,6 @@ with columns `patient` and `split`, one row per patient: it names patients, so i
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -29,6 +27,19 @@ def split_patients(
 ) -> np.ndarray:
     """Which rows go to the smaller side, bool `[n]`: those of about `fraction` of the patients."""
     return _deal(frame, diseases, np.array([1 - fraction, fraction]), seed, *name) == 1
+
+
+def with_shares(
+    frame: pd.DataFrame, diseases: Sequence[str], shares: Mapping[str, float], seed: int, name: str
+) -> np.ndarray:
+    """The split of each row, object `[n]`, with those shares of the training patients moved: split -> share."""
+    split, left = frame["split"].to_numpy(dtype=object, copy=True), 1.0
+    for part, share in shares.items():
+        if share > 0:
+            train = np.flatnonzero(split == "train")
+            split[train[split_patients(frame.iloc[train], diseases, share / left, seed, name, part)]] = part
+            left -= share
+    return split
 
 
 def cut_into_clients(table: SiteTable, clients: int, seed: int, cut: str = "alike") -> list[SiteTable]:
@@ -151,8 +162,4 @@ def with_splits(raw: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
 
 def splits_text(splits: Mapping[str, str]) -> str:
     """The text of such a file, from patient -> split, in the order of the patients' names."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["patient", "split"])
-    writer.writerows(sorted(splits.items()))
-    return text.getvalue()
+    return pd.DataFrame(sorted(splits.items()), columns=["patient", "split"]).to_csv(index=False, lineterminator="\n")

@@ -85,28 +85,12 @@ _OLDEST: Final = 120
 _PER_YEAR: Final = {
     word: number
     for number, words in {
-        1.0: (
-            "",
-            "y",
-            "yr",
-            "yrs",
-            "year",
-            "years",
-            "yo",
-            "jahr",
-            "jahre",
-            "a",
-            "an",
-            "ans",
-            "ano",
-            "anos",
-            *"歳才歲岁",
-        ),
-        12.0: ("m", "mo", "mos", "mon", "month", "months", "monat", "monate", "mes", "meses", "mois"),
-        52.18: ("w", "wk", "wks", "week", "weeks", "woche", "wochen", "semana", "semanas", "semaine", "semaines"),
-        365.25: ("d", "day", "days", "tag", "tage", "dia", "dias", "jour", "jours"),
+        1.0: " y yr yrs year years yo jahr jahre a an ans ano anos 歳 才 歲 岁",  # the first is the empty one
+        12.0: "m mo mos mon month months monat monate mes meses mois",
+        52.18: "w wk wks week weeks woche wochen semana semanas semaine semaines",
+        365.25: "d day days tag tage dia dias jour jours",
     }.items()
-    for word in words
+    for word in words.split(" ")
 }
 
 
@@ -256,13 +240,6 @@ def suggestion(name: str, names: Collection[str]) -> str:
     within = [known for known in names if name.casefold() in known.casefold()]
     close = within or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(sorted(names))}"
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """A remark on the closest name, ignoring case; empty if none is close."""
-    by_letters = {other.casefold(): other for other in names}
-    close = difflib.get_close_matches(name.casefold(), by_letters, n=1, cutoff=0.6)
-    return f" (the nearest is '{by_letters[close[0]]}')" if close else ""
 
 
 def from_numbers(cells: pd.Series, *, uncertain: bool = True) -> np.ndarray:

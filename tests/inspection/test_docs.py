@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 import chestfed
 from chestfed.cli import app
 from chestfed.images.file_store import NOT_READ_NOW
-from chestfed.inspection.problems import MISSING_IMAGE, SITES_SHARE_PICTURE, SPLITS_SHARE_PICTURE, UNREADABLE, WARNINGS
+from chestfed.inspection.problems import SITES_SHARE_PICTURE, SPLITS_SHARE_PICTURE, UNREADABLE, WARNINGS
+from chestfed.sites.left_out import MISSING_IMAGE
 
 ROOT = Path(chestfed.__file__).parent.parent
 DOCS = ROOT / "docs" / "site_check.md"
@@ -26,7 +27,7 @@ def section(title: str) -> str:
 def kinds_of_readers() -> set[str]:
     """The kinds of problem in the source of the readers."""
     source = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "chestfed" / "sites").rglob("*.py"))
-    calls = r"(?:problem|bad|bad_rows|Problem|note)\(\s*(?:path, |[~a-z_()!=& ]+, )?"
+    calls = r"(?:problem|bad|bad_rows|contradicts|Problem|note)\(\s*(?:path, |[~a-z_()!=& ]+, )?"
     found = set(re.findall(calls + r"\"([a-z][a-zA-Z ]+)\"", source))
     return found | {"path outside the root", "unknown sex", "formula cell"}
 

@@ -77,3 +77,11 @@ def test_the_command_prints_the_rows_and_writes_both_files(tmp_path: Path) -> No
     assert "keep it at the site" in found.output
     assert "cell: Findings" in pd.read_csv(tmp_path / "rows.csv").columns
     assert (tmp_path / "sheet.png").stat().st_size > 0
+
+
+def test_a_cell_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    values = {"layout": "onehot", "values": {"positive": ["\x1b[2j1"]}}
+    save_rows(tmp_path / "site/labels.csv", [onehot(1, "\x1b[2J1", *"0000")])
+    config(tmp_path, values)
+    shown = CliRunner().invoke(app, ["site", "table", str(tmp_path / "site.yaml"), "--data", str(tmp_path)])
+    assert "cell: Cardiomegaly: ?[2J1\n" in shown.output

@@ -8,7 +8,7 @@ import gzip
 import io
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,23 +94,13 @@ class Source:
             found = self._matches(pattern)
             if len(found) > 1:
                 names = ", ".join(self.name(path) for path in found)
-                self.problem(
-                    "ambiguous label file",
-                    pattern,
-                    f"several files match: {names}",
-                    advice=f"name the one to use in label_files.{role} of the site's YAML",
-                )
+                advice = f"name the one to use in label_files.{role} of the site's YAML"
+                self.problem("ambiguous label file", pattern, f"several files match: {names}", advice=advice)
                 return None
             if found:
                 return found[0]
         if required:
-            self.problem(
-                "missing file",
-                patterns[0] if patterns else role,
-                f"no {role} file in {self.folder}; looked for {', '.join(patterns) or 'nothing'} (also as .gz)",
-                advice=f"set the site's root to the folder of the release, or name the file in label_files.{role} "
-                "of the site's YAML",
-            )
+            self._missing(role, f"no {role} file")
         return None
 
     def find_all(self, role: str) -> list[Path]:
@@ -118,13 +108,14 @@ class Source:
         patterns = self.config.label_files.get(role, [])
         found = sorted({path for pattern in patterns for path in self._matches(pattern)})
         if not found:
-            self.problem(
-                "missing file",
-                patterns[0] if patterns else role,
-                f"no {role} files in {self.folder}; looked for {', '.join(patterns) or 'nothing'} (also as .gz)",
-                advice=f"set the site's root to their folder, or fix label_files.{role} of its YAML",
-            )
+            self._missing(role, f"no {role} files")
         return found
+
+    def _missing(self, role: str, what: str) -> None:
+        patterns = self.config.label_files.get(role, [])
+        text = f"{what} in {self.folder}; looked for {', '.join(patterns) or 'nothing'} (also as .gz)"
+        advice = f"set the site's root to the folder of the release, or name the file in label_files.{role} of its YAML"
+        self.problem("missing file", patterns[0] if patterns else role, text, advice=advice)
 
     def read(self, path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> pd.DataFrame | None:
         """The named columns of a CSV as strings (blank is missing), and `row`, the line in the file.
@@ -143,15 +134,9 @@ class Source:
         shown = len(lacking) < len(required)
         others = f"; found: {', '.join(filter(None, names))}" if shown else f" among {len(names)}"
         for column in lacking:
-            close = difflib.get_close_matches(column, names, n=1, cutoff=0.6)
-            hint = f" (the nearest is '{close[0]}')" if close else ""
-            self.problem(
-                "missing column",
-                self.name(path),
-                f"no column '{column}'{hint}{others}",
-                row=1,
-                advice="check that this is the release's own label file, unedited",
-            )
+            text_of = f"no column '{column}'{nearest(column, names)}{others}"
+            advice = "check that this is the release's own label file, unedited"
+            self.problem("missing column", self.name(path), text_of, 1, advice)
         twice = [name for name in dict.fromkeys([*required, *optional]) if names.count(name) > 1]
         for column in twice:
             text_of = f"{names.count(column)} columns are named '{column}'"
@@ -197,7 +182,7 @@ class Source:
             for line in (error.lines if self.keep_going else ()) or (None,):
                 self.problem("wrong encoding", self.name(path), str(error), line, error.advice)
             return error.text if self.keep_going else None
-        except _UnreadableError as error:
+        except UnreadableError as error:
             self.problem("unreadable file", self.name(path), str(error), advice=error.advice)
             return None
         if encoding is None and found not in ("utf-8", "utf-16"):
@@ -226,13 +211,9 @@ class Source:
             self.problem("malformed CSV", self.name(path), said, advice="download the file again")
             return None
         for line in ragged:
-            self.problem(
-                "malformed row",
-                self.name(path),
-                f"{line.actual_columns} cells where the header has {width}",
-                row=line.number,
-                advice="fix or remove the row; a truncated download ends like this",
-            )
+            text_of = f"{line.actual_columns} cells where the header has {width}"
+            advice = "fix or remove the row; a truncated download ends like this"
+            self.problem("malformed row", self.name(path), text_of, line.number, advice)
         frame = pd.DataFrame(
             {column: table[f"c{place}"].to_pandas() for column, place in zip(kept, places, strict=True)}
         )
@@ -245,6 +226,13 @@ class Source:
             if column not in frame:
                 frame[column] = pd.Series(None, index=frame.index, dtype=object)
         return frame
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A remark on the closest name, ignoring case; empty if none is close."""
+    by_letters = {other.casefold(): other for other in names}
+    close = difflib.get_close_matches(name.casefold(), by_letters, n=1, cutoff=0.6)
+    return f" (the nearest is '{by_letters[close[0]]}')" if close else ""
 
 
 def a_formula(column: str) -> str:
@@ -295,35 +283,49 @@ def row_numbers(count: int, skipped: Sequence[int] = ()) -> np.ndarray:
     return lines[~np.isin(lines, skipped)] if skipped else lines
 
 
-class _UnreadableError(Exception):
+class UnreadableError(Exception):
+    """A file whose bytes cannot be had, or are no text; `advice` says what to do."""
+
     def __init__(self, message: str, advice: str) -> None:
         super().__init__(message)
         self.advice = advice
 
 
-def _decoded(path: Path, encoding: str | None) -> tuple[bytes, str]:
+def unpacked(path: Path) -> bytes:
+    """The bytes of a file, decompressed if it is gzip.
+
+    Raises
+    ------
+    UnreadableError
+        If it cannot be read, is damaged, or larger than any label file.
+    """
     try:
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
             with gzip.open(path) as file:
                 data = file.read(_LARGEST + 1)
             if len(data) > _LARGEST:
-                raise _UnreadableError(
+                raise UnreadableError(
                     f"is larger than {_LARGEST:,} bytes", "label files are never this large; check the path"
                 )
+        return data
     except FileNotFoundError:
-        raise _UnreadableError(f"no such file: {path}", "check the path") from None
+        raise UnreadableError(f"no such file: {path}", "check the path") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _UnreadableError(f"is damaged or truncated: {error}", "download the file again") from None
+        raise UnreadableError(f"is damaged or truncated: {error}", "download the file again") from None
     except OSError as error:
-        raise _UnreadableError(f"cannot be read: {error.strerror}", "check the file and its permissions") from None
+        raise UnreadableError(f"cannot be read: {error.strerror}", "check the file and its permissions") from None
+
+
+def _decoded(path: Path, encoding: str | None) -> tuple[bytes, str]:
+    data = unpacked(path)
     for beginning, (what, advice) in _NO_TEXT.items():
         if data.startswith(beginning):
-            raise _UnreadableError(what, advice)
+            raise UnreadableError(what, advice)
     wide = is_utf16(data) or (encoding or "").startswith(("utf-16", "utf-32"))
     text, found = as_utf8(data, encoding) if wide or b"\x00" not in data else (data, "")
     if b"\x00" in text:
-        raise _UnreadableError("is not text", "give the release's CSV; unpack archives first")
+        raise UnreadableError("is not text", "give the release's CSV; unpack archives first")
     return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), found
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.plugins import Options
-from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.source import Source, nearest
 from chestfed.sites.reader import (
     NEGATIVE,
     POSITIVE,
@@ -24,7 +24,6 @@ from chestfed.sites.reader import (
     join_rows,
     label_names,
     names_of,
-    nearest,
     raw_rows,
     sexes,
     views,

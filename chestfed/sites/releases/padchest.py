@@ -24,7 +24,7 @@ import pandas as pd
 from pydantic import Field, field_validator
 
 from chestfed.core.plugins import Options
-from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.source import Source, nearest
 from chestfed.sites.reader import (
     BLANK,
     NEGATIVE,
@@ -35,7 +35,6 @@ from chestfed.sites.reader import (
     beside,
     join_rows,
     label_names,
-    nearest,
     raw_rows,
     sexes,
     views,

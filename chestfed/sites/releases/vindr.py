@@ -16,7 +16,7 @@ import pandas as pd
 from pydantic import Field
 
 from chestfed.core.plugins import Options
-from chestfed.sites.label_files.source import Source
+from chestfed.sites.label_files.source import Source, nearest
 from chestfed.sites.reader import (
     BLANK,
     NEGATIVE,
@@ -31,7 +31,6 @@ from chestfed.sites.reader import (
     join_rows,
     label_names,
     names_of,
-    nearest,
     raw_rows,
     sexes,
 )

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, first_cells, without_rows
-from chestfed.sites.label_files.source import ROW, Source, csv_cells, row_numbers
+from chestfed.sites.label_files.source import ROW, Source, csv_cells, nearest, row_numbers
 from chestfed.sites.label_files.xlsx import XlsxError, cells_of, open_sheets
-from chestfed.sites.reader import nearest
 from chestfed.sites.spreadsheet.files import FileFormat
 
 #: No table of radiographs has more rows; a parquet file of a few bytes may claim any number.
@@ -68,6 +67,7 @@ def column_names(source: Source, path: Path, table: FileFormat) -> list[str] | N
 def _open(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
     openers = {"csv": _open_csv, "parquet": _open_parquet, "xlsx": _open_xlsx, "json": _open_json}
     kind = table.format or by_ending(path)
+    source.remarks += [f"{source.name(path)}: {text}" for text in table.idle_keys(kind)]
     return openers["csv" if kind in ("tsv", "csv.gz") else kind](source, path, table)
 
 

@@ -69,9 +69,9 @@ class FileFormat(StrictModel):
         description="row of the column names in csv, tsv and xlsx; rows above it, such as a title, are not read",
     )
 
-    def idle_keys(self) -> list[str]:
-        """Mistakes: keys that have no effect with this format."""
-        kind = self.format or ""
+    def idle_keys(self, by_ending: str = "") -> list[str]:
+        """Keys that have no effect with this format, which the name of the file tells if none is given."""
+        kind = self.format or by_ending
         idle = sorted(self.model_fields_set & {"encoding", "delimiter"}) if kind in ("parquet", "xlsx", "json") else []
         idle += ["header_row"] if kind in ("parquet", "json") and "header_row" in self.model_fields_set else []
         idle += ["sheet"] if kind not in ("", "xlsx") and self.sheet is not None else []

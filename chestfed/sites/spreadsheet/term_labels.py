@@ -85,8 +85,8 @@ def cut(
     `values` are the cells that say whether a finding is present (long): a term is then `finding = value`.
     """
     if values is not None:
-        told = values.fillna("").map(lambda value: canonical(str(value)))
-        cells = cells.where(cells.isna(), cells.astype("object") + " = " + told)
+        told = values.fillna("").map(lambda value: canonical(str(value))).astype(object)  # the others may all be empty
+        cells = cells.where(cells.isna(), cells.astype(object) + " = " + told)
     codes, different = pd.factorize(cells)
     terms: list[list[str] | None] = []
     for cell in map(str, different):

@@ -834,3 +834,13 @@ def test_a_label_that_another_column_or_annotator_gives_is_not_counted_as_missin
     both[1] |= {"Cardiomegaly": "u"}
     table = open_table(tmp_path, {**READERS, **unknown, "raters": "A"}, [*both, {**rows[2], "Reader": "B"}])
     assert table.not_understood == {"values that mean missing": {"edema": 1}}
+
+
+def test_a_key_that_the_file_has_no_use_for_is_told(tmp_path: Path) -> None:
+    table = open_table(tmp_path, {**ONEHOT, "sheet": "Labels"}, [onehot(1)])
+    assert table.notes == ("labels.csv: 'sheet' has no effect with format 'csv'",)
+
+
+def test_a_column_of_findings_may_be_empty(tmp_path: Path) -> None:
+    rows = [person(number, Finding="", Value="1") for number in (1, 2)]
+    assert column(open_table(tmp_path, VALUED, rows), "edema") == [None, None]
