@@ -19,9 +19,8 @@ from chestfed.dicom.files import meta_uids
 #: Kinds of images; every other kind but `UNKNOWN` is none.
 DICOM: Final = "DICOM image"
 PICTURE: Final = "PNG or JPEG picture"
-#: Perhaps a damaged image that must not be ignored: empty, cut short, or of an unknown format.
+#: Perhaps a damaged image: empty, cut short, or of an unknown format.
 UNKNOWN: Final = "file of unknown kind"
-IMAGES: Final = (DICOM, PICTURE, UNKNOWN)
 
 _PICTURES: Final = (".png", ".jpg", ".jpeg")
 _DICOMS: Final = (".dcm", ".dicom", ".dic", ".ima")
@@ -67,9 +66,14 @@ def kind_of(root: Path | str, name: str) -> str:
 
 
 def images_among(root: Path | str, names: Sequence[str]) -> list[str]:
-    """Those of some files below `root` that are images. What is called like one is one; the others are opened."""
-    named = [DICOM if image_ending(name) and not _is_hidden(name) else kind_of(root, name) for name in names]
-    return [name for name, kind in zip(names, without_strangers(names, named), strict=True) if kind in IMAGES]
+    """Those of some files below `root` that are images.
+
+    What is called like one is one. The others are opened; one of unknown kind counts beside an image without an ending.
+    """
+    kinds = [DICOM if image_ending(name) and not _is_hidden(name) else kind_of(root, name) for name in names]
+    known = {_letters(name) for name, kind in zip(names, kinds, strict=True) if kind in (DICOM, PICTURE)}
+    wanted = (DICOM, PICTURE, UNKNOWN) if "" in known else (DICOM, PICTURE)
+    return [name for name, kind in zip(names, without_strangers(names, kinds), strict=True) if kind in wanted]
 
 
 def without_strangers(names: Sequence[str], kinds: Sequence[str]) -> list[str]:

@@ -75,8 +75,8 @@ def _cells(config: SiteConfig, data_root: Path, rows: pd.DataFrame) -> pd.DataFr
         cells = _cells_of(source, path, set(rows["row"][rows["file"] == file])) if path.is_file() else None
         if cells is not None:
             here = rows.index[rows["file"] == file]
-            parts.append(cells.reindex(rows.loc[here, "row"]).fillna("").set_index(here))
-    return pd.concat(parts).add_prefix("cell: ") if parts else pd.DataFrame(index=rows.index)
+            parts.append(cells.reindex(rows.loc[here, "row"]).set_index(here))
+    return pd.concat(parts).fillna("").add_prefix("cell: ") if parts else pd.DataFrame(index=rows.index)
 
 
 def _cells_of(source: Source, path: Path, numbers: set[int]) -> pd.DataFrame | None:

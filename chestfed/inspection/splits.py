@@ -30,7 +30,7 @@ TEST_SHARE: Final = 0.2
 _MARK: Final = "# Written by `chestfed site check --fix-splits`"
 
 
-def patient_splits(site: Looked, seed: int = 1) -> dict[str, str]:
+def patient_splits(site: Looked) -> dict[str, str]:
     """Patient -> split, for every patient of the label files; no patient, and no image, is in two splits.
 
     Raises
@@ -46,7 +46,7 @@ def patient_splits(site: Looked, seed: int = 1) -> dict[str, str]:
     group = frame["patient"].map(groups)
     if (frame["split"] == "train").all():
         shares = {"valid": VALID_SHARE, "test": TEST_SHARE}
-        dealt = with_shares(frame.assign(patient=group), table.diseases, shares, seed, table.name)
+        dealt = with_shares(frame.assign(patient=group), table.diseases, shares, 1, table.name)
         of_group = dict(zip(group, dealt.tolist(), strict=True))
     else:
         of_group = _most(group, frame["split"].astype(object))

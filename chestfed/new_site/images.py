@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -72,7 +72,8 @@ def match_folders(work: Work, refused: NoImageNamedError) -> ImageMatch:
     matches = {}
     for name in [said] if said else work.all_columns:
         given = frame[name].dropna()
-        tops = Counter(folder.rpartition("/")[0] for folder in below if folder.rpartition("/")[2] in set(given))
+        told = set(given)
+        tops = Counter(folder.rpartition("/")[0] for folder in below if folder.rpartition("/")[2] in told)
         top = tops.most_common(1)[0][0] if tops else ""
         of_row = [below.get(f"{top}/{cell}".removeprefix("/"), []) for cell in frame[name].fillna("\0")]
         if given.is_unique and sum(map(bool, of_row)) >= ENOUGH * max(1, len(given)):
@@ -198,12 +199,12 @@ def _nothing_names_images(frame: pd.DataFrame, pictures: Pictures) -> NoImageNam
     return NoImageNamedError(text)
 
 
-def _names_several(cells: pd.Series, names: Collection[str], pictures: Pictures) -> bool:
+def _names_several(cells: pd.Series, names: set[str], pictures: Pictures) -> bool:
     """Whether most cells are lists of files, or what the names of files begin with, up to a _, - or blank."""
     begins = {stem.rpartition(sign)[0] for stem in pictures.by_stem for sign in "_- " if sign in stem}
     given = cells.dropna()
     lists = given.str.casefold().str.split(r"\s*[;,|]\s*|\s+", regex=True)
-    several = lists.map(lambda parts: len(parts) > 1 and set(parts) <= set(names)).astype(bool)
+    several = lists.map(lambda parts: len(parts) > 1 and names.issuperset(parts)).astype(bool)
     return bool(len(given) and max(several.mean(), given.isin(begins).mean()) >= ENOUGH)
 
 

@@ -13,11 +13,13 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.errors import ConfigError
-from chestfed.dicom.file_kinds import DICOM, IMAGES, PICTURE, counted, image_ending, kind_of, without_strangers
+from chestfed.dicom.file_kinds import DICOM, PICTURE, UNKNOWN, counted, image_ending, kind_of, without_strangers
 from chestfed.sites.folders import Folders, composed
 from chestfed.sites.spreadsheet.config import Images
 from chestfed.sites.spreadsheet.image_paths import image_names, in_roots
 
+#: A file of unknown kind counts: it may be a damaged image that must not be ignored.
+_IMAGES: Final = (DICOM, PICTURE, UNKNOWN)
 #: Rows from which a rule is made; it is then tried on all.
 _SAMPLE: Final = 2000
 #: Share of the rows in which a folder must be what a column says.
@@ -74,7 +76,7 @@ def list_pictures(images: Path, root: Path) -> Pictures:
     top = "" if top == "." else top
     below = [name.removeprefix(f"{top}/") for name in names]
     kinds = without_strangers(below, [kind_of(images, name) for name in below])
-    files = [name for name, kind in zip(names, kinds, strict=True) if kind in IMAGES]
+    files = [name for name, kind in zip(names, kinds, strict=True) if kind in _IMAGES]
     if not any(kind in (DICOM, PICTURE) or image_ending(name) for name, kind in zip(below, kinds, strict=True)):
         others = f"; found: {counted(kinds)}" if kinds else ""
         raise ConfigError(f"--images {images}: no PNG, JPEG or DICOM file in this folder or below it{others}")
@@ -84,7 +86,7 @@ def list_pictures(images: Path, root: Path) -> Pictures:
         by_name[name].append(file)
         by_stem[name.removesuffix(image_ending(name))].append(file)
     flat = frozenset(name for name, kind in zip(names, kinds, strict=True) if kind == PICTURE)
-    aside = counted([kind for kind in kinds if kind not in IMAGES])
+    aside = counted([kind for kind in kinds if kind not in _IMAGES])
     return Pictures(root, top, tuple(files), flat, aside, by_name, by_stem)
 
 

@@ -39,16 +39,10 @@ SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"
 _OUTSIDE: Final = "path outside the root"
 
 
-def open_site(
-    config: SiteConfig,
-    data_root: Path,
-    labels_file: Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> SiteTable:
+def open_site(config: SiteConfig, data_root: Path, labels_file: Path | None = None) -> SiteTable:
     """Read and check a site's label files. No image is decoded; missing ones are found when the cache is filled.
 
-    With `labels_file`, that file is read instead of those below the root, which then need not exist. Where the labels
-    are in the images' headers, `progress(done, total)` counts them.
+    With `labels_file`, that file is read instead of those below the root, which then need not exist.
 
     Raises
     ------
@@ -57,7 +51,7 @@ def open_site(
     ChestfedError
         If the reader returned invalid rows.
     """
-    survey = survey_site(config, data_root, labels_file, progress, keep_going=False)
+    survey = survey_site(config, data_root, labels_file, keep_going=False)
     if survey.problems:
         raise SiteError(config.site, survey.problems)
     return survey.table
@@ -103,7 +97,8 @@ def survey_site(
 ) -> Survey:
     """Read a site's label files as far as they can be read; problems are returned, never raised.
 
-    With `keep_going` the rows without problems are kept, and links out of the site's root are looked for.
+    With `keep_going` the rows without problems are kept, and links out of the site's root are looked for. Where the
+    labels are in the images' headers, `progress(done, total)` counts them.
     """
     as_read = config
     if config.splits.file is not None:  # then the distribution's own splits are not read

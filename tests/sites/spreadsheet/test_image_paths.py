@@ -93,6 +93,9 @@ def test_a_folder_has_images_without_an_ending_and_no_hidden_ones(tmp_path: Path
             save_dicom(tmp_path / "site" / folder / name)
         (tmp_path / "site" / folder / "._IM2.dcm").write_bytes(b"of a Mac")
         (tmp_path / "site" / folder / "report").write_text("no image")
-    rows = [onehot(number, File=folder) for number, folder in enumerate("ab")]
+    (tmp_path / "site/b/IM3").touch()  # perhaps a damaged one
+    save_dicom(tmp_path / "site/c/1.dcm")
+    (tmp_path / "site/c/done").touch()
+    rows = [onehot(number, File=folder) for number, folder in enumerate("abc")]
     table = open_table(tmp_path, {"layout": "onehot", "images": {"folder": True}}, rows)
-    assert table.frame["image"].tolist() == ["a/IM1", "a/IM2.dcm", "b/IM1", "b/IM2.dcm"]
+    assert table.frame["image"].tolist() == ["a/IM1", "a/IM2.dcm", "b/IM1", "b/IM2.dcm", "b/IM3", "c/1.dcm"]

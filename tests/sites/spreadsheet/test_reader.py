@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.sites import load_site_config, open_site
+from chestfed.sites.opening import survey_site
 from chestfed.sites.reader import SPLITS, VIEWS
 from chestfed.sites.spreadsheet import dicom_headers
 from tests.cases import each
@@ -220,7 +221,7 @@ def test_many_headers_are_read_by_several_processes_and_counted(
     alone = open_site(site, tmp_path)
     monkeypatch.setattr(dicom_headers, "_SMALL_JOB", 4)
     counts: list[tuple[int, int]] = []
-    together = open_site(site, tmp_path, progress=lambda done, total: counts.append((done, total)))
+    together = survey_site(site, tmp_path, progress=lambda done, total: counts.append((done, total))).table
     assert together.frame.equals(alone.frame)
     assert counts == [(number, 12) for number in range(1, 13)]
 
