@@ -174,7 +174,8 @@ class Participant:
         def report(step: int, loss: float) -> None:
             self._say(f"stage 1: step {step}")
 
-        done = pretrain(study.own, data.study, study.machine, study.folder / "stage1", report)
+        folder = study.folder / f"stage1-{data.study.digests[data.client.name]}"  # the study's digest is of no images
+        done = pretrain(study.own, data.study, study.machine, folder, report)
         return Parcel({"losses": done.losses}, pack(Network(done.weights, done.buffers)))
 
     def _begin(self, study: Study, question: Parcel) -> Parcel:

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import methodcaller
 from pathlib import Path
 from typing import TypeVar
 
@@ -141,8 +142,7 @@ def run_study(
                 write_significance(significance, folder, "significance")
             seal(folder, FILES)
         except BaseException as error:
-            failure = error
-            reporters.tell(lambda reporter: reporter.study_failed(failure))
+            reporters.tell(methodcaller("study_failed", error))
             raise
         reporters.tell(lambda reporter: reporter.study_done(table, significance))
         return StudyResult(folder, table, significance, at_hospitals, seen)
@@ -187,7 +187,7 @@ class _Running:
             write_text(self.folder / "table.csv", as_csv(tables.frame(table)))
             write_json(self.folder / TABLE, tables.as_json(table))
             seal(self.folder, FILES)
-            self._tell_done(rows[-1], table, reused=reused)
+            self.reporters.tell(methodcaller("k_done", rows[-1], table, reused=reused))
         return table
 
     def stored(self, k: int) -> tables.Row | None:
@@ -259,9 +259,6 @@ class _Running:
                 write_result(own, row, outputs.scores, test)
             rows[name] = row
         return rows
-
-    def _tell_done(self, row: tables.Row, table: tables.StudyTable, *, reused: bool) -> None:
-        self.reporters.tell(lambda reporter: reporter.k_done(row, table, reused=reused))
 
     def _row(self, k: int, outputs: Outputs, test: TestSet) -> tables.Row:
         clients = [client.name for client in self.data.clients[:k]]

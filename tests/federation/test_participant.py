@@ -22,6 +22,7 @@ from chestfed.federation.parcels import Parcel
 from chestfed.federation.participant import Participant
 from chestfed.testing.quadratics import DISEASES, PRIMAL, QuadraticClient, problems
 from chestfed.training.clients import ClientData
+from chestfed.training.pretrain import Pretrained
 from tests.engines.test_wire import RULE
 from tests.federation.straight_line import sample_hospital
 from tests.training.tiny_studies import SMALL
@@ -51,6 +52,26 @@ def test_what_does_not_name_a_study_is_taken_from_the_last_greeting(hospital: Pa
     before = hospital._studies[DIGEST]
     hospital(greeting(pipeline("evaluation.interval=delong")))
     assert hospital._studies[DIGEST] is before
+
+
+def test_stage_1_of_other_images_or_labels_is_not_taken_for_that_of_these(
+    hospital: Participant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hospital(greeting(pipeline()))
+    folders = []
+
+    def pretrain(own: Any, data: Any, machine: Any, folder: Path, report: Any) -> Pretrained:
+        folders.append(folder)
+        return Pretrained(torch.zeros(1), torch.zeros(0), [])
+
+    monkeypatch.setattr("chestfed.federation.participant.pretrain", pretrain)
+    for digest in ("a", "b"):
+        data: Any = SimpleNamespace(
+            study=SimpleNamespace(digests={"padchest": digest}), client=SimpleNamespace(name="padchest")
+        )
+        hospital._studies[DIGEST].data = data
+        assert "refused" not in hospital(Parcel({"kind": "pretrain", "to": "padchest", "study": DIGEST})).values
+    assert len(set(folders)) == 2
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp/x", "", DIGEST + "/.."])
