@@ -24,7 +24,7 @@ from chestfed.training.run import StudyResult, run_study
 
 
 class Events:
-    """What happened between server and hospitals: told at once, and written to `federation.jsonl` beside the run folders."""
+    """What happened between server and hospitals: told, and appended to `federation.jsonl` in the runs folder."""
 
     def __init__(self, out: Path, say: Any) -> None:
         self._file = out / "federation.jsonl"
