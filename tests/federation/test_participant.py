@@ -66,9 +66,8 @@ def test_stage_1_of_other_images_or_labels_is_not_taken_for_that_of_these(
 
     monkeypatch.setattr("chestfed.federation.participant.pretrain", pretrain)
     for digest in ("a", "b"):
-        data: Any = SimpleNamespace(
-            study=SimpleNamespace(digests={"padchest": digest}), client=SimpleNamespace(name="padchest")
-        )
+        study = SimpleNamespace(digests={"padchest": digest})
+        data: Any = SimpleNamespace(study=study, client=SimpleNamespace(name="padchest"))
         hospital._studies[DIGEST].data = data
         assert "refused" not in hospital(Parcel({"kind": "pretrain", "to": "padchest", "study": DIGEST})).values
     assert len(set(folders)) == 2
