@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,12 +60,9 @@ class Fleet(ABC):
         """The round as one mean with these weights, made where the clients are; None if each is to be asked."""
         return None
 
-    def ask_all(
-        self, make: Callable[[int], Request], numbers: Iterable[int] | None = None, enough: int | None = None
-    ) -> dict[int, Any]:
-        """The answers to `make(number)` of these clients; None: of all. `enough` as in `ask`."""
-        chosen = range(len(self.names)) if numbers is None else numbers
-        return self.ask({number: make(number) for number in chosen}, enough)
+    def ask_all(self, make: Callable[[int], Request]) -> dict[int, Any]:
+        """The answers of all clients, each to `make(number)`."""
+        return self.ask({number: make(number) for number in range(len(self.names))})
 
     def exported(self, turns: Sequence[int], name: str) -> dict[str, Tensor]:
         """The clients' states at these turns, for a checkpoint; `name` is what a client is called in it."""

@@ -356,7 +356,8 @@ def _described(
 ) -> StudyData:
     """The data with what the tables say of the study; of hospitals those of which an image can be read."""
     lost = [f"the training images of {client.name}" for client in clients if not client.training_rows]
-    lost += [f"the test images of {name}" for name, test in tests.items() if not len(test.labels)]
+    wanted = [table.name for table in study.tests if len(table.frame)]  # a federation's hospital may have none
+    lost += [f"the test images of {name}" for name in wanted if not len(tests[name].labels)]
     if lost:
         raise ConfigError(f"none can be read of {', of '.join(lost)}: restore the files, or leave the site out")
     test = _all_of(list(tests.values()))
