@@ -6,9 +6,10 @@ The functions do what the commands of the same names do, write the same files, a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, get_args, overload
 
 from chestfed.core.bundled import pipeline_file
 from chestfed.core.errors import ConfigError
@@ -118,6 +119,8 @@ def evaluate(
         A study, its run folder or one of its `kN` folders, or a model file.
     site
         A `Site`, or the YAML of one with its `data`.
+    split
+        train, valid, test, or held-out: the patients that the model's own study held out.
     k
         Which model of a study; the largest by default.
     output_names, output_type, model_config
@@ -135,18 +138,24 @@ def evaluate(
     from chestfed.experiment.device import machine_with
     from chestfed.scoring.evaluate import evaluate_model
     from chestfed.scoring.evaluation_output import write
+    from chestfed.scoring.held_out_patients import images_of
     from chestfed.scoring.scorers import Declared, open_scorer
     from chestfed.sites.dataset import load_site
 
+    _check_interval(interval, resamples)
+    if output_type not in (None, "logits", "probabilities", "scores"):
+        raise ConfigError(f"output_type={output_type!r}: choose logits, probabilities or scores")
     names = None if output_names is None else tuple(output_names)
     described = None if model_config is None else Path(model_config)
     reference = str(getattr(model, "folder", model))
     machine = machine_with(device)
-    scorer = open_scorer(reference, Declared(k, names, described, None, output_type), machine)  # type: ignore[arg-type]
+    declared = Declared(k, names, described, None, output_type)  # type: ignore[arg-type]
+    scorer = open_scorer(reference, declared, machine)
     opened = load_site(site, data, cache=cache) if isinstance(site, str | Path) else site
     how, evaluations = Intervals(interval, resamples), Path("runs", "evaluations")
     check_folder(evaluations if out is None else Path(out), "out")
-    done = evaluate_model(scorer, opened.site_table, split, protocol, opened.cache, machine, how=how)  # type: ignore[arg-type]
+    table, of_split, check = images_of(reference, opened.site_table, split)
+    done = evaluate_model(scorer, table, of_split, protocol, opened.cache, machine, how=how, check=check)  # type: ignore[arg-type]
     write(done, evaluations / done.name if out is None else Path(out))
     return done
 
@@ -177,17 +186,38 @@ def compare(
     """
     from chestfed.results import predictions, significance
 
+    _check_interval(interval, resamples)
     found = [predictions.read_run(Path(getattr(model, "folder", model)), k) for model in models]  # type: ignore[arg-type]
     found = predictions.group_seeds(found) if group_seeds else found
     return significance.frame(significance.compare_with_first(found, resamples, interval))
 
 
+def _check_interval(interval: str, resamples: int) -> None:
+    from chestfed.evaluation.intervals.names import MethodName
+
+    if interval not in get_args(MethodName):
+        raise ConfigError(f"interval={interval!r}: choose one of {', '.join(get_args(MethodName))}")
+    if resamples < 0:
+        raise ConfigError(f"resamples={resamples}: give 0 or more")
+
+
+def _whole(numbers: int | Sequence[int], key: str) -> list[int]:
+    """One or several whole numbers, of any library, as a list."""
+    try:
+        return [operator.index(number) for number in (numbers if isinstance(numbers, Iterable) else [numbers])]
+    except TypeError:
+        raise ConfigError(f"{key}={numbers!r}: give whole numbers") from None
+
+
 def _several(seeds: int | Sequence[int] | None) -> int | Sequence[int] | None:
-    named = () if seeds is None or isinstance(seeds, int) else seeds
-    count = seeds if isinstance(seeds, int) else len(set(named))
-    if seeds is not None and (count < max(2, len(named)) or any(seed < 0 for seed in named)):
+    """Several seeds, or how many."""
+    if seeds is None:
+        return None
+    named = _whole(seeds, "seeds")
+    count = len(set(named)) if isinstance(seeds, Iterable) else named[0]
+    if count < max(2, len(named)) or min(named) < 0:
         raise ConfigError(f"seeds={seeds!r}: name two or more different seeds from 0 up, or one as seed=3")
-    return seeds
+    return named if isinstance(seeds, Iterable) else count
 
 
 def _parts(algorithm: Part | None, objective: Part | None, model: Part | None) -> list[str]:
@@ -201,16 +231,22 @@ def _parts(algorithm: Part | None, objective: Part | None, model: Part | None) -
         ("federated.objective", OBJECTIVES, objective),
         ("model", MODELS, model),
     ]
-    named = [
-        (key, part if isinstance(part, str | Mapping) else catalogue.register(part))
-        for key, catalogue, part in given
-        if part is not None
-    ]
-    return [f"{key}={json.dumps(part)}" for key, part in named]
+    return [f"{key}={_named(key, catalogue, part)}" for key, catalogue, part in given if part is not None]
+
+
+def _named(key: str, catalogue: Catalogue[Any], part: Part) -> str:
+    """A part as JSON; options may be numbers of NumPy and paths."""
+    if not isinstance(part, str | Mapping):
+        if not hasattr(part, "options"):
+            text = "is not a name, a mapping or a declaration; name a class or function as 'package.module:Name'"
+            raise ConfigError(f"{key}: {part!r} {text}")
+        part = catalogue.register(part)
+    plain = dict(part) if isinstance(part, Mapping) else part
+    return json.dumps(plain, default=lambda value: value.item() if hasattr(value, "item") else str(value))
 
 
 def _plain(k: int | Sequence[int] | None, seed: int | None, device: str | None) -> list[str]:
     """The keys that have an argument of their own, as `--set` takes them."""
-    numbers = None if k is None else json.dumps([k] if isinstance(k, int) else list(k))
+    numbers = None if k is None else _whole(k, "k")
     given = {"k": numbers, "seed": seed, "runtime.device": device}
     return [f"{key}={value}" for key, value in given.items() if value is not None]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import MappingProxyType
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import chestfed
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
@@ -110,6 +113,8 @@ def test_models_are_scored_and_compared(tiny_study: Path, tmp_path: Path, monkey
     results = [chestfed.evaluate(study, site, k=k, resamples=20, out=tmp_path / f"k{k}") for k in (1, 2)]
     for k, result in zip((1, 2), results, strict=True):
         assert result.auc["mean"] == pytest.approx(study.auc(k))
+    with pytest.raises(ConfigError, match="held out no patients of site 'chexpert'"):
+        chestfed.evaluate(study, site, split="held-out")
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(ChestfedError, match="taken: cannot be written"):
         chestfed.evaluate(study, site, out=tmp_path / "taken")
@@ -126,11 +131,22 @@ def test_what_cannot_be_run_says_why_before_anything_starts(tmp_path: Path, monk
         ({"pipeline": "digits_ih", "algorithm": {"name": "fedavg", "prox": 0.1}}, "prox"),
         ({"pipeline": "digits_ih", "k": 9}, "k must be"),
         *(({"pipeline": "digits_ih", "seeds": seeds}, "two or more") for seeds in ([3, 3], [3, 3, 4], [-1, 2], 1)),
+        ({"pipeline": "digits_ih", "seeds": [1.5, 2]}, r"seeds=\[1.5, 2\]: give whole numbers"),
+        ({"pipeline": "digits_ih", "k": np.int64(9)}, "k must be"),
+        ({"pipeline": "digits_ih", "model": torch.nn.Linear}, "model: .*Linear.* is not a name, a mapping or a decl"),
+        ({"pipeline": "digits_ih", "model": {"name": "small", "initial_weights": tmp_path / "x"}}, "x cannot be read"),
+        ({"pipeline": "digits_ih", "algorithm": MappingProxyType({"name": "fedprox", "prox": np.float32(-1)})}, "prox"),
     ):
         with pytest.raises(ConfigError, match=words):
             chestfed.run(**arguments)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="'gpu' is not a device; use auto"):
         chestfed.evaluate("model.onnx", "site.yaml", device="gpu")
+    with pytest.raises(ConfigError, match="interval='wald': choose one of t-logit"):
+        chestfed.evaluate("model.onnx", "site.yaml", interval="wald")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="output_type='logit': choose logits"):
+        chestfed.evaluate("model.onnx", "site.yaml", output_type="logit")
+    with pytest.raises(ConfigError, match="resamples=-1"):
+        chestfed.compare("a", "b", resamples=-1)
     assert not (tmp_path / "runs").exists()
 
 

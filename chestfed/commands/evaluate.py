@@ -15,15 +15,11 @@ from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import pandas as pd
     from rich.console import Console
 
     from chestfed.experiment.device import Machine
     from chestfed.scoring.evaluate import Evaluation
     from chestfed.scoring.scorers import Declared, Scorer
-    from chestfed.sites import SiteConfig, SiteTable
 
 RUNS = Path("runs")
 
@@ -118,15 +114,16 @@ def evaluate(
     from chestfed.evaluation.intervals.methods import Intervals
     from chestfed.experiment.device import machine_with
     from chestfed.scoring.evaluate import evaluate_model
+    from chestfed.scoring.held_out_patients import images_of
     from chestfed.scoring.scorers import Declared
-    from chestfed.sites import load_site_config
+    from chestfed.sites import load_site_config, open_site
 
     order = tuple(name.strip() for name in output_names.split(",")) if output_names else None
     config = load_site_config(site, set_ or [])
     root, machine = options.data_root(data, [config]), machine_with(device)
     declared = Declared(k, order, model_config, input_size, output_type, network)
     scorer = _open_scorer(model, declared, machine, tracking_uri)
-    table, of_split, check = _open_site(config, root, model, split)
+    table, of_split, check = images_of(model, open_site(config, root), split)
     settings: dict[str, Any] = {"how": Intervals(interval or "t-logit", resamples), "batch_size": batch_size}
     settings |= {"skip_unreadable": skip_unreadable, "check": check}
     check_folder(out or RUNS / "evaluations", "--out")
@@ -144,19 +141,6 @@ def _open_scorer(model: str, declared: Declared, machine: Machine, tracking_uri:
         tracking_uri = local_store(RUNS)
     with local_model(model, tracking_uri, declared.k) as path:
         return open_scorer(path, declared, machine, name=None if path == model else model)
-
-
-def _open_site(
-    config: SiteConfig, root: Path, model: str, split: str
-) -> tuple[SiteTable, str, Callable[[Sequence[str], pd.Series, str], None] | None]:
-    """The site's images, their split, and what makes sure that the model was not trained on them."""
-    from chestfed.scoring.held_out_patients import check_held_out, held_out_patients
-    from chestfed.sites import open_site
-
-    table = open_site(config, root)
-    if split != "held-out":
-        return table, split, None
-    return held_out_patients(model, table), "test", partial(check_held_out, model)
 
 
 def _show(console: Console, done: Evaluation, folder: Path, seconds: float) -> None:

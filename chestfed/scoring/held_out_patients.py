@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +15,21 @@ from chestfed.experiment.pipeline import Evaluation, SiteEntry
 from chestfed.results.run_folder import STUDY, RunFolder
 from chestfed.sites.partition import hold_out
 from chestfed.sites.table import SiteTable
+
+
+def images_of(
+    model: str, table: SiteTable, split: str
+) -> tuple[SiteTable, str, Callable[[Sequence[str], pd.Series, str], None] | None]:
+    """The images to score of a split or of `held-out`, their split, and what makes sure of those held out.
+
+    Raises
+    ------
+    ConfigError
+        As `held_out_patients`.
+    """
+    if split != "held-out":
+        return table, split, None
+    return held_out_patients(model, table), "test", partial(check_held_out, model)
 
 
 def held_out_patients(model: str, table: SiteTable) -> SiteTable:
