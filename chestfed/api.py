@@ -142,13 +142,9 @@ def evaluate(
     from chestfed.scoring.scorers import Declared, open_scorer
     from chestfed.sites.dataset import load_site
 
-    _check_interval(interval, resamples)
-    if output_type not in (None, "logits", "probabilities", "scores"):
-        raise ConfigError(f"output_type={output_type!r}: choose logits, probabilities or scores")
-    names = None if output_names is None else tuple(output_names)
-    described = None if model_config is None else Path(model_config)
-    reference = str(getattr(model, "folder", model))
-    machine = machine_with(device)
+    _check_choices(interval, resamples, output_type)
+    reference, machine = str(getattr(model, "folder", model)), machine_with(device)
+    names, described = tuple(output_names or ()) or None, None if model_config is None else Path(model_config)
     declared = Declared(k, names, described, None, output_type)  # type: ignore[arg-type]
     scorer = open_scorer(reference, declared, machine)
     opened = load_site(site, data, cache=cache) if isinstance(site, str | Path) else site
@@ -186,19 +182,22 @@ def compare(
     """
     from chestfed.results import predictions, significance
 
-    _check_interval(interval, resamples)
+    _check_choices(interval, resamples)
     found = [predictions.read_run(Path(getattr(model, "folder", model)), k) for model in models]  # type: ignore[arg-type]
     found = predictions.group_seeds(found) if group_seeds else found
     return significance.frame(significance.compare_with_first(found, resamples, interval))
 
 
-def _check_interval(interval: str, resamples: int) -> None:
+def _check_choices(interval: str, resamples: int, output_type: str | None = None) -> None:
+    """Refuse what the options of the commands refuse."""
     from chestfed.evaluation.intervals.names import MethodName
 
     if interval not in get_args(MethodName):
         raise ConfigError(f"interval={interval!r}: choose one of {', '.join(get_args(MethodName))}")
     if resamples < 0:
         raise ConfigError(f"resamples={resamples}: give 0 or more")
+    if output_type not in (None, "logits", "probabilities", "scores"):
+        raise ConfigError(f"output_type={output_type!r}: choose logits, probabilities or scores")
 
 
 def _whole(numbers: int | Sequence[int], key: str) -> list[int]:
