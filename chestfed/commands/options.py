@@ -37,6 +37,14 @@ TrackingUri = Annotated[
 ]
 
 
+def names(text: str | None, option: str) -> list[str]:
+    """The names of an option such as `--algorithms a,b`; none without the option."""
+    found = [name.strip() for name in (text or "").split(",") if name.strip()]
+    if text is not None and not found:
+        raise typer.BadParameter(f"{option} '{text}': give names, such as codasca,fedavg")
+    return found
+
+
 def data_root(data: Path | None, sites: Sequence[SiteConfig], otherwise: str = "") -> Path:
     """The folder that contains the sites' folders, which may be left out where every YAML gives an absolute root.
 

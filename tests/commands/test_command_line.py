@@ -160,6 +160,13 @@ def test_exit_codes_tell_usage_errors_from_errors_in_files(tmp_path: Path, chest
     assert "Traceback" not in called.err
 
 
+@pytest.mark.parametrize("command", [("study",), ("tune", "digits_ih")])
+def test_algorithms_without_a_name_are_a_usage_error(command: tuple[str, ...], chestfed: Callable[..., Any]) -> None:
+    called = chestfed(*command, "--algorithms", ",")
+    assert called.code == 2
+    assert "give names" in called.err
+
+
 def test_a_mistyped_model_is_found_before_the_site_and_pytorch(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom chestfed.cli import main\n"

@@ -159,7 +159,7 @@ def study(
         overrides,
         add_site or [],
         data,
-        algorithms=[name.strip() for name in (algorithms or "").split(",") if name.strip()],
+        algorithms=options.names(algorithms, "--algorithms"),
         windows=_numbers(windows, "--windows", 1),
         seeds=chosen,
         jobs=jobs,

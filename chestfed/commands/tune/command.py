@@ -53,7 +53,7 @@ def tune(
     """
     from chestfed.commands.tune.run import prepare, run, show_plan
 
-    names = [name.strip() for name in (algorithms or "").split(",") if name.strip()]
+    names = options.names(algorithms, "--algorithms")
     tuning = prepare(open_console(), pipeline_file(pipeline), set_ or [], data, names, trials=trials, seeds=seeds)
     if dry_run:
         show_plan(tuning)
