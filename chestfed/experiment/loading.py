@@ -55,9 +55,9 @@ def pipeline_document(
 def _narrow_comparison(document: Document, overrides: Sequence[str]) -> None:
     """An algorithm or a window from the command line is the only one that the pipeline's comparison runs."""
     comparison, federated = document.data.get("comparison"), document.data.get("federated")
-    if not isinstance(comparison, dict) or not isinstance(federated, dict):
-        return
     said = {override.partition("=")[0] for override in overrides}
+    if not isinstance(comparison, dict) or not isinstance(federated, dict) or "comparison" in said:
+        return
     if said & {"federated.algorithm", "federated.algorithm.name"} and "comparison.algorithms" not in said:
         comparison["algorithms"] = [name_of(federated["algorithm"])]
     if "federated.window" in said and "comparison.windows" not in said:
@@ -65,7 +65,7 @@ def _narrow_comparison(document: Document, overrides: Sequence[str]) -> None:
 
 
 def _let_overrides_win(document: Document, overrides: Sequence[str]) -> None:
-    """A key of `federated` from the command line holds for every algorithm, as `_let_parts_win` has it in parts.
+    """A key of `federated` from the command line holds for every algorithm, and so does a key of its privacy.
 
     And the file's objective goes if the command line named the algorithm, whose own takes its place.
     """
@@ -92,26 +92,10 @@ def _let_overrides_win(document: Document, overrides: Sequence[str]) -> None:
         objective = section.pop("objective", None)
         if said_of_it := {place[2] for place in said if len(place) > 2 and place[:2] == ("federated", "objective")}:
             section["objective"] = {key: objective[key] for key in said_of_it}
-    _let_parts_win(section, own if isinstance(own, dict) else {}, said)
-
-
-def _let_parts_win(section: dict[str, Any], own: dict[str, Any], said: set[tuple[str, ...]]) -> None:
-    """A key of the objective or of the privacy from the command line holds for every algorithm with the same objective.
-
-    The name of an objective holds for every algorithm.
-    """
-    for part in ("objective", "privacy"):
-        keys = {place[2] for place in said if len(place) > 2 and place[:2] == ("federated", part)}
-        for entry in own.values() if keys else ():
-            theirs = entry.get(part) if isinstance(entry, dict) else None
-            if theirs is None:
-                continue
-            if part == "objective" and name_of(theirs) not in ("", _objective(section)):
-                if "name" in keys:
-                    del entry[part]
-                continue
-            its = {"name": theirs} if isinstance(theirs, str) else theirs
-            entry[part] = {**its, **{key: section[part][key] for key in keys}}
+    noise = {place[2] for place in said if len(place) == 3 and place[:2] == ("federated", "privacy")}
+    for keys in own.values() if isinstance(own, dict) and noise else ():
+        if isinstance(keys, dict) and isinstance(keys.get("privacy"), dict):
+            keys["privacy"] |= {key: section["privacy"][key] for key in noise}
 
 
 def _objective(section: dict[str, Any]) -> str:

@@ -314,6 +314,15 @@ def test_a_key_of_the_objective_or_of_privacy_from_the_command_line_is_not_overr
     assert (privacy.clip, privacy.noise_multiplier) == (5.0, 2.0)
 
 
+def test_a_comparison_from_the_command_line_is_not_narrowed() -> None:
+    said = "comparison={algorithms: [codasca, fedprox], windows: [4, 8]}"
+    narrow = ["federated.algorithm=codasca", "federated.window=2"]
+    for settings, expected in (([said, *narrow], (["codasca", "fedprox"], [4, 8])), (narrow, (["codasca"], [2]))):
+        found = load_pipeline(bundled("pipelines") / "digits_ih.yaml", settings).comparison
+        assert found is not None
+        assert (found.algorithms, found.windows) == expected
+
+
 def test_normalization_suits_all_algorithms_of_a_comparison() -> None:
     pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["model.norm=auto"])
     assert pipeline.for_algorithm("codasca").model.norm == "batch"
