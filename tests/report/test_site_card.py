@@ -278,7 +278,7 @@ def test_ages_that_can_lead_to_a_person_are_one_group(tmp_path: Path) -> None:
 def test_labels_that_nobody_understands_are_counted_by_disease_and_quoted_nowhere(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     for number in (0, 1, 5):
-        hospital.rows[number]["Edema"] = "QXCELL"
+        hospital.rows[number] |= {"Edema": "QXCELL", "Pulmonary Edema": "QXCELL"}
     hospital.save()
     values = {"positive": ["1"], "negative": ["0"], "missing": ["QXCELL"]}
     site = own_config(tmp_path, {**ONEHOT, "values": values})
