@@ -137,7 +137,7 @@ class Document:
         if "extends" not in self.data:
             return
         name = self.data.pop("extends")
-        if not isinstance(name, str):
+        if not isinstance(name, str) or "\0" in name:
             raise ConfigError(f"{self.place(('extends',))}: 'extends' takes one file name")
         base_path = self.path.parent / name
         if base_path.resolve() in self._extending:

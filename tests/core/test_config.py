@@ -154,8 +154,9 @@ def test_paths_expand_variables_and_an_unset_one_is_named(tmp_path: Path, monkey
         ("title: x\n<<: {lr: 1}\n", "site.yaml:2: '<<' is not supported"),
         ("title: x\n" + "# \n" * 100_000, "more than 250 kB"),
         ("extends: other.yaml\n", "a file cannot extend itself, nor one that extends it"),
+        ('extends: "a\\0"\n', "site.yaml:1: 'extends' takes one file name"),
     ],
-    ids=["itself", "aliases of aliases", "key", "digits", "tag", "merge", "size", "extends in a circle"],
+    ids=["itself", "aliases of aliases", "key", "digits", "tag", "merge", "size", "extends in a circle", "no name"],
 )
 def test_yaml_without_an_end_or_a_plain_reading_is_a_mistake_of_the_file(
     tmp_path: Path, text: str, message: str
