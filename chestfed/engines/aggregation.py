@@ -69,9 +69,7 @@ class Aggregation:
         for name, first in named[0].items():
             values = [one[name] for one in named]
             if self.rule == "norm_clipping":
-                start = sent.get(name)
-                start = start if start is not None and start.shape == first.shape else torch.zeros_like(first)
-                tensors[name] = weighted_mean(clipped(values, start), weights)
+                tensors[name] = weighted_mean(clipped(values, _start(sent.get(name), first)), weights)
             else:
                 tensors[name] = trimmed_mean(values, trim)
         return [from_named_tensors(updates[0], tensors)], [1.0]
@@ -120,7 +118,7 @@ class Privacy:
         was not sent a change from zero. All tensors of an update are one vector. `name` says which noise: the round.
         """
         sent, likes = named_tensors(before), named_tensors(updates[0])
-        starts = {key: _start(sent.get(key), like) for key, like in likes.items()}
+        starts = {key: _start(sent.get(key), like).double() for key, like in likes.items()}
         mean = {key: start.clone() for key, start in starts.items()}
         for update, weight in zip(updates, weights, strict=True):
             changes = {key: tensor.double() - starts[key] for key, tensor in named_tensors(update).items()}
@@ -141,9 +139,7 @@ class Privacy:
 
 
 def _start(sent: Tensor | None, like: Tensor) -> Tensor:
-    return (
-        sent.double() if sent is not None and sent.shape == like.shape else torch.zeros_like(like, dtype=torch.float64)
-    )
+    return sent if sent is not None and sent.shape == like.shape else torch.zeros_like(like)
 
 
 def epsilon(noise_multiplier: float, rounds: int, delta: float) -> float:
