@@ -105,7 +105,7 @@ def test_an_outsized_message_between_peers_is_refused_by_the_nodes_name(method: 
     state, _ = peers.run_round(start(peers))
     honest = peers.fleet.ask
 
-    def scaled(requests: Any, enough: int | None) -> Any:
+    def scaled(requests: Any, enough: int | None = None) -> Any:
         answers = honest(requests, enough)
         if not hasattr(answers[2], "messages"):
             return answers

@@ -82,7 +82,7 @@ def test_an_update_scaled_a_million_times_is_refused_by_name_and_the_model_stays
     before = federation.server.primal.clone()
     honest = engine.fleet.ask
 
-    def scaled(requests: Any, enough: int | None) -> Any:
+    def scaled(requests: Any, enough: int | None = None) -> Any:
         answers = honest(requests, enough)
         update = dataclasses.replace(answers[1].update, primal=answers[1].update.primal * 1e6)
         return {**answers, 1: dataclasses.replace(answers[1], update=update)}
