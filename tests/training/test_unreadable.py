@@ -12,7 +12,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
 from chestfed.sites.table import SiteTable
 from chestfed.training.clients import StudyData, load_images
-from chestfed.training.study_tables import SiteRows, open_sites, study_tables
+from chestfed.training.study_tables import SiteRows, StudyTables, open_sites, study_tables
 from tests.training.tiny_studies import SETTINGS
 
 FILE = Path(__file__).parents[2] / "pipelines" / "source_addition_samples.yaml"
@@ -50,3 +50,14 @@ def test_a_hospital_whose_own_held_out_images_cannot_be_read_is_not_scored(
     data = without(tiny_hospitals, tmp_path, lambda sites: sites[1].own)
     assert "chestxray8" in data.joins
     assert list(data.hospitals) == ["chexpert"]
+
+
+def test_a_hospital_of_a_federation_that_is_not_the_target_has_no_test_images(
+    tiny_hospitals: Path, tmp_path: Path
+) -> None:
+    pipeline = load_pipeline(FILE, SETTINGS).for_algorithm()
+    site = open_sites(pipeline, FILE, tiny_hospitals)[1]
+    own = StudyTables((site.whole,), site.clients, (site.test.with_frame(site.test.frame[:0]),))
+    (data,) = load_images([own], pipeline, tmp_path / "cache")
+    assert data.clients[0].training_rows > 0
+    assert not len(data.test.labels)
