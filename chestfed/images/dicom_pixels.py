@@ -136,8 +136,10 @@ def _check(dataset: Any, path: Path) -> None:
 def _check_compressed(dataset: Any) -> None:
     """That the compressed picture is as large as the header says; JPEG 2000 is taken out of a JP2 file's boxes."""
     from pydicom.encaps import encapsulate, get_frame
-    from pydicom.uid import JPEG2000TransferSyntaxes
+    from pydicom.uid import JPEG2000TransferSyntaxes, RLELossless
 
+    if dataset.file_meta.TransferSyntaxUID == RLELossless:  # states no size of its own
+        return
     stream = get_frame(dataset.PixelData, 0, number_of_frames=1)
     if dataset.file_meta.TransferSyntaxUID in JPEG2000TransferSyntaxes:
         bare = bare_jpeg_2000(stream)

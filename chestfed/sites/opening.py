@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from chestfed.core.config import expand_path
 from chestfed.core.errors import ChestfedError, Problem, SiteError
@@ -113,6 +114,7 @@ def survey_site(
         raw = join_rows([], source)
     else:
         raw = READERS.find(config.reader.name).read(source, config.reader)
+        pa.default_memory_pool().release_unused()  # which it would keep, for more than the rows take
         _check_form(raw, config, cells=not source.problems)
     if config.splits.file is not None:
         raw = with_splits(raw, expand_path(config.splits.file, source.root), source)
@@ -135,7 +137,7 @@ def survey_site(
         other_views=int((~shown).sum()),
         not_understood=source.not_understood,
     )
-    files = tuple(kept["file"].to_numpy(dtype=object))
+    files = tuple(kept["file"].astype("category").to_numpy(dtype=object))  # each name once in memory
     return Survey(raw, table, files, source.has_images, tuple(problems))
 
 

@@ -120,7 +120,7 @@ def _deal(frame: pd.DataFrame, diseases: Sequence[str], shares: np.ndarray, seed
 
 def _by_rarest(frame: pd.DataFrame, diseases: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Each row's patient, the patients' diseases bool `[n, J]`, and the rank of each one's rarest; J without any."""
-    patients, of_row = np.unique(frame["patient"].to_numpy(dtype=str), return_inverse=True)
+    of_row, patients = pd.factorize(frame["patient"], sort=True)
     has = np.zeros((len(patients), len(diseases)), dtype=bool)
     for place, disease in enumerate(diseases):
         has[of_row[(frame[disease] == 1).to_numpy()], place] = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from io import BytesIO
 from itertools import islice
 from typing import Final
 
@@ -150,7 +151,7 @@ def _lines_in(data: bytes) -> tuple[list[int], list[int]]:
     """Numbers of the lines that are UTF-8 and more than ASCII, and of those that are not UTF-8."""
     in_utf8: list[int] = []
     others: list[int] = []
-    for number, line in enumerate(data.split(b"\n"), start=1):
+    for number, line in enumerate(BytesIO(data), start=1):  # one line at a time
         if not line.isascii():
             (in_utf8 if _decodes(line, "utf-8") else others).append(number)
     return in_utf8, others

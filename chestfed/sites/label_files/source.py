@@ -260,7 +260,7 @@ def csv_cells(
         io.BytesIO(text),
         pa.csv.ReadOptions(
             use_threads=False,
-            block_size=1 << 26,
+            block_size=1 << 24,
             column_names=[f"c{place}" for place in range(width)],
             skip_rows_after_names=1,
         ),

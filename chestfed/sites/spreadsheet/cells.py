@@ -47,10 +47,10 @@ def read_cells(source: Source, path: Path, table: FileFormat, columns: Sequence[
     read = sheet.columns([sheet.names.index(name) for name in wanted])
     if read is None:
         return None
-    cells, rows = read
-    frame = pd.DataFrame({name: _stripped(cells.column(place)) for place, name in enumerate(wanted)})
-    frame[ROW] = rows
-    del read, cells  # as large as the frame
+    cells, frame = read[0].columns, pd.DataFrame({ROW: read[1]})
+    del sheet, read  # as large as the frame: the text, and below each column once it is done
+    for place, name in enumerate(wanted):
+        frame.insert(place, name, _stripped(cells.pop(0)))
     frame = frame[frame[wanted].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank rows
     if frame.empty and not source.problems:
         source.problem("empty file", source.name(path), "has a header and no rows", advice="export the table again")
@@ -106,10 +106,7 @@ def _has_columns(source: Source, path: Path, sheet: _Sheet, wanted: Sequence[str
 
 def _stripped(cells: pa.ChunkedArray) -> pd.Series:
     plain = pc.utf8_trim_whitespace(cells)
-    known = pc.if_else(pc.equal(plain, ""), pa.scalar(None, pa.string()), plain).combine_chunks()
-    encoded = known.dictionary_encode()  # a word that is repeated is one string in memory
-    words = np.array([*encoded.dictionary.to_pylist(), np.nan], dtype=object)
-    return pd.Series(words[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)])
+    return pc.if_else(pc.equal(plain, ""), pa.scalar(None, pa.string()), plain).to_pandas()
 
 
 def _open_csv(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
