@@ -147,11 +147,11 @@ def peek(data: bytes, sender: str) -> tuple[str, dict[str, Any]]:
     Raises
     ------
     WireError
-        If it is no header.
+        If it is not a header.
     """
     header = _header(data, sender)
     if not isinstance(header["record"], str) or not isinstance(header["plain"], dict):
-        raise WireError(f"{sender} sent something that is no message of chestfed")
+        raise WireError(f"{sender} sent something that is not a message of chestfed")
     return header["record"], header["plain"]
 
 
@@ -200,7 +200,7 @@ def _header(data: bytes, sender: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict) or set(header) != {"record", "plain", "tensors"}:
-        raise WireError(f"{sender} sent something that is no message of chestfed")
+        raise WireError(f"{sender} sent something that is not a message of chestfed")
     return header
 
 

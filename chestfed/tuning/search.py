@@ -77,7 +77,7 @@ def declared_ranges(pipeline: Pipeline, algorithms: Sequence[str]) -> dict[str, 
     ------
     ConfigError
         If the pipeline's `search` has a key that none of them has, an algorithm has nothing to search, or the end of a
-        range is no value of its key.
+        range is not a valid value of its key.
     """
     found = {name: ranges_of(pipeline.for_algorithm(name).federated, pipeline.search) for name in algorithms}
     unknown = [key for key in pipeline.search if pipeline.search[key] and not any(key in own for own in found.values())]

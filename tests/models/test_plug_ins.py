@@ -72,7 +72,7 @@ def test_any_factory_builds_a_network_and_its_arguments_are_checked(own_network:
         ("make_tiny, outputs_as: heads", r"'model\.outputs_as': which argument of mynets:make_tiny"),
         ("make_tiny, width: 8", r"unknown key 'model\.width'"),
         ("nn.Conv2d, options: {kernel_size: 1}", "missing a required argument: 'in_channels'"),
-        ("annotations", "is no ModelSpec"),
+        ("annotations", "is not an instance of ModelSpec"),
         ("missing", "has no 'missing'"),
     ):
         name, _, rest = text.partition(",")

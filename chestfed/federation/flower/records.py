@@ -62,7 +62,7 @@ def _arrays(numbers: Mapping[str, Array], sender: str) -> dict[str, np.ndarray]:
     arrays = {}
     for kind, array in numbers.items():
         if kind not in TYPES or array.dtype != kind or array.stype != RAW or len(array.shape) != 1:
-            raise WireError(f"{sender} sent an array that is no run of numbers")
+            raise WireError(f"{sender} sent an array that is not one-dimensional numbers")
         dtype = np.dtype(kind)
         if len(array.data) != array.shape[0] * dtype.itemsize:
             raise WireError(f"{sender} announced {array.shape[0]} numbers of {kind} and sent {len(array.data)} bytes")
