@@ -150,7 +150,7 @@ HARMS: dict[str, Callable[[Parcel], Parcel]] = {
     "NaN": lambda reply: spoiled(reply, np.nan),
     "as far as": lambda reply: spoiled(reply, 1e18),
     "another question": lambda reply: Parcel(reply.values | {"nonce": "0"}, reply.packed),
-    "no message": lambda reply: Parcel(reply.values, Packed(b'{"record": "Worked"}', reply.packed.arrays)),
+    "not a message": lambda reply: Parcel(reply.values, Packed(b'{"record": "Worked"}', reply.packed.arrays)),
 }
 
 

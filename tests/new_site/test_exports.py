@@ -96,5 +96,5 @@ def test_the_next_commands_can_be_pasted_whatever_the_folder_is_called(tmp_path:
     place = ["--images", tmp_path / "images", "--data", tmp_path, "--out", out]
     said = chestfed("site", "new", "st-anne", "--yes", *place)
     assert f"chestfed site check '{out}/st-anne.yaml' --data {tmp_path}\n" in said
-    assert f"chestfed study --add-site '{out}/st-anne.yaml'\n" in said
+    assert f"chestfed study --add-site '{out}/st-anne.yaml' --data {tmp_path}\n" in said
     assert keys(draft(tmp_path, None))["label_files"] == {"images": ["**/*"]}
