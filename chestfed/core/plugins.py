@@ -193,7 +193,8 @@ class Catalogue(Generic[Declared]):
         adapted = None if self._adapt is None else self._adapt(name, value)
         if adapted is None:
             raise ConfigError(
-                f"{self.kind} '{name}': {module.__name__}:{attribute} is not an instance of {self._declaration.__name__}"
+                f"{self.kind} '{name}': {module.__name__}:{attribute} is not an instance of "
+                f"{self._declaration.__name__}"
                 + (f"; {module.__name__} declares {', '.join(entry.name for entry in declared)}" if declared else "")
             )
         return adapted
