@@ -299,7 +299,7 @@ def _hint(document: Document, model: type[BaseModel], location: Location) -> str
     models, owners = _models_at(model, tuple(parents), document.data, str(key))
     if owners:
         return f": it is an option of {', '.join(owners)}"
-    known = [name for kind in models for name in kind.model_fields]
+    known = [name for kind in models for name in kind.model_fields] or ["name"]  # without it a part has no options
     close = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
     if close:
         return f"; did you mean '{close[0]}'?"

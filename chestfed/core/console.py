@@ -1,4 +1,4 @@
-"""Where text is printed."""
+"""Where text is printed, and numbers in it."""
 
 from __future__ import annotations
 
@@ -31,3 +31,8 @@ def say(console: Console, text: str, style: str | None = None) -> None:
     """
     text = _STEERING.sub("?", text)
     console.print(text, style=style, emoji=False, markup=False, highlight=False, soft_wrap=True)
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 term`, `2 terms`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -88,12 +88,14 @@ def found(
     Raises
     ------
     ConfigError
-        If the folder has one already, or the address or a name cannot be used.
+        If the folder has one already, the address or a name cannot be used, or there is no folder `samples`.
     """
     private = folder / "private"
     for file in (folder / SERVER_FILE, private):
         if file.exists():
             raise ConfigError(f"{file}: exists, and is kept: its keys are in use. Choose another folder")
+    if samples is not None and not samples.is_dir():
+        raise ConfigError(f"{samples}: no such folder; `chestfed samples --out {samples}` writes the hospitals there")
     try:
         keys_of = [Member(name=hospital, key=f"keys/{hospital}.pub") for hospital in hospitals]
         FederationFile(federation=name, address=address, hospitals=keys_of)

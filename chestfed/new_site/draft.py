@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.console import plural
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.dicom.file_kinds import image_ending
 from chestfed.dicom.tags import IMAGE_KEYS, KEYS, ROLES
@@ -23,7 +24,7 @@ from chestfed.new_site.matching import ImageMatch, list_pictures
 from chestfed.new_site.people import find_optional, find_patient
 from chestfed.new_site.spreadsheet import Spreadsheet, any_site, read_spreadsheet
 from chestfed.new_site.term_column import find_labels
-from chestfed.new_site.work import NONE, SAID, Ask, Choices, Work, count, plural
+from chestfed.new_site.work import NONE, SAID, Ask, Choices, Work, count
 from chestfed.sites.label_files.source import ROW, Source
 from chestfed.sites.spreadsheet.dicom_headers import read_elements
 from chestfed.sites.spreadsheet.reader import SUM

@@ -9,11 +9,12 @@ from typing import Final
 
 import pandas as pd
 
+from chestfed.core.console import plural
 from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ConfigError
 from chestfed.new_site import lexicon
 from chestfed.new_site.diseases import disease_of
-from chestfed.new_site.work import NONE, SAID, UnknownWordsError, Work, called, hint, plural, unknown_words
+from chestfed.new_site.work import NONE, SAID, UnknownWordsError, Work, called, hint, unknown_words
 from chestfed.sites.reader import canonical
 from chestfed.sites.spreadsheet.term_table import VALUE, WORD_MEANINGS
 

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.console import plural
 from chestfed.core.diseases import DISEASES, TITLES
 from chestfed.core.errors import ConfigError
 from chestfed.new_site import lexicon
@@ -25,7 +26,7 @@ from chestfed.new_site.labels import (
     policies,
     values_of,
 )
-from chestfed.new_site.work import NONE, SAID, Choices, Work, called, count, plural, terms_file
+from chestfed.new_site.work import NONE, SAID, Choices, Work, called, count, terms_file
 from chestfed.sites.reader import NEGATIVE, POSITIVE, UNCERTAIN
 from chestfed.sites.spreadsheet.term_labels import cut
 from chestfed.sites.spreadsheet.term_table import LEXICON, LOOSE_SEPARATORS, TERM, VALUE, YES, TermRow

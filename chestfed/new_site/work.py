@@ -204,11 +204,6 @@ def is_small(cells: pd.Series) -> bool:
     return bool(cells.dropna().str.fullmatch(r"\d{1,6}").mean() >= 0.5)
 
 
-def plural(number: int, noun: str) -> str:
-    """`1 term`, `2 terms`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def count(number: int, total: int, noun: str = "cells") -> str:
     """`9,812 of 9,900 cells`."""
     return f"{number:,} of {total:,} {noun}"

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chestfed.algorithms.variables import Point, byte_count
+from chestfed.core.console import plural
 from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ImageError
 from chestfed.core.provenance import Origin
@@ -307,7 +308,7 @@ def render(plan: StudyPlan, machine: Machine) -> RenderableType:
     columns = ["clients", "steps per client", "images", "rounds", "sent up", "sent down", "time"]
     total = plan.decode_seconds + plan.training_seconds
     facts = (
-        f"{_facts(plan, machine)}, evaluated {len(plan.pipeline.evaluated_rounds)} times{_elsewhere(plan)}. "
+        f"{_facts(plan, machine)}, evaluated {plural(len(plan.pipeline.evaluated_rounds), 'time')}{_elsewhere(plan)}. "
         f"{estimated(total, plan.timings)}; start-up and MLflow come on top. Nothing was written."
     )
     return Group(clients, _table("What would run", ["part"], columns, _parts(plan)), Text(facts))
@@ -385,10 +386,10 @@ def _parts(plan: StudyPlan) -> Iterable[Sequence[str]]:
 
 def _facts(plan: StudyPlan, machine: Machine) -> str:
     pipeline, settings = plan.pipeline, plan.pipeline.federated
+    length = f"{plural(len(settings.schedule), 'stage')}, {plural(settings.rounds, 'round')}{whole_rounds(settings)}"
     return (
         f"{title_of(pipeline.model)}, {plan.timings.parameters:,} parameters, on {machine.name}. {settings.spec.name}, "
-        f"window {settings.window}, {len(settings.schedule)} stages, {settings.rounds} rounds{whole_rounds(settings)}"
-        f"{_engine(pipeline)}"
+        f"window {settings.window}, {length}{_engine(pipeline)}"
     )
 
 

@@ -37,3 +37,9 @@ def test_both_files_can_be_read_and_keys_in_use_are_kept(tmp_path: Path) -> None
         with pytest.raises(ConfigError, match=rf"{left}: exists, and is kept"):
             found(folder, "federation", "localhost:9443", ["anne"], "1")
         (folder / "federation.yaml").unlink(missing_ok=True)
+
+
+def test_a_folder_of_samples_that_is_not_there_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nosuch: no such folder"):
+        found(tmp_path / "f", "f", "localhost:9000", ["chexpert"], "0", tmp_path / "nosuch")
+    assert not (tmp_path / "f").exists()

@@ -41,8 +41,3 @@ def counted(name: str, caption: str, head: str, values: Mapping[str, int], total
     if rest := listed[_VALUES:]:
         rows.append(row(f"{len(rest):,} others", sum(number for _, number in rest)))
     return grid(name, caption, (head, "images", "share"), rows)
-
-
-def plural(number: int, word: str) -> str:
-    """`1 image`, `2 images`."""
-    return f"{number:,} {word}{'' if number == 1 else 's'}"

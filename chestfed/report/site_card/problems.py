@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
 
+from chestfed.core.console import plural
 from chestfed.core.errors import Problem
 from chestfed.inspection.problems import NO_LABELS, ONE_CLASS
 from chestfed.report.site_card.build import SiteCard
-from chestfed.report.site_card.parts import Section, grid, plural
+from chestfed.report.site_card.parts import Section, grid
 
 _ROWS: Final = 12  # runs of rows of a kind of problem that are named
 #: Kinds of problems whose message is made of counts and the names of diseases and splits.

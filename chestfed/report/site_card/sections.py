@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from chestfed._version import __version__
+from chestfed.core.console import plural
 from chestfed.core.diseases import TITLES
 from chestfed.inspection.counts import FileCounts, SplitCounts
 from chestfed.inspection.problems import NEAR_REPEATED, PATIENTS_SHARE_PICTURE, REPEATED, SPLITS_SHARE_PICTURE
 from chestfed.report.figures import Drawing, Picture, bars
 from chestfed.report.site_card.build import SiteCard
 from chestfed.report.site_card.comparison import beside_section
-from chestfed.report.site_card.parts import Section, counted, grid, plural
+from chestfed.report.site_card.parts import Section, counted, grid
 from chestfed.report.site_card.problems import problem_section, verdict
 from chestfed.results.grid import Cell, Grid, Line, number
 
