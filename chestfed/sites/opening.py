@@ -130,14 +130,16 @@ def survey_site(
         problems.append(
             Problem("nothing left", str(raw["file"].iat[0]), text, None, "change 'views' in the site's YAML")
         )
-    kept = raw[sound & shown & (keep_going or not problems)].reset_index(drop=True)
+    usable = sound & shown & (keep_going or not problems)
+    kept = raw if usable.all() else raw[usable].reset_index(drop=True)
     table = replace(
         _table(kept, source, config),
         left_out=dropped,
         other_views=int((~shown).sum()),
         not_understood=source.not_understood,
     )
-    files = tuple(kept["file"].astype("category").to_numpy(dtype=object))  # each name once in memory
+    of_row, names = pd.factorize(kept["file"])
+    files = tuple(np.asarray(names, dtype=object)[of_row])  # each name once in memory
     return Survey(raw, table, files, source.has_images, tuple(problems))
 
 
