@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def row_told(test: TestSet, outputs: Outputs, evaluation: Evaluation, smallest: 
     for j, column in enumerate(test.scored(outputs.scores).columns()):
         if 0 < min(column.positives, column.negatives) < smallest:
             labels[:, j] = np.nan
-        counts[column.disease] = [_rounded(count, smallest) for count in column.counts]
+        counts[column.disease] = _told(column.counts, smallest)
     how = Intervals(evaluation.interval, evaluation.resamples)
     row = replace(test, labels=labels).row(outputs, 0, (), how)
     aucs = []
@@ -134,11 +135,21 @@ def suppressed(card: dict[str, Any], smallest: int) -> dict[str, Any]:
         return card
     diseases = {}
     for name, counts in card["diseases"].items():
-        positives, negatives, missing = (_rounded(counts[key], smallest) for key in _COUNTS)
-        share = positives / (positives + negatives) if positives + negatives else None
-        diseases[name] = {"positives": positives, "negatives": negatives, "missing": missing, "prevalence": share}
+        exact = [counts[key] for key in _COUNTS]
+        told = _told(exact, smallest)
+        diseases[name] = counts
+        if told != exact:
+            known = told[0] + told[1]
+            diseases[name] = dict(zip(_COUNTS, told, strict=True)) | {"prevalence": told[0] / known if known else None}
     return card | {"diseases": diseases}
 
 
-def _rounded(count: int, smallest: int) -> int:
-    return smallest if 0 < count < smallest else count
+def _told(counts: Sequence[int], smallest: int) -> list[int]:
+    """Counts from 1 to `smallest` as `smallest`, and the largest less by what that adds: who knows the sum would else
+    subtract the others from it.
+    """
+    told = [smallest if 0 < count < smallest else count for count in counts]
+    if too_many := sum(told) - sum(counts):
+        most = told.index(max(told))
+        told[most] = max(told[most] - too_many, smallest)
+    return told

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chestfed.core.errors import ConfigError, DamagedError, TrainingError
 from chestfed.engines.host import Host
@@ -17,7 +19,7 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake, kept
-from chestfed.federation.local import OwnData
+from chestfed.federation.local import OwnData, suppressed
 from chestfed.federation.parcels import Parcel
 from chestfed.federation.participant import Participant
 from chestfed.testing.quadratics import DISEASES, PRIMAL, QuadraticClient, problems
@@ -94,9 +96,25 @@ def test_counts_that_are_not_small_leave_the_ratios_of_the_training_list_as_they
     client = ClientData("anne", images, labels, np.where(labels[:, 0] == 1, 3, 1))
     study: Any = SimpleNamespace(diseases=("often", "rare"), digests={"anne": ""}, quarantined={})
     _, told = OwnData(client, None, study).told(smallest, 0)
-    rare = 3 / 8 if smallest == 3 else 6 / 13
+    rare = 3 / 7 if smallest == 3 else 6 / 13
     assert told.ratios.tolist() == pytest.approx([9 / 13, rare])
     assert told.labeled.tolist() == [1, 1]
+
+
+@given(st.lists(st.integers(0, 400), min_size=3, max_size=3), st.integers(0, 20))
+def test_no_sum_gives_a_small_count_away(counts: list[int], smallest: int) -> None:
+    said = {"positives": counts[0], "negatives": counts[1], "missing": counts[2], "prevalence": 0.5}
+    card = suppressed({"images": sum(counts), "diseases": {"edema": said}}, smallest)
+    told = [card["diseases"]["edema"][key] for key in said if key != "prevalence"]
+    small = [0 < count < smallest for count in counts]
+    if not any(small):
+        assert card["diseases"]["edema"] == said
+    if max(counts) >= 3 * smallest:
+        assert sum(told) == sum(counts)
+    for hidden, count, one in zip(small, counts, told, strict=True):
+        assert (one == 0) == (count == 0)
+        assert one >= smallest or not count
+        assert one == smallest or not hidden
 
 
 def test_the_end_of_a_stage_from_a_turn_that_is_not_there_is_refused_with_advice() -> None:
