@@ -238,7 +238,7 @@ class TrainBatches:
         self._rows = np.repeat(rows, repeats[rows])
         if len(self._rows) == 0:
             raise ValueError(f"client '{name}' has no readable training image")
-        self._images, self._labels = images, torch.from_numpy(np.asarray(labels, np.float32))
+        self._images, self._labels = images, torch.from_numpy(np.array(labels, np.float32))
         self._batch_size, self._seed, self._name = batch_size, seed, name
         number, slices = slice_of
         self._slice = batch_size * number // slices, batch_size * (number + 1) // slices
@@ -342,7 +342,7 @@ class EvalBatches:
         form: NetworkInput = IMAGENET,
         device: torch.device = CPU,
     ) -> None:
-        self._images, self._labels = images, torch.from_numpy(np.asarray(labels, np.float32))
+        self._images, self._labels = images, torch.from_numpy(np.array(labels, np.float32))
         self._batch_size, self._form, self._device = batch_size, form, device
 
     def __iter__(self) -> Iterator[Batch]:
