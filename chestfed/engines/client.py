@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.engines.compositional import NetworkComposition
 from chestfed.models import FlatModule, seeded
@@ -192,7 +193,15 @@ class NetworkClient:
     def _logits(self, images: Tensor) -> Tensor:
         network = self._network.trained if torch.is_grad_enabled() else self._network.module
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
-            return network(images).float()
+            try:
+                return network(images).float()
+            except ValueError as error:
+                if "more than 1 value per channel" not in str(error):
+                    raise
+                raise TrainingError(
+                    "batch normalization needs batches of at least two images where a network ends in one pixel: "
+                    "raise batch_size, or set model.norm to group"
+                ) from error
 
     def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of the objective at (primal, dual) on the next batch.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
+from chestfed.core.errors import TrainingError
 from chestfed.engines.client import NetworkClient
 from chestfed.models import FlatModule
 from chestfed.objectives.auc_margin import AucMargin
@@ -51,6 +53,12 @@ def test_statistics_are_the_mean_over_the_batches_at_the_weights_given() -> None
     expected = [torch.stack([part(batch) for batch in batches]).mean(dim=0) for part in (_mean, _variance)]
     torch.testing.assert_close(found, torch.cat(expected), rtol=1e-5, atol=1e-6)
     assert (one.images_seen, one.positions(), norm.momentum) == (3 * 8, [0], 0.1)
+
+
+def test_a_batch_of_one_that_cannot_be_normalized_is_told_with_the_key_to_change() -> None:
+    one = client()
+    with one.training(one._network.buffers()), pytest.raises(TrainingError, match="raise batch_size"):
+        one._logits(torch.zeros(1, 3, 4, 4))
 
 
 def _mean(batch: torch.Tensor) -> torch.Tensor:
