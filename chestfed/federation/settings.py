@@ -97,7 +97,7 @@ class Leaves(StrictModel):
     smallest_count: int = Field(
         0,
         ge=0,
-        description="counts of positives, negatives or missing labels from 1 to this are told as this number, and the "
+        description="counts of positives, negatives or missing labels from 1 to this are reported as this, and the "
         "largest smaller by as many, before ratios are made of them; with fewer there is no AUC (`results: aucs`); 0: "
         "as they are",
     )

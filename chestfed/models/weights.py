@@ -51,7 +51,7 @@ def _unreadable(path: Path, error: Exception) -> str:
             "refused: it is a pickle of more than tensors, which could run code when it is read. Save the state dict "
             "alone: torch.save(model.state_dict(), path), or safetensors"
         )
-    what = "damaged, or no file of torch or safetensors" if head else "empty"
+    what = "damaged, or not a torch or safetensors file" if head else "empty"
     return f"{what} ({type(error).__name__})"
 
 

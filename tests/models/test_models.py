@@ -220,8 +220,8 @@ def test_a_pickle_that_is_not_weights_is_refused(tmp_path: Path) -> None:
     for name, content, reason in (
         ("pickle.pth", pickle.dumps({"a": Path()}), "refused: it is a pickle"),
         ("saved.pth", None, "refused: it is a pickle"),
-        ("page.pth", b"<!doctype html><p>Sign in</p>", "damaged, or no file of torch"),
-        ("pointer.pth", b"version https://git-lfs.github.com/spec/v1\n", "damaged, or no file of torch"),
+        ("page.pth", b"<!doctype html><p>Sign in</p>", "damaged, or not a torch"),
+        ("pointer.pth", b"version https://git-lfs.github.com/spec/v1\n", "damaged, or not a torch"),
         ("none.pth", b"", "empty"),
         ("numbered.pth", None, "not a state dict"),
         ("", None, "Is a directory"),
