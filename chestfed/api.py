@@ -9,9 +9,10 @@ import json
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from chestfed.core.bundled import pipeline_file
+from chestfed.core.config import listed
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
 
@@ -82,12 +83,12 @@ def run(  # type: ignore[misc]  # the overloads name only what decides what is r
     from chestfed.report.seed_studies import SeedStudies
     from chestfed.report.study import Study
 
-    settings = [*overrides, "comparison=null", *_parts(algorithm, objective, model), *_plain(k, seed, device)]
+    added = [*map(Path, listed(add_sites, "add_sites"))]
+    parts = _parts(algorithm, objective, model)
+    settings = [*listed(overrides, "overrides"), "comparison=null", *parts, *_plain(k, seed, device)]
     refuse_several("chestfed.run()")
     console, root, file = open_console(quiet=quiet), None if data is None else Path(data), pipeline_file(pipeline)
-    studies = study_run.prepare(
-        console, file, settings, [*map(Path, add_sites)], root, algorithms=(), windows=(), seeds=_several(seeds)
-    )
+    studies = study_run.prepare(console, file, settings, added, root, algorithms=(), windows=(), seeds=_several(seeds))
     if studies.pipeline.held_out is not None:
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; use `chestfed study {file}`")
     done = study_run.run(studies, Path(out), Path(cache), None, tracking=tracking, skip_unreadable=skip_unreadable)
@@ -142,11 +143,10 @@ def evaluate(
     from chestfed.scoring.scorers import Declared, open_scorer
     from chestfed.sites.dataset import load_site
 
-    _check_choices(interval, resamples, output_type)
+    _check_evaluation(site, data, output_type, interval, resamples)
     reference, machine = str(getattr(model, "folder", model)), machine_with(device)
-    names, described = tuple(output_names or ()) or None, None if model_config is None else Path(model_config)
-    declared = Declared(k, names, described, None, output_type)  # type: ignore[arg-type]
-    scorer = open_scorer(reference, declared, machine)
+    names, described = listed(output_names or (), "output_names"), None if model_config is None else Path(model_config)
+    scorer = open_scorer(reference, Declared(k, tuple(names) or None, described, None, output_type), machine)  # type: ignore[arg-type]
     opened = load_site(site, data, cache=cache) if isinstance(site, str | Path) else site
     how, evaluations = Intervals(interval, resamples), Path("runs", "evaluations")
     check_folder(evaluations if out is None else Path(out), "out")
@@ -182,22 +182,22 @@ def compare(
     """
     from chestfed.results import predictions, significance
 
-    _check_choices(interval, resamples)
+    significance.check_choices(interval, resamples)
     found = [predictions.read_run(Path(getattr(model, "folder", model)), k) for model in models]  # type: ignore[arg-type]
     found = predictions.group_seeds(found) if group_seeds else found
     return significance.frame(significance.compare_with_first(found, resamples, interval))
 
 
-def _check_choices(interval: str, resamples: int, output_type: str | None = None) -> None:
-    """Refuse what the options of the commands refuse."""
-    from chestfed.evaluation.intervals.names import MethodName
+def _check_evaluation(site: object, data: object, output_type: str | None, interval: str, resamples: int) -> None:
+    """Refuse what the command refuses, and a site of a wrong kind."""
+    from chestfed.results.significance import check_choices
+    from chestfed.sites.dataset import Site
 
-    if interval not in get_args(MethodName):
-        raise ConfigError(f"interval={interval!r}: choose one of {', '.join(get_args(MethodName))}")
-    if resamples < 0:
-        raise ConfigError(f"resamples={resamples}: give 0 or more")
+    check_choices(interval, resamples)
     if output_type not in (None, "logits", "probabilities", "scores"):
         raise ConfigError(f"output_type={output_type!r}: choose logits, probabilities or scores")
+    if not isinstance(site, str | Path | Site) or (isinstance(site, Site) and data is not None):
+        raise ConfigError(f"site={site!r}, data={data!r}: give the YAML of a site and its data, or a Site alone")
 
 
 def _whole(numbers: int | Sequence[int], key: str) -> list[int]:
@@ -234,14 +234,14 @@ def _parts(algorithm: Part | None, objective: Part | None, model: Part | None) -
 
 
 def _named(key: str, catalogue: Catalogue[Any], part: Part) -> str:
-    """A part as JSON; options may be numbers of NumPy and paths."""
+    """A part as JSON; options may be numbers and arrays of NumPy, and paths."""
     if not isinstance(part, str | Mapping):
         if not hasattr(part, "options"):
             text = "is not a name, a mapping or a declaration; name a class or function as 'package.module:Name'"
             raise ConfigError(f"{key}: {part!r} {text}")
         part = catalogue.register(part)
     plain = dict(part) if isinstance(part, Mapping) else part
-    return json.dumps(plain, default=lambda value: value.item() if hasattr(value, "item") else str(value))
+    return json.dumps(plain, default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value))
 
 
 def _plain(k: int | Sequence[int] | None, seed: int | None, device: str | None) -> list[str]:

@@ -6,6 +6,8 @@ that asks to end.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import platform
 import sys
 import traceback
@@ -115,6 +117,7 @@ def _root(
 
 def main() -> None:
     """Entry point: an error that the user can fix is printed as one message, without a traceback."""
+    atexit.register(gc.freeze)  # else Python ends with a search for cycles among all modules: 0.7 s with PyTorch
     with warnings.catch_warnings(), heeded():
         warnings.simplefilter("default", ChestfedWarning)
         warnings.showwarning = _print_warning

@@ -28,6 +28,7 @@ LONG = (
     "testing/test_sites.py",
     "tuning/test_tune.py",
     "test_own_method.py",
+    "new_site/test_commands.py",
     "new_site/test_tutorial.py",
     "training/test_public_study.py",
     "report/test_report.py",

@@ -110,6 +110,13 @@ def test_models_are_scored_and_compared(tiny_study: Path, tmp_path: Path, monkey
     site = chestfed.load_site(CHEXPERT, data=tiny_study / "synthetic_hospitals")
     images = site.dataset("valid", size=64, views="frontal")
     assert images[0][0].shape == (3, 64, 64)
+    assert len(site.dataset("valid", size=np.int64(64))) >= len(images)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="no image of split 'valid' and views"):
+        site.dataset("valid", size=64, views=[])
+    with pytest.raises(ConfigError, match="or a Site alone"):
+        chestfed.evaluate(study, site, data=tmp_path)
+    with pytest.raises(ConfigError, match="interval='wald': choose one of"):
+        study.compare(study, interval="wald")  # type: ignore[arg-type]
     results = [chestfed.evaluate(study, site, k=k, resamples=20, out=tmp_path / f"k{k}") for k in (1, 2)]
     for k, result in zip((1, 2), results, strict=True):
         assert result.auc["mean"] == pytest.approx(study.auc(k))
@@ -133,6 +140,10 @@ def test_what_cannot_be_run_says_why_before_anything_starts(tmp_path: Path, monk
         *(({"pipeline": "digits_ih", "seeds": seeds}, "two or more") for seeds in ([3, 3], [3, 3, 4], [-1, 2], 1)),
         ({"pipeline": "digits_ih", "seeds": [1.5, 2]}, r"seeds=\[1.5, 2\]: give whole numbers"),
         ({"pipeline": "digits_ih", "k": np.int64(9)}, "k must be"),
+        ({"pipeline": "digits_ih", "skip_unreadable": True, "quiet": True}, "no effect on digits"),
+        ({"overrides": "k=2"}, "overrides='k=2': give a list"),
+        ({"add_sites": Path("own.yaml")}, "add_sites=.*own.yaml.*: give a list"),
+        ({"pipeline": "digits_ih", "algorithm": {"name": "fedprox", "prox": np.ones(2)}}, "prox"),
         ({"pipeline": "digits_ih", "model": torch.nn.Linear}, "model: .*Linear.* is not a name, a mapping or a decl"),
         ({"pipeline": "digits_ih", "model": {"name": "small", "initial_weights": tmp_path / "x"}}, "x cannot be read"),
         ({"pipeline": "digits_ih", "algorithm": MappingProxyType({"name": "fedprox", "prox": np.float32(-1)})}, "prox"),
@@ -147,6 +158,14 @@ def test_what_cannot_be_run_says_why_before_anything_starts(tmp_path: Path, monk
         chestfed.evaluate("model.onnx", "site.yaml", output_type="logit")
     with pytest.raises(ConfigError, match="resamples=-1"):
         chestfed.compare("a", "b", resamples=-1)
+    with pytest.raises(ConfigError, match=r"resamples=2\.5: give a whole number"):
+        chestfed.evaluate("model.onnx", "site.yaml", resamples=2.5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="output_names='edema': give a list"):
+        chestfed.evaluate("model.onnx", "site.yaml", output_names="edema")
+    with pytest.raises(ConfigError, match="site=None, data=None: give the YAML"):
+        chestfed.evaluate("model.onnx", None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="overrides='title=x': give a list"):
+        chestfed.load_site(CHEXPERT, tmp_path, overrides="title=x")
     assert not (tmp_path / "runs").exists()
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from chestfed.commands import options
-from chestfed.core.console import open_console, say
+from chestfed.core.console import open_console, say, text_table
 from chestfed.core.errors import ChestfedError
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the caches: the `--cache` of other commands.")]
@@ -25,23 +25,19 @@ def cache_list(folder: Folder = Path("cache")) -> None:
 
         chestfed cache list
     """
-    from rich import box
-    from rich.table import Table
-
     from chestfed.images.maintenance import parts
 
     console, found = open_console(), parts(folder)
     if not found:
         say(console, f"{folder}: no cache found")
         return
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("site", "what", "images", "unreadable", "MB", "last used"):
-        table.add_column(name, justify="left" if name in ("site", "what", "last used") else "right")
+    rows = []
     for part in found:
         images = "-" if part.images is None else f"{part.images:,}"
         used = datetime.fromtimestamp(part.used).strftime("%Y-%m-%d")  # noqa: DTZ006 (the user's own clock)
-        table.add_row(part.site, part.what, images, f"{part.unreadable:,}", f"{part.size / 1e6:,.1f}", used)
-    console.print(table)
+        rows.append([part.site, part.what, images, f"{part.unreadable:,}", f"{part.size / 1e6:,.1f}", used])
+    numbers = ("images", "unreadable", "MB", "last used")
+    console.print(text_table("", ("site", "what"), numbers, rows, light=True))
     say(console, f"{sum(part.size for part in found) / 1e6:,.1f} MB in {folder}")
 
 
@@ -56,7 +52,8 @@ def cache_prune(folder: Folder = Path("cache"), unused: Unused = None) -> None:
     """
     from chestfed.images.maintenance import prune
 
-    say(open_console(), f"{prune(folder, unused) / 1e6:,.1f} MB freed")
+    found = f"{prune(folder, unused) / 1e6:,.1f} MB freed" if folder.is_dir() else f"{folder}: no cache found"
+    say(open_console(), found)
 
 
 def cache_verify(folder: Folder = Path("cache")) -> None:

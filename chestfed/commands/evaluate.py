@@ -109,16 +109,17 @@ def evaluate(
     """
     started, console = time.monotonic(), open_console()
     _check_exists(model)
-    from chestfed.commands.progress import Bars
-    from chestfed.core.disk import check_folder
-    from chestfed.evaluation.intervals.methods import Intervals
-    from chestfed.experiment.device import machine_with
-    from chestfed.scoring.evaluate import evaluate_model
-    from chestfed.scoring.held_out_patients import images_of
-    from chestfed.scoring.scorers import Declared
-    from chestfed.sites import load_site_config, open_site
+    with options.quick_imports():
+        from chestfed.commands.progress import Bars
+        from chestfed.core.disk import check_folder
+        from chestfed.evaluation.intervals.methods import Intervals
+        from chestfed.experiment.device import machine_with
+        from chestfed.scoring.evaluate import evaluate_model
+        from chestfed.scoring.held_out_patients import images_of
+        from chestfed.scoring.scorers import Declared
+        from chestfed.sites import load_site_config, open_site
 
-    order = tuple(name.strip() for name in output_names.split(",")) if output_names else None
+    order = None if output_names is None else tuple(name.strip() for name in output_names.split(","))
     config = load_site_config(site, set_ or [])
     root, machine = options.data_root(data, [config]), machine_with(device)
     declared = Declared(k, order, model_config, input_size, output_type, network)

@@ -28,7 +28,7 @@ Names = Annotated[
         metavar="SITE.yaml", help="Write the pseudonyms of this site's patients, made with the key.", show_default=False
     ),
 ]
-Out = Annotated[Path, _shared(help="With --names: the file to write.")]
+Out = Annotated[Path | None, _shared(help="With --names: the file to write. Default: names.json.", show_default=False)]
 Common = Annotated[
     list[Path] | None,
     _shared(metavar="FILE", help="Count the patients that two such files share; give it twice.", show_default=False),
@@ -39,7 +39,7 @@ def key(
     new: New = None,
     names: Names = None,
     data: options.Data = None,
-    out: Out = Path("names.json"),
+    out: Out = None,
     common: Common = None,
 ) -> None:
     """Show or make the key for the pseudonyms of patients and images in files that leave the site.
@@ -58,8 +58,10 @@ def key(
     """
     if sum(option is not None for option in (new, names, common or None)) > 1:
         raise typer.BadParameter("use only one of --new, --names and --common")
+    if out is not None and names is None:
+        raise typer.BadParameter("--out is the file that --names writes: give --names SITE.yaml")
     if names is not None:
-        write_names(open_console(), names, data or Path(), out)
+        write_names(open_console(), names, data or Path(), out or Path("names.json"))
     elif common:
         count_common(open_console(), common)
     else:

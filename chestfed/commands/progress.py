@@ -13,7 +13,7 @@ from chestfed.training.reporting import Reporter
 
 if TYPE_CHECKING:
     from chestfed.results.table import Row, StudyTable
-    from chestfed.training.state import History
+    from chestfed.training.loop import History
 
 #: Seconds between two lines of a log: short commands print none.
 _PAUSE = 30.0

@@ -128,7 +128,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[s
     def write(temporary: Path) -> None:
         try:
             save_file(stored, temporary, header)
-        except SafetensorError as error:  # a full disk, say: it is no OSError
+        except SafetensorError as error:  # a full disk, say: it is not an OSError
             raise OSError(str(error)) from None
 
     write_atomically(path, write)
@@ -149,7 +149,8 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     with as_damaged(path):
         try:
             with path.open("rb"), safe_open(path, framework="pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+                # Copied to where torch begins a tensor: the last bits of a matrix product depend on it.
+                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
                 values = json.loads(file.metadata()["chestfed"])
         except SafetensorError as error:
             raise ValueError(str(error)) from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -33,18 +33,19 @@ Model = TypeVar("Model", bound=StrictModel)
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads `1e-3` as a number (YAML 1.2) and `yes`/`no`/`on`/`off` as words."""
+    """SafeLoader that reads `1e-3` as a number, and `yes`/`no`/`on`/`off`, `010` and `1:30` as words (YAML 1.2)."""
 
 
 _Loader.yaml_implicit_resolvers = {
     first: [
         (tag, pattern)
         for tag, pattern in resolvers
-        if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
+        if tag not in [f"tag:yaml.org,2002:{kind}" for kind in ("bool", "float", "int", "timestamp")]
     ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false|True|False)$"), list("tfTF"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"), list("-+0123456789"))
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$|^[-+]?\.(?:inf|nan)$"),
@@ -149,8 +150,10 @@ class Document:
         self.places = {**base.places, **self.places}
 
     def place(self, location: Location) -> str:
-        """File and line of the nearest enclosing key that stands in a file."""
+        """File and line of the key, of one in it that an override alone gives, or of the nearest that encloses it."""
         while location and location not in self.places:
+            if inside := [place for at, place in self.places.items() if at[: len(location)] == location]:
+                return inside[-1]
             location = location[:-1]
         return self.places.get(location, str(self.path))
 
@@ -278,18 +281,18 @@ def _explain(document: Document, model: type[BaseModel], error: ValidationError)
         elif detail["type"] == "missing":
             messages.append(f"{place}: key '{dotted}' is missing")
         else:
-            text = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-            value = detail.get("input")
+            text, value = detail["msg"].removeprefix("Value error, "), detail.get("input")
             shown = "" if isinstance(value, dict | list) else f", found {value!r}"
-            plain = detail["type"] == "value_error"
             told = f"'{dotted}': {text}" if dotted else text
-            messages.append(f"{place}: {told}" if plain else f"{place}: '{dotted}' should be {text}{shown}")
+            if detail["type"] != "value_error":  # of pydantic itself: `Input should be ...`, `String should match ...`
+                told = f"'{dotted}' should {text.partition(' should ')[2] or f'be {text}'}{shown}"
+            messages.append(f"{place}: {told}")
     return messages
 
 
 def _named_first(message: str, document: Document) -> Location:
     """The key that the message about a whole file begins with: `Value error, k must be ...`."""
-    key = message.removeprefix("Value error, ").partition(" ")[0].rstrip(":")
+    key = message.removeprefix("Value error, ").partition(" ")[0].rstrip(":,")
     return (key,) if key in document.data else ()
 
 
@@ -346,6 +349,13 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [kind for argument in get_args(annotation) for kind in _models_in(argument)]
+
+
+def listed(values: Iterable[Any], key: str) -> list[Any]:
+    """An argument of several values; a text or path alone, which would be taken apart, is a `ConfigError`."""
+    if isinstance(values, str | Path | Mapping):
+        raise ConfigError(f"{key}={values!r}: give a list, such as {key}=[...], also of one")
+    return list(values)
 
 
 def expand_path(text: str, base: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Where text is printed, and numbers in it."""
+"""Where text is printed, and how tables and numbers in it look."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from rich.console import Console
+    from rich.table import Table
 
 _STEERING: Final = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]")
 
 
 def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:
-    """A rich console that prints text as it is: brackets and colons in names mean nothing (`:100:` is no picture).
+    """A rich console that prints text as it is: brackets and colons in names mean nothing (`:100:` is not a picture).
 
     A file or a pipe gets a width that does not cut tables.
     """
@@ -31,6 +34,28 @@ def say(console: Console, text: str, style: str | None = None) -> None:
     """
     text = _STEERING.sub("?", text)
     console.print(text, style=style, emoji=False, markup=False, highlight=False, soft_wrap=True)
+
+
+def text_table(
+    title: str,
+    words: Sequence[str],
+    numbers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    caption: str | None = None,
+    *,
+    light: bool = False,
+) -> Table:
+    """A table for a terminal, with columns of words and then of numbers; a `light` one has no frame."""
+    from rich import box
+    from rich.table import Table
+
+    frame = box.SIMPLE_HEAD if light else box.HEAVY_HEAD
+    table = Table(title=title or None, title_justify="left", caption=caption, caption_justify="left", box=frame)
+    for name in (*words, *numbers):
+        table.add_column(name, justify="left" if name in words else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def plural(number: int, noun: str) -> str:

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from chestfed.core.console import plural
+
 
 class ChestfedError(Exception):
     """Base of every error that a user can fix."""
@@ -43,6 +45,11 @@ def of_the_machine(error: BaseException) -> bool:
     """
     numbered = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
     return isinstance(error, MemoryError) or numbered
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, without the advice for programmers below; its kind if it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class TrainingError(ChestfedError):
@@ -79,8 +86,7 @@ class SiteError(ChestfedError):
         super().__init__(self._report())
 
     def _report(self) -> str:
-        count = len(self.problems)
-        lines = [f"site '{self.site}' has {count} problem{'s' if count != 1 else ''}:"]
+        lines = [f"site '{self.site}' has {plural(len(self.problems), 'problem')}:"]
         for kind, number in Counter(problem.kind for problem in self.problems).items():
             lines.append(f"  {kind} ({number}):")
             members = [problem for problem in self.problems if problem.kind == kind]

@@ -1,6 +1,7 @@
 """What a folder's files held when they were written: `manifest.json` names each with its digest.
 
-It finds what a disk, a copy or an edit has changed since. It is no signature: who can change a file can change it too.
+It finds what a disk, a copy or an edit has changed since. It is not a signature: who can change a file can change it
+too.
 """
 
 from __future__ import annotations

@@ -19,8 +19,9 @@ import importlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from importlib import metadata
@@ -33,7 +34,7 @@ from pydantic import Field
 from pydantic_core import core_schema
 
 from chestfed.core.config import StrictModel
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError
 
 
 class Options(StrictModel):
@@ -279,6 +280,40 @@ def _owner(point: metadata.EntryPoint) -> str:
     return "an unknown package" if point.dist is None else f"package '{point.dist.name}'"
 
 
+class NotAllowedError(ChestfedError):
+    """A reference that whoever runs this process has not allowed."""
+
+
+_allowed: ContextVar[Collection[str] | None] = ContextVar("allowed", default=None)
+
+
+@contextmanager
+def only(references: Collection[str]) -> Iterator[None]:
+    """Take no references but these, from a configuration that somebody else has written.
+
+    A reference can name any function of any installed package, and a network's is called with arguments of the
+    configuration: whoever may write one can run what they like.
+    """
+    token = _allowed.set(references)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+_pinned: ContextVar[bool] = ContextVar("pinned", default=False)
+
+
+@contextmanager
+def pinned() -> Iterator[None]:
+    """Keep plug-ins as they are in memory, whatever happens to their files: what is under way has been identified."""
+    token = _pinned.set(True)
+    try:
+        yield
+    finally:
+        _pinned.reset(token)
+
+
 @contextmanager
 def _working_folder_first() -> Iterator[None]:
     """`python -m` finds modules of the working folder, an installed command does not: here both do."""
@@ -297,6 +332,7 @@ class _Loaded:
     module: ModuleType
     folder: Path
     files: dict[Path, tuple[int, int]]
+    digest: str
 
     def is_current(self) -> bool:
         """Whether the module in memory is still the code on disk that its name stands for."""
@@ -310,11 +346,14 @@ _loaded: dict[str, _Loaded] = {}
 
 def _load(name: str, module: str) -> ModuleType:
     """Import a plug-in's module; again if its files have changed, so that what runs is what is identified."""
+    allowed = _allowed.get()
+    if ":" in name and allowed is not None and name not in allowed:
+        raise NotAllowedError(f"'{name}' is not among the plug-ins that are allowed here")
     if module.partition(".")[0] in sys.stdlib_module_names:
         raise ConfigError(f"'{name}': module '{module}' is of Python's standard library, which has no plug-ins")
     with _working_folder_first():
         known = _loaded.get(module)
-        if known is not None and known.is_current():
+        if known is not None and (_pinned.get() or known.is_current()):
             return known.module
         if known is not None:
             own = {str(path) for path in known.files}
@@ -326,7 +365,9 @@ def _load(name: str, module: str) -> ModuleType:
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             raise ConfigError(f"'{name}': module '{module}' cannot be imported: {why}") from error
-        _loaded[module] = _Loaded(found, Path.cwd(), _states([] if _distribution(found) else _sources(found)[1]))
+        _loaded[module] = _Loaded(
+            found, Path.cwd(), _states([] if _distribution(found) else _sources(found)[1]), source_digest(found)
+        )
         return found
 
 
@@ -348,6 +389,9 @@ def source_digest(module: ModuleType) -> str:
     Name and version of its distribution where the module was installed from one; otherwise a digest of its source: the
     file of the module and every file beside it that it imports, or all files of its top-level package.
     """
+    known = _loaded.get(module.__name__)
+    if _pinned.get() and known is not None and known.module is module:
+        return known.digest
     distribution = _distribution(module)
     if distribution is not None:
         return distribution

@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from chestfed.core import stopping
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, ConfigError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -107,6 +107,16 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
+def cores() -> int:
+    """Processor cores that this process may use: of a Slurm job or a container those that it was given."""
+    from joblib import cpu_count  # costs as much as 0.2 s
+
+    try:
+        return int(cpu_count())
+    except ValueError:
+        raise ConfigError(f"LOKY_MAX_CPU_COUNT: '{os.environ.get('LOKY_MAX_CPU_COUNT')}' is not a number") from None
+
+
 def spread(
     work: Callable[[Job], Result],
     jobs: Sequence[Job],
@@ -135,8 +145,9 @@ def spread(
     ChestfedError
         If a job ended its process.
     """
-    workers = workers or os.cpu_count() or 1
-    if workers == 1 or len(jobs) < small or multiprocessing.parent_process() is not None:
+    alone = len(jobs) < small or multiprocessing.parent_process() is not None
+    workers = 1 if alone else workers or cores()
+    if workers == 1:
         yield from map(work, jobs)
         return
     chunks = [jobs[start : start + chunk] for start in range(0, len(jobs), chunk)]

@@ -8,9 +8,9 @@ With clients that differ none of them is the mean, also if all are honest: rare 
 
 Differential privacy of whole clients: DP-FedAvg of McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private
 Recurrent Language Models", ICLR 2018, with all clients in every round and fixed weights. Two studies are neighbors if
-they differ in what one client sends, which in one of them is no change at all. The mean then moves by `clip` times the
-client's weight at most: each round is a Gaussian mechanism of this sensitivity, and a study as many of them. A draw of
-some clients per round amplifies nothing, because it follows from the seed.
+they differ in what one client sends, which in one of them leaves everything as it was. The mean then moves by `clip`
+times the client's weight at most: each round is a Gaussian mechanism of this sensitivity, and a study as many of them.
+A draw of some clients per round amplifies nothing, because it follows from the seed.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -60,10 +60,11 @@ class Client(Protocol):
 
 @dataclass(frozen=True)
 class Kept:
-    """A client at one turn: the algorithm's state (None before the first stage) and the batches drawn so far."""
+    """A client at one turn: the algorithm's state (None before the first stage), batches drawn so far, the stage."""
 
     state: Any
     drawn: tuple[int, ...]
+    stage: int = 0
 
 
 class Host:
@@ -87,7 +88,7 @@ class Host:
         self.rule: Any = rule_of(0)
         self.kept: dict[int, Kept] = {0: Kept(None, tuple(client.positions()))}
         self._rule_of = rule_of
-        self._stepped: tuple[int, Any] | None = None
+        self.stepped: dict[int, Kept] = {}  #: a node after its local steps, by the turn that they went on from
 
     def answer(self, request: requests.Request) -> requests.Reply:
         """Do what is asked.
@@ -110,7 +111,7 @@ class Host:
         return self.rule.start_node(point, *ends_of(self.graph, self.number))
 
     def _at(self, turn: int) -> Kept:
-        """The client at a turn, with its batches where they were."""
+        """The client at a turn, with its batches and its rule as they were: the next stage may have begun since."""
         if turn not in self.kept:
             raise TrainingError(
                 f"client '{self.client.name}' is asked to go on from turn {turn}, and has "
@@ -118,12 +119,14 @@ class Host:
                 "of this run at the client and in the run folder to train it again."
             )
         kept = self.kept[turn]
+        if kept.stage != self.stage:
+            self.begin(kept.stage)
         if tuple(self.client.positions()) != kept.drawn:
             self.client.seek(kept.drawn)
         return kept
 
     def _keep(self, turn: int, state: Any) -> None:
-        self.kept[turn] = Kept(state, tuple(self.client.positions()))
+        self.kept[turn] = Kept(state, tuple(self.client.positions()), self.stage)
 
     @contextmanager
     def _counted(self, found: list[int]) -> Iterator[None]:
@@ -163,16 +166,16 @@ class Host:
         with client.training(request.buffers), self._counted(counts):
             node = self.rule.local_round(base.state, client.oracle)
         self._refuse_not_finite([self.rule.current(node).primal], f"node '{client.name}': its point")
-        self._stepped = (request.after, node)
+        self.stepped = {request.after: Kept(node, tuple(self.client.positions()), self.stage)}
         messages = tuple(self.rule.message(node, edge) for edge in request.edges)
         return requests.Stepped(messages, client.mean_gradient(), client.mean_loss(), *counts)
 
     def _take(self, request: requests.Take) -> requests.Taken:
-        after, node = self._stepped or (None, None)
-        if after != request.after:
+        if request.after not in self.stepped:
             raise TrainingError(f"node '{self.client.name}' has made no local steps from turn {request.after}")
-        node = self.rule.exchange(node, dict(zip(request.edges, request.messages, strict=True)))
-        self._keep(request.after + 1, node)
+        own = self.stepped[request.after]
+        node = self.rule.exchange(own.state, dict(zip(request.edges, request.messages, strict=True)))
+        self.kept[request.after + 1] = replace(own, state=node)
         return requests.Taken(self.rule.current(node))
 
     def _statistics(self, request: requests.Statistics) -> requests.Gathered:
@@ -199,7 +202,7 @@ class Host:
 
     def _import(self, request: requests.Import) -> requests.Done:
         self.begin(request.stage)
-        self.kept = {request.turn: Kept(request.state, tuple(request.drawn.tolist()))}
+        self.kept = {request.turn: Kept(request.state, tuple(request.drawn.tolist()), request.stage)}
         self._at(request.turn)
         return requests.Done()
 

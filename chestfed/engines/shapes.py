@@ -62,7 +62,7 @@ class Shapes:
             **(server if self.graph is None else node),
         }
         if name not in known:
-            raise WireError(f"{sender} sent {ascii(name)[:80]}, which is no request; known are {', '.join(known)}")
+            raise WireError(f"{sender} sent {ascii(name)[:80]}, which is not a request; known are {', '.join(known)}")
         return known[name]()
 
     def reply(self, request: requests.Request) -> requests.Reply:

@@ -31,6 +31,8 @@ _NAMES = {dtype: name for name, dtype in TYPES.items()}
 
 #: A header names what is in the arrays; a larger one is refused.
 LARGEST_HEADER = 1 << 20
+#: Whole numbers that travel are turns and counts; means of losses are of float32. Sums of them stay finite.
+LARGEST_COUNT, LARGEST_FLOAT = 1 << 48, torch.finfo(torch.float32).max
 
 Record = TypeVar("Record")
 
@@ -88,8 +90,8 @@ def unpack(packed: Packed, like: Record, sender: str, device: torch.device | str
         array = packed.arrays[kind]
         if array.dtype != np.dtype(kind) or array.shape != (length,):
             raise WireError(f"{what} has {array.shape} numbers of {array.dtype}; expected {length} of {kind}")
-    arrays = {kind: np.require(packed.arrays[kind], requirements=["C", "W"]) for kind in lengths}
-    runs = {kind: torch.from_numpy(array).to(device) for kind, array in arrays.items()}
+    # Copied to where torch begins a tensor, as in one process: the last bits of a matrix product depend on it.
+    runs = {kind: torch.tensor(packed.arrays[kind], device=device) for kind in lengths}
     return rebuild(packed.header, runs, like, sender)
 
 
@@ -222,9 +224,11 @@ def _check_plain(found: Any, like: Mapping[str, Any], what: str) -> None:
         if isinstance(wanted, list):
             good = good and len(value) == len(wanted) and all(type(part) is int for part in value)
         elif isinstance(wanted, float):
-            good = good and np.isfinite(value)
+            good = good and abs(value) <= LARGEST_FLOAT
+        elif isinstance(wanted, int):
+            good = good and 0 <= value <= LARGEST_COUNT
         if not good:
-            raise WireError(f"{what}: {name} is {_shown(value)}; expected a {type(wanted).__name__} that is finite")
+            raise WireError(f"{what}: {name} is {_shown(value)}; expected a {type(wanted).__name__} within its range")
 
 
 def _shown(value: Any) -> str:

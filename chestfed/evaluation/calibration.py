@@ -1,8 +1,8 @@
 """Calibration: do scores mean the probabilities that they look like?
 
 Scores are taken for probabilities of the disease, in [0, 1]. A model trained for the AUC only promises an order, so
-poor figures here are no fault of its ranking. A disease with labels of one class is still judged: the observed rate is
-then 0 or 1.
+poor figures here are not a fault of its ranking. A disease with labels of one class is still judged: the observed rate
+is then 0 or 1.
 
 Bins. `equal-width` cuts [0, 1] into equal parts, each with its upper end (the first with 0 as well), as in C. Guo et
 al.: On calibration of modern neural networks, ICML 2017; 15 by default, as there. `equal-mass` puts equally many images
@@ -38,31 +38,19 @@ class Bin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Calibration of one disease.
+    """Calibration of one disease."""
 
-    Attributes
-    ----------
-    ece_equal_width, ece_equal_mass
-        Expected calibration error: mean over images of |mean score - observed rate| of the image's bin.
-    brier
-        Mean squared difference of score and label = reliability - resolution + uncertainty + within_bins.
-    reliability
-        Mean over images of (mean score - observed rate)^2 of the bin: 0 is calibrated. Equal-mass bins.
-    resolution
-        Mean over images of (observed rate of the bin - rate overall)^2: how far the bins are apart.
-    uncertainty
-        rate (1 - rate): what the rate alone would score.
-    within_bins
-        What Murphy's three parts (1973) leave out because scores differ within a bin: variance of the scores less twice
-        their covariance with the label, within bins (D. B. Stephenson et al., Weather and Forecasting 23, 2008).
-    """
-
-    brier: float
+    brier: float  #: mean squared difference of score and label = reliability - resolution + uncertainty + within_bins
+    #: ece_equal_width, ece_equal_mass: expected calibration error: mean over images of |mean score - observed rate| of
+    #: the image's bin.
     ece_equal_width: float
     ece_equal_mass: float
+    #: Mean over images of (mean score - observed rate)^2 of the bin: 0 is calibrated. Equal-mass bins.
     reliability: float
-    resolution: float
-    uncertainty: float
+    resolution: float  #: mean over images of (observed rate of the bin - rate overall)^2: how far the bins are apart
+    uncertainty: float  #: rate (1 - rate): what the rate alone would score
+    #: What Murphy's three parts (1973) leave out because scores differ within a bin: variance of the scores less twice
+    #: their covariance with the label, within bins (D. B. Stephenson et al., Weather and Forecasting 23, 2008).
     within_bins: float
 
 

@@ -19,43 +19,33 @@ from chestfed.evaluation.intervals.methods import IN_A_DISEASE, ONE_PATIENT, Con
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import seeds_test
 
-#: Why models of one training seed each have an interval and no p value.
-ONE_SEED = "one training seed, no test: another seed gives another difference; run --seeds 3 or more"
+#: Why models of one training seed each have an interval and no p value, and what to do, which no paper needs.
+ADVICE = "; run --seeds 3 or more"
+ONE_SEED = f"one training seed, no test: another seed gives another difference{ADVICE}"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Model b minus model a: the AUC (mean over seeds) of one disease, or the `mean` over the diseases that have one.
-
-    Attributes
-    ----------
-    interval, p
-        Of one test: `seeds_test` with several seeds, else that of the interval's method (`METHODS`). p is below 0.05
-        exactly where the interval at 95% leaves out 0.
-    p_holm
-        p after Holm's correction: `holm_over_comparisons`. The interval is not corrected.
-    positives, negatives, missing
-        Images; None for the mean.
-    reason
-        Why values are None.
-    of_seeds
-        The difference of each training seed that both models have; None where an AUC is not defined.
-    sd_a, sd_b
-        Standard deviation of the AUC over a model's seeds; None with one seed.
-    """
+    """Model b minus model a: the AUC (mean over seeds) of one disease, or the `mean` over those that have one."""
 
     disease: str
     auc_a: float | None
     auc_b: float | None
     difference: float | None = None
+    #: interval, p: of one test: `seeds_test` with several seeds, else that of the interval's method (`METHODS`). p is
+    #: below 0.05 exactly where the interval at 95% leaves out 0.
     interval: Interval | None = None
     p: float | None = None
+    #: p after Holm's correction: `holm_over_comparisons`. The interval is not corrected.
     p_holm: float | None = None
+    #: positives, negatives, missing: images; None for the mean.
     positives: int | None = None
     negatives: int | None = None
     missing: int | None = None
-    reason: str = ""
+    reason: str = ""  #: why values are None
+    #: The difference of each training seed that both models have; None where an AUC is not defined.
     of_seeds: tuple[float | None, ...] = ()
+    #: sd_a, sd_b: standard deviation of the AUC over a model's seeds; None with one seed.
     sd_a: float | None = None
     sd_b: float | None = None
 

@@ -27,19 +27,13 @@ _KINDS: Final = dict.fromkeys(_COUNTS, "Int64") | dict.fromkeys(_NUMBERS, "float
 
 @dataclass(frozen=True)
 class Estimate:
-    """The AUC of one disease, or of their `mean`.
-
-    Attributes
-    ----------
-    value, interval
-        None if it is not defined; `reason` says why.
-    positives, negatives, missing
-        Images that it is over; None for a mean.
-    """
+    """The AUC of one disease, or of their `mean`."""
 
     disease: str
+    #: value, interval: None if it is not defined; `reason` says why.
     value: float | None
     interval: Interval | None = None
+    #: positives, negatives, missing: images that it is over; None for a mean.
     positives: int | None = None
     negatives: int | None = None
     missing: int | None = None

@@ -10,25 +10,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Column:
-    """One disease's labeled images.
-
-    Attributes
-    ----------
-    score
-        float64 `[m]`.
-    positive
-        bool `[m]`.
-    patient
-        `[m]`, any values that identify a patient.
-    missing
-        n - m, the images without a label for this disease.
-    """
+    """One disease's labeled images."""
 
     disease: str
-    score: np.ndarray
-    positive: np.ndarray
-    patient: np.ndarray
-    missing: int
+    score: np.ndarray  #: float64 `[m]`
+    positive: np.ndarray  #: bool `[m]`
+    patient: np.ndarray  #: `[m]`, any values that identify a patient
+    missing: int  #: n - m, the images without a label for this disease
 
     @property
     def positives(self) -> int:
@@ -49,28 +37,19 @@ class Column:
     def reason(self) -> str:
         """Why there is no pair of a positive and a negative image; empty if there is one."""
         if self.positives == 0:
-            return "no positive image"
+            return "no positive image" if self.negatives else "no labeled image"
         return "no negative image" if self.negatives == 0 else ""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What one model makes of a test set.
+    """What one model makes of a test set."""
 
-    Attributes
-    ----------
-    scores, labels
-        `[n, J]`; labels in {0, 1, NaN}.
-    patients
-        `[n]`, any values that identify a patient.
-    diseases
-        The names of the J columns.
-    """
-
+    #: scores, labels: `[n, J]`; labels in {0, 1, NaN}.
     scores: np.ndarray
     labels: np.ndarray
-    patients: np.ndarray
-    diseases: Sequence[str]
+    patients: np.ndarray  #: `[n]`, any values that identify a patient
+    diseases: Sequence[str]  #: the names of the J columns
 
     def columns(self) -> list[Column]:
         """The labeled images of each disease.

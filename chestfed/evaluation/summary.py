@@ -47,29 +47,19 @@ MISSING = "missing"
 
 @dataclass(frozen=True)
 class Summary:
-    """What `summarize` finds.
-
-    Attributes
-    ----------
-    units
-        n, labeled or not.
-    metrics
-        One row per disease and number, then one per mean: what it is over, `metric`, `value`, `low`, `high`, `reason`.
-        Parts of the operating points and of the Brier score follow those of `MAIN`.
-    subgroups
-        One row per `column`, `group` and disease, and per group's mean: the AUC. Empty without columns.
-    reliability
-        One row per point of each disease's reliability curve.
-    """
+    """What `summarize` finds."""
 
     protocol: Protocol
-    units: int
+    units: int  #: n, labeled or not
     patients: int
     intervals: Intervals
     diseases: tuple[str, ...]
+    #: One row per disease and number, then one per mean: what it is over, `metric`, `value`, `low`, `high`, `reason`.
+    #: Parts of the operating points and of the Brier score follow those of `MAIN`.
     metrics: pd.DataFrame
+    #: One row per `column`, `group` and disease, and per group's mean: the AUC. Empty without columns.
     subgroups: pd.DataFrame
-    reliability: pd.DataFrame
+    reliability: pd.DataFrame  #: one row per point of each disease's reliability curve
 
     def row(self, disease: str, metric: str = "auc") -> pd.Series:
         """One number of a disease, or of `mean`."""

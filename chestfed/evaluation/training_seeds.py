@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+import scipy
 
 from chestfed.evaluation.intervals.degrees_of_freedom import units_of_mean
 from chestfed.evaluation.intervals.delong import auc_covariance
@@ -41,24 +41,13 @@ _NODES = 200
 
 @dataclass(frozen=True)
 class SeedsTest:
-    """Mean over seeds of model b's AUC minus model a's.
-
-    Attributes
-    ----------
-    of_seeds
-        The difference of each seed, in order.
-    error
-        Standard error over test patients and training seeds.
-    seeds_share
-        The share of its square that comes from training seeds.
-    interval, p
-        Of one test, at 95%; None, with the `reason`, where there is no variance to test with.
-    """
+    """Mean over seeds of model b's AUC minus model a's."""
 
     difference: float
-    of_seeds: tuple[float, ...]
-    error: float | None = None
-    seeds_share: float | None = None
+    of_seeds: tuple[float, ...]  #: the difference of each seed, in order
+    error: float | None = None  #: standard error over test patients and training seeds
+    seeds_share: float | None = None  #: the share of its square that comes from training seeds
+    #: interval, p: of one test, at 95%; None, with the `reason`, where there is no variance to test with.
     interval: Interval | None = None
     p: float | None = None
     reason: str = ""
@@ -127,8 +116,8 @@ def _tails(variances: Sequence[float], freedoms: Sequence[float]) -> Callable[[f
     """
     shares = (np.arange(_NODES) + 0.5) / _NODES
     parts = [
-        variance * freedom / special.chdtri(freedom, shares)
+        variance * freedom / scipy.special.chdtri(freedom, shares)
         for variance, freedom in zip(variances, freedoms, strict=True)
     ]
     deviations = np.sqrt(np.add.outer(*parts))
-    return lambda width: float(2 * special.ndtr(-width / deviations).mean())
+    return lambda width: float(2 * scipy.special.ndtr(-width / deviations).mean())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from chestfed.core.console import plural
 from chestfed.core.errors import ConfigError
+from chestfed.core.workers import cores
 from chestfed.experiment.pipeline import Runtime
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Machine:
 
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        return f"CPU, {self.threads} thread{'s' if self.threads > 1 else ''}"
+        return f"CPU, {plural(self.threads, 'thread')}"
 
     def at(self, place: int) -> Machine:
         """For the process with this number on the machine: where there are several GPUs, its own."""
@@ -77,10 +78,10 @@ def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:
         )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"runtime.device: '{name}' is not there; PyTorch finds {torch.cuda.device_count()} of them")
-    cores = max(1, (os.cpu_count() or 1) // at_once)
-    threads = runtime.threads or cores
+    available = max(1, cores() // at_once)
+    threads = runtime.threads or available
     torch.set_num_threads(threads)
     workers = runtime.loader_workers
     if workers is None:
-        workers = min(8, max(cores - threads, cores - 2, 0))
+        workers = min(8, max(available - threads, available - 2, 0))
     return Machine(device, threads, runtime.bf16, runtime.channels_last, workers, runtime.compile, runtime.recompute)

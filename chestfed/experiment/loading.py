@@ -14,7 +14,7 @@ from chestfed.core.config import Document, checked, expand_path, refuse_other_ki
 from chestfed.core.errors import ConfigError
 from chestfed.engines.topology import NAMED_GRAPHS, read_edges
 from chestfed.experiment.pipeline import Pipeline, clients_of, names_in
-from chestfed.experiment.stage_2 import SERVER_KEYS, name_of
+from chestfed.experiment.stage_2 import idle_keys, name_of
 from chestfed.sites.config import load_site_config
 
 #: The key that the command line may set for all algorithms at once.
@@ -47,7 +47,7 @@ def pipeline_document(
     _narrow_comparison(document, overrides)
     _let_overrides_win(document, overrides)
     _share_objective(document, overrides, compared)
-    _drop_server_keys(document, overrides)
+    _drop_idle_keys(document, overrides)
     _read_graphs(document)
     return document
 
@@ -161,13 +161,27 @@ def _decentralized(name: str) -> bool:
     return name in ALGORITHMS.built_in and ALGORITHMS.find(name).decentralized
 
 
-def _drop_server_keys(document: Document, overrides: Sequence[str]) -> None:
-    """The keys that need a server go if the algorithm is decentralized, unless the command line says them."""
+def _drop_idle_keys(document: Document, overrides: Sequence[str]) -> None:
+    """Keys of `federated` go that mean nothing to the algorithm, if another file than that which names it gives them.
+
+    Whoever writes both, in one file or on the command line, is told that they do not go together.
+    """
     section, said = document.data.get("federated"), {override.partition("=")[0] for override in overrides}
-    if isinstance(section, dict) and _decentralized(name_of(section.get("algorithm"))):
-        for key in SERVER_KEYS:
-            if f"federated.{key}" not in said:
-                section.pop(key, None)
+    if not isinstance(section, dict) or not (name := name_of(section.get("algorithm"))):
+        return
+    try:
+        idle = idle_keys(ALGORITHMS.find(name))
+    except ConfigError:
+        return  # refused where it is checked
+    named = None if said & {"federated.algorithm", "federated.algorithm.name"} else _file(document, "algorithm")
+    for key in idle:
+        if f"federated.{key}" not in said and _file(document, key) != named:
+            section.pop(key, None)
+
+
+def _file(document: Document, key: str) -> str:
+    """The file that gives a key of `federated`."""
+    return document.place(("federated", key)).rpartition(":")[0]
 
 
 def _read_graphs(document: Document) -> None:

@@ -65,6 +65,12 @@ class SiteEntry(StrictModel):
         "the same; noise: its training images are uniform noise",
     )
 
+    @model_validator(mode="after")
+    def _is_cut(self) -> Self:
+        if self.clients == 1 and self.cut != "alike":
+            raise ValueError("cut: no effect on a site that is one client; set clients, or remove cut")
+        return self
+
 
 class CollectionEntry(StrictModel):
     """A public image collection in place of hospitals, as one binary task; see `docs/collections.md`."""
@@ -218,7 +224,9 @@ class Evaluation(StrictModel):
         "a comparison are evaluated equally often; evaluated after the round in which they are "
         "reached",
     )
-    batch_size: int = Field(64, ge=1, le=65_536, description="images per forward pass; does not change results")
+    batch_size: int = Field(
+        64, ge=1, le=65_536, description="images per forward pass; may change the last bits of scores"
+    )
     resamples: int = Field(2000, ge=0, le=1_000_000, description="bootstrap resamples for the 95% intervals; 0: none")
     interval: MethodName = Field("t-logit", description="method of intervals and p values: docs/evaluation.md")
 
@@ -231,7 +239,9 @@ class Runtime(StrictModel):
         pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
         description="auto: CUDA if there is one, else the CPU; or cpu, cuda, cuda:1",
     )
-    threads: int | None = Field(None, ge=1, le=4096, description="CPU threads of torch; null: all cores")
+    threads: int | None = Field(
+        None, ge=1, le=4096, description="CPU threads of torch; null: all cores that the process may use"
+    )
     bf16: bool = Field(False, description="run the network in bfloat16 (autocast)")
     channels_last: bool = Field(
         True, description="memory format from the first convolution on; faster on CPUs and on GPUs"
@@ -378,8 +388,6 @@ class Pipeline(StrictModel):
                 self.for_algorithm(name)
             except ConfigError as error:
                 raise ValueError(str(error)) from None
-            except ValidationError as error:
-                raise ValueError("; ".join(_problem(name, part) for part in error.errors())) from None
         return self
 
     def _can_hold_out(self, clients: int) -> None:
@@ -419,13 +427,14 @@ class Pipeline(StrictModel):
         Raises
         ------
         ConfigError
-            If the algorithm is not known.
-        ValidationError
-            If keys under `per_algorithm` are not the algorithm's.
+            If the algorithm is not known, or does not take the keys that hold for it.
         """
         chosen = algorithm or self.federated.algorithm.name
         section = section_for(self.federated.model_dump(exclude_unset=True), chosen, self._own_keys(chosen))
-        settings = Federated.model_validate(section)
+        try:
+            settings = Federated.model_validate(section)
+        except ValidationError as error:
+            raise ConfigError("; ".join(_problem(chosen, part) for part in error.errors())) from None
         model = self.model.settled(averaged=all(map(self._averages_statistics, {chosen, *beside})))
         return self.model_copy(update={"federated": settings, "model": model, "per_algorithm": {}})
 
@@ -444,7 +453,7 @@ class Pipeline(StrictModel):
 
         Raises
         ------
-        ConfigError, ValidationError
+        ConfigError
             As `for_algorithm`.
         """
         chosen = self.for_algorithm(algorithm, beside)
@@ -455,9 +464,11 @@ class Pipeline(StrictModel):
 
 def _problem(algorithm: str, detail: Any) -> str:
     """What is wrong with the keys that hold for one algorithm."""
-    key = str(detail["loc"][-1]) if detail["loc"] else "federated"
+    key, why = str(detail["loc"][-1]) if detail["loc"] else "", detail["msg"].removeprefix("Value error, ")
+    if not key:
+        return f"{algorithm}: {why}. What only some of several algorithms take goes under per_algorithm"
     if detail["type"] != "extra_forbidden":
-        return f"per_algorithm, {algorithm}: '{key}': {detail['msg'].removeprefix('Value error, ')}"
+        return f"per_algorithm, {algorithm}: '{key}': {why}"
     owners = ALGORITHMS.owners(key)
     return f"per_algorithm, {algorithm}: unknown key '{key}'" + (
         f": it is an option of {', '.join(owners)}" if owners else ""

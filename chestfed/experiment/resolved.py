@@ -10,7 +10,7 @@ from chestfed.algorithms import ALGORITHMS
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
 from chestfed.experiment.pipeline import Pipeline
-from chestfed.experiment.stage_2 import SERVER_KEYS, name_of
+from chestfed.experiment.stage_2 import idle_keys, name_of
 from chestfed.models import MODELS
 from chestfed.objectives import OBJECTIVES
 
@@ -74,10 +74,9 @@ def shareable(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _without_idle_keys(data: dict[str, Any], pipeline: Pipeline) -> dict[str, Any]:
-    """Without what a decentralized algorithm has no use for, and refuses where it is said."""
-    if pipeline.federated.spec.decentralized:
-        for key in SERVER_KEYS:
-            del data["federated"][key]
+    """Without what the algorithm has no use for, and refuses where it is said."""
+    for key in idle_keys(pipeline.federated.spec):
+        del data["federated"][key]
     return data
 
 

@@ -16,9 +16,6 @@ from chestfed.core.plugins import Choice, Options
 from chestfed.engines.aggregation import Aggregation, AggregationRule, Privacy, epsilon
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 
-#: Keys that mean nothing in decentralized training: all steps are one stage, and nobody averages with weights.
-SERVER_KEYS = ("window_growth", "lr_decay", "weights")
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -130,11 +127,11 @@ class Federated(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _own_objective(cls, data: Any) -> Any:
-        """Fill in the algorithm's own objective, so that the resolved configuration says it."""
-        if not isinstance(data, dict) or name_of(data.get("objective")):
+        """Fill in the algorithm and its own objective: what is said of an objective is said of it with an algorithm."""
+        if not isinstance(data, dict) or name_of((data := {"algorithm": "codasca", **data}).get("objective")):
             return data
         try:
-            spec = ALGORITHMS.find(name_of(data.get("algorithm", "codasca")))
+            spec = ALGORITHMS.find(name_of(data["algorithm"]))
         except ConfigError:
             return data  # refused where it is checked
         options = data.get("objective") or {}
@@ -165,9 +162,8 @@ class Federated(StrictModel):
             raise ValueError(
                 "absent: stage_output algorithm returns a mean over the iterates of all clients; take another one"
             )
-        idle = [key for key in SERVER_KEYS if key in self.model_fields_set]
-        if spec.decentralized and idle:
-            raise ValueError(f"{', '.join(idle)}: no effect with {spec.name}, which is decentralized; remove it")
+        if idle := [key for key in idle_keys(spec) if key in self.model_fields_set]:
+            raise ValueError(f"{', '.join(idle)}: no effect with {spec.name}; remove it")
         return self
 
     def _check_aggregation(self) -> None:
@@ -195,7 +191,7 @@ class Federated(StrictModel):
             "absent": self.absent != "wait" and "who is absent would set the weights",
             "stage_output": self.stage_output == "algorithm" and "clients send more for it, without noise",
         }
-        if found := [f"{key} {reason}" for key, reason in reasons.items() if reason]:
+        if found := [f"{key}: {reason}" for key, reason in reasons.items() if reason]:
             raise ValueError(f"privacy: not with this {'; '.join(found)}")
 
     def noise(self, seed: int) -> Privacy | None:
@@ -285,6 +281,13 @@ class Federated(StrictModel):
         return sum(stage.rounds * stage.window for stage in self.schedule)
 
 
+def idle_keys(spec: AlgorithmSpec) -> tuple[str, ...]:
+    """Keys of `federated` that mean nothing to an algorithm, and are refused beside it."""
+    if spec.decentralized:  # all steps are one stage, and nobody averages with weights
+        return ("window_growth", "lr_decay", "weights")
+    return (*["window_growth"] * (spec.pace != "window"), *["weights"] * spec.pooled)
+
+
 def name_of(part: Any) -> str:
     """The name of a part that is given by its name, as a mapping, or as options; empty if there is none."""
     if isinstance(part, Options):
@@ -304,12 +307,17 @@ def section_for(federated: Mapping[str, Any], algorithm: str, own: Mapping[str, 
     Options of the algorithm that was there, and its objective, go with it; `own` are the keys that hold for the other
     one: those of the schedule, its objective, and its options.
     """
+    if refused := {"algorithm", "name"} & own.keys():
+        advice = f"{algorithm}: {{prox: 0.1}}, and another algorithm has an entry of its own"
+        raise ConfigError(
+            f"per_algorithm, {algorithm}: '{min(refused)}': options stand there without it, as in {advice}"
+        )
     section = dict(federated)
     if name_of(section.get("algorithm")) != algorithm:
         section.pop("objective", None)
         section["algorithm"] = {"name": algorithm}
-        if ALGORITHMS.find(algorithm).decentralized:
-            section = {key: value for key, value in section.items() if key not in SERVER_KEYS}
+        idle = idle_keys(ALGORITHMS.find(algorithm))
+        section = {key: value for key, value in section.items() if key not in idle}
     part = section["algorithm"]
     options = {"name": part} if isinstance(part, str) else dict(part)
     for key, value in own.items():

@@ -97,7 +97,7 @@ def _compared(
             for window in (windows or (None,))
             for seed in seeds
         ]
-    except (ConfigError, ValueError) as error:
+    except ConfigError as error:
         raise ConfigError(f"--algorithms: {error}") from None
     return [Variant(one, _label(one)) for one in found]
 

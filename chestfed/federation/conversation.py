@@ -14,7 +14,7 @@ from typing import Any
 
 from chestfed.core.errors import ChestfedError, TrainingError
 from chestfed.engines.wire import Packed, WireError
-from chestfed.federation.parcels import Line, LineLost, Parcel, Undelivered
+from chestfed.federation.parcels import Line, LineLost, Parcel, Undelivered, shown
 from chestfed.federation.settings import Faults
 
 #: Begins a refusal that says that the hospital was started anew.
@@ -53,16 +53,11 @@ class _Waiting:
 
 
 class Conversation:
-    """Questions to the hospitals of one study.
-
-    Parameters
-    ----------
-    introduce
-        Called with a hospital that knows nothing of the study, because it was started anew, and with `enough` for
-        the questions to it; whether the hospital knows all now.
-    """
+    """Questions to the hospitals of one study."""
 
     def __init__(self, line: Line, faults: Faults, study: str, tell: Tell) -> None:
+        #: Called with a hospital that knows nothing of the study, because it was started anew, and with `enough` for
+        #: the questions to it; whether the hospital knows all now.
         self.introduce: Callable[[str, int | None], bool] = lambda name, enough: True
         self.bytes_sent = self.bytes_received = 0
         self._line, self._faults, self._study, self._tell = line, faults, study, tell
@@ -221,7 +216,7 @@ class Conversation:
             return its.question.read(reply)
         if str(refused).startswith(UNKNOWN):
             raise _Unknown
-        raise WireError(f"{name} refuses: {str(refused)[:2000]}")
+        raise WireError(f"{name} refuses: {shown(refused)}")
 
     def _failed(self, name: str, reason: str) -> None:
         self._failures.setdefault(name, []).append(reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,28 +13,41 @@ from torch import Tensor
 
 from chestfed.core.checkpoint import write_json
 from chestfed.core.errors import ConfigError
-from chestfed.core.provenance import Origin
 from chestfed.engines.fleet import Fleet
 from chestfed.engines.requests import Request, Work, Worked
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.wire import WireError, pack, unpack
 from chestfed.evaluation.intervals.methods import Intervals
-from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
 from chestfed.federation import handshake
 from chestfed.federation.conversation import Conversation, Question, norms_out_of_line
 from chestfed.federation.local import scored_hospitals
 from chestfed.federation.parcels import Parcel
-from chestfed.federation.records import Beginning, Counts, Network, Scores, TestLabels, row_of, with_nan
+from chestfed.federation.records import (
+    Beginning,
+    Counts,
+    Hardware,
+    Losses,
+    Network,
+    Opened,
+    OpenedTest,
+    Scores,
+    TestLabels,
+    row_of,
+    said,
+    with_nan,
+)
 from chestfed.federation.settings import Faults
 from chestfed.models import FlatModule
 from chestfed.results.run_folder import FEDERATION
 from chestfed.results.table import Row
 from chestfed.training.assemble import Cohort, Deployment
 from chestfed.training.client_summary import BINS
-from chestfed.training.clients import ClientData, Outputs, StudyData, TestSet
+from chestfed.training.clients import ClientData, Outputs, Setup, StudyData, TestSet
 from chestfed.training.pretrain import Pretrained
+
+Read = TypeVar("Read")
 
 
 class _Elsewhere:
@@ -100,11 +113,12 @@ class Hospitals(Deployment):
     def __init__(self, conversation: Conversation, faults: Faults, pipeline: Pipeline, names: Sequence[str]) -> None:
         self._conversation, self._faults = conversation, faults
         self._pipeline, self.names = pipeline, tuple(names)
-        self.machines: dict[str, dict[str, Any]] = {}
+        self.machines: dict[str, dict[str, Any]] = {}  # by hospital, as it says
         self._cards: list[dict[str, Any]] = []
         self._own_tests: dict[str, TestSet] = {}
         self._beginning: Callable[[str], Question] | None = None
         self._sizes = (0, 0)
+        self._told: dict[tuple[str, str], str] = {}  # digests of what hospitals have told of their data
         conversation.introduce = self._introduce
 
     @property
@@ -124,22 +138,23 @@ class Hospitals(Deployment):
         words = self._passport["model"].split()
         self._sizes = int(words[0]), int(words[2])
         told = self._conversation.ask({name: self._greeting(name) for name in self.names})
-        for name, parcel in told.items():
-            self.machines[name] = {key: parcel.values.get(key) for key in ("device", "threads")}
+        self.machines = {name: machine.model_dump() for name, machine in told.items()}
 
     def gather(self) -> StudyData:
         """Have every hospital open its data; what they tell of it."""
-        told = self._conversation.ask({name: self._opening() for name in self.names})
+        told: dict[str, tuple[Opened, Counts]] = self._conversation.ask(
+            {name: self._opening(name) for name in self.names}
+        )
         diseases = tuple(self._pipeline.tasks)
         clients, digests, unreadable = [], {}, {}
-        for name, (values, counts) in told.items():
-            origin, blank = Origin(values["origin"]), np.zeros((0, len(diseases)), np.float32)
-            repeats = np.zeros(0, np.int64)
-            clients.append(DistantClient(name, ELSEWHERE, blank, repeats, origin, int(values["rows"]), counts))
-            digests[name] = str(values["digest"])
-            if values["unreadable"]:
-                unreadable[name] = [None] * int(values["unreadable"])
-        self._cards = [values["cards"][0] for values, _ in told.values()] + [told[self.target][0]["cards"][1]]
+        for name, (its, counts) in told.items():
+            blank, repeats = np.zeros((0, len(diseases)), np.float32), np.zeros(0, np.int64)
+            clients.append(DistantClient(name, ELSEWHERE, blank, repeats, its.origin, its.rows, counts))
+            digests[name] = its.digest
+            if its.unreadable:
+                unreadable[name] = [None] * its.unreadable
+        cards = [its.cards[0] for its, _ in told.values()] + [told[self.target][0].cards[1]]
+        self._cards = [card.model_dump(mode="json") for card in cards]
         test, digests["test set"], _ = self._conversation.ask_one(self.target, self._of_test(self.target, "study"))
         joins = scored_hospitals(self._pipeline)
         answers = self._conversation.ask({name: self._of_test(name, "own") for name in joins})
@@ -149,54 +164,35 @@ class Hospitals(Deployment):
         data = StudyData(tuple(clients), test, diseases, unreadable, digests)  # type: ignore[arg-type]
         return replace(data, hospitals=self._own_tests, joins=joins)
 
-    def pretrain(
-        self, pipeline: Pipeline, data: StudyData, machine: Machine, folder: Path, report: Callable[[int, float], None]
-    ) -> Pretrained:
+    def pretrain(self, setup: Setup, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
         """Stage 1, at the target hospital; see `chestfed.training.pretrain.pretrain`."""
 
         def read(parcel: Parcel) -> Pretrained:
             network = unpack(parcel.packed, Network.like(*self._sizes), self.target)
-            losses = [float(loss) for loss in parcel.values["losses"]]
-            return Pretrained(network.parameters, network.buffers, losses)
+            return Pretrained(network.parameters, network.buffers, said(Losses, parcel.values, self.target).losses)
 
         done: Pretrained = self._conversation.ask_one(self.target, Question("pretrain", read=read))
-        report(pipeline.pretrain.steps(data.clients[0].training_rows), done.losses[-1] if done.losses else float("nan"))
+        steps = setup.pipeline.pretrain.steps(setup.data.clients[0].training_rows)
+        report(steps, done.losses[-1] if done.losses else float("nan"))
         return done
 
-    def fleet(
-        self,
-        pipeline: Pipeline,
-        data: StudyData,
-        machine: Machine,
-        pretrained: Pretrained,
-        cohort: Cohort,
-        network: FlatModule,
-    ) -> Fleet:
+    def fleet(self, setup: Setup, pretrained: Pretrained, cohort: Cohort, network: FlatModule) -> Fleet:
         """The first K hospitals, ready for stage 2."""
-        clients = data.clients[: cohort.k]
+        clients = setup.data.clients[: cohort.k]
         told = [client.counts for client in clients if isinstance(client, DistantClient)]
         ratios, labeled = (torch.stack([getattr(its, key) for its in told]) for key in ("ratios", "labeled"))
         packed = pack(Beginning(ratios, labeled, pretrained.weights, pretrained.buffers))
         names, rows = [client.name for client in clients], [client.training_rows for client in clients]
 
         def beginning(name: str) -> Question:
-            values = {"k": cohort.k, "number": names.index(name), "names": names, "rows": rows}
-            return Question("begin", values, packed)
+            return Question("begin", {"k": cohort.k, "rows": rows}, packed)
 
         self._beginning = beginning
         self._conversation.ask({name: beginning(name) for name in names})
         shapes = [cohort.shapes(*self._sizes, number) for number in range(cohort.k)]
-        return HospitalFleet(self._conversation, self._faults, cohort, shapes, machine.device)
+        return HospitalFleet(self._conversation, self._faults, cohort, shapes, setup.machine.device)
 
-    def score(
-        self,
-        pipeline: Pipeline,
-        network: FlatModule,
-        parameters: Tensor,
-        buffers: Tensor,
-        test: TestSet,
-        machine: Machine,
-    ) -> Outputs:
+    def score(self, setup: Setup, network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet) -> Outputs:
         """A model on test images, from the hospital that has them."""
         own = [name for name, its in self._own_tests.items() if its is test]
         name, which = (own[0], "own") if own else (self.target, "study")
@@ -204,8 +200,10 @@ class Hospitals(Deployment):
 
         def read(parcel: Parcel) -> Outputs:
             its = unpack(parcel.packed, like, name)
+            if not ((its.scores >= 0) & (its.scores <= 1)).all():
+                raise WireError(f"{name} sent scores that are not probabilities")
             row = row_of(parcel.values.get("row"), test.diseases, name) if isinstance(test, KeptTest) else None
-            if row is not None and row.interval != pipeline.evaluation.interval:
+            if row is not None and row.interval != setup.pipeline.evaluation.interval:
                 raise WireError(f"{name} sent intervals of another method")
             return Outputs(its.scores.numpy(), its.buffers.to(buffers), row)
 
@@ -223,40 +221,63 @@ class Hospitals(Deployment):
         values = {
             "passport": self._passport,
             "pipeline": shareable(self._pipeline),
-            "place": self.names.index(name),
         }
-        return Question("greet", values)
 
-    def _opening(self) -> Question:
-        def read(parcel: Parcel) -> tuple[dict[str, Any], Counts]:
-            counts = unpack(parcel.packed, Counts.like(len(self._pipeline.tasks)), "a hospital")
+        def read(parcel: Parcel) -> Hardware:
+            return said(Hardware, {key: parcel.values.get(key) for key in Hardware.model_fields}, name)
+
+        return Question("greet", values, read=read)
+
+    def _opening(self, name: str) -> Question:
+        def read(parcel: Parcel) -> tuple[Opened, Counts]:
+            counts = unpack(parcel.packed, Counts.like(len(self._pipeline.tasks)), name)
             if not ((counts.labeled >= 0) & (counts.labeled <= 1)).all() or bool((counts.ratios > 1).any()):
-                raise WireError("a hospital sent shares that are not between 0 and 1")
-            return parcel.values, counts
+                raise WireError(f"{name} sent shares that are not between 0 and 1")
+            its = said(Opened, parcel.values, name)
+            about = [(card.name, card.role, list(card.diseases)) for card in its.cards]
+            expected = [(name, "client"), ("test images", "test")][: 1 + (name == self.target)]
+            if about != [(*one, list(self._pipeline.tasks)) for one in expected]:
+                raise WireError(f"{name} sent counts of other diseases or images")
+            return its, counts
 
-        return Question("open", read=read)
+        return Question("open", read=self._as_before(name, "", read))
 
     def _of_test(self, name: str, which: str) -> Question:
         diseases = tuple(self._pipeline.tasks)
 
         def read(parcel: Parcel) -> tuple[TestSet | None, str, bool]:
-            values = parcel.values
-            if which == "own" and values.get("none") is True:
+            if which == "own" and parcel.values.get("none") is True:
                 return None, "", False
-            images, patients = (tuple(map(str, values.get(key, ()))) for key in ("images", "patients"))
-            its = unpack(parcel.packed, TestLabels.like(len(images), len(diseases)), name)
+            told = said(OpenedTest, parcel.values, name)
+            its = unpack(parcel.packed, TestLabels.like(len(told.images), len(diseases)), name)
             labels, numbers = with_nan(its.labels), its.numbers.numpy()
-            key, origin = str(values["key"]), Origin(values["origin"])
-            about = (ELSEWHERE, labels, numbers, diseases, images, patients, key, origin)
-            size = values.get("kept")
-            test = TestSet(*about) if size is None else KeptTest(*about, size=(int(size[0]), int(size[1])))
-            return test, str(values["digest"]), values["is_test_set"] is True
+            if len(told.patients) != len(numbers) or not np.isin(its.labels, (-1, 0, 1)).all() or (numbers < 0).any():
+                raise WireError(f"{name} sent invalid labels or patients of test images")
+            about = (ELSEWHERE, labels, numbers, diseases, told.images, told.patients, told.key, told.origin)
+            test = TestSet(*about) if told.kept is None else KeptTest(*about, size=told.kept)
+            return test, told.digest, told.is_test_set
 
-        return Question("open", {"test": which}, read=read)
+        return Question("open", {"test": which}, read=self._as_before(name, which, read))
+
+    def _as_before(self, name: str, which: str, read: Callable[[Parcel], Read]) -> Callable[[Parcel], Read]:
+        """`read`, which refuses what is not as at the beginning: rounds of other data would be of no study."""
+
+        def reread(parcel: Parcel) -> Read:
+            answer, arrays = read(parcel), {kind: its.tolist() for kind, its in parcel.packed.arrays.items()}
+            told = handshake.digest([{**parcel.values, "nonce": ""}, arrays])
+            if self._told.setdefault((name, which), told) != told:
+                raise WireError(
+                    f"{name} came back with other data, or another choice of what leaves. Undo the change there; for a "
+                    "study of the other data stop this one and start the same command again"
+                )
+            return answer
+
+        return reread
 
     def _introduce(self, name: str, enough: int | None) -> bool:
         """Tell a hospital that was started anew where the study stands; whether it has taken in all of it."""
-        told = [self._greeting(name), self._opening()]
+        told = [self._greeting(name), self._opening(name)]
+        told += [self._of_test(name, which) for at, which in self._told if at == name and which]
         if self._beginning is not None:
             told.append(self._beginning(name))
         return all(self._conversation.ask({name: question}, enough=enough) for question in told)

@@ -51,7 +51,7 @@ state: state                     # what is kept between rounds, and the logs
 device: auto
 leaves:
   results: scores                # of test images, under keyed names; or aucs (computed here); or nothing
-  smallest_count: 0              # counts from 1 to this are told as this number
+  smallest_count: 0              # counts from 1 to this are reported as this
 """
 
 _README = """\

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import PurePath
 from typing import Any
 
 from chestfed._version import __version__
@@ -52,6 +53,11 @@ def differences(server: dict[str, str], hospital: dict[str, str]) -> list[str]:
 def digest(value: Any) -> str:
     """16 hexadecimal digits of plain data."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def hospitals_in(pipeline: Pipeline) -> list[str]:
+    """The hospitals of a pipeline's sites, in the order of addition: each is named as its YAML's file is."""
+    return [PurePath(entry.config).stem for entry in pipeline.sites]
 
 
 def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,21 +19,20 @@ from chestfed.training.assemble import Cohort
 def answer(host: Host, request: Request) -> Reply:
     """The host's answer; a start from turn 0 begins anew, whatever a run that was given up has left."""
     if isinstance(request, Start) and request.after == 0:
-        host.kept = {0: Kept(None, tuple(0 for _ in host.client.positions()))}
+        host.kept, host.stepped = {0: Kept(None, tuple(0 for _ in host.client.positions()))}, {}
     return host.answer(request)
 
 
 def save(host: Host, path: Path) -> None:
     """Write the states of all turns that the host keeps."""
     tensors: dict[str, Tensor] = {}
-    for turn, kept in host.kept.items():
-        if kept.state is not None:
-            tensors |= named_tensors(kept.state, f"turn{turn}")
-    values = {
-        "stage": host.stage,
-        "drawn": {str(turn): list(kept.drawn) for turn, kept in host.kept.items()},
-        "without": [turn for turn, kept in host.kept.items() if kept.state is None],
-    }
+    values: dict[str, Any] = {}
+    for kind in ("kept", "stepped"):
+        of_kind: dict[int, Kept] = getattr(host, kind)
+        for turn, its in of_kind.items():
+            if its.state is not None:
+                tensors |= named_tensors(its.state, f"{kind}{turn}")
+        values[kind] = [[turn, its.state is not None, its.drawn, its.stage] for turn, its in of_kind.items()]
     save_state(path, tensors, values)
 
 
@@ -51,12 +51,10 @@ def restore(host: Host, path: Path, cohort: Cohort, network: FlatModule) -> None
     extra, dual = torch.zeros(objective.extra_size), torch.zeros(objective.dual_size)
     point = Point(torch.cat([network.parameters(), extra.to(network.grad)]), dual.to(network.grad))
     with as_damaged(path):
-        host.begin(values["stage"])
         like = host.start_at(point)
-        host.kept = {
-            int(turn): Kept(
-                None if int(turn) in values["without"] else from_named_tensors(like, tensors, f"turn{turn}"),
-                tuple(drawn),
-            )
-            for turn, drawn in values["drawn"].items()
-        }
+        for kind in ("kept", "stepped"):
+            states: dict[int, Kept] = {}
+            for turn, is_there, drawn, stage in values[kind]:
+                state = from_named_tensors(like, tensors, f"{kind}{turn}") if is_there else None
+                states[turn] = Kept(state, tuple(drawn), stage)
+            setattr(host, kind, states)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 from chestfed.core.errors import ConfigError
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.experiment.pipeline import Evaluation, Pipeline
+from chestfed.federation import handshake
 from chestfed.federation.records import Counts, TestLabels, without_nan
 from chestfed.federation.settings import Hospital
 from chestfed.results.table import Row
@@ -55,6 +55,8 @@ class OwnData:
                 known = told["positives"] + told["negatives"]
                 ratios[j] = told["positives"] / known if known else np.nan
                 labeled[j] = known / (known + told["missing"])
+        if values["cards"][0] != cards[0]:  # the rounds depend on what is told
+            values["digest"] = handshake.digest([values["digest"], ratios.tolist(), labeled.tolist()])
         return values, Counts(without_nan(ratios), torch.from_numpy(labeled))
 
     def told_of_test(self, test: TestSet, *, scores_stay: bool) -> tuple[dict[str, Any], TestLabels]:
@@ -94,7 +96,7 @@ def row_told(test: TestSet, outputs: Outputs, evaluation: Evaluation, smallest: 
 
 def scored_hospitals(pipeline: Pipeline) -> dict[str, int]:
     """The hospitals at which the model of every K is scored, and from which K on each takes part."""
-    return joins_of(pipeline, {Path(entry.config).stem: 1 for entry in pipeline.sites})
+    return joins_of(pipeline, dict.fromkeys(handshake.hospitals_in(pipeline), 1))
 
 
 def own_pipeline(pipeline: Pipeline, place: int, hospital: Hospital) -> Pipeline:

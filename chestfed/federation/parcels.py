@@ -17,6 +17,11 @@ class Parcel:
     packed: Packed = field(default_factory=lambda: Packed(b"", {}))
 
 
+def shown(text: object) -> str:
+    """What the other side has written, for a log or a terminal: no control characters, and at most 2000 signs."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in str(text)[:2000])
+
+
 class LineLost(ChestfedError):
     """The server that carries parcels was stopped; what was under way is lost."""
 
@@ -41,7 +46,7 @@ class Line(Protocol):
         """Send to a hospital; a ticket for the reply, which is of no use after so many seconds."""
 
     def receive(self, tickets: list[str]) -> dict[str, Parcel | ChestfedError]:
-        """The replies that have come, by ticket, each once; an error is a reply that is no parcel, or none at all."""
+        """The replies that have come, by ticket, each once; an error is a reply that cannot be used."""
 
     def reconnect(self) -> None:
         """Try to carry again after `LineLost`."""

@@ -13,28 +13,30 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import torch
 from pydantic import ValidationError
 
 from chestfed.core.errors import ChestfedError, TrainingError
+from chestfed.core.plugins import NotAllowedError, only, pinned
 from chestfed.engines.host import Host
 from chestfed.engines.requests import Export, Import
 from chestfed.engines.shapes import Shapes
-from chestfed.engines.wire import WireError, pack, peek, unpack
+from chestfed.engines.wire import LARGEST_COUNT, WireError, pack, peek, unpack
 from chestfed.experiment.device import Machine, prepare_machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.federation import handshake, kept
 from chestfed.federation.local import OwnData, own_data, own_pipeline, own_tables, row_told, scored_hospitals
-from chestfed.federation.parcels import Parcel
+from chestfed.federation.parcels import Parcel, shown
 from chestfed.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.federation.settings import Hospital
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Cohort, Facts, host_of, starting_network
-from chestfed.training.clients import TestSet, score
+from chestfed.training.clients import Setup, TestSet, score
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
 
 _log = logging.getLogger("chestfed.hospital")
@@ -67,6 +69,11 @@ class Study:
     data: OwnData | None = None
     begun: Begun | None = None
 
+    @property
+    def setup(self) -> Setup:
+        """What is trained here; the data must be open."""
+        return Setup(self.own, self.opened().study, self.machine)
+
     def opened(self) -> OwnData:
         """The data, which must be open."""
         if self.data is None:
@@ -89,10 +96,11 @@ class Participant:
         try:
             if isinstance(question, WireError):
                 raise question
-            answer = self.answer(question)
+            with nullcontext() if kind == "greet" else pinned():  # a greeting compares the code that there is now
+                answer = self.answer(question)
         except ChestfedError as error:
-            self._say(f"refused {ascii(kind)[:40]}: {error}")
-            answer = Parcel({"refused": _told(error)})
+            self._say(f"refused {ascii(kind)[:40]}: {shown(error)}")
+            answer = Parcel({"refused": shown(_told(error))})
         except Exception as error:  # whatever the server sends, the hospital goes on
             _log.exception("a question of kind %s", ascii(kind)[:40])
             self._say(f"failed at {ascii(kind)[:40]}: {type(error).__name__}; the log says more")
@@ -118,26 +126,26 @@ class Participant:
         study = self._studies.get(digest)
         if study is None:
             raise Refused("unknown: no study of this digest was agreed upon since this hospital started")
-        if kind not in _ANSWERS:
+        if not isinstance(kind, str) or kind not in _ANSWERS:
             raise Refused("a question of a kind that is not answered")
         return _ANSWERS[kind](self, study, question)
 
     def _greet(self, values: dict[str, Any], digest: str) -> Parcel:
         if not re.fullmatch("[0-9a-f]{16}", digest):  # it names a folder here
             raise Refused("the study is not named by a digest")
-        theirs = dict(values.get("passport", {}))
+        theirs = values.get("passport")
+        if not isinstance(theirs, dict):
+            raise Refused("the server does not say which versions it has")
         _refuse_differences(theirs, handshake.versions())
-        try:
-            pipeline = Pipeline.model_validate(values.get("pipeline"))
-        except ValidationError as error:
-            keys = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
-            raise Refused(f"the pipeline cannot be read here: {keys}") from None
+        pipeline = self._read(values.get("pipeline"))
         handshake.refuse_what_cannot_be_spread(pipeline)
-        passport = handshake.passport(pipeline)
-        _refuse_differences(theirs, passport)
+        _refuse_differences(theirs, handshake.passport(pipeline))
         known = self._studies.get(digest)
         if known is None or known.pipeline != pipeline:  # intervals, say, are not in the digest
-            place = int(values["place"])
+            names = handshake.hospitals_in(pipeline)
+            if self._name not in names:
+                raise Refused(f"{self._name} is not one of the hospitals of the pipeline")
+            place = names.index(self._name)
             own = own_pipeline(pipeline, place, self._hospital)
             if place == 0 and self._leaves.results == "nothing":
                 raise Refused("leaves.results is `nothing` here: this hospital does not take part as the target")
@@ -148,9 +156,29 @@ class Participant:
             folder = self._hospital.path("state") / digest
             network = new_network(own, machine)
             self._studies = {digest: Study(pipeline, own, machine, folder, place == 0, network)}  # one at a time
-            self._say(f"agreed on study {digest}: {pipeline.title}")
+            self._say(f"agreed on study {digest}: {shown(pipeline.title)}")
         machine = self._studies[digest].machine
-        return Parcel({"passport": passport, "device": machine.device.type, "threads": machine.threads})
+        return Parcel({"device": machine.device.type, "threads": machine.threads})
+
+    def _read(self, given: Any) -> Pipeline:
+        """The pipeline that the server sends: it may name no code and no file but those that lie ready for it here."""
+        try:
+            with only(self._hospital.file.plugins):
+                pipeline = Pipeline.model_validate(given)
+        except ValidationError as error:
+            keys = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
+            raise Refused(f"the pipeline cannot be read here: {keys}") from None
+        except NotAllowedError as error:
+            raise Refused(f"{error}: if its code is to run, list it under `plugins` in hospital.yaml") from None
+        weights = pipeline.model.initial_weights
+        if weights is None:
+            return pipeline
+        if PurePath(weights).name != weights:
+            raise Refused(
+                "model.initial_weights: a file beside hospital.yaml is meant, so it is a name without folders"
+            )
+        model = pipeline.model.model_copy(update={"initial_weights": str(self._hospital.folder / weights)})
+        return pipeline.model_copy(update={"model": model})
 
     def _open(self, study: Study, question: Parcel) -> Parcel:
         if study.data is None:
@@ -175,32 +203,33 @@ class Participant:
             self._say(f"stage 1: step {step}")
 
         folder = study.folder / f"stage1-{data.study.digests[data.client.name]}"  # the study's digest is of no images
-        done = pretrain(study.own, data.study, study.machine, folder, report)
+        done = pretrain(study.setup, folder, report)
         return Parcel({"losses": done.losses}, pack(Network(done.weights, done.buffers)))
 
     def _begin(self, study: Study, question: Parcel) -> Parcel:
         data, values, network = study.opened(), question.values, study.network
-        k, number, rows, names = (values.get(key) for key in ("k", "number", "rows", "names"))
-        if not isinstance(names, list) or not isinstance(rows, list) or len(names) != k or len(rows) != k:
+        k, rows, names = values.get("k"), values.get("rows"), handshake.hospitals_in(study.pipeline)
+        number = names.index(self._name)
+        if type(k) is not int or not number < k <= len(names) or not isinstance(rows, list) or len(rows) != k:
             raise Refused("the hospitals of stage 2 are not listed as they should be")
-        if type(number) is not int or number not in range(k) or names[number] != self._name:
-            raise Refused("the server has another hospital at this one's place")
+        if not all(type(count) is int and 0 < count <= LARGEST_COUNT for count in rows):
+            raise Refused("the hospitals' numbers of rows are invalid")
         sizes = network.size, network.buffers().numel()
         told = unpack(question.packed, Beginning.like(k, len(study.pipeline.tasks), *sizes), "the server")
         facts = [
-            Facts(str(name), int(count), with_nan(ratios), labeled)
-            for name, count, ratios, labeled in zip(names, rows, told.ratios, told.labeled, strict=True)
+            Facts(name, count, with_nan(ratios), labeled)
+            for name, count, ratios, labeled in zip(names[:k], rows, told.ratios, told.labeled, strict=True)
         ]
         if study.begun is not None:
             study.begun.host.client.close()
         study.network = starting_network(study.pipeline, study.machine, Pretrained(told.parameters, told.buffers, []))
         cohort = Cohort.of(study.pipeline, facts, study.machine.device)
-        host = host_of(study.own, cohort, number, data.client, study.network, study.machine)
+        host = host_of(study.setup, cohort, number, data.client, study.network)
         file = study.folder / f"k{k}.safetensors"
         kept.restore(host, file, cohort, study.network)
         study.begun = Begun(k, host, cohort.shapes(*sizes, number), file)
         self._say(f"ready for stage 2 with {k} hospitals, at turn {max(host.kept)}")
-        return Parcel({"turns": sorted(host.kept)})
+        return Parcel({})
 
     def _ask(self, study: Study, question: Parcel) -> Parcel:
         begun = study.begun
@@ -246,7 +275,10 @@ def _refuse_differences(server: dict[str, str], hospital: dict[str, str]) -> Non
 
 def _test_of(data: OwnData, question: Parcel) -> TestSet | None:
     """The test set that a question is about: the study's, or of patients of this hospital (`own`)."""
-    return data.own_test if question.values.get("test") == "own" else data.test
+    which = question.values.get("test")
+    if which not in ("own", "study"):
+        raise Refused("test images are the study's or this hospital's own")
+    return data.own_test if which == "own" else data.test
 
 
 def _told(error: ChestfedError) -> str:

@@ -2,21 +2,107 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 from torch import Tensor
 
-from chestfed.engines.wire import WireError
+from chestfed.core.config import StrictModel
+from chestfed.core.provenance import Origin
+from chestfed.engines.wire import LARGEST_COUNT, WireError
 from chestfed.results.table import Row
+from chestfed.training.client_summary import BINS
 
 _ROW: Final = TypeAdapter(Row)
 #: Characters of a reason or warning.
 _LONGEST: Final = 1000
+
+
+Number = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
+Digits = Annotated[str, StringConstraints(pattern="^[0-9a-f]{1,64}$")]
+
+
+class Hardware(StrictModel):
+    """What a hospital computes on."""
+
+    device: Annotated[str, StringConstraints(pattern="^[a-z]{1,16}$")]
+    threads: Number
+
+
+class DiseaseCounts(StrictModel):
+    """Of one disease in a `Card`."""
+
+    positives: Number
+    negatives: Number
+    missing: Number
+    prevalence: Annotated[float, Field(ge=0, le=1)] | None
+
+
+class Card(StrictModel):
+    """What `sites.json` says of a hospital, or of test images; see `chestfed.training.client_summary`."""
+
+    name: str
+    role: str
+    data: Origin
+    images: Number
+    unreadable: Number
+    rows: Number
+    diseases: dict[str, DiseaseCounts]
+    grey_levels: Annotated[list[Number], Field(min_length=BINS, max_length=BINS)]
+    grey_level_images: Number
+    shown: Annotated[list[Any], Field(max_length=0)]
+
+
+class Opened(StrictModel):
+    """What a hospital tells of its images; the second card is that of the test images."""
+
+    rows: Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
+    origin: Origin
+    digest: Digits
+    unreadable: Annotated[int, Field(ge=0, le=10_000_000)]
+    cards: list[Card]
+
+
+class OpenedTest(StrictModel):
+    """What a hospital tells of test images: keyed names, or, if scores stay, how many images and patients."""
+
+    key: Digits
+    origin: Origin
+    digest: Digits
+    is_test_set: bool
+    images: tuple[Digits, ...] = ()
+    patients: tuple[Digits, ...] = ()
+    kept: tuple[Number, Number] | None = None
+
+
+class Losses(StrictModel):
+    """Mean losses of stage 1."""
+
+    losses: list[float]
+
+
+Said = TypeVar("Said", bound=StrictModel)
+
+
+def said(kind: type[Said], values: dict[str, Any], sender: str) -> Said:
+    """The plain values of an answer, checked.
+
+    Raises
+    ------
+    WireError
+        If they are anything else; the text names keys and quotes nothing.
+    """
+    own = {key: value for key, value in values.items() if key not in ("nonce", "kind")}
+    try:
+        return kind.model_validate_json(json.dumps(own))
+    except ValidationError as error:
+        wrong = ", ".join(sorted({ascii(one["loc"][0])[:40] if one["loc"] else "all" for one in error.errors()}))
+        raise WireError(f"{sender} sent values that cannot be used: {wrong}") from None
 
 
 @dataclass(frozen=True)
@@ -103,7 +189,7 @@ def row_of(plain: Any, diseases: Sequence[str], sender: str) -> Row:
     Raises
     ------
     WireError
-        If it is no row, or of other diseases, or a number is out of its range.
+        If it is not a row, or of other diseases, or a number is out of its range.
     """
     try:
         row = _ROW.validate_python(plain, strict=False)

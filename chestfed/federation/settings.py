@@ -118,6 +118,11 @@ class HospitalFile(StrictModel):
     threads: int | None = Field(None, ge=1, description="CPU threads; null: as the study says")
     port: int = Field(0, ge=0, le=65535, description="loopback port between the two local processes; 0: any")
     leaves: Leaves = Leaves()
+    plugins: list[str] = Field(
+        [],
+        description="package.module:Name of each part that a study may name besides what is built in or installed as "
+        "an entry point; its code is run here, with options that the server chooses",
+    )
 
 
 @dataclass(frozen=True)

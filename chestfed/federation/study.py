@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from chestfed.core.checkpoint import read_json, write_json
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import identity
@@ -19,6 +19,7 @@ from chestfed.federation.deployment import Hospitals
 from chestfed.federation.parcels import Line
 from chestfed.federation.settings import Federation
 from chestfed.results.run_folder import FEDERATION
+from chestfed.training.clients import Setup
 from chestfed.training.reporting import Reporters
 from chestfed.training.run import StudyResult, run_study
 
@@ -34,19 +35,24 @@ class Events:
         """One event."""
         self._say(f"{hospital}: {event}{f' ({details})' if details else ''}")
         entry = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "hospital": hospital, "event": event, "details": details}
-        with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        try:
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+        except OSError as error:
+            raise ChestfedError(
+                f"{self._file}: cannot be written: {error.strerror}. What is finished is kept"
+            ) from None
 
 
 def hospitals_of(pipeline: Pipeline, federation: Federation) -> list[str]:
-    """The hospitals of a pipeline's sites: each is named as its YAML's file is.
+    """The hospitals of a pipeline.
 
     Raises
     ------
     ConfigError
         If the federation does not have one of them.
     """
-    names = [Path(entry.config).stem for entry in pipeline.sites]
+    names = handshake.hospitals_in(pipeline)
     known = [member.name for member in federation.file.hospitals]
     missing = [name for name in names if name not in known]
     if missing:
@@ -81,7 +87,7 @@ def run_over_hospitals(
         hospitals.greet()
         say("all agree; the hospitals read their labels and images")
         data = hospitals.gather()
-        result = run_study(pipeline, name, data, machine, out, reporters, hospitals)
+        result = run_study(Setup(pipeline, data, machine), name, out, reporters, hospitals)
         moved = {"bytes_sent": conversation.bytes_sent, "bytes_received": conversation.bytes_received}
         about = {"federation": federation.file.federation, **moved}
         write_json(result.folder / FEDERATION, read_json(result.folder / FEDERATION) | about)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from types import FrameType
+
+from filelock import FileLock, Timeout
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.federation.flower.node import Node
@@ -60,6 +63,7 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
 
     check_hospital(hospital, say)
     log = _log_of(hospital)
+    lock = locked(hospital)
 
     def told(text: str) -> None:
         log.info(text)
@@ -90,6 +94,25 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
         told("ended by Ctrl-C; start it again at any time")
     finally:
         node.close()
+        lock.release()
+
+
+def locked(hospital: Hospital) -> FileLock:
+    """The lock of the state folder: two processes would answer in turn, each with a state of its own."""
+    lock = FileLock(hospital.path("state") / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ChestfedError(f"{hospital.path('state')}: another process takes part with it; stop that one") from None
+    return lock
+
+
+class _Log(RotatingFileHandler):
+    """A log that tells of a full disk in a line; what is said is on the terminal all the same."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`, which prints a traceback for each line."""
+        sys.stderr.write(f"{self.baseFilename}: cannot be written: {sys.exc_info()[1]}\n")
 
 
 def _log_of(hospital: Hospital) -> logging.Logger:
@@ -97,7 +120,7 @@ def _log_of(hospital: Hospital) -> logging.Logger:
     folder = hospital.path("state")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handler = RotatingFileHandler(folder / "hospital.log", maxBytes=1_000_000, backupCount=10, encoding="utf-8")
+        handler = _Log(folder / "hospital.log", maxBytes=1_000_000, backupCount=10, encoding="utf-8")
     except OSError as error:
         raise ChestfedError(f"{folder}: cannot be written: {error.strerror}") from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))

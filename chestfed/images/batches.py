@@ -23,6 +23,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from chestfed.core.config import StrictModel
+from chestfed.core.console import plural
 from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.images.augment import Augment, backward, warped
 
@@ -119,7 +120,7 @@ class NetworkInput(StrictModel):
 
     def __str__(self) -> str:
         """For captions."""
-        numbers = f"{self.channels} channel{'s' if self.channels > 1 else ''}, {self.range[0]:g} to {self.range[1]:g}"
+        numbers = f"{plural(self.channels, 'channel')}, {self.range[0]:g} to {self.range[1]:g}"
         if self == IMAGENET:
             return f"{numbers}, ImageNet's mean and deviation"
         if self.mean is None or self.std is None:

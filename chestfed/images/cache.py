@@ -38,28 +38,15 @@ COLUMNS: Final = {"record": np.int64, "digest": KEY, "source": KEY, "reason": ob
 
 @dataclass(frozen=True, eq=False)
 class CachedImages:
-    """The cached images of a table's rows, in their order.
+    """The cached images of a table's rows, in their order."""
 
-    Attributes
-    ----------
-    file
-        The records.
-    records
-        int64 `[n]`: number of each row's record, -1 for a quarantined one.
-    digests
-        16 bytes per row, of the pixels, `KEY [n]`; zeros for a quarantined one.
-    sources
-        The same of the picture itself, whatever the size and fit: of its gray levels, or of a JPEG's compressed data.
-    quarantined
-        Why rows have no image.
-    """
-
-    file: Path
+    file: Path  #: the records
     size: int
-    records: np.ndarray
-    digests: np.ndarray
+    records: np.ndarray  #: int64 `[n]`: number of each row's record, -1 for a quarantined one
+    digests: np.ndarray  #: 16 bytes per row, of the pixels, `KEY [n]`; zeros for a quarantined one
+    #: The same of the picture itself, whatever the size and fit: of its gray levels, or of a JPEG's compressed data.
     sources: np.ndarray
-    quarantined: tuple[Problem, ...]
+    quarantined: tuple[Problem, ...]  #: why rows have no image
 
     def read(self, rows: Rows) -> np.ndarray:
         """Pixels uint8 `[n, size, size]` of some rows, each checked against its digest.

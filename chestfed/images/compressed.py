@@ -10,7 +10,6 @@ import re
 import struct
 from collections.abc import Iterator
 from itertools import islice
-from mmap import mmap
 from typing import Final
 
 import xxhash
@@ -89,7 +88,7 @@ def bare_jpeg_2000(stream: bytes) -> bytes:
     return bare
 
 
-def refuse_scan_bomb(stream: bytes | mmap, pixels: int) -> None:
+def refuse_scan_bomb(stream: bytes, pixels: int) -> None:
     """Refuse a JPEG of more than `MAX_SCANS` scans, or `MAX_SCANNED_PIXELS` in all; any other stream passes.
 
     Raises
@@ -101,16 +100,14 @@ def refuse_scan_bomb(stream: bytes | mmap, pixels: int) -> None:
         place = next((place for code, place in _segments(stream) if code == _SCAN), len(stream))
     except (struct.error, IndexError):
         return  # cut short: the decoder says so
-    # Compressed data have a 0 behind each 0xFF. `find` in a map of a file is slow: an expression is not.
+    # Compressed data have a 0 behind each 0xFF. An expression is twice as fast as `count`.
     most = min(MAX_SCANS, MAX_SCANNED_PIXELS // max(pixels, 1))
     scans = islice(_SCANS.finditer(stream, place), most + 1) if stream[:2] == _SOI else ()
-    count = sum(1 for _ in scans)
-    del scans  # which keeps the map open
-    if count > most:
+    if sum(1 for _ in scans) > most:
         raise ImageError(f"JPEG of more than {most} scans, refused without decoding")
 
 
-def jpeg_digest(stream: bytes | mmap) -> bytes:
+def jpeg_digest(stream: bytes) -> bytes:
     """16 bytes of a JPEG's tables and compressed pixels: the same whatever its metadata say."""
     digest, begin = xxhash.xxh3_128(), 0
     with memoryview(stream) as view:
@@ -122,7 +119,7 @@ def jpeg_digest(stream: bytes | mmap) -> bytes:
     return digest.digest()
 
 
-def _segments(stream: bytes | mmap) -> Iterator[tuple[int, int]]:
+def _segments(stream: bytes) -> Iterator[tuple[int, int]]:
     """Code and place of a JPEG's markers, up to the first scan."""
     place = 2
     while stream[place] == 0xFF:

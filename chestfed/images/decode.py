@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import stat
 import warnings
-from mmap import ACCESS_READ, mmap
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -40,25 +40,15 @@ _SECONDS: Final = 120
 
 
 class Decoded(NamedTuple):
-    """A picture as its file has it.
+    """A picture as its file has it."""
 
-    Attributes
-    ----------
-    gray
-        Gray levels uint8 `[h, w]`, of the whole picture or reduced.
-    extent
-        Height and width of the picture in pixels of `gray`: of a reduced one, the last may lie partly outside.
-    dicom, unwindowed
-        Whether it is DICOM, and such that lacks a window.
-    jpeg
-        `jpeg_digest` of a JPEG; empty for others.
-    """
-
-    gray: np.ndarray
+    gray: np.ndarray  #: gray levels uint8 `[h, w]`, of the whole picture or reduced
+    #: Height and width of the picture in pixels of `gray`: of a reduced one, the last may lie partly outside.
     extent: tuple[float, float]
+    #: dicom, unwindowed: whether it is DICOM, and such that lacks a window.
     dicom: bool = False
     unwindowed: bool = False
-    jpeg: bytes = b""
+    jpeg: bytes = b""  #: `jpeg_digest` of a JPEG; empty for others
 
 
 def decode(path: Path, stored: Stored = Stored(), levels: Levels = "window") -> np.ndarray:
@@ -133,26 +123,31 @@ def picture_digest(gray: np.ndarray) -> bytes:
 def _picture(path: Path, least: int | None) -> Decoded:
     """Values uint8 or uint16 `[h, w]` of a PNG or JPEG."""
     from PIL import Image, ImageOps
+    from PIL.JpegImagePlugin import JpegImageFile
 
     jpeg, extent = b"", None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of bombs, which are refused here, and of damaged EXIF data
-            with Image.open(path, formats=("JPEG", "PNG")) as image:
+            stored = path.read_bytes()
+            with Image.open(BytesIO(stored), formats=("JPEG", "PNG")) as image:
                 check_size(image.width, image.height)
                 if (frames := getattr(image, "n_frames", 1)) != 1:
                     raise ImageError(f"animated PNG or MPO of {frames} images: one radiograph expected")
-                if image.format != "PNG":
-                    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as stream:
-                        refuse_scan_bomb(stream, image.width * image.height)
-                        jpeg = jpeg_digest(stream)
-                    extent = _draft(image, least)
+                if isinstance(image, JpegImageFile):
+                    if image.layers > 1 or "progressive" in image.info:  # else the first scan is the only one decoded
+                        refuse_scan_bomb(stored, image.width * image.height)
+                    jpeg, extent = jpeg_digest(stored), _draft(image, least)
+                    image.decodermaxblock = len(stored)  # in one piece: a decoder that waits for the next starts anew
+                halved = image.mode != "I;16" and str(image.tile[0].args).endswith("16B")  # with color or transparency
                 ImageOps.exif_transpose(image, in_place=True)
                 wide = image.mode.startswith("I")
                 pixels = np.empty((image.height, image.width), np.uint16 if wide else np.uint8)
                 for top in range(0, image.height, _ROWS):  # Pillow copies twice what it converts
                     rows = image.crop((0, top, image.width, min(top + _ROWS, image.height)))
                     pixels[top : top + _ROWS] = np.asarray(rows if wide else rows.convert("L"))
+                if halved and pixels.max() < 1 << 7:  # of which Pillow keeps 8 bits: too few if it uses 12
+                    raise ImageError("dark 16-bit PNG in color or with transparency: save it as 16-bit gray")
                 return Decoded(pixels, extent or pixels.shape[:2], jpeg=jpeg)
     except ImageError:
         raise

@@ -40,6 +40,7 @@ def decode_dicom(path: Path, levels: Levels) -> tuple[np.ndarray, bool]:
         _check(dataset, path)
         with _no_stderr() if dataset.file_meta.TransferSyntaxUID == RLELossless else nullcontext():
             stored = dataset.pixel_array
+        stored = stored.astype(stored.dtype.newbyteorder("="), copy=False)
         if stored.ndim != 2:
             raise ImageError(f"the pixels have {stored.ndim} dimensions, expected height and width")
         return _gray(stored, dataset, levels)
@@ -81,7 +82,12 @@ def _windowed(values: np.ndarray, dataset: Any) -> np.ndarray | None:
     from pydicom.pixels import apply_voi
 
     if dataset.get("VOILUTSequence"):
-        bits = int(dataset.VOILUTSequence[0].LUTDescriptor[2])
+        descriptor = dataset.VOILUTSequence[0].LUTDescriptor
+        bits = int(descriptor[2])
+        if bits == 8:  # pydicom would count the entries of such a table in 8 bits too
+            descriptor[2] = 16
+        if descriptor[1] > values.max():  # below zero, and read as unsigned
+            descriptor[1] -= 1 << 16
         return np.asarray(apply_voi(values, dataset, index=0), np.float64) / ((1 << bits) - 1)
     center, width = (_first(dataset.get(name)) for name in ("WindowCenter", "WindowWidth"))
     function = dataset.get("VOILUTFunction", "LINEAR")
@@ -131,6 +137,8 @@ def _check(dataset: Any, path: Path) -> None:
     check_size(int(dataset.Columns), int(dataset.Rows))
     if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
         _check_compressed(dataset)
+    elif dataset.get("HighBit") not in (None, dataset.BitsStored - 1):
+        raise ImageError("DICOM file whose HighBit is not BitsStored - 1: where its values lie cannot be told")
 
 
 def _check_compressed(dataset: Any) -> None:

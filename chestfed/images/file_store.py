@@ -114,46 +114,26 @@ _CRASHED: Final = Failure(
 
 
 class Kind(NamedTuple, Generic[Found]):
-    """One kind of result.
+    """One kind of result."""
 
-    Attributes
-    ----------
-    name
-        Of its file; another version has another name.
-    columns
-        Name -> dtype of the columns: `KEY`, a number, or object for text and bytes of any length.
-    work
-        From a path, and what its site says of its gray levels, to a result, in another process: a function of a
-        module, or a partial one. It may raise OSError and MemoryError.
-    what
-        For messages: "decoding images".
-    """
-
-    name: str
+    name: str  #: of its file; another version has another name
+    #: Name -> dtype of the columns: `KEY`, a number, or object for text and bytes of any length.
     columns: Mapping[str, Any]
+    #: From a path, and what its site says of its gray levels, to a result, in another process: a function of a module,
+    #: or a partial one. It may raise OSError and MemoryError.
     work: Callable[[Path, Stored], Found]
-    what: str
+    what: str  #: for messages: "decoding images"
 
 
 @dataclass
 class Files:
-    """A table's files in a store.
+    """A table's files in a store."""
 
-    Attributes
-    ----------
-    contents
-        Keyed digest of each row's content, `KEY [n]`; zeros where there is none.
-    failures
-        Row -> why there is none.
-    refused
-        Row -> the result of a file that was refused unread, such as one too large; nothing of it is kept.
-    known, found
-        Whether the row has a result, bool `[n]`, and its columns, `[n]`: zeros without one.
-    """
-
-    contents: np.ndarray
-    failures: dict[int, Failure] = field(default_factory=dict)
+    contents: np.ndarray  #: keyed digest of each row's content, `KEY [n]`; zeros where there is none
+    failures: dict[int, Failure] = field(default_factory=dict)  #: row -> why there is none
+    #: Row -> the result of a file that was refused unread, such as one too large; nothing of it is kept.
     refused: dict[int, Any] = field(default_factory=dict)
+    #: known, found: whether the row has a result, bool `[n]`, and its columns, `[n]`: zeros without one.
     known: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     found: dict[str, np.ndarray] = field(default_factory=dict)
 

@@ -24,31 +24,17 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class CheckReport:
-    """What a check found.
-
-    Attributes
-    ----------
-    errors
-        What has to be fixed; with any of them the check fails.
-    warnings
-        What should be inspected.
-    against
-        The other sites that it was compared with: name -> number of images compared.
-    looked
-        The rows and the scan of the images (None if they were not inspected), for a card.
-    others
-        The same of the other sites, by name.
-    """
+    """What a check found."""
 
     site: str
     title: str
     synthetic: bool
-    errors: tuple[Problem, ...]
-    warnings: tuple[Problem, ...]
+    errors: tuple[Problem, ...]  #: what has to be fixed; with any of them the check fails
+    warnings: tuple[Problem, ...]  #: what should be inspected
     counts: Counts
-    against: dict[str, int]
-    looked: Looked
-    others: Mapping[str, Looked]
+    against: dict[str, int]  #: the other sites that it was compared with: name -> number of images compared
+    looked: Looked  #: the rows and the scan of the images (None if they were not inspected), for a card
+    others: Mapping[str, Looked]  #: the same of the other sites, by name
 
     @property
     def passed(self) -> bool:
@@ -88,50 +74,38 @@ def check_site(
     ChestfedError
         If results cannot be saved; never for problems of the site.
     """
-    site = _look(config, data_root, labels_file, images, cache_root, workers, progress)
+    tell = progress or (lambda what, done, total: None)
+
+    def look(its: SiteConfig, labels_file: Path | None, images: bool) -> Looked:
+        survey = survey_site(its, data_root, labels_file, partial(tell, f"headers of {its.site}"))
+        if not images or not survey.has_images or survey.table.frame.empty:
+            return Looked(survey, None)
+        pictures = partial(tell, f"images of {its.site}")
+        return Looked(survey, scan_images(survey.table, cache_root, workers=workers, progress=pictures))
+
+    site = look(config, labels_file, images)
+    problems = _own_problems(site)
+    if checksums is not None:
+        problems += verify_checksums(site, checksums, workers, progress)
+    others: dict[str, Looked] = {}
+    for other_config in against:
+        other = look(other_config, None, images and site.scan is not None)
+        others[other_config.site] = other
+        problems += _compared(site, other)
+    table, compared = site.survey.table, {name: len(other.survey.table.frame) for name, other in others.items()}
+    about, counts = (table.name, table.title, table.synthetic), count(site.survey, site.scan)
+    return CheckReport(*about, *sort_out(problems), counts, compared, site, others)
+
+
+def _own_problems(site: Looked) -> list[Problem]:
+    """All that is wrong with a site by itself."""
     problems = [*site.survey.problems, *alike_in_two_splits(site), *_unknown_views(site), *_idle_diseases(site)]
     problems += [Problem(REMARK, "labels", note) for note in site.survey.table.notes]
     if site.scan is not None:
         problems += damaged_files(site, site.scan)
         problems += repeated_pictures(site, site.scan)
         problems += gray_level_problems(site, site.scan)
-    if checksums is not None:
-        problems += verify_checksums(site, checksums, workers, progress)
-    others: dict[str, Looked] = {}
-    for other_config in against:
-        other = _look(other_config, data_root, None, images and site.scan is not None, cache_root, workers, progress)
-        others[other_config.site] = other
-        problems += _compared(site, other)
-    errors, warnings = sort_out(problems)
-    table = site.survey.table
-    return CheckReport(
-        table.name,
-        table.title,
-        table.synthetic,
-        errors,
-        warnings,
-        count(site.survey, site.scan),
-        {name: len(other.survey.table.frame) for name, other in others.items()},
-        site,
-        others,
-    )
-
-
-def _look(
-    config: SiteConfig,
-    data_root: Path,
-    labels_file: Path | None,
-    images: bool,
-    cache_root: Path,
-    workers: int | None,
-    progress: Progress | None,
-) -> Looked:
-    tell = progress or (lambda what, done, total: None)
-    survey = survey_site(config, data_root, labels_file, partial(tell, f"headers of {config.site}"))
-    if not images or not survey.has_images or survey.table.frame.empty:
-        return Looked(survey, None)
-    pictures = partial(tell, f"images of {config.site}")
-    return Looked(survey, scan_images(survey.table, cache_root, workers=workers, progress=pictures))
+    return problems
 
 
 def _compared(site: Looked, other: Looked) -> list[Problem]:

@@ -74,13 +74,14 @@ class FileCounts:
 class Counts:
     """All counts; those of views are over all rows, the others over the rows of the views that are kept.
 
-    `dropped` are the rows that are left out before, by the key of the YAML's `rows`.
+    `studies` is None where every study is called like its patient, as at a site that does not tell studies. `dropped`
+    are the rows that are left out before, by the key of the YAML's `rows`.
     """
 
     rows: int
     images: int
     patients: int
-    studies: int
+    studies: int | None
     views: Mapping[str, int]
     left_out: int
     splits: tuple[SplitCounts, ...]
@@ -103,7 +104,9 @@ def count(survey: Survey, scan: Scan | None) -> Counts:
         rows=len(raw),
         images=len(frame),
         patients=int(frame["patient"].nunique()),
-        studies=len(frame[["patient", "study"]].drop_duplicates()),
+        studies=None
+        if (frame["study"] == frame["patient"]).all()
+        else len(frame[["patient", "study"]].drop_duplicates()),
         views=_counted(raw["view"].dropna()),
         left_out=table.other_views,
         splits=tuple(_split(name, part, table.diseases) for name, part in parts),

@@ -21,7 +21,7 @@ from chestfed.images.polarity import polarity
 from chestfed.images.preprocess import Preprocess
 
 #: Raised when the same file gives other facts than before: kept results of an older version are not read.
-FACTS_VERSION: Final = 6
+FACTS_VERSION: Final = 7
 #: Bins of the histogram, 4 gray levels each.
 BINS: Final = 64
 #: Bits of the perceptual hash, without the first of its 256, which is always 0.
@@ -40,55 +40,29 @@ _PHOTOMETRIC: Final = ("MONOCHROME1", "MONOCHROME2", "PALETTE COLOR", "RGB", "YB
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One image file.
+    """One image file."""
 
-    Attributes
-    ----------
-    error
-        Why the file cannot be read; empty if it can.
-    format
-        `PNG`, `JPEG` or `DICOM`, by the content; otherwise empty.
-    wrong_suffix
-        The name says that it is another of the three.
-    bits
-        Stored bits per channel.
-    mode
-        Pillow's mode (`L`, `RGB`, `I;16`) or DICOM's photometric interpretation.
-    syntax
-        Name of the DICOM transfer syntax.
-    colored, blank
-        The picture has colors; it has a single gray level.
-    polarity
-        `polarity` of the picture as the file has it: of a DICOM file after its header's MONOCHROME1 was followed, of
-        others before anything was inverted.
-    unwindowed
-        A DICOM file without a plausible window: its percentiles took its place.
-    mean, std
-        Of the preprocessed picture's gray levels, 0 to 255.
-    digest
-        `picture_digest`.
-    hash
-        32 bytes, the perceptual hash; empty for a blank picture.
-    histogram
-        Pixels of the preprocessed picture per bin, int32 `[64]`.
-    """
-
-    error: str = ""
-    format: str = ""
-    wrong_suffix: bool = False
+    error: str = ""  #: why the file cannot be read; empty if it can
+    format: str = ""  #: `PNG`, `JPEG` or `DICOM`, by the content; otherwise empty
+    wrong_suffix: bool = False  #: the name says that it is another of the three
     width: int = 0
     height: int = 0
-    bits: int = 0
-    mode: str = ""
-    syntax: str = ""
+    bits: int = 0  #: stored bits per channel
+    mode: str = ""  #: Pillow's mode (`L`, `RGB`, `I;16`) or DICOM's photometric interpretation
+    syntax: str = ""  #: name of the DICOM transfer syntax
+    #: colored, blank: the picture has colors; it has a single gray level.
     colored: bool = False
     blank: bool = False
+    #: `polarity` of the picture as the file has it: of a DICOM file after its header's MONOCHROME1 was followed, of
+    #: others before anything was inverted.
     polarity: float = 0.0
-    unwindowed: bool = False
+    unwindowed: bool = False  #: a DICOM file without a plausible window: its percentiles took its place
+    #: mean, std: of the preprocessed picture's gray levels, 0 to 255.
     mean: float = 0.0
     std: float = 0.0
-    digest: bytes = b""
-    hash: bytes = b""
+    digest: bytes = b""  #: `picture_digest`
+    hash: bytes = b""  #: 32 bytes, the perceptual hash; empty for a blank picture
+    #: Pixels of the preprocessed picture per bin, int32 `[64]`.
     histogram: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int32))
 
 
@@ -185,7 +159,7 @@ def _dicom_header(path: Path, whole: bool) -> dict[str, Any]:
         return {"syntax": "none"}
     uid = UID(syntax)
     known = {"syntax": uid.name if uid.is_transfer_syntax else "unknown"}
-    if syntax == DEFLATED and not whole:  # to read its header is to inflate it; a decoded one is known to be no bomb
+    if syntax == DEFLATED and not whole:  # to read its header is to inflate it; a decoded one is known not to be a bomb
         return known
     with dicom_tags.quiet():
         header = dicom_tags.read(path, ("Rows", "Columns", "BitsStored", "PhotometricInterpretation"))

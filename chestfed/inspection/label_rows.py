@@ -129,12 +129,10 @@ def contact_sheet(survey: Survey, places: np.ndarray, out: Path) -> int:
         except (ChestfedError, OSError):
             unread += 1
             draw.text((left + 4, top + 4), "cannot be read", fill=0)
-        told = {"present": [], "missing": []}  # type: dict[str, list[str]]
-        for disease in table.diseases:
-            if np.isnan(row[disease]) or row[disease] == 1:
-                told["missing" if np.isnan(row[disease]) else "present"].append(TITLES[disease])
+        present = [TITLES[disease] for disease in table.diseases if row[disease] == 1]
+        missing = [TITLES[disease] for disease in table.diseases if np.isnan(row[disease])]
         texts = [f"row {row['row']}, {row['view']}"]
-        texts += [f"{sign}: {', '.join(names)}" for sign, names in told.items() if names]
+        texts += [f"{said}: {', '.join(of)}" for said, of in (("present", present), ("missing", missing)) if of]
         wrapped = "\n".join(line for text in texts for line in textwrap.wrap(text, 34))
         draw.multiline_text((left + 4, top + _SIDE - 2), wrapped, fill=0)
     try:

@@ -29,21 +29,12 @@ UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True)
 class Letters:
-    """What is known of text in one picture.
+    """What is known of text in one picture."""
 
-    Attributes
-    ----------
-    found
-        What the detector sees: `none`, `marker` (the L or R beside the patient), `text`; `unknown` without a picture.
-    annotation
-        The value of BurnedInAnnotation; None if it has none, or there is no DICOM header.
-    overlays
-        Number of DICOM overlays.
-    """
-
+    #: What the detector sees: `none`, `marker` (the L or R beside the patient), `text`; `unknown` without a picture.
     found: str
-    annotation: bool | None = None
-    overlays: int = 0
+    annotation: bool | None = None  #: the value of BurnedInAnnotation; None if it has none, or there is no DICOM header
+    overlays: int = 0  #: number of DICOM overlays
 
     @property
     def flagged(self) -> bool:
@@ -53,36 +44,20 @@ class Letters:
 
 @dataclass(frozen=True)
 class LetterCounts:
-    """How many pictures are flagged, by what; one picture may count several times but in `flagged`.
+    """How many pictures are flagged, by what; one picture may count several times but in `flagged`."""
 
-    Attributes
-    ----------
-    looked_at
-        Readable pictures.
-    headers
-        Of them, DICOM files.
-    tag_yes, tag_no, tag_silent
-        What BurnedInAnnotation says in these headers.
-    overlays
-        Headers with overlays.
-    text, marker
-        What the detector sees.
-    unknown
-        Pictures that the detector could not read.
-    flagged
-        Any of tag, overlay, text and unknown.
-    """
-
-    looked_at: int
-    headers: int
+    looked_at: int  #: readable pictures
+    headers: int  #: of them, DICOM files
+    #: tag_yes, tag_no, tag_silent: what BurnedInAnnotation says in these headers.
     tag_yes: int
     tag_no: int
     tag_silent: int
-    overlays: int
+    overlays: int  #: headers with overlays
+    #: text, marker: what the detector sees.
     text: int
     marker: int
-    unknown: int
-    flagged: int
+    unknown: int  #: pictures that the detector could not read
+    flagged: int  #: any of tag, overlay, text and unknown
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,32 +25,16 @@ _PLAIN: Final = [field.name for field in fields(Facts) if field.name not in _BYT
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """What the images of a table's rows are, in their order.
+    """What the images of a table's rows are, in their order."""
 
-    Attributes
-    ----------
-    table
-        The rows.
-    frame
-        One row per image: the plain attributes of `Facts`; an image that cannot be read has an `error`.
-    digests
-        16 bytes per row; empty without a picture.
-    hashes
-        Perceptual hashes uint8 `[n, 32]`.
-    hashed
-        Which rows have one, bool `[n]`: not the unreadable and blank pictures.
-    histograms
-        Pixels per bin of the preprocessed pictures, int32 `[n, 64]`.
-    failures
-        Rows whose file is missing or could not be read this time, and why; their `error` says it too.
-    """
-
-    table: SiteTable
+    table: SiteTable  #: the rows
+    #: One row per image: the plain attributes of `Facts`; an image that cannot be read has an `error`.
     frame: pd.DataFrame
-    digests: tuple[bytes, ...]
-    hashes: np.ndarray
-    hashed: np.ndarray
-    histograms: np.ndarray
+    digests: tuple[bytes, ...]  #: 16 bytes per row; empty without a picture
+    hashes: np.ndarray  #: perceptual hashes uint8 `[n, 32]`
+    hashed: np.ndarray  #: which rows have one, bool `[n]`: not the unreadable and blank pictures
+    histograms: np.ndarray  #: pixels per bin of the preprocessed pictures, int32 `[n, 64]`
+    #: Rows whose file is missing or could not be read this time, and why; their `error` says it too.
     failures: Mapping[int, Failure]
 
     @property

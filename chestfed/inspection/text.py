@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from chestfed.core.checkpoint import write_json, write_text
+from chestfed.core.console import plural, text_table
 from chestfed.core.diseases import TITLES
 from chestfed.core.errors import Problem
 from chestfed.inspection.check import CheckReport
@@ -29,22 +30,16 @@ def verdict(report: CheckReport) -> str:
     name = f"{report.title} ({report.site})"
     word = "passed" if report.passed else "FAILED"
     looked = f"{counts.images:,} images" if counts.files is not None else f"{counts.images:,} rows, labels only"
-    return f"{name}: {word}; {_number(report.errors, 'error')}, {_number(report.warnings, 'warning')}; {looked}"
+    return f"{name}: {word}; {plural(len(report.errors), 'error')}, {plural(len(report.warnings), 'warning')}; {looked}"
 
 
 def render(report: CheckReport) -> RenderableType:
     """The report for a terminal: counts, then errors and warnings by kind, the first of each."""
-    from rich import box
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=verdict(report), title_justify="left", box=box.SIMPLE_HEAD)
-    header, rows = _split_table(report.counts)
-    for place, name in enumerate(header):
-        table.add_column(name, justify="right" if place else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
+    (split, *shares), rows = _split_table(report.counts)
+    table = text_table(verdict(report), [split], shares, rows, light=True)
     lines = Text("\n".join(f"{name}: {value}" for name, value in _facts(report)))
     parts: list[RenderableType] = [table, lines]
     for title, style, problems in (("ERRORS", "red", report.errors), ("WARNINGS", "yellow", report.warnings)):
@@ -137,7 +132,7 @@ def _facts(report: CheckReport) -> list[tuple[str, str]]:
     years = "none" if ages.median is None else f"median {ages.median:g}, from {ages.youngest:g} to {ages.oldest:g}"
     facts = [
         ("rows", f"{counts.rows:,}, {counts.left_out:,} of them of excluded views"),
-        ("studies", f"{counts.studies:,}"),
+        ("studies", "not told" if counts.studies is None else f"{counts.studies:,}"),
         ("views", _most(counts.views)),
         ("sexes", _most(counts.sexes)),
         ("ages", f"{years}; missing {ages.missing:,}"),
@@ -169,10 +164,6 @@ def _most(values: Mapping[str, int]) -> str:
     shown = ", ".join(f"{name} {number:,}" for name, number in list(values.items())[:_MOST])
     rest = len(values) - _MOST
     return f"{shown or 'none'}{f', and {rest:,} others' if rest > 0 else ''}"
-
-
-def _number(problems: Sequence[Problem], word: str) -> str:
-    return f"{len(problems):,} {word}{'s' if len(problems) != 1 else ''}"
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -88,15 +88,6 @@ class FlatModule:
         Regular expression of the names of parts that keep their input alone and are computed again for the gradient.
     compiled
         Whether training goes through `torch.compile`, at the first call.
-
-    Attributes
-    ----------
-    size
-        d, number of trainable parameters.
-    grad
-        `[d]`, the gradient of the last backward pass.
-    trained
-        The module, or what `torch.compile` makes of it: to be called where gradients are taken.
     """
 
     def __init__(
@@ -113,11 +104,13 @@ class FlatModule:
             convolve_channels_last(module)
         if recomputed:
             _recompute(module, recomputed)
+        #: The module, or what `torch.compile` makes of it: to be called where gradients are taken.
         self.trained: Callable[[Tensor], Tensor] = _compiled(module) if compiled else module
         trainable = {name: part for name, part in module.named_parameters() if part.requires_grad}
         self._names, self._parameters = list(trainable), list(trainable.values())
         self._buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
-        self.size = sum(parameter.numel() for parameter in self._parameters)
+        self.size = sum(parameter.numel() for parameter in self._parameters)  #: d, of trainable parameters
+        #: `[d]`, the gradient of the last backward pass.
         self.grad = torch.zeros(self.size, dtype=self._parameters[0].dtype, device=device)
         for parameter, view in zip(self._parameters, self._views(self.grad), strict=True):
             parameter.grad = view

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,8 @@ from chestfed.sites.spreadsheet.term_table import VALUE, WORD_MEANINGS
 MEANINGS: Final = WORD_MEANINGS[VALUE]
 #: More different cells than this are not values of a label.
 _MOST_VALUES: Final = 12
+#: Letters that say yes where no other word does.
+_LONE: Final = frozenset("xtsj")
 #: More different annotators than this are something else, such as coordinates.
 _MOST_READERS: Final = 50
 
@@ -31,6 +33,11 @@ class Values:
 
     known: Mapping[str, Counter[str]]
     strange: Counter[str]
+
+    @property
+    def words(self) -> set[str]:
+        """All different cells."""
+        return {*self.strange, *(word for cells in self.known.values() for word in cells)}
 
     def number(self, meaning: str) -> int:
         """How many cells mean this."""
@@ -48,17 +55,32 @@ class Values:
         return not self.strange and self.number("positive") > 0
 
 
-def values_of(work: Work, column: str) -> Values:
-    """What the cells of a column mean, counted; words that the flags explain come first."""
+def values_of(work: Work, column: str, beside: Iterable[Collection[str]] = ()) -> Values:
+    """What the cells of a column mean, counted; `beside` are the words of the other label columns."""
     counts: Counter[str] = Counter()
     for word, number in work.frame[column].dropna().value_counts().head(_MOST_VALUES * 20).items():
         counts[canonical(str(word))] += int(number)
-    table = {**lexicon.VALUES, **({"-": "negative"} if "+" in counts else {}), **work.meanings(VALUE)}
+    table = meanings_of(work, [counts, *beside])
     known: dict[str, Counter[str]] = {meaning: Counter() for meaning in MEANINGS}
     strange: Counter[str] = Counter()
     for word, number in counts.items():
         (known[table[word]] if word in table else strange)[word] += number
     return Values(known, strange)
+
+
+def meanings_of(work: Work, columns: Iterable[Collection[str]]) -> dict[str, str]:
+    """What each known word means in label columns with these words; those that the flags explain come first.
+
+    A letter that says yes alone may mean something else beside another yes: x not assessed, s suspected.
+    """
+    table = dict(lexicon.VALUES)
+    for words in columns:
+        table |= {"-": "negative"} if "+" in words else {}
+        yes = [word for word in words if lexicon.VALUES.get(word) == "positive"]
+        for letter in _LONE.intersection(yes):
+            if any(not word.startswith(letter) for word in yes):
+                table.pop(letter, None)
+    return {**table, **work.meanings(VALUE)}
 
 
 def label_columns(work: Work) -> dict[str, str]:
@@ -70,7 +92,7 @@ def label_columns(work: Work) -> dict[str, str]:
         if name in found or match is None or match.disease in named or not work.frame[name].notna().any():
             continue
         values = values_of(work, name)  # whether they are known is looked at later, so that unknown ones are reported
-        if sum(len(cells) for cells in values.known.values()) + len(values.strange) <= _MOST_VALUES:
+        if len(values.words) <= _MOST_VALUES:
             found[name] = match.disease
     return found
 
@@ -81,7 +103,8 @@ def by_columns(work: Work, columns: Mapping[str, str]) -> None:
         raise ConfigError(nothing_found(work))
     if work.layout == "readers":
         find_reader(work, columns)
-    values = {name: values_of(work, name) for name in columns}
+    words = [values_of(work, name).words for name in columns]
+    values = {name: values_of(work, name, words) for name in columns}
     for disease in (name for name in TITLES if name in columns.values()):
         work.names[disease] = [name for name, of in columns.items() if of == disease]
         work.evidence[disease] = "; ".join(_told(work, name, disease, values[name]) for name in work.names[disease])
@@ -104,6 +127,11 @@ def by_columns(work: Work, columns: Mapping[str, str]) -> None:
                 f"{', '.join(names)} ({disease}) never says no, and empty cells count as missing, so there is no "
                 f"negative. Use --blank negative, or --label {disease}={NONE}"
             )
+        if len(names) == 1 and disease not in work.choices.labels and _is_part(names[0]):
+            work.notes.append(
+                f"'{names[0]}' is the only column of {disease}: where it says no, {disease} counts as absent, although "
+                f"another kind or side of it may be there (--label {disease}={NONE} if so)"
+            )
     left = {name: values_of(work, name) for name in work.free if name not in columns}
     if doubtful := [name for name, found in left.items() if found.doubts]:
         work.notes.append(
@@ -120,6 +148,12 @@ def by_columns(work: Work, columns: Mapping[str, str]) -> None:
     others = [name for name, found in left.items() if found.only and not found.doubts]
     if others:
         work.notes.append(f"label columns of other diseases, not used: {', '.join(others)}")
+
+
+def _is_part(name: str) -> bool:
+    """Whether a column is named like one kind, place or degree of a disease."""
+    match = disease_of(name)
+    return match is not None and (match.kind or not lexicon.QUALIFIERS.isdisjoint(lexicon.plain(name).split()))
 
 
 def _told(work: Work, name: str, disease: str, values: Values) -> str:

@@ -29,25 +29,14 @@ _EXAMPLES: Final = 5
 
 @dataclass(frozen=True)
 class Pictures:
-    """The images below the folder that the user named.
-
-    Attributes
-    ----------
-    files
-        Paths relative to the site's root.
-    without_header
-        Those of `files` that are PNG or JPEG.
-    aside
-        What else is in the folder, in words with counts; empty if nothing is.
-    by_name, by_stem
-        Name of a file (in NFC), with and without its extension -> the files with that name.
-    """
+    """The images below the folder that the user named."""
 
     root: Path
     folder: str
-    files: tuple[str, ...]
-    without_header: frozenset[str] = field(repr=False)
-    aside: str
+    files: tuple[str, ...]  #: paths relative to the site's root
+    without_header: frozenset[str] = field(repr=False)  #: those of `files` that are PNG or JPEG
+    aside: str  #: what else is in the folder, in words with counts; empty if nothing is
+    #: by_name, by_stem: name of a file (in NFC), with and without its extension -> the files with that name.
     by_name: Mapping[str, list[str]] = field(repr=False)
     by_stem: Mapping[str, list[str]] = field(repr=False)
 

@@ -228,8 +228,8 @@ def _guessed(work: Work, what: str, own: Mapping[str, str]) -> tuple[str, str]:
 def _with_own(what: str, cells: pd.Series) -> Mapping[str, str]:
     """The known words, with those of this column that follow from them.
 
-    Of views those with words beside them; of sexes the initials of hombre, homme, homem and varon: M beside these is
-    mujer or mulher.
+    Of views those with words beside them; of sexes the initials of hombre, homme and homem: M beside these is mujer or
+    mulher. V and M are varon and mujer in a Spanish column; elsewhere they may be vrouw and man, and neither is known.
     """
     known, own = _KNOWN[what], set(cells.dropna().str.strip().str.lower().unique())
     if what == "view":
@@ -237,6 +237,8 @@ def _with_own(what: str, cells: pd.Series) -> Mapping[str, str]:
     men = {"h", "v"}.intersection(own)
     if what != "sex" or not men or ("f" in own and "m" in own):
         return known
+    if {"v", "m"} <= own and not plain(str(cells.name)).startswith(("sexo", "genero")):
+        return {word: sex for word, sex in known.items() if word != "m"}
     return {**known, **dict.fromkeys(men, "M"), **({"m": "F"} if "m" in own else {})}
 
 

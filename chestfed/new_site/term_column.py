@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -22,6 +22,7 @@ from chestfed.new_site.labels import (
     find_reader,
     label_columns,
     lost_to_formulas,
+    meanings_of,
     nothing_found,
     policies,
     values_of,
@@ -29,7 +30,7 @@ from chestfed.new_site.labels import (
 from chestfed.new_site.work import NONE, SAID, Choices, Work, called, count, terms_file
 from chestfed.sites.reader import NEGATIVE, POSITIVE, UNCERTAIN
 from chestfed.sites.spreadsheet.term_labels import cut
-from chestfed.sites.spreadsheet.term_table import LEXICON, LOOSE_SEPARATORS, TERM, VALUE, YES, TermRow
+from chestfed.sites.spreadsheet.term_table import LEXICON, LOOSE_SEPARATORS, TERM, YES, TermRow
 from chestfed.sites.terms import IGNORED, Meaning, listed, normal, parse_meaning
 
 _FLAG: Final = "--findings-column"
@@ -232,7 +233,8 @@ def by_terms(work: Work, terms: TermColumn) -> None:
     counts: Counter[str] = Counter()
     for cell, number in zip(parts, number_of.tolist(), strict=True):
         counts.update(dict.fromkeys(cell or ([""] if cell is not None else []), number))
-    work.terms = tuple(_rows(+counts, work, with_values=value is not None))
+    said = None if value is None else meanings_of(work, [values_of(work, value).words])
+    work.terms = tuple(_rows(+counts, work, said))
     _diseases(work)
     names = {row.term for row in work.terms if row.meant is None and row.term}
     held = sum(int(n) for cell, n in zip(parts, number_of, strict=True) if cell and not names.isdisjoint(cell))
@@ -244,15 +246,18 @@ def _unused(cells: pd.Series) -> str:
     return next(sign for sign in ("|", ";", "||", "|||") if not cells.str.contains(sign, regex=False, na=False).any())
 
 
-def _rows(counts: Counter[str], work: Work, *, with_values: bool) -> list[TermRow]:
-    """The terms' rows of the mapping table, the most frequent first; earlier confirmed rows stay."""
+def _rows(counts: Counter[str], work: Work, values: Mapping[str, str] | None) -> list[TermRow]:
+    """The terms' rows of the mapping table, the most frequent first; earlier confirmed rows stay.
+
+    `values` say what the value behind the `=` of a term means.
+    """
     choices = work.choices
     said = {normal(term): disease for disease, terms in choices.labels.items() for term in terms}
     dropped = {disease for disease, terms in choices.labels.items() if not terms}
     earlier = {row.term: row for row in choices.terms if row.kind == TERM}
     rows = []
     for term, number in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
-        found = _suggested(term, work, with_values=with_values)
+        found = _suggested(term, values)
         meaning = None if found.meaning is None else _without(found.meaning, dropped)
         row = TermRow(term, number, "" if meaning is None else str(meaning), found.why)
         old = earlier.get(term)
@@ -266,12 +271,11 @@ def _rows(counts: Counter[str], work: Work, *, with_values: bool) -> list[TermRo
     return [*rows, *(replace(row, rows=0) for row in earlier.values() if row.confirmed and row.term not in counts)]
 
 
-def _suggested(term: str, work: Work, *, with_values: bool) -> Suggestion:
-    if not with_values or not term:
+def _suggested(term: str, values: Mapping[str, str] | None) -> Suggestion:
+    if values is None or not term:
         return suggest(term)
     finding, _, value = term.rpartition(" =")
-    said = work.meanings(VALUE)
-    return suggest_value(finding.strip(), said.get(value.strip(), lexicon.VALUES.get(value.strip())))
+    return suggest_value(finding.strip(), values.get(value.strip()))
 
 
 def _without(meaning: Meaning, dropped: set[str]) -> Meaning:

@@ -67,41 +67,32 @@ class Choices:
 
 @dataclass
 class Work:
-    """A hospital that is being described.
-
-    Attributes
-    ----------
-    ask
-        Who decides where a guess is possible; None: the guess is taken, and without one it stops.
-    frame, image
-        The table, all cells as text, and the image of each row; the index is the number of the row in the file.
-    columns, evidence
-        Column by what it is; why, by column, disease and key.
-    words
-        By kind the rows of the mapping table for label values and for words of views, splits, sexes and ages.
-    names, keys, terms
-        Disease -> its columns (none if terms tell it), further keys of `table`, and the mapping table.
-    notes, stops
-        What the user should know, and what must be settled before anything is written.
-    """
+    """A hospital that is being described."""
 
     name: str
     pictures: Pictures
     choices: Choices
-    ask: Ask | None = None
+    ask: Ask | None = None  #: who decides where a guess is possible; None: the guess is taken, and without one it stops
     data: Path | None = None
     progress: Callable[[int, int], None] | None = None
+    #: frame, image: the table, all cells as text, and the image of each row; the index is the number of the row in the
+    #: file.
     frame: pd.DataFrame = field(default_factory=pd.DataFrame)
     image: pd.Series = field(default_factory=lambda: pd.Series(dtype=object))
+    #: columns, evidence: column by what it is; why, by column, disease and key.
     columns: dict[str, str] = field(default_factory=dict)
     evidence: dict[str, str] = field(default_factory=dict)
+    #: By kind the rows of the mapping table for label values and for words of views, splits, sexes and ages.
     words: dict[str, list[TermRow]] = field(default_factory=dict)
     layout: str = ""
+    #: names, keys, terms: disease -> its columns (none if terms tell it), further keys of `table`, and the mapping
+    #: table.
     names: dict[str, list[str]] = field(default_factory=dict)
     keys: dict[str, Any] = field(default_factory=dict)
     terms: tuple[TermRow, ...] = ()
     uncertain: str = "missing"
     blank: str = "missing"
+    #: notes, stops: what the user should know, and what must be settled before anything is written.
     notes: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
 

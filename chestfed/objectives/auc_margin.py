@@ -39,24 +39,15 @@ from chestfed.objectives.declaration import ObjectiveSpec, Population, labeled_m
 
 @dataclass(frozen=True)
 class AucMargin:
-    """AUC square loss with primal variables `extra` = (a_1..a_J, b_1..b_J) and dual variables alpha_1..alpha_J.
+    """AUC square loss with primal variables `extra` = (a_1..a_J, b_1..b_J) and dual variables alpha_1..alpha_J."""
 
-    Attributes
-    ----------
-    positive_ratio
-        p, float `[J]`: the same at every client. With one common p the weighted sum of the clients' losses is the
-        loss of the pooled data; a p of the client's own, or of the batch, would be another problem. A disease
-        with p = 0 or 1 has no pairs: its loss is 0. With pairs within sites `[S, J]`, a row per site; `extra` is then
-        all sites' a, then all their b, and the dual variables are all sites' alpha.
-    site
-        The row of this client.
-    labeled
-        As in `labeled_mean`.
-    """
-
+    #: p, float `[J]`: the same at every client. With one common p the weighted sum of the clients' losses is the loss
+    #: of the pooled data; a p of the client's own, or of the batch, would be another problem. A disease with p = 0 or 1
+    #: has no pairs: its loss is 0. With pairs within sites `[S, J]`, a row per site; `extra` is then all sites' a, then
+    #: all their b, and the dual variables are all sites' alpha.
     positive_ratio: Tensor
-    site: int = 0
-    labeled: Tensor | None = None
+    site: int = 0  #: the row of this client
+    labeled: Tensor | None = None  #: as in `labeled_mean`
 
     @property
     def extra_size(self) -> int:

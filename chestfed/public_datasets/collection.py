@@ -123,7 +123,9 @@ class FilePixels:
         except Exception as error:  # Pillow raises many kinds on damaged files
             if of_the_machine(error) and not isinstance(error, IsADirectoryError):
                 raise
-            raise ImageError(f"{file}: damaged, cut off or not an image ({type(error).__name__})") from None
+            raise ImageError(
+                f"{file}: damaged, cut off or not an image ({type(error).__name__}): unpack it again"
+            ) from None
 
     def digest(self, row: int) -> bytes:
         """Of the path below the root and the file's length: decoding a million photographs first would take hours."""

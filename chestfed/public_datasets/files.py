@@ -80,7 +80,7 @@ def check_classes(path: Path, classes: np.ndarray, first: int, count: int) -> np
 def image_names(folder: Path) -> list[str]:
     """Names of the JPEG files of one folder, in natural order: `2.jpg` before `10.jpg`.
 
-    Thumbnails and hidden files that a file browser left behind are no images.
+    Thumbnails and hidden files that a file browser left behind are not images.
     """
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries]

@@ -69,10 +69,11 @@ class _Row:
 def _rows(path: Path) -> tuple[list[_Row], list[Problem]]:
     """The good rows of the label file, and what is wrong with the others."""
     (_, header), *lines = _csv_lines(path) or [(1, [])]
-    absent = [name for name in _REQUIRED if name not in header]
-    if absent:
+    wrong = {name: header.count(name) or "no" for name in _REQUIRED if header.count(name) != 1}
+    if wrong:
         text = f"the columns of the label file are {', '.join(_REQUIRED)} and others"
-        raise SiteError("isic2020", [Problem("missing column", path.name, f"no column '{n}'", 1, text) for n in absent])
+        told = [f"{count} column '{name}'" for name, count in wrong.items()]
+        raise SiteError("isic2020", [Problem("wrong columns", path.name, one, 1, text) for one in told])
     rows: list[_Row] = []
     problems: list[Problem] = []
     line_of: dict[str, int] = {}
@@ -158,7 +159,11 @@ def _images(root: Path) -> tuple[str, dict[str, str]]:
         if (root / folder).is_dir():
             with os.scandir(root / folder) as entries:
                 names = [Path(entry.name) for entry in entries]
-            found = {name.stem: name.suffix for name in names if name.suffix.lower() in (".jpg", ".jpeg")}
+            pictures = [name for name in names if name.suffix.lower() in (".jpg", ".jpeg")]
+            found = {name.stem: name.suffix for name in pictures}
+            if repeated := len(pictures) - len(found):
+                text = f"{repeated} images are there again with another ending (.jpg, .jpeg): keep one file of each"
+                raise ConfigError(f"{root / folder}: {text}")
             if found:
                 return folder, found
     raise missing(root / "jpeg" / "train" / "ISIC_0015719.jpg")

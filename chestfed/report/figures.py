@@ -147,24 +147,13 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Curve:
-    """The labeled test images of one disease, of both classes, as one model ranks them.
+    """The labeled test images of one disease, of both classes, as one model ranks them."""
 
-    Attributes
-    ----------
-    place
-        Of its color, dashes and marker: that of K among all K of the study, the same in all figures.
-    label
-        What the legend calls it.
-    auc
-        As in the table.
-    false_positives, true_positives
-        Rates: the ROC curve.
-    """
-
-    place: int
-    label: str
+    place: int  #: of its color, dashes and marker: that of K among all K of the study, the same in all figures
+    label: str  #: what the legend calls it
     column: Column
-    auc: float
+    auc: float  #: as in the table
+    #: false_positives, true_positives: the rates of the ROC curve.
     false_positives: np.ndarray
     true_positives: np.ndarray
 

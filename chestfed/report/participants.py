@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -33,7 +34,8 @@ _FEW = 20
 def participants(run: RunFolder) -> list[Grid]:
     """Flow, demographics and label policy of each hospital; none in folders of earlier versions."""
     hospitals = _hospitals(run)
-    return [_flow(hospitals), _people(hospitals), _labels(hospitals)] if hospitals else []
+    clients = run.row(run.settings.ks[-1]).clients
+    return [_flow(hospitals, clients), _people(hospitals), _labels(hospitals)] if hospitals else []
 
 
 def data_sets(run: RunFolder) -> list[str]:
@@ -108,15 +110,18 @@ def _hospitals(run: RunFolder) -> list[dict[str, Any]]:
     return run.sites.get("hospitals", []) if run.sites else []
 
 
-def _flow(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
+def _flow(hospitals: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> Grid:
     lines = []
     for one in hospitals:
+        own = re.compile(rf"{re.escape(one['site'])}(-\d+)?( \(.+\))?")  # site, site-2, or a control
+        unused = not any(map(own.fullmatch, clients))
         reasons = [f"{count:,} {reason}" for reason, count in one["left_out"].items() if count]
         cells = [Cell(f"{one['found']:,}"), Cell(f"{sum(one['left_out'].values()):,}", tuple(reasons))]
         for part in ("train", "test"):
             people = one["people"][part]
-            below = (f"{people['patients']:,} patients",) if people["images"] else ()
-            cells.append(Cell(f"{people['images']:,}", below))
+            below = [f"{people['patients']:,} patients"] if people["images"] else []
+            below += ["in no K of this study"] if unused and part == "train" else []
+            cells.append(Cell(f"{people['images']:,}", tuple(below)))
         used = sum(one["people"][part]["images"] for part in ("train", "test"))
         rest = one["found"] - sum(one["left_out"].values()) - used
         lines.append(Line(one["site"], (*cells, Cell(f"{rest:,}"))))

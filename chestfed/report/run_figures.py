@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from chestfed.core.console import plural
 from chestfed.report import figures
 from chestfed.report.figures import Curve, Drawing, Picture, line_style
 from chestfed.results.grid import title_of
@@ -19,7 +20,6 @@ from chestfed.results.table import frame as table_frame
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from chestfed.evaluation.comparison import Difference
     from chestfed.results.compare import Comparison
     from chestfed.results.hospital_table import HospitalTable
     from chestfed.results.run_folder import RunFolder
@@ -216,8 +216,7 @@ def gray_levels(run: RunFolder) -> list[Picture]:
 
 def comparison_curves(comparison: Comparison) -> Picture:
     """Mean AUC against rounds, bytes and images; the band goes from the lowest seed to the highest."""
-    seeds = comparison.seeds
-    which = f"{seeds} seed{'s' if seeds > 1 else ''}, band: lowest to highest"
+    which = f"{plural(comparison.seeds, 'seed')}, band: lowest to highest"
     with Drawing(comparison.origin, "curves", f"{comparison.title}; {which}", (15, 4.2), len(_AXES)) as drawing:
         for axes, (column, title) in zip(drawing.every, _AXES.items(), strict=True):
             ends = []
@@ -259,7 +258,8 @@ def draw_over_seeds(ax: Axes, comparison: Comparison) -> pd.Series:
     mean = pd.DataFrame({"k": found.index, "auc": found.mean(axis=1)})
     label = f"mean of {comparison.seeds} seeds"
     figures.auc_by_k(ax, mean, label, intervals=False, color=figures.COLORS[0], linewidth=3)
-    start, ends = mean["auc"].iloc[0], [None, *(its[-1].interval for its in _comparisons(comparison))]
+    compared = () if comparison.compared is None else comparison.compared.comparisons
+    start, ends = mean["auc"].iloc[0], [None, *(its[-1].interval for its in compared)]
     around = [(k, one) for k, one in zip(found.index, ends, strict=False) if one is not None]
     if around:
         ks, intervals = zip(*around, strict=True)
@@ -268,10 +268,6 @@ def draw_over_seeds(ax: Axes, comparison: Comparison) -> pd.Series:
         ax.vlines(ks, low, high, label=about, color=figures.COLORS[1], linewidth=1.5)
     figures.legend_beside(ax)
     return mean["auc"]
-
-
-def _comparisons(comparison: Comparison) -> Sequence[Sequence[Difference]]:
-    return () if comparison.compared is None else comparison.compared.comparisons
 
 
 def overview(run: RunFolder) -> list[Picture]:

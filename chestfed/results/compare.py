@@ -40,33 +40,19 @@ OUTPUTS = ("auc_of_last", "auc_of_average")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Finished runs side by side.
-
-    Attributes
-    ----------
-    results
-        One row per run, seed and disease.
-    curves
-        One row per run, seed and evaluated round; its counters are sums from the start of stage 2 over all clients.
-    runs
-        Label, seed and folder of each; the label is of an algorithm, or `K=5`.
-    about
-        What a page says of them: model, protocol, images, patients, versions, device.
-    compared
-        The others minus the first, with two or more seeds.
-    hospitals
-        All of them at every hospital that takes part, if there are several.
-    """
+    """Finished runs side by side."""
 
     title: str
     origin: Origin
-    results: pd.DataFrame
+    results: pd.DataFrame  #: one row per run, seed and disease
+    #: One row per run, seed and evaluated round; its counters are sums from the start of stage 2 over all clients.
     curves: pd.DataFrame
     published: Published | None
-    runs: tuple[dict[str, Any], ...] = ()
+    runs: tuple[dict[str, Any], ...] = ()  #: label, seed and folder of each; the label is of an algorithm, or `K=5`
+    #: What a page says of them: model, protocol, images, patients, versions, device.
     about: Mapping[str, Any] = field(default_factory=dict)
-    compared: Significance | None = None
-    hospitals: HospitalTable | None = None
+    compared: Significance | None = None  #: the others minus the first, with two or more seeds
+    hospitals: HospitalTable | None = None  #: all of them at every hospital that takes part, if there are several
 
     @property
     def trained(self) -> list[int]:
@@ -111,6 +97,7 @@ def collect(
     table = runs[0].table()
     about = {name: getattr(table, name) for name in ("model", "protocol", "images", "patients")}
     about |= {name: runs[0].about[name] for name in ("machine", "versions")}
+    about["objectives"] = _objectives(runs)
     frames = pd.DataFrame(results).astype({"auc": float}), pd.DataFrame(curves).astype({"mean_auc": float})
     hospitals = hospital_table.of_models(models)
     return Comparison(title, origin, *frames, published, tuple(names), about, compared, hospitals)
@@ -248,7 +235,20 @@ def caption_of(comparison: Comparison) -> str:
     about, seeds = comparison.about, comparison.seeds
     where = f" on {about['images']:,} images of {about['patients']:,} patients ({about['protocol']})" if about else ""
     spread = "one seed, so no spread" if seeds == 1 else f"mean over {seeds} seeds ± the standard deviation over them"
-    return f"AUC{where}, {spread}. Sums over all clients."
+    differ = f" Objectives: {about['objectives']}." if about.get("objectives") else ""
+    return f"AUC{where}, {spread}. Sums over all clients.{differ}"
+
+
+def _objectives(runs: Sequence[RunFolder]) -> str:
+    """Which algorithms trained with which objective; empty if all trained with the same."""
+    trained: dict[str, dict[str, None]] = {}
+    for run in runs:
+        trained.setdefault(run.settings.objective, {})[run.settings.algorithm] = None
+    if len(trained) == 1:
+        return ""
+    names = [objective.partition(",")[0] for objective in trained]  # options only where they are what differs
+    shown = [name if names.count(name) == 1 else whole for name, whole in zip(names, trained, strict=True)]
+    return "; ".join(f"{objective} ({', '.join(its)})" for objective, its in zip(shown, trained.values(), strict=True))
 
 
 def render(comparison: Comparison) -> RenderableType:

@@ -9,13 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rich.table import Table
+
 from chestfed.core.diseases import TITLES
 from chestfed.evaluation.comparison import Difference
 from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
 
 if TYPE_CHECKING:
-    import rich.table
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 
 @dataclass(frozen=True)
@@ -102,15 +104,35 @@ def disease_columns(every: Sequence[Estimate] | Sequence[Difference]) -> list[Ce
     ]
 
 
-def rich_table(grid: Grid, title: str, caption: str | None = None, *, dim: Sequence[str] = ()) -> rich.table.Table:
+class _WholeNumbers(Table):
+    """A table that breaks words and headings in a narrow terminal, and numbers only if they cannot all be whole."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        number, room = len(self.columns), options.max_width
+        if self.__rich_measure__(console, options).maximum > room:
+            parts = [[len(part) for cell in one.cells for part in str(cell).split()] for one in self.columns]
+            longest = [
+                max(found, default=1) if one.justify == "right" else min(12, max(found, default=1))
+                for one, found in zip(self.columns, parts, strict=True)
+            ]
+            for padding in (1, 0):
+                spare = room - sum(longest) - (2 * padding + 1) * number - 1
+                if spare >= 0:
+                    self.padding = (0, padding)
+                    for one, width in zip(self.columns, longest, strict=True):
+                        one.width = width + spare // number
+                    break
+        yield from super().__rich_console__(console, options)
+
+
+def rich_table(grid: Grid, title: str, caption: str | None = None, *, dim: Sequence[str] = ()) -> Table:
     """The table for a terminal; rows of the kinds `dim` are dim and end a section."""
     from rich.markup import escape
-    from rich.table import Table
 
     def shown(cell: Cell) -> str:
         return escape("\n".join((cell.text, *cell.below)).replace("−", "-"))  # not every terminal has that minus
 
-    table = Table(title=escape(title), title_justify="left", caption_justify="left")
+    table = _WholeNumbers(title=escape(title), title_justify="left", caption_justify="left")
     table.caption = None if caption is None else escape(caption)
     for place, column in enumerate(grid.columns):
         strong = "bold" if place and column.text == "mean" else ""

@@ -118,8 +118,8 @@ def render(table: HeldOutTable) -> RenderableType:
     fold = table.folds[-1].row
     caption = (
         f"AUC, {table.protocol}, {table.model}. In brackets: {METHODS[fold.interval].about} ({fold.interval}), over "
-        f"patients of the held-out site. {fold.warning} Below, of the same model: the mean of the AUCs on held-out "
-        "patients of the sites it was trained on."
+        f"patients of the held-out site. Below, of the same model: the mean of the AUCs on held-out patients of the "
+        f"sites it was trained on. {fold.warning}"
     )
     shown = rich_table(held_out_grid(table, 2), table.origin.mark + table.title, caption, dim=["seen"])
     nothing = "; ".join(f"{fold.site}, {text}" for fold in table.folds for text in fold.row.undefined)

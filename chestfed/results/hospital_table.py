@@ -51,25 +51,17 @@ FILES: Final = (_CSV, _GAINS, _TABLE)
 
 @dataclass(frozen=True)
 class AtHospital:
-    """One hospital.
-
-    Attributes
-    ----------
-    joins
-        The first K that it takes part in.
-    aucs, sd
-        Per model: each disease, and at last the mean; over several seeds their mean without interval, and the spread.
-    gain
-        The last model minus the first; None for a single model.
-    """
+    """One hospital."""
 
     name: str
     images: int
     patients: int
-    joins: int
+    joins: int  #: the first K that it takes part in
+    #: aucs, sd: per model: each disease, and at last the mean; over several seeds their mean without interval, and the
+    #: spread.
     aucs: dict[str, tuple[Estimate, ...]]
     sd: dict[str, tuple[float | None, ...]]
-    gain: Significance | None
+    gain: Significance | None  #: the last model minus the first; None for a single model
 
 
 @dataclass(frozen=True)

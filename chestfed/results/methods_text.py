@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chestfed._version import __version__
+from chestfed.evaluation.comparison import ADVICE
 from chestfed.evaluation.intervals.methods import METHODS, Intervals
 from chestfed.results.significance import Significance
 
@@ -61,7 +62,8 @@ def of_differences(found: Significance) -> list[Sentence]:
     """How models were compared, and what was corrected."""
     seeds = f" (training seeds {', '.join(map(str, found.trained))})" if len(found.trained) > 1 else ""
     what = f"{', '.join(found.others)} against {found.reference}{seeds}"
-    told: list[Sentence] = [(f"Models were compared on the same images, {what}: 95%, {found.method}", found.references)]
+    how = found.method.replace(ADVICE, "")  # that is for the reader of the page
+    told: list[Sentence] = [(f"Models were compared on the same images, {what}: 95%, {how}", found.references)]
     if number := sum(one.p is not None for comparison in found.comparisons for one in comparison[:-1]):
         corrected = f"P values are two-sided; the {number} of single diseases were corrected by Holm's method"
         told.append((f"{corrected}, those of the means among themselves; the intervals were not corrected", [_HOLM]))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from chestfed.core.checkpoint import write_atomically
 from chestfed.core.errors import ConfigError
 from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
@@ -30,35 +31,18 @@ from chestfed.results.run_folder import (
 
 @dataclass(frozen=True)
 class Predictions:
-    """The scores that one model, trained with one or several seeds, gave the test images.
+    """The scores that one model, trained with one or several seeds, gave the test images."""
 
-    Attributes
-    ----------
-    name
-        How tables call it.
-    kin
-        The same for runs that differ in their seed only.
-    frames
-        One per seed: `image`, `patient`, and score and label of each disease; the rows of all in the same order.
-    protocol
-        What was scored, or empty if it is not known.
-    origin
-        None if it is not known.
-    key
-        Fingerprint of the key of the images' names, or None: of an earlier version, or not written by chestfed.
-    named_by
-        What they are the names of (`NAMED_BY`), or None, as `key`.
-    seeds
-        The training seed of each frame; empty for a model that is taken as it is: of an evaluation, or a file.
-    """
-
-    name: str
-    kin: str
+    name: str  #: how tables call it
+    kin: str  #: the same for runs that differ in their seed only
+    #: One per seed: `image`, `patient`, and score and label of each disease; the rows of all in the same order.
     frames: tuple[pd.DataFrame, ...]
-    protocol: str
-    origin: Origin | None
+    protocol: str  #: what was scored, or empty if it is not known
+    origin: Origin | None  #: None if it is not known
+    #: Fingerprint of the key of the images' names, or None: of an earlier version, or not written by chestfed.
     key: str | None = None
-    named_by: str | None = None
+    named_by: str | None = None  #: what they are the names of (`NAMED_BY`), or None, as `key`
+    #: The training seed of each frame; empty for a model that is taken as it is: of an evaluation, or a file.
     seeds: tuple[int, ...] = ()
 
     @property
@@ -78,6 +62,26 @@ class Predictions:
         ]
 
 
+def predictions_frame(
+    images: Sequence[str], patients: Sequence[str], found: Scored, groups: pd.DataFrame
+) -> pd.DataFrame:
+    """One row per image or study: keyed names, score and label of each disease, and subgroups, to recompute them."""
+    columns: dict[str, object] = {"image": images, "patient": patients}
+    for j, disease in enumerate(found.diseases):
+        columns |= {f"score_{disease}": found.scores[:, j], f"label_{disease}": found.labels[:, j]}
+    return pd.concat([pd.DataFrame(columns), stored_groups(groups)], axis="columns")
+
+
+def stored_groups(groups: pd.DataFrame) -> pd.DataFrame:
+    """Columns of subgroups as predictions hold them."""
+    return groups.astype("str").add_prefix("group_")
+
+
+def write_predictions(path: Path, frame: pd.DataFrame) -> None:
+    """Write them so that damage is found when they are read."""
+    write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False, write_page_checksum=True))
+
+
 def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
     """Predictions of a run folder (its largest finished K, or `k`), a `kN` folder, an evaluation, or a file of them.
 
@@ -88,6 +92,9 @@ def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
     ConfigError
         If the folder holds no predictions.
     """
+    known = (path / PREDICTIONS, path / EVALUATION, path.parent / STUDY)
+    if path.is_dir() and not any(file.is_file() for file in known):
+        path = RunFolder.open(path).path
     folder = path.parent if not path.is_dir() else RunFolder(path).folder(k) if (path / STUDY).is_file() else path
     whole, number = (folder.parent / STUDY).is_file(), folder.name.removeprefix("k")
     if whole and number.isdigit():

@@ -62,32 +62,18 @@ NEEDED_OF_K: Final = (RESULT, MODEL_FILE, ROUNDS)
 
 @dataclass(frozen=True)
 class Settings:
-    """A study as it was to be run: all that results read of a resolved pipeline.
+    """A study as it was to be run: all that results read of a resolved pipeline."""
 
-    Attributes
-    ----------
-    ks
-        The K that were to be run.
-    window
-        Local steps per round.
-    resamples
-        Of the intervals and comparisons; 0: none were wanted.
-    protocol
-        Which images are scored.
-    adds_hospitals
-        Whether each K adds a hospital; else clients are parts of a hospital, or of a public collection.
-    tests_first_hospital
-        Whether all test images are of the first hospital.
-    """
-
-    ks: tuple[int, ...]
+    ks: tuple[int, ...]  #: the K that were to be run
     seed: int
     algorithm: str
-    window: int
-    resamples: int
-    protocol: str
+    objective: str  #: its name and options, as `auc, margin 1.0`
+    window: int  #: local steps per round
+    resamples: int  #: of the intervals and comparisons; 0: none were wanted
+    protocol: str  #: which images are scored
+    #: Whether each K adds a hospital; else clients are parts of a hospital, or of a public collection.
     adds_hospitals: bool
-    tests_first_hospital: bool
+    tests_first_hospital: bool  #: whether all test images are of the first hospital
 
     @property
     def where(self) -> str:
@@ -98,18 +84,24 @@ class Settings:
     def of(cls, configuration: Mapping[str, Any]) -> Settings:
         """From the `configuration` of a `study.json`."""
         federated, evaluation = configuration["federated"], configuration["evaluation"]
-        sites, name = configuration.get("sites") or [], federated["algorithm"]
+        sites, loss = configuration.get("sites") or [], federated.get("objective")
+        options = {key: value for key, value in loss.items() if key != "name"} if isinstance(loss, Mapping) else {}
         adds = len(sites) > 1 and all(site["clients"] == 1 for site in sites)
         return cls(
             ks=tuple(configuration["k"]),
             seed=int(configuration["seed"]),
-            algorithm=str(name["name"] if isinstance(name, Mapping) else name),
+            algorithm=_name(federated["algorithm"]),
+            objective=", ".join([_name(loss), *(f"{key} {value}" for key, value in options.items())]),
             window=int(federated["window"]),
             resamples=int(evaluation["resamples"]),
             protocol=evaluation["protocol"] if sites else "test images",
             adds_hospitals=adds,
             tests_first_hospital=adds and sum(site["test_fraction"] is not None for site in sites) < 2,
         )
+
+
+def _name(part: Any) -> str:
+    return str(part["name"] if isinstance(part, Mapping) else part or "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -457,8 +449,12 @@ def _not_a_run_folder(path: Path, inside: Sequence[Path]) -> str:
     if not path.is_dir():
         return f"{path}: no such folder. Give a run folder, such as runs/synthetic-NAME-DIGEST."
     if (path / COMPARISON).is_file():
-        return f"{path}: this is a comparison of several studies. Give the folder of one of those listed there."
+        with expected(path / COMPARISON):
+            names = dict.fromkeys(str(one["folder"]) for one in read_json_file(path / COMPARISON)["runs"])
+        return f"{path}: this is a comparison of several studies. Give folders of these, beside it: {', '.join(names)}"
     if inside:
-        names = ", ".join(folder.name for folder in inside)
-        return f"{path} holds {len(inside)} studies; open one of them: {names}"
+        names = dict.fromkeys(file.parent.name for file in sorted(path.glob(f"*/{COMPARISON}")))
+        together = f"; of several studies together: {', '.join(names)}" if names else ""
+        each = ", ".join(folder.name for folder in inside)
+        return f"{path} holds {len(inside)} studies; open one of them: {each}{together}"
     return f"{path}: not the run folder of a study: it has no {STUDY}. `chestfed study` prints the folder it writes to."

@@ -14,12 +14,14 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pandas as pd
 
 from chestfed.core.checkpoint import write_json, write_text
+from chestfed.core.console import plural
 from chestfed.core.errors import ConfigError
 from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
@@ -58,27 +60,18 @@ _OF_MEAN = {"auc_a": "mean_a", "auc_b": "mean_b"}
 
 @dataclass(frozen=True)
 class Significance:
-    """Models compared with the reference, each on the same images.
-
-    Attributes
-    ----------
-    comparisons
-        Per model: each disease, and at last the mean.
-    seeds
-        How many, of the reference and the others.
-    trained
-        The training seeds of the reference, in the order of every difference's `of_seeds`; empty if they are not known.
-    """
+    """Models compared with the reference, each on the same images."""
 
     reference: str
     others: tuple[str, ...]
-    comparisons: tuple[tuple[Difference, ...], ...]
+    comparisons: tuple[tuple[Difference, ...], ...]  #: per model: each disease, and at last the mean
     resamples: int
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...]  #: how many, of the reference and the others
     protocol: str
     units: int
     patients: int
     origin: Origin | None
+    #: The training seeds of the reference, in the order of every difference's `of_seeds`; empty if they are not known.
     trained: tuple[int, ...] = ()
     interval: MethodName = "t-logit"
     warning: str = ""
@@ -108,14 +101,23 @@ class Significance:
         return "; ".join(dict.fromkeys([*kinds, *untested]))
 
 
+def check_choices(interval: str, resamples: int) -> None:
+    """Refuse a method of intervals, or a number of resamples, that there is not, with a `ConfigError`."""
+    if interval not in get_args(MethodName):
+        raise ConfigError(f"interval={interval!r}: choose one of {', '.join(get_args(MethodName))}")
+    if not isinstance(resamples, Integral) or isinstance(resamples, bool) or resamples < 0:
+        raise ConfigError(f"resamples={resamples!r}: give a whole number from 0 up")
+
+
 def compare_with_first(runs: Sequence[Predictions], resamples: int, interval: MethodName = "t-logit") -> Significance:
     """Every model minus the first, over the diseases that all have.
 
     Raises
     ------
     ConfigError
-        If the images, their labels or patients differ, or no disease is common.
+        If the images, their labels or patients differ, or no disease is common, or a choice is not one.
     """
+    check_choices(interval, resamples)
     if len(runs) < 2:
         raise ConfigError("a comparison needs at least two models; with --group-seeds, of different settings")
     reference = runs[0]
@@ -301,9 +303,11 @@ def render(found: Significance, title: str = "Paired comparison", *, spread: boo
     mark = found.origin.short_mark if found.origin else ""
     protocol = f"{found.protocol}: " if found.protocol else ""
     holm = any(one.p is not None for comparison in found.comparisons for one in comparison)
+    bounded = any(one.interval is not None for comparison in found.comparisons for one in comparison)
+    how = f" with its 95% interval, {found.method} ({found.references[0]})" if bounded else ""
     caption = (
-        f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC with its 95% interval, "
-        f"{found.method} ({found.references[0]}).{f' {HOLM}' if holm else ''}{found.warning and f' {found.warning}'}"
+        f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC{how}."
+        f"{f' {HOLM}' if holm else ''}{found.warning and f' {found.warning}'}"
     )
     shown = rich_table(difference_grid(found, digits=2), f"{mark}{title}: model minus {found.reference}", caption)
     by_seed, every = seeds_grid(found), found.comparisons
@@ -345,7 +349,7 @@ def verdict(compared: Significance) -> str:
     higher = sum(difference > 0 for difference in clear)
     which = f"{len(clear)} ({higher} higher, {len(clear) - higher} lower)" if clear else "none"
     return (
-        f"{said}. Of {len(tested)} comparison{'' if len(tested) == 1 else 's'} of single diseases, {which} "
+        f"{said}. Of {plural(len(tested), 'comparison')} of single diseases, {which} "
         f"{'has' if len(clear) <= 1 else 'have'} a corrected p below 0.05."
     )
 

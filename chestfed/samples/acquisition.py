@@ -15,33 +15,20 @@ from chestfed.samples.frame import Frame
 class Look:
     """How a hospital's pictures look. Pairs are mean and deviation from picture to picture."""
 
-    shape: tuple[int, int]
-    """Stored height and width in pixels."""
-    field: tuple[float, float]
-    """Height in cm that the detector sees."""
-    scatter: tuple[float, float]
-    """Scattered radiation by primary, behind the mean chest: it flattens the contrast."""
-    noise: float
-    """Deviation of the exposure behind the mean chest, as a share of it."""
-    blur: float
-    """Unsharpness in cm."""
-    black: tuple[float, float]
-    """Gray (0..1) of the lungs' darkest part."""
-    white: tuple[float, float]
-    """Gray of the densest part."""
+    shape: tuple[int, int]  #: stored height and width in pixels
+    field: tuple[float, float]  #: height in cm that the detector sees
+    scatter: tuple[float, float]  #: scattered radiation by primary, behind the mean chest: it flattens the contrast
+    noise: float  #: deviation of the exposure behind the mean chest, as a share of it
+    blur: float  #: unsharpness in cm
+    black: tuple[float, float]  #: gray (0..1) of the lungs' darkest part
+    white: tuple[float, float]  #: gray of the densest part
     gamma: tuple[float, float]
-    edges: float
-    """Strength of the manufacturer's edge enhancement."""
-    tilt: float
-    """Deviation in radians of the body's axis from the detector's."""
-    collimated: float
-    """Share of pictures with a border that the collimator left unexposed."""
-    marker: Literal["letter", "box", "disc", "dot"]
-    """Shape of the side marker."""
-    portable_word: str
-    """Burned into AP pictures; empty for none."""
-    portable_share: float = 1.0
-    """Share of AP pictures that carry it."""
+    edges: float  #: strength of the manufacturer's edge enhancement
+    tilt: float  #: deviation in radians of the body's axis from the detector's
+    collimated: float  #: share of pictures with a border that the collimator left unexposed
+    marker: Literal["letter", "box", "disc", "dot"]  #: shape of the side marker
+    portable_word: str  #: burned into AP pictures; empty for none
+    portable_share: float = 1.0  #: share of AP pictures that carry it
 
 
 def detector(look: Look, rng: np.random.Generator) -> Frame:

@@ -250,7 +250,7 @@ def write_extra(
     Raises
     ------
     ChestfedError
-        If shape, size or name are no such, or the folder holds something else.
+        If shape, size or name are invalid, or the folder holds something else.
     """
     if shape not in SHAPES:
         known = "; ".join(f"{key}: {known.about}" for key, known in SHAPES.items())

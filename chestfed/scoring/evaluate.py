@@ -24,6 +24,7 @@ from chestfed.evaluation.summary import Summary, group_columns, summarize
 from chestfed.experiment.device import Machine
 from chestfed.images.cache import CachedImages, fill_cache
 from chestfed.images.index import blobs
+from chestfed.results.predictions import predictions_frame
 from chestfed.scoring.model_outputs import score_images
 from chestfed.scoring.scorer import Scorer
 from chestfed.sites.table import SiteTable
@@ -36,18 +37,7 @@ _SATURATED = 1e-15
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One model on one site.
-
-    Attributes
-    ----------
-    predictions
-        One row per unit: `image` and `patient` (keyed names), score and label of each disease, and its subgroups, such
-        as `group_sex`.
-    images, left_out
-        Images scored, and unreadable ones that were not.
-    notes
-        What a reader has to know beside the numbers.
-    """
+    """One model on one site."""
 
     scorer: Scorer
     site: str
@@ -55,10 +45,13 @@ class Evaluation:
     origin: Origin
     split: str
     summary: Summary
+    #: One row per unit: `image` and `patient` (keyed names), score and label of each disease, and its subgroups, such
+    #: as `group_sex`.
     predictions: pd.DataFrame
+    #: images, left_out: images scored, and unreadable ones that were not.
     images: int
     left_out: int
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  #: what a reader has to know beside the numbers
 
     @property
     def auc(self) -> dict[str, float | None]:
@@ -135,13 +128,12 @@ def evaluate_model(
     unknown = metrics["disease"].isin(set(scorer.diseases) - set(table.diseases)) & metrics["value"].isna()
     metrics.loc[unknown, "reason"] = f"not labeled at site '{table.name}'"
     names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
-    named = pd.DataFrame({"image": names, "patient": patient_names(table.name, first["patient"], key)})
-    predictions = _predictions(named, of_units, groups)
+    predictions = predictions_frame(names, patient_names(table.name, first["patient"], key), of_units, groups)
     origin = Origin.together([table.origin, scorer.origin or table.origin])
     about = {"protocol": protocol, "split": split, "model": scorer.digest, "key": key.fingerprint, "named_by": NAMED_BY}
     predictions.attrs.update(origin.keys() | about)
     out = len(every.frame) - len(frame)
-    notes = (*scorer.notes, *_notes(scorer, table, split, scores, out), *how.warnings(of_units.patients))
+    notes = (*scorer.notes, *_notes(scorer, table, split, protocol, scores, out), *how.warnings(of_units.patients))
     return Evaluation(scorer, table.name, table.title, origin, split, summary, predictions, len(frame), out, notes)
 
 
@@ -176,25 +168,17 @@ def _readable(
 ) -> tuple[SiteTable, CachedImages]:
     """The rows whose images can be read, and the images."""
     images = fill_cache(chosen, cache, scorer.preprocess, skip_unreadable=skip_unreadable, progress=progress)
-    readable = images.records >= 0
-    if not readable.any():
+    readable = np.flatnonzero(images.records >= 0)
+    if not len(readable):
         raise ConfigError(
             f"site '{chosen.name}': no image of split {split} can be read; `chestfed site check` gives the reasons"
         )
-    if not readable.all():
-        chosen = chosen.with_frame(chosen.frame[readable].reset_index(drop=True))
-        images = images.take(np.flatnonzero(readable))
-    return chosen, images
+    return chosen.with_frame(chosen.frame.iloc[readable].reset_index(drop=True)), images.take(readable)
 
 
-def _predictions(named: pd.DataFrame, found: Scored, groups: pd.DataFrame) -> pd.DataFrame:
-    """Names, scores and labels of the units, and their subgroups, so that these can be recomputed."""
-    for j, disease in enumerate(found.diseases):
-        named[f"score_{disease}"], named[f"label_{disease}"] = found.scores[:, j], found.labels[:, j]
-    return pd.concat([named, groups.astype("str").add_prefix("group_")], axis="columns")
-
-
-def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, left_out: int) -> tuple[str, ...]:
+def _notes(
+    scorer: Scorer, table: SiteTable, split: str, protocol: Protocol, scores: np.ndarray, left_out: int
+) -> tuple[str, ...]:
     notes = []
     if split == "train":
         notes.append(
@@ -206,12 +190,22 @@ def _notes(scorer: Scorer, table: SiteTable, split: str, scores: np.ndarray, lef
         )
     if left_out:
         notes.append(f"{left_out} unreadable images were left out.")
+    unknown = 0 if views_of(protocol) is None else len(table.select(split, ["unknown"]).frame)
+    if unknown:
+        notes.append(
+            f"{unknown} images of unknown view were not scored; if they are frontal, use --protocol all-image."
+        )
     if scorer.output == "scores":
         notes.append("The outputs are used as a ranking only: no Brier score, no ECE, no reliability curve.")
     if scorer.output == "logits" and (scores.min() < _SATURATED or scores.max() > 1 - _SATURATED):
         notes.append(
             "Some outputs are so large that, as logits, they are probabilities of 0 or 1. Their order, and so the "
             "AUC, is kept. If they are not logits (but percentages or margins), use --output-type scores."
+        )
+    if scorer.output == "probabilities" and scores.shape[1] > 1 and np.allclose(scores.sum(axis=1), 1, atol=1e-3):
+        notes.append(
+            "The probabilities of every image add up to 1, as after a softmax, though an image may have several "
+            "diseases: if the model was trained with a sigmoid, export its logits."
         )
     # Logits within [0, 1] come out within [0.5, 0.7311].
     if (

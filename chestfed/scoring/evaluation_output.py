@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from chestfed.core.checkpoint import json_text, write_atomically, write_text
+from chestfed.core.checkpoint import json_text, write_text
 from chestfed.core.manifest import seal
 from chestfed.evaluation.estimates import as_csv
 from chestfed.evaluation.intervals.interval import Interval
@@ -18,6 +18,7 @@ from chestfed.evaluation.protocols import unit_of
 from chestfed.evaluation.summary import MAIN, Summary
 from chestfed.results.grid import Cell, Grid, Line, number, pair, rich_table, title_of
 from chestfed.results.methods_text import computed_with, methods_text, of_aucs
+from chestfed.results.predictions import write_predictions
 from chestfed.results.run_folder import EVALUATION, PREDICTIONS
 from chestfed.scoring.evaluate import Evaluation
 from chestfed.training.identity import software_versions
@@ -35,7 +36,7 @@ _WITH_INTERVAL = ("auc", "sensitivity_at", "specificity_at")
 def write(evaluation: Evaluation, folder: Path) -> None:
     """Write three CSV files, `methods.md`, `predictions.parquet`, their manifest, and `evaluation.json`."""
     folder.mkdir(parents=True, exist_ok=True)
-    summary, predictions = evaluation.summary, evaluation.predictions
+    summary = evaluation.summary
     head = {"data": str(evaluation.origin), "site": evaluation.site, "split": evaluation.split}
     frames = {name: getattr(summary, name) for name in FRAMES}
     for name, frame in frames.items():
@@ -44,9 +45,7 @@ def write(evaluation: Evaluation, folder: Path) -> None:
     what = f"{summary.units:,} {unit} ({summary.protocol}, {evaluation.split} split of {evaluation.title})"
     sentences = of_aucs(what, summary.patients, len(summary.diseases), summary.intervals)
     write_text(folder / "methods.md", str(methods_text([*sentences, computed_with()])))
-    write_atomically(
-        folder / PREDICTIONS, lambda temporary: predictions.to_parquet(temporary, index=False, write_page_checksum=True)
-    )
+    write_predictions(folder / PREDICTIONS, evaluation.predictions)
     about = json_text(_about(evaluation) | {name: _rows(frame) for name, frame in frames.items()})
     seal(folder, [*(f"{name}.csv" for name in FRAMES), "methods.md", PREDICTIONS], {EVALUATION: about})
     write_text(folder / EVALUATION, about)

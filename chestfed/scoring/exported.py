@@ -17,7 +17,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ConfigError, first_line
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -86,7 +86,7 @@ def load_exported(path: Path) -> tuple[ExportedProgram, dict[str, str]]:
             f"{path}: refused: {error}. Only programs of plain tensors and ATen operators are accepted"
         ) from None
     except Exception as error:
-        raise ConfigError(f"{path}: not a program of torch.export: {_first_line(error)}") from None
+        raise ConfigError(f"{path}: not a program of torch.export: {first_line(error)[:300]}") from None
 
 
 def _checked_copy(path: Path) -> tuple[io.BytesIO, dict[str, str]]:
@@ -219,7 +219,3 @@ def _check_tree(text: Any, *, names: bool) -> None:
         for key in context or () if names else ():
             _check_name(str(key), _NAME)
         waiting += node["children_spec"]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

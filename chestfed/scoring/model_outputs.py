@@ -19,10 +19,12 @@ from chestfed.scoring.scorer import Scorer, last_line
 
 #: A program from elsewhere may loop for ever: its first batch of images gets so long.
 FIRST_BATCH_SECONDS = 300.0
+#: So much of the largest output may depend on the other images: 8-bit quantization scales a batch as a whole.
+_ROUNDING = 0.03
 #: What an error of a program may be about, and what helps.
 _HINTS = (
     (
-        r"type .* should be the same|same dtype|\bHalf\b|\bdouble\b",
+        r"type .* should be the same|same dtype|\bHalf\b|expected: \(tensor\(",
         "It computes in another precision; export it in float32",
     ),
     (
@@ -48,8 +50,8 @@ def score_images(
     Raises
     ------
     ChestfedError
-        If the program fails, takes more than `FIRST_BATCH_SECONDS` for the first batch, or its outputs are not one
-        finite number per image and declared name.
+        If the program fails, takes more than `FIRST_BATCH_SECONDS` for the first batch, is in training mode, or its
+        outputs are not one finite number per image and declared name.
     """
     size = scorer.batch or batch_size
     nothing = np.zeros((len(images.records), 0), np.float32)
@@ -65,6 +67,8 @@ def score_images(
             called = _called if results else _called_in_time
             # A copy: what a program returns may be a view of the images, which the next batch overwrites.
             results.append(called(scorer, given, machine)[:count].cpu().clone())
+            if len(results) == 1:
+                _check_alone(scorer, given, machine)
             done += count
             if progress is not None:
                 progress(done, len(images.records))
@@ -81,6 +85,18 @@ def score_images(
             "--output-type scores"
         )
     return values
+
+
+def _check_alone(scorer: Scorer, given: Tensor, machine: Machine) -> None:
+    """Refuse a model that gives an image other outputs among copies of itself: it drops out, or norms by the batch."""
+    size = scorer.batch or min(2, len(given))  # of equal batches, whose rounding is the same
+    beside, alone = (_called(scorer, part, machine) for part in (given[:size], given[:1].repeat(size, 1, 1, 1)))
+    if (beside[0] - alone[0]).abs().max() > _ROUNDING * beside.abs().max():
+        raise ChestfedError(
+            f"{scorer.name}: what it gives for an image depends on chance or on the other images of the batch, as in "
+            "training mode. Call .eval() on the model before you export it; in its own code, dropout and batch norm "
+            "must be off when `self.training` is false"
+        )
 
 
 def _called_in_time(scorer: Scorer, given: Tensor, machine: Machine) -> Tensor:

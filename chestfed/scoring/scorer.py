@@ -55,35 +55,19 @@ class Declared:
 
 @dataclass(frozen=True)
 class Scorer:
-    """A model ready to score.
-
-    Attributes
-    ----------
-    outputs
-        What each of its outputs means, in their order; `-` is ignored.
-    call
-        Images float32 `[n, input.channels, size, size]` to outputs `[n, len(outputs)]`.
-    input
-        Channels and normalization.
-    batch
-        The only batch size that a program accepts; None for any.
-    origin
-        What it was trained on; None if the file does not say.
-    notes
-        What a reader has to know of how it was opened.
-    """
+    """A model ready to score."""
 
     name: str
     kind: str
     digest: str
-    outputs: tuple[str, ...]
+    outputs: tuple[str, ...]  #: what each of its outputs means, in their order; `-` is ignored
     preprocess: Preprocess
     output: Output
-    call: Callable[[Tensor], Tensor]
-    input: NetworkInput = IMAGENET
-    batch: int | None = None
-    origin: Origin | None = None
-    notes: tuple[str, ...] = ()
+    call: Callable[[Tensor], Tensor]  #: images float32 `[n, input.channels, size, size]` to outputs `[n, len(outputs)]`
+    input: NetworkInput = IMAGENET  #: channels and normalization
+    batch: int | None = None  #: the only batch size that a program accepts; None for any
+    origin: Origin | None = None  #: what it was trained on; None if the file does not say
+    notes: tuple[str, ...] = ()  #: what a reader has to know of how it was opened
 
     @property
     def diseases(self) -> tuple[str, ...]:
@@ -127,11 +111,11 @@ class ModelFile:
             If another size is declared.
         """
         batch, size = fixed
-        preprocess = self.description.preprocess or Preprocess(size=size or 320)
-        if self.declared.size is not None:
-            preprocess = preprocess.model_copy(update={"size": self.declared.size})
-        if size is not None and preprocess.size != size:
-            raise ConfigError(f"the program takes images of {size} pixels, not {preprocess.size}")
+        preprocess = self.description.preprocess or Preprocess()
+        said = self.declared.size or (preprocess.size if "size" in preprocess.model_fields_set else None)
+        if None not in (size, said) and said != size:
+            raise ConfigError(f"{self.path}: the program takes images of {size} pixels, not {said}; leave the size out")
+        preprocess = preprocess.model_copy(update={"size": said or size or preprocess.size})
         output = self.declared.output or self.description.output
         return Scorer(self.name, kind, self.digest, outputs, preprocess, output, call, self.input, batch, notes=notes)
 

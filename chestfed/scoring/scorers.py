@@ -30,7 +30,7 @@ from chestfed.core.provenance import Origin
 from chestfed.experiment.device import Machine
 from chestfed.images.preprocess import Preprocess
 from chestfed.models import MODELS, network_options, read_weights, title_of
-from chestfed.results.run_folder import MODEL_FILE, RunFolder
+from chestfed.results.run_folder import MODEL_FILE, STUDY, RunFolder
 from chestfed.scoring.exported import load_exported
 from chestfed.scoring.networks import load_network, network_in
 from chestfed.scoring.output_names import carried_names, own_outputs
@@ -50,20 +50,23 @@ def open_scorer(reference: str, declared: Declared, machine: Machine, name: str 
     path = Path(reference)
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder; MODEL is a run folder, a file or an MLflow URI")
+    of_study = any((folder / STUDY).is_file() for folder in (path, *path.parents[:2]))
+    if declared.k is not None and name is None and not of_study:
+        raise ConfigError(f"{path}: not a model of a study, so it has no K; leave --k out")
     file = _only_model(path, name or reference, declared.k)
     # A run folder has several models: the name says which.
-    place = str(file.parent) if (path / "study.json").is_file() else reference
+    place = str(file.parent) if (path / STUDY).is_file() else reference
     return _open(file, name or place, declared, machine)
 
 
 def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
     """The model file that a folder stands for."""
     of_k = path.parent if path.is_file() else path
-    if k is not None and of_k.name != f"k{k}" and (of_k.parent / "study.json").is_file():
+    if k is not None and of_k.name != f"k{k}" and (of_k.parent / STUDY).is_file():
         raise ConfigError(f"{reference}: is not of K={k}; leave --k out, or give the run folder")
     if path.is_file():
         return path
-    if (path / "study.json").is_file():
+    if (path / STUDY).is_file():
         return RunFolder(path).folder(k) / MODEL_FILE
     if (path / MODEL_FILE).is_file():
         return path / MODEL_FILE
@@ -160,6 +163,7 @@ def _weights(file: ModelFile) -> Scorer:
 
 def _exported(file: ModelFile) -> Scorer:
     """A program of torch.export."""
+    _refuse_network(file)
     program, extra = load_exported(file.path)
     outputs, notes = file.outputs(carried_names(file.path, extra.get("diseases.json")))
     inputs = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
@@ -172,6 +176,7 @@ def _exported(file: ModelFile) -> Scorer:
 
 def _onnx(file: ModelFile) -> Scorer:
     """An ONNX program, on the CPU."""
+    _refuse_network(file)
     path = file.path
     try:
         import onnxruntime
@@ -195,16 +200,21 @@ def _onnx(file: ModelFile) -> Scorer:
     return file.scorer("ONNX program", outputs, call, notes, _fixed(file, inputs[0].shape))
 
 
+def _refuse_network(file: ModelFile) -> None:
+    if file.declared.network is not None or file.description.model is not None:
+        raise ConfigError(f"{file.path}: a program is its own network; omit --network, and `model:` in --model-config")
+
+
 def _fixed(file: ModelFile, shape: Sequence[Any]) -> tuple[int | None, int | None]:
     """Batch size and side of an input `[n, channels, side, side]`, where they are fixed."""
     path, channels = file.path, file.input.channels
-    if len(shape) == 4 and isinstance(shape[1], int) and shape[1] != channels:
-        advice = ": describe the input under `input:` in the YAML of --model-config"
-        raise ConfigError(
-            f"{path}: takes images of {shape[1]} channels, not {channels}" + (advice if shape[1] in (1, 3) else "")
-        )
-    if len(shape) != 4:
-        raise ConfigError(f"{path}: takes an input of the shape {list(shape)}; [n, channels, side, side] is required")
+    layers = shape[1] if len(shape) == 4 else 0
+    if isinstance(layers, int) and layers not in (1, 3):
+        form = "[n, channels, side, side] with 1 or 3 channels"
+        raise ConfigError(f"{path}: takes an input of the shape {list(shape)}; {form} is required")
+    if isinstance(layers, int) and layers != channels:
+        advice = "describe the input under `input:` in the YAML of --model-config"
+        raise ConfigError(f"{path}: takes images of {layers} channels, not {channels}: {advice}")
     batch, _, height, width = (part if type(part) is int else None for part in shape)
     if height != width:
         raise ConfigError(f"{path}: takes images of {height} x {width}; a square is needed")

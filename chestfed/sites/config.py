@@ -205,6 +205,8 @@ class SiteConfig(StrictModel):
             parts = PurePosixPath(name).parts
             if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
                 raise ValueError(f"'{name}' leaves the site's root: names are relative to it, without '..'")
+            if any(len(part.encode(errors="replace")) > 255 or "\0" in part for part in parts):
+                raise ValueError(f"'{name[:40]}...' is not the name of a file: it is too long, or has a NUL character")
             if any("**" in part and part != "**" for part in parts):
                 raise ValueError(f"'{name}': ** stands for all folders and has slashes beside it, as in **/*.csv")
         return value

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.config import listed
 from chestfed.core.errors import ConfigError
 from chestfed.sites.config import SiteConfig, load_site_config
 from chestfed.sites.opening import open_site
@@ -110,7 +111,7 @@ class Site:
         images = fill_cache(
             self.site_table.with_frame(frame),
             self.cache,
-            Preprocess(size=size),
+            Preprocess(size=int(size)),
             workers=workers,
             skip_unreadable=skip_unreadable,
             progress=progress,
@@ -123,7 +124,8 @@ class Site:
         """Rows of the table, int `[n]`."""
         if split not in (*SPLITS, "all"):
             raise ConfigError(f"unknown split '{split}'; choose one of {', '.join(SPLITS)}, all")
-        wanted = _FRONTAL if views == "frontal" else (views,) if isinstance(views, str) else tuple(views or VIEWS)
+        named = VIEWS if views is None else (views,) if isinstance(views, str) else tuple(views)
+        wanted = _FRONTAL if views == "frontal" else named
         if unknown := [view for view in wanted if view not in VIEWS]:
             raise ConfigError(f"unknown view '{unknown[0]}'; choose among {', '.join(VIEWS)}")
         kept = self.table["view"].isin(wanted) & ((self.table["split"] == split) | (split == "all"))
@@ -158,7 +160,7 @@ def load_site(
     SiteError
         All problems of the label files in one report.
     """
-    loaded = load_site_config(config, overrides)
+    loaded = load_site_config(config, listed(overrides, "overrides"))
     data = data if data is not None else os.environ.get("CHESTFED_DATA")
     if data is None and not loaded.has_place:
         raise ConfigError(

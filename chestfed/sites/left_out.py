@@ -41,7 +41,7 @@ class Rows(StrictModel):
     duplicate: Policy = Field(
         "refuse",
         description="repeated rows of an image with the same patient, study, view, split, sex, age and diseases; "
-        "if one differs, the site is refused",
+        "if one differs, or an annotator (readers) has two rows for an image, the site is refused",
     )
     missing_image: Policy = Field("refuse", description="rows whose image does not exist")
     total: Policy = Field("refuse", description="rows of totals (Total, Summe, 合計) instead of a patient or image")
@@ -58,14 +58,15 @@ def to_leave_out(
     """
     dropped = {key for key, policy in rows.model_dump().items() if policy == "drop"}
     pairs = list(zip(raw["file"], raw["row"].tolist(), strict=True))
-    agreeing = {pair for pair, same in zip(pairs, _agrees(raw, diseases), strict=True) if same}
+    repeated = _agrees(raw, diseases) & raw["image"].duplicated().to_numpy(dtype=bool)
+    fresh = {pair for pair, again in zip(pairs, repeated, strict=True) if not again}  # a row may have several images
     gone = {pair: "missing_image" for pair, no_image in zip(pairs, absent, strict=True) if no_image}
     known = set(pairs)
     for problem in problems:
         key, pair = KEYS.get(problem.kind), (problem.file, problem.row)
         if key not in dropped or problem.row is None or (pair not in known and problem.kind not in _ALREADY_OUT):
             continue
-        if problem.kind != "duplicate image" or pair in agreeing:
+        if problem.kind != "duplicate image" or pair not in fresh:
             gone.setdefault((problem.file, problem.row), key)
     kept = [problem for problem in problems if (problem.file, problem.row) not in gone]
     return np.array([pair in gone for pair in pairs], dtype=bool), kept, dict(Counter(gone.values()))

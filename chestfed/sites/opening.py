@@ -60,24 +60,12 @@ def open_site(config: SiteConfig, data_root: Path, labels_file: Path | None = No
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """A site as far as it can be read, with all problems of its label files.
+    """A site as far as it can be read, with all problems of its label files."""
 
-    Attributes
-    ----------
-    raw
-        Every row that the reader returned, whatever its view; see `reader.RAW_COLUMNS`.
-    table
-        The rows that are valid by themselves, of the views that are kept.
-    files
-        The label file of each row of the table.
-    has_images
-        Whether the site's root exists, to look for images in.
-    """
-
-    raw: pd.DataFrame
-    table: SiteTable
-    files: tuple[str, ...]
-    has_images: bool
+    raw: pd.DataFrame  #: every row that the reader returned, whatever its view; see `reader.RAW_COLUMNS`
+    table: SiteTable  #: the rows that are valid by themselves, of the views that are kept
+    files: tuple[str, ...]  #: the label file of each row of the table
+    has_images: bool  #: whether the site's root exists, to look for images in
     problems: tuple[Problem, ...]
 
 

@@ -119,8 +119,13 @@ def site_facts(config: SiteConfig, whole: SiteTable, training: SiteTable, test: 
         },
         "found": len(whole.frame) + sum(left_out.values()),
         "left_out": {reason: count for reason, count in left_out.items() if count},
-        "people": {"train": _people(training), "test": _people(test)},
+        "people": people(training, test),
     }
+
+
+def people(training: SiteTable, test: SiteTable) -> dict[str, Any]:
+    """Who is in these parts of a hospital: images, patients, sex, age and views."""
+    return {"train": _people(training), "test": _people(test)}
 
 
 def _people(part: SiteTable) -> dict[str, Any]:

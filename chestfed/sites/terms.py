@@ -54,21 +54,11 @@ def listed(cell: str) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What one term says.
+    """What one term says."""
 
-    Attributes
-    ----------
-    findings
-        Disease -> raw finding, of the diseases that the term mentions.
-    healthy
-        Every disease that is not mentioned beside it is negative.
-    understood
-        If not, every disease that is not mentioned beside it is missing.
-    """
-
-    findings: Mapping[str, np.int8]
-    healthy: bool = False
-    understood: bool = True
+    findings: Mapping[str, np.int8]  #: disease -> raw finding, of the diseases that the term mentions
+    healthy: bool = False  #: every disease that is not mentioned beside it is negative
+    understood: bool = True  #: if not, every disease that is not mentioned beside it is missing
 
     def __str__(self) -> str:
         if not self.findings:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from chestfed.algorithms import ALGORITHMS, AlgorithmSpec
-from chestfed.algorithms.declaration import Setting, numbers_sent
+from chestfed.algorithms.declaration import Exact, Pace, Setting, numbers_sent
 from chestfed.algorithms.variables import Point, mean_of, named_tensors
 from chestfed.core.plugins import Options
 from chestfed.engines.engine import Engine
@@ -19,7 +19,8 @@ from chestfed.engines.peers import PeerEngine
 from chestfed.engines.requests import Work
 from chestfed.engines.server import ServerEngine
 from chestfed.engines.topology import build_graph
-from chestfed.testing.contract import Contract, global_generators_untouched, rule
+from chestfed.objectives import OBJECTIVES
+from chestfed.testing.contract import Contract, declared, global_generators_untouched, rule
 from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, optimum, problems
 
 #: Step size with which the quadratics are solved; at most so many stages of so many rounds; the error that counts as
@@ -27,6 +28,7 @@ from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, Quad
 STEP, STAGES, ROUNDS, TOLERANCE, LOOK_EVERY = 0.1, 8, 500, 1e-6, 25
 
 WINDOW_1, WINDOW_8 = "window 1: it ends at the optimum", "window 8: it ends at the optimum"
+_ENDS = {"any window": (WINDOW_1, WINDOW_8), "window 1": (WINDOW_1,), "no": ()}
 
 
 def check_algorithm(algorithm: AlgorithmSpec | str, **options: Any) -> list[str]:
@@ -44,8 +46,7 @@ def check_algorithm(algorithm: AlgorithmSpec | str, **options: Any) -> list[str]
     ContractError
         With every rule that is broken.
     """
-    spec = ALGORITHMS.find(algorithm) if isinstance(algorithm, str) else algorithm
-    return _Trial(spec, spec.options.model_validate({"name": spec.name, **options})).check()
+    return _Trial(*declared(ALGORITHMS, algorithm, options)).check()
 
 
 _NOTHING = torch.zeros(0, dtype=torch.float64)
@@ -60,8 +61,8 @@ class _Trial(Contract):
         minimizes = set(spec.takes) <= {"minimization", "server-weighted"}
         #: Primal and dual variables of the problem.
         self.sizes = (WEIGHTS, 0) if minimizes else (PRIMAL, DISEASES)
-        claimed = {"any window": (WINDOW_1, WINDOW_8), "window 1": (WINDOW_1,), "no": ()}[spec.exact]
-        self.unclaimed = frozenset({WINDOW_1, WINDOW_8}.difference(() if self.composed else claimed))
+        claimed = () if self.composed else _ENDS.get(spec.exact, ())
+        self.unclaimed = frozenset({WINDOW_1, WINDOW_8}.difference(claimed))
 
     def engine(self, window: int = 3) -> Engine:
         """One with a rule of this window."""
@@ -87,6 +88,15 @@ class _Trial(Contract):
         """The engine's state at zero."""
         primal, dual = (torch.zeros(size, dtype=torch.float64) for size in self.sizes)
         return engine.start_stage(Point(primal, dual), _NOTHING)
+
+    @rule("the declaration has known values, and its objective is of a kind that it takes")
+    def is_declared(self) -> str | None:
+        spec = self.spec
+        for key, value, known in (("exact", spec.exact, get_args(Exact)), ("pace", spec.pace, get_args(Pace))):
+            if value not in known:
+                return f"{key}: '{value}' is not one of {', '.join(known)}"
+        kind = OBJECTIVES.find(spec.objective).kind
+        return None if kind in spec.takes else f"{spec.objective} is {kind}; `takes` has {', '.join(spec.takes)}"
 
     @rule("unknown options are refused")
     def refuses_unknown_options(self) -> str | None:

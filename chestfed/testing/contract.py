@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.plugins import Catalogue
 
 Test = TypeVar("Test", bound=Callable[[Any], str | None])
+
+
+def declared(catalogue: Catalogue[Any], part: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The declaration of a part that is given so, or by name or reference, and its options.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither, or an option is not one of its own.
+    """
+    if not isinstance(part, str) and not hasattr(part, "options"):
+        raise ConfigError(f"{catalogue.kind} {part!r}: give its declaration, or its name or package.module:Name")
+    spec = catalogue.find(part) if isinstance(part, str) else part
+    name = part if isinstance(part, str) else spec.name
+    try:
+        return spec, spec.options.model_validate({"name": name, **options})
+    except ValidationError as error:
+        told = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise ConfigError(f"options of {catalogue.kind} '{name}': {'; '.join(told)}") from None
 
 
 class ContractError(ChestfedError):

@@ -21,7 +21,7 @@ from chestfed.models import (
     seeded,
     try_network,
 )
-from chestfed.testing.contract import Contract, global_generators_untouched, rule
+from chestfed.testing.contract import Contract, declared, global_generators_untouched, rule
 
 #: Images of the batch that is looked at.
 IMAGES = 4
@@ -43,13 +43,9 @@ def check_model(model: ModelSpec | str, *, size: int = 64, outputs: int = 5, **o
     ContractError
         With every rule that is broken.
     ConfigError
-        If there is no such network.
-    pydantic.ValidationError
-        If an option is not one of its own.
+        If there is no such network, or an option is not one of its own.
     """
-    spec = MODELS.find(model) if isinstance(model, str) else model
-    name = model if isinstance(model, str) else spec.name
-    return _Network(spec, spec.options.model_validate({"name": name, **options}), size, outputs).check()
+    return _Network(*declared(MODELS, model, options), size, outputs).check()
 
 
 class _Network(Contract):

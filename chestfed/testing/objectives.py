@@ -10,7 +10,7 @@ from torch import Tensor
 from chestfed.core.plugins import Options
 from chestfed.objectives import OBJECTIVES, ObjectiveSpec
 from chestfed.objectives.declaration import Population
-from chestfed.testing.contract import Contract, global_generators_untouched, rule
+from chestfed.testing.contract import Contract, declared, global_generators_untouched, rule
 
 #: Images and diseases of the batch that is looked at.
 IMAGES, DISEASES = 12, 3
@@ -31,8 +31,7 @@ def check_objective(objective: ObjectiveSpec | str, **options: Any) -> list[str]
     ContractError
         With every rule that is broken.
     """
-    spec = OBJECTIVES.find(objective) if isinstance(objective, str) else objective
-    return _Batch(spec, spec.options.model_validate({"name": spec.name, **options})).check()
+    return _Batch(*declared(OBJECTIVES, objective, options)).check()
 
 
 class _Batch(Contract):

@@ -32,13 +32,7 @@ BATCH = 32
 
 
 class ImageModel:
-    """Scores image files.
-
-    Attributes
-    ----------
-    diseases
-        The columns of a prediction, in order.
-    """
+    """Scores image files; `diseases` are the columns of a prediction, in order."""
 
     def __init__(self, scorer: Scorer, machine: Machine) -> None:
         self._scorer, self._machine = scorer, machine

@@ -32,8 +32,8 @@ from chestfed.results.significance import frame as differences
 from chestfed.results.table import Row, StudyTable, auc_grid, frame
 from chestfed.tracking.store import DataSet, Store
 from chestfed.training.identity import software_versions
+from chestfed.training.loop import History
 from chestfed.training.reporting import Reporter, StudyRun, Summary, Trial
-from chestfed.training.state import History
 
 #: Sums over the clients: per round under "round", of all rounds under "cost".
 _COST = ("images", "gradients", "bytes_up", "bytes_down")
@@ -238,7 +238,7 @@ class MlflowRecord(Reporter):
     def _log_model(self, table: StudyTable, folder: Path) -> dict[str, str]:
         """Log and register the model of a table's only row; returns what its metrics are said to be about."""
         study, (row,) = self._study, table.rows
-        if study.pipeline.collection is not None:  # its images are no radiographs in files: weights are all there is
+        if study.pipeline.collection is not None:  # its images are not radiographs in files: weights are all there is
             self._store.log_file(self._child, folder / MODEL_FILE)
             return {}
         name = f"chestfed-{study.origin.prefix}K{row.k}-{study.name}"

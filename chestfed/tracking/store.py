@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from chestfed._version import __version__
-from chestfed.core.errors import ChestfedError, ChestfedWarning
+from chestfed.core.errors import ChestfedError, ChestfedWarning, first_line
 from chestfed.results.run_folder import MODEL_FILE
 from chestfed.tracking.moving import follow
 
@@ -54,21 +54,12 @@ _NEEDED = (
 
 @dataclass(frozen=True)
 class DataSet:
-    """What a run read: a site or part of it, described by its name, digest and counts.
-
-    Attributes
-    ----------
-    role
-        `client` or `test`.
-    data
-        `real`, `synthetic` or `mixed`.
-    digest
-        Covers the content row by row: pixels as cached, labels, repeats. Runs with the same digest read the same data.
-    """
+    """What a run read: a site or part of it, described by its name, digest and counts."""
 
     name: str
-    role: str
-    data: str
+    role: str  #: `client` or `test`
+    data: str  #: `real`, `synthetic` or `mixed`
+    #: Covers the content row by row: pixels as cached, labels, repeats. Runs with the same digest read the same data.
     digest: str
     diseases: tuple[str, ...]
     counts: Mapping[str, Any]
@@ -411,9 +402,8 @@ def local_model(model: str, tracking_uri: str | None, k: int | None = None) -> I
         except ChestfedError:
             raise
         except Exception as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise ChestfedError(
-                f"{model}: MLflow cannot give this model ({reason}). Is --tracking-uri right?"
+                f"{model}: MLflow cannot give this model ({first_line(error)}). Is --tracking-uri right?"
             ) from None
         yield str(path)
 

@@ -31,11 +31,8 @@ from chestfed.images.batches import TrainBatches
 from chestfed.models import FlatModule, reset_classifier
 from chestfed.objectives.declaration import Objective, Population
 from chestfed.training.client_summary import write_site_cards
-from chestfed.training.clients import ClientData, Outputs, StudyData, TestSet, pooled, score
+from chestfed.training.clients import ClientData, Outputs, Setup, StudyData, TestSet, pooled, score
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
-
-#: The studies of one command, in order.
-Loaded = Sequence[tuple[Pipeline, StudyData]]
 
 
 @dataclass(frozen=True)
@@ -73,11 +70,10 @@ class Cohort:
     def of(cls, pipeline: Pipeline, facts: Sequence[Facts], device: torch.device, pool: Facts | None = None) -> Cohort:
         """The clients with these facts; `pool`, if all their images are in one place, has those of all together."""
         settings, k = pipeline.federated, len(facts)
-        weights = client_weights(facts, settings.weights)
-        p = common_positive_ratio(facts, weights).to(device, torch.float32)
-        members, images = facts, settings.images_per_step
+        members, weights, images = facts, client_weights(facts, settings.weights), settings.images_per_step
         if pool is not None:
             members, weights, images = [pool], [1.0], images * k
+        p = common_positive_ratio(members, weights).to(device, torch.float32)
         ratios = torch.from_numpy(np.nan_to_num([one.positive_ratios for one in members])).to(p)  # 0 without labels
         labeled = torch.stack([one.labeled_share for one in members]).to(p)
         population, names = Population(p, ratios, labeled=labeled), tuple(one.name for one in members)
@@ -135,28 +131,21 @@ class Team:
         )
 
 
-def assemble(
-    pipeline: Pipeline,
-    data: StudyData,
-    machine: Machine,
-    k: int,
-    pretrained: Pretrained,
-    deployment: Deployment | None = None,
-) -> Team:
-    """The team of the first `k` clients, with the weights of stage 1 and a new classifier; None: in this process."""
-    settings = pipeline.federated
-    network, cohort = starting_network(pipeline, machine, pretrained), cohort_of(pipeline, data, k, machine.device)
+def assemble(setup: Setup, k: int, pretrained: Pretrained, deployment: Deployment) -> Team:
+    """The team of the first `k` clients, with the weights of stage 1 and a new classifier."""
+    pipeline, machine = setup.pipeline, setup.machine
+    settings, cohort = pipeline.federated, cohort_of(setup, k)
+    network = starting_network(pipeline, machine, pretrained)
     objective = cohort.objective()
     extra = torch.zeros(objective.extra_size).to(network.grad)
     start = Point(torch.cat([network.parameters(), extra]), torch.zeros(objective.dual_size).to(network.grad))
     monitor = None
     if settings.objective_spec.kind == "server-weighted":
         each = -(-getattr(settings.objective, "monitor_images", 16) // k)
-        chosen = [client.some_of_each_class(each, pipeline.seed) for client in data.clients[:k]]
+        chosen = [client.some_of_each_class(each, pipeline.seed) for client in setup.data.clients[:k]]
         images, labels = (torch.cat(parts) for parts in zip(*chosen, strict=True))
         monitor = ClassMonitor(network, images.to(machine.device), labels.to(machine.device), autocast=machine.autocast)
-    fleet = (deployment or Deployment()).fleet(pipeline, data, machine, pretrained, cohort, network)
-    return Team(cohort, network, fleet, start, monitor)
+    return Team(cohort, network, deployment.fleet(setup, pretrained, cohort, network), start, monitor)
 
 
 class Deployment:
@@ -165,38 +154,18 @@ class Deployment:
     An engine of the user's choice is a subclass that says what is done elsewhere.
     """
 
-    def fleet(
-        self,
-        pipeline: Pipeline,
-        data: StudyData,
-        machine: Machine,
-        pretrained: Pretrained,
-        cohort: Cohort,
-        network: FlatModule,
-    ) -> Fleet:
+    def fleet(self, setup: Setup, pretrained: Pretrained, cohort: Cohort, network: FlatModule) -> Fleet:
         """The clients of the cohort, ready for the first stage; here they share the network."""
-        members = members_of(pipeline, data, cohort.k)
-        return LocalFleet(
-            [host_of(pipeline, cohort, number, member, network, machine) for number, member in enumerate(members)]
-        )
+        members = enumerate(members_of(setup, cohort.k))
+        return LocalFleet([host_of(setup, cohort, number, member, network) for number, member in members])
 
-    def pretrain(
-        self, pipeline: Pipeline, data: StudyData, machine: Machine, folder: Path, report: Callable[[int, float], None]
-    ) -> Pretrained:
+    def pretrain(self, setup: Setup, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
         """Stage 1; see `chestfed.training.pretrain.pretrain`."""
-        return pretrain(pipeline, data, machine, folder, report)
+        return pretrain(setup, folder, report)
 
-    def score(
-        self,
-        pipeline: Pipeline,
-        network: FlatModule,
-        parameters: Tensor,
-        buffers: Tensor,
-        test: TestSet,
-        machine: Machine,
-    ) -> Outputs:
+    def score(self, setup: Setup, network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet) -> Outputs:
         """A model on a test set; see `chestfed.training.clients.score`."""
-        return score(network, parameters, buffers, test, pipeline.evaluation.batch_size, machine)
+        return score(network, parameters, buffers, test, setup.pipeline.evaluation.batch_size, setup.machine)
 
     def describe(self, folder: Path, data: StudyData, seed: int) -> None:
         """Write what a report says of the sites; see `chestfed.training.client_summary`."""
@@ -204,10 +173,10 @@ class Deployment:
 
     leads = True  #: False in a process that does what another asks: it calls `serve` and nothing else
 
-    def begin(self, studies: Loaded) -> None:
+    def begin(self, studies: Sequence[Setup]) -> None:
         """The images of these studies, which come one after the other, are loaded."""
 
-    def serve(self, load: Callable[[], Loaded]) -> None:
+    def serve(self, load: Callable[[], Sequence[Setup]]) -> None:
         """Do what the leading process asks, until it is done; `load` reads the images, which it has decoded."""
 
     def __enter__(self) -> Self:
@@ -222,46 +191,42 @@ def in_process(options: Options, machine: Machine) -> Deployment:
     return Deployment()
 
 
-def members_of(pipeline: Pipeline, data: StudyData, k: int) -> tuple[ClientData, ...]:
+def members_of(setup: Setup, k: int) -> tuple[ClientData, ...]:
     """Whose images are trained on in a place of their own: the first `k` clients, or the pool of them."""
-    return (pooled(data.clients[:k]),) if pipeline.federated.spec.pooled else data.clients[:k]
+    clients = setup.data.clients[:k]
+    return (pooled(clients),) if setup.pipeline.federated.spec.pooled else clients
 
 
-def cohort_of(pipeline: Pipeline, data: StudyData, k: int, device: torch.device) -> Cohort:
+def cohort_of(setup: Setup, k: int) -> Cohort:
     """The cohort of clients whose images are here."""
-    facts = [Facts.of(client) for client in data.clients[:k]]
-    pool = Facts.of(*members_of(pipeline, data, k)) if pipeline.federated.spec.pooled else None
-    return Cohort.of(pipeline, facts, device, pool)
+    facts = [Facts.of(client) for client in setup.data.clients[:k]]
+    pool = Facts.of(*members_of(setup, k)) if setup.pipeline.federated.spec.pooled else None
+    return Cohort.of(setup.pipeline, facts, setup.machine.device, pool)
 
 
 def host_of(
-    pipeline: Pipeline,
-    cohort: Cohort,
-    number: int,
-    data: ClientData,
-    network: FlatModule,
-    machine: Machine,
-    link: Link | None = None,
+    setup: Setup, cohort: Cohort, number: int, member: ClientData, network: FlatModule, link: Link | None = None
 ) -> Host:
     """The host of a client of the cohort, whose images are here; `network` may be shared by hosts of one process.
 
     With `link` its batches are split over all ranks; only rank 0 asks its host for anything.
     """
+    pipeline, machine = setup.pipeline, setup.machine
 
     def batches(stream: str, slice_of: tuple[int, int] = (0, 1)) -> TrainBatches:
-        return data.train_batches(cohort.images_per_step, pipeline.seed, stream, pipeline.augment, machine, slice_of)
+        return member.train_batches(cohort.images_per_step, pipeline.seed, stream, pipeline.augment, machine, slice_of)
 
     composed = cohort.settings.objective_spec.kind == "compositional"
     client = client_on(
         link,
         number,
-        data.name,
-        partial(batches, data.name),
+        member.name,
+        partial(batches, member.name),
         network,
         cohort.objective(number),
         device=machine.device,
         autocast=machine.autocast,
-        inner_batches=batches(f"{data.name} inner") if composed else None,
+        inner_batches=batches(f"{member.name} inner") if composed else None,
         seed=pipeline.seed,
         weight_decay=cohort.settings.weight_decay,
     )

@@ -257,6 +257,19 @@ class StudyData:
 
 
 @dataclass(frozen=True, eq=False)
+class Setup:
+    """What a result comes from: the resolved configuration, the images, and the machine that this process has."""
+
+    pipeline: Pipeline
+    data: StudyData
+    machine: Machine
+
+    def at(self, place: int) -> Setup:
+        """The same for one of several processes; see `Machine.at`."""
+        return replace(self, machine=self.machine.at(place))
+
+
+@dataclass(frozen=True, eq=False)
 class SiteImages:
     """The rows of one site that studies read, and their images."""
 

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from chestfed._version import __version__
-from chestfed.experiment.device import Machine
-from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import identity
-from chestfed.training.clients import StudyData
+from chestfed.training.clients import Setup, StudyData
 
 #: Packages whose versions can change a result: shown with it. All others are recorded too.
 PACKAGES = (
@@ -57,14 +55,15 @@ class Identity:
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-def identify(pipeline: Pipeline, data: StudyData, machine: Machine) -> Identity:
+def identify(setup: Setup) -> Identity:
     """The identity of a study on these data and this kind of device."""
+    pipeline, machine = setup.pipeline, setup.machine
     device = {
         "device": machine.device.type,
         "threads": machine.threads if machine.device.type == "cpu" else 0,
     }
     engine = pipeline.engine.changes() if pipeline.engine is not None else {}
-    return Identity(identity(pipeline), data.digests, device | engine)
+    return Identity(identity(pipeline), setup.data.digests, device | engine)
 
 
 def stage_1_identity(this: Identity, data: StudyData) -> Identity:

@@ -1,27 +1,49 @@
-"""Stage 2 for one K: the classifier is discarded, and the first K clients train round by round."""
+"""Stage 2 for one K: the classifier is discarded, and the first K clients train round by round.
+
+The state on disk is everything that a round needs, so that a killed study resumes bit by bit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from chestfed.algorithms.variables import Point
-from chestfed.core.checkpoint import SaveTimes
-from chestfed.engines.engine import StageEnd
+from chestfed.algorithms.variables import Point, named_tensors
+from chestfed.core.checkpoint import SaveTimes, as_damaged, load_state, save_state
+from chestfed.engines.engine import Engine, StageEnd
+from chestfed.engines.fleet import BlankFleet
 from chestfed.evaluation.estimates import mean_of
-from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import returned_round
 from chestfed.models import FlatModule
 from chestfed.training.assemble import Deployment, Team, assemble
-from chestfed.training.clients import Outputs, StudyData
-from chestfed.training.pretrain import Pretrained
-from chestfed.training.state import History, Progress, at_the_start, load_progress, save_progress
+from chestfed.training.clients import Outputs, Setup
+from chestfed.training.pretrain import STATE, Pretrained
+
+#: One entry per finished round: counters, loss, drift, and AUCs where the round was evaluated.
+History = list[dict[str, Any]]
+
+
+@dataclass
+class Progress:
+    """Where training stands.
+
+    `round` counts the finished rounds of the current `stage`; `federation` is the engine's state; `kept` is the mean of
+    the points of the stage's rounds, or, with `kept_buffers`, the point of the round that was drawn.
+    """
+
+    engine: Engine
+    federation: Any
+    stage: int
+    round: int
+    history: History
+    kept: Point
+    kept_buffers: Tensor
 
 
 @dataclass(frozen=True)
@@ -35,9 +57,7 @@ class Trained:
 
 
 def train_federated(
-    pipeline: Pipeline,
-    data: StudyData,
-    machine: Machine,
+    setup: Setup,
     k: int,
     pretrained: Pretrained,
     folder: Path,
@@ -57,32 +77,32 @@ def train_federated(
     DamagedError
         If the saved state is not what was written.
     """
-    deployment = deployment or Deployment()
-    team = assemble(pipeline, data, machine, k, pretrained, deployment)
-    evaluated, state_file = frozenset(pipeline.evaluated_rounds), folder / "state.safetensors"
+    deployment, test = deployment or Deployment(), setup.data.test
+    team = assemble(setup, k, pretrained, deployment)
+    evaluated, state_file = frozenset(setup.pipeline.evaluated_rounds), folder / STATE
 
     def outputs_of(point: Point, buffers: Tensor) -> Outputs:
-        return deployment.score(pipeline, team.network, point.primal, buffers, data.test, machine)
+        return deployment.score(setup, team.network, point.primal, buffers, test)
 
-    progress = load_progress(state_file, team) if state_file.exists() else at_the_start(team)
+    progress = _load_progress(state_file, team) if state_file.exists() else _at_the_start(team)
     if progress.history:
         report(progress.history)
     outputs, times = None, SaveTimes()
     try:
         while progress.stage < len(team.settings.schedule):
             entry, point, ends = _run_round(team, progress)
-            entry |= _spent(pipeline, k, entry["round"])
+            entry |= _spent(setup.pipeline, k, entry["round"])
             if entry["round"] in evaluated:
                 outputs = outputs_of(point, progress.federation.buffers)
-                aucs = data.test.aucs(outputs)
+                aucs = test.aucs(outputs)
                 entry |= {"auc": aucs, "mean_auc": mean_of(aucs.values())}
             for name, end in ends.items():
-                entry[f"auc_of_{name}"] = mean_of(data.test.aucs(outputs_of(end.point, end.buffers)).values())
+                entry[f"auc_of_{name}"] = mean_of(test.aucs(outputs_of(end.point, end.buffers)).values())
             if ends and (rule := team.settings.stage_output) != "algorithm":
                 entry[f"auc_of_{rule}"] = entry["mean_auc"]
             progress.history.append(entry)
             if progress.round == 0 or team.fleet.keeps_its_states or times.due:
-                times.save(partial(save_progress, state_file, progress, team))
+                times.save(partial(_save_progress, state_file, progress, team))
             report(progress.history)
     finally:
         team.fleet.close()
@@ -164,3 +184,36 @@ def _end_stage(team: Team, progress: Progress) -> list[StageEnd]:
     progress.engine = team.engine_of(progress.stage)
     progress.federation = progress.engine.start_stage(ends[-1].point, ends[-1].buffers, ends[-1].turns)
     return ends
+
+
+def _at_the_start(team: Team) -> Progress:
+    """Nothing trained yet."""
+    engine, buffers = team.engine_of(0), team.network.buffers()
+    return Progress(engine, engine.start_stage(team.start, buffers), 0, 0, [], team.start, buffers)
+
+
+def _save_progress(path: Path, progress: Progress, team: Team) -> None:
+    """Write one checkpoint."""
+    tensors = progress.engine.tensors(progress.federation) | named_tensors(progress.kept, "kept")
+    tensors["kept_buffers"] = progress.kept_buffers
+    values = {"stage": progress.stage, "round": progress.round, "history": progress.history}
+    save_state(path, tensors, {**values, "clients": list(team.cohort.names)})
+
+
+def _load_progress(path: Path, team: Team) -> Progress:
+    """The saved progress; the clients' batches go on where they were.
+
+    Raises
+    ------
+    DamagedError
+        If the file is damaged, of an earlier version or of other clients.
+    """
+    blank = _at_the_start(replace(team, fleet=BlankFleet(team.fleet.names)))
+    tensors, values = load_state(path, blank.kept.primal.device)
+    with as_damaged(path):
+        if "turns" not in tensors or values.get("clients") != list(team.cohort.names):
+            raise ValueError("of an earlier version of chestfed, or of other clients")
+        engine = team.engine_of(values["stage"])
+        federation = engine.restored(tensors, blank.federation)
+        kept, buffers = Point(tensors["kept.primal"], tensors["kept.dual"]), tensors["kept_buffers"]
+        return Progress(engine, federation, values["stage"], values["round"], values["history"], kept, buffers)

@@ -13,14 +13,14 @@ from typing import Self
 import numpy as np
 import torch
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from chestfed.algorithms.variables import Point, byte_count
-from chestfed.core.console import plural
+from chestfed.core.console import plural, text_table
 from chestfed.core.diseases import TITLES
 from chestfed.core.errors import ImageError
 from chestfed.core.provenance import Origin
+from chestfed.core.workers import cores
 from chestfed.engines.declaration import engine_for
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
@@ -280,7 +280,7 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
 
 def _decode_seconds(tables: StudyTables, preprocess: Preprocess) -> Span:
     """To decode everything, from a few images per site; unreadable ones count 0. At best by all cores, else by one."""
-    total, cores = Span(), os.cpu_count() or 1
+    total, at_once = Span(), cores()
     for table in dict.fromkeys(table for table, _ in tables.parts):
         rows = table.frame.iloc[np.linspace(0, len(table.frame) - 1, _TIMED_IMAGES + 1).astype(int)]
         found = []
@@ -292,13 +292,13 @@ def _decode_seconds(tables: StudyTables, preprocess: Preprocess) -> Span:
                 continue  # the study itself reports it
             found.append(time.perf_counter() - started)
         if found[1:]:  # the first may load what is loaded once
-            total += Span(min(found[1:]) / cores, float(np.mean(found[1:]))) * len(table.frame)
+            total += Span(min(found[1:]) / at_once, float(np.mean(found[1:]))) * len(table.frame)
     return total
 
 
 def render(plan: StudyPlan, machine: Machine) -> RenderableType:
     """One study: images and labels of each client and of the test set, and its parts."""
-    clients = _table(
+    clients = text_table(
         f"{plan.origin.short_mark}{plan.pipeline.title}",
         ["client"],
         ["images", "rows", *_tasks(plan)],
@@ -311,7 +311,7 @@ def render(plan: StudyPlan, machine: Machine) -> RenderableType:
         f"{_facts(plan, machine)}, evaluated {plural(len(plan.pipeline.evaluated_rounds), 'time')}{_elsewhere(plan)}. "
         f"{estimated(total, plan.timings)}; start-up and MLflow come on top. Nothing was written."
     )
-    return Group(clients, _table("What would run", ["part"], columns, _parts(plan)), Text(facts))
+    return Group(clients, text_table("What would run", ["part"], columns, _parts(plan)), Text(facts))
 
 
 def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) -> RenderableType:
@@ -320,7 +320,7 @@ def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) ->
     assert first.pipeline.held_out is not None
     which = first.pipeline.held_out.images
     images = "all its images" if which == "all" else f"its {which} split"
-    shown = _table(
+    shown = text_table(
         f"{first.origin.short_mark}{title}",
         ["held out", "stage 1 on", "stage 2 on"],
         ["rows trained on", "images scored", *_tasks(first), "time"],
@@ -346,20 +346,6 @@ def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) ->
         "what is not cached, start-up and MLflow come on top. Nothing was written."
     )
     return Group(shown, Text(facts))
-
-
-def _table(
-    title: str, words: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None
-) -> Table:
-    """A table with columns of words and then of numbers."""
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
-    for name in words:
-        table.add_column(name, overflow="fold")
-    for name in numbers:
-        table.add_column(name, justify="right")
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _parts(plan: StudyPlan) -> Iterable[Sequence[str]]:

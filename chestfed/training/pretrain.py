@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -22,8 +22,10 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import MODELS, FlatModule, build_model
 from chestfed.objectives.cross_entropy import CrossEntropy
-from chestfed.training.clients import StudyData
+from chestfed.training.clients import Setup
 
+#: Name of the file of a state, of stage 2 too.
+STATE: Final = "state.safetensors"
 #: Steps after which the mean loss is reported and the state may be saved.
 CHECKPOINT_STEPS = 25
 
@@ -48,14 +50,7 @@ def new_network(pipeline: Pipeline, machine: Machine) -> FlatModule:
     )
 
 
-def pretrain(
-    pipeline: Pipeline,
-    data: StudyData,
-    machine: Machine,
-    folder: Path,
-    report: Callable[[int, float], None],
-    link: Link | None = None,
-) -> Pretrained:
+def pretrain(setup: Setup, folder: Path, report: Callable[[int, float], None], link: Link | None = None) -> Pretrained:
     """Run stage 1, or what is left of it.
 
     `report(step, loss)` is called every `CHECKPOINT_STEPS` with the number of finished steps. With `link` every batch
@@ -68,14 +63,14 @@ def pretrain(
     TrainingError
         If the weights are not finite.
     """
-    state_file = folder / "state.safetensors"
+    pipeline, machine, state_file = setup.pipeline, setup.machine, folder / STATE
     settings = pipeline.pretrain
-    steps = settings.steps(data.clients[0].training_rows)
+    steps = settings.steps(setup.data.clients[0].training_rows)
 
     network = new_network(pipeline, machine)
     weights = torch.nn.Parameter(network.parameters())
     adam = torch.optim.Adam([weights], lr=settings.lr, weight_decay=settings.weight_decay)
-    client = target_client(pipeline, data, network, machine, link)
+    client = target_client(setup, network, link)
     vector = weights.detach()  # one tensor object for the same storage, so that the network is bound to it once
     done, losses, buffers = 0, [], network.buffers()
     if state_file.exists():
@@ -110,11 +105,9 @@ def pretrain(
     return Pretrained(weights.detach().cpu(), buffers.cpu(), losses)
 
 
-def target_client(
-    pipeline: Pipeline, data: StudyData, network: FlatModule, machine: Machine, link: Link | None = None
-) -> NetworkClient:
+def target_client(setup: Setup, network: FlatModule, link: Link | None = None) -> NetworkClient:
     """The target site as a client; with `link` this rank's part of it, which draws random numbers of its own."""
-    target = data.clients[0]
+    pipeline, machine, target = setup.pipeline, setup.machine, setup.data.clients[0]
     size, stream = pipeline.pretrain.batch_size, f"pretrain {target.name}"
     return client_on(
         link,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, first_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chestfed.results.significance import Significance
     from chestfed.results.table import Row, StudyTable
     from chestfed.training.identity import Identity
-    from chestfed.training.state import History
+    from chestfed.training.loop import History
 
 
 @dataclass(frozen=True)
@@ -128,4 +128,4 @@ def _reason(error: BaseException) -> str:
     """The first line of what went wrong to begin with: libraries wrap it in advice for programmers."""
     while error.__cause__ is not None and not isinstance(error, ChestfedError):
         error = error.__cause__
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return first_line(error)

@@ -38,10 +38,10 @@ from chestfed.core.checkpoint import read_json, remove_orphans, write_json, writ
 from chestfed.core.disk import check_room
 from chestfed.core.errors import ChestfedError, DamagedError
 from chestfed.core.manifest import MANIFEST, damaged, seal
+from chestfed.core.plugins import pinned
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv
 from chestfed.evaluation.intervals.methods import Intervals
-from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import build_model, title_of
 from chestfed.results import hospital_table
@@ -65,21 +65,21 @@ from chestfed.results.significance import Significance, of_study
 from chestfed.results.significance import write as write_significance
 from chestfed.results.timing import SECONDS, RoundTimes
 from chestfed.training.assemble import Deployment
-from chestfed.training.clients import Outputs, StudyData, TestSet
+from chestfed.training.clients import Outputs, Setup, StudyData, TestSet
 from chestfed.training.identity import Identity, identify, stage_1_identity
-from chestfed.training.loop import train_federated
-from chestfed.training.pretrain import Pretrained
+from chestfed.training.loop import History, train_federated
+from chestfed.training.pretrain import STATE, Pretrained
 from chestfed.training.reporting import Reporters, StudyRun
 from chestfed.training.run_files import (
     holds,
     read_model,
+    regrouped,
     write_hospitals,
     write_identity,
     write_model,
     write_result,
     write_rounds,
 )
-from chestfed.training.state import STATE, History
 
 Trains = TypeVar("Trains")
 
@@ -96,10 +96,8 @@ class StudyResult:
 
 
 def run_study(
-    pipeline: Pipeline,
+    setup: Setup,
     name: str,
-    data: StudyData,
-    machine: Machine,
     out: Path,
     reporters: Reporters | None = None,
     deployment: Deployment | None = None,
@@ -115,9 +113,9 @@ def run_study(
     ChestfedError
         If another process works in the same run folder, or training fails. What is finished is kept.
     """
-    this, reporters = identify(pipeline, data, machine), reporters or Reporters()
+    pipeline, data, this, reporters = setup.pipeline, setup.data, identify(setup), reporters or Reporters()
     deployment, folder = deployment or Deployment(), _folder(out, name, data, this)
-    with _locked(folder):
+    with _locked(folder), pinned():
         remove_orphans(folder)
         _remove_damaged(folder, this.digest, reporters)
         write_identity(folder, pipeline, this, data)
@@ -128,7 +126,7 @@ def run_study(
         about = StudyRun(folder, name, pipeline, this, data.origin, clients, data.held_out)
         reporters.tell(lambda reporter: reporter.study_started(about))
         try:
-            running = _Running(pipeline, data, machine, this, folder, reporters, deployment)
+            running = _Running(setup, this, folder, reporters, deployment)
             if ahead is not None and (missing := [k for k in pipeline.k if running.stored(k) is None]):
                 ahead(missing)
             table = running.all_k()
@@ -148,14 +146,22 @@ def run_study(
         return StudyResult(folder, table, significance, at_hospitals, seen)
 
 
-def train_k(
-    pipeline: Pipeline, name: str, data: StudyData, machine: Machine, out: Path, k: int, reporters: Reporters
-) -> None:
-    """Train and score one K of a study that `run_study` runs in another process, which holds the folder's lock."""
-    this = identify(pipeline, data, machine)
-    running = _Running(pipeline, data, machine, this, _folder(out, name, data, this), reporters, Deployment())
-    running.one_k(k)
-    running.at_hospitals(k)
+def train_k(setup: Setup, name: str, out: Path, k: int, reporters: Reporters) -> None:
+    """Train and score one K of a study that `run_study` runs in another process, which holds the folder's lock.
+
+    Raises
+    ------
+    ChestfedError
+        If a plug-in was edited since that process began: this one has the new code, which is another study's.
+    """
+    this = identify(setup)
+    folder = _folder(out, name, setup.data, this)
+    if not (folder / STUDY).is_file():
+        raise ChestfedError(f"a plug-in's file was changed while the study ran; start the same command again (K={k})")
+    with pinned():
+        running = _Running(setup, this, folder, reporters, Deployment())
+        running.one_k(k)
+        running.at_hospitals(k)
 
 
 def _folder(out: Path, name: str, data: StudyData, this: Identity) -> Path:
@@ -167,13 +173,21 @@ def _folder(out: Path, name: str, data: StudyData, this: Identity) -> Path:
 class _Running:
     """A study at work in its folder."""
 
-    pipeline: Pipeline
-    data: StudyData
-    machine: Machine
+    setup: Setup
     identity: Identity
     folder: Path
     reporters: Reporters
     deployment: Deployment
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The resolved configuration."""
+        return self.setup.pipeline
+
+    @property
+    def data(self) -> StudyData:
+        """The images."""
+        return self.setup.data
 
     def all_k(self) -> tables.StudyTable:
         """Every K, with the tables written after each."""
@@ -213,7 +227,7 @@ class _Running:
         with FileLock(folder / ".lock"):  # another study that needs the same weights is waited for
             remove_orphans(folder)
             pretrain = self.deployment.pretrain
-            return self._or_again(folder / STATE, lambda: pretrain(pipeline, data, self.machine, folder, report))
+            return self._or_again(folder / STATE, lambda: pretrain(self.setup, folder, report))
 
     def one_k(self, k: int) -> tables.Row:
         """Stage 2 with the first K clients, or what is left of it."""
@@ -230,16 +244,14 @@ class _Running:
 
         trained = self._or_again(
             own / STATE,
-            lambda: train_federated(
-                self.pipeline, self.data, self.machine, k, pretrained, own, report, self.deployment
-            ),
+            lambda: train_federated(self.setup, k, pretrained, own, report, self.deployment),
         )
         row = self._row(k, trained.outputs, self.data.test)
         write_model(own, self.pipeline, trained, self.data)
         write_rounds(own, trained.history)
         if not (own / TIME).exists():  # unless only other files of a finished K are made again
             seconds = time.monotonic() - started
-            write_json(own / TIME, {"seconds": seconds, "resumed": resumed, "on": self.machine.name})
+            write_json(own / TIME, {"seconds": seconds, "resumed": resumed, "on": self.setup.machine.name})
         write_result(own, row, trained.outputs.scores, self.data.test)
         return row
 
@@ -252,9 +264,9 @@ class _Running:
             own = model / HOSPITALS / name
             row = self._finished(own, k, test) if holds(own, test) else None
             if row is None:
-                network = network or read_model(model, self.pipeline, len(self.data.diseases), self.machine)
+                network = network or read_model(model, self.setup)
                 parameters, buffers = network.parameters(), network.buffers()
-                outputs = self.deployment.score(self.pipeline, network, parameters, buffers, test, self.machine)
+                outputs = self.deployment.score(self.setup, network, parameters, buffers, test)
                 row = self._row(k, outputs, test)
                 write_result(own, row, outputs.scores, test)
             rows[name] = row
@@ -266,7 +278,7 @@ class _Running:
         return test.row(outputs, k, clients, Intervals(evaluation.interval, evaluation.resamples))
 
     def _finished(self, own: Path, k: int, test: TestSet, needed: Sequence[str] = (RESULT,)) -> tables.Row | None:
-        """A stored result, with the intervals that are asked for now; None without, or if its folder is damaged."""
+        """A stored result, with intervals and groups as of now; None without, or if its folder is damaged."""
         bad = damaged(own, needed)
         if bad:
             for name in (RESULT, *bad):  # without a result it counts as unfinished, whatever happens next
@@ -276,10 +288,13 @@ class _Running:
         row = finished_row(own)
         if row is not None and bad is None:
             self.reporters.warn(f"{own}: has no {MANIFEST}, as results of earlier versions: used unchecked")
-        if row is None or row.interval == self.pipeline.evaluation.interval:
-            return row
-        if row.scores_stay:  # the hospital is asked again
+        if row is None:
             return None
+        same = row.interval == self.pipeline.evaluation.interval
+        if row.scores_stay:
+            return row if same else None  # the hospital is asked again
+        if same and not regrouped(own, test):
+            return row
         scores = read_predictions(own / PREDICTIONS)[[f"score_{name}" for name in test.diseases]].to_numpy()
         row = self._row(k, Outputs(scores, torch.empty(0)), test)
         write_result(own, row, scores, test)

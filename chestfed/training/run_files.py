@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,17 +13,16 @@ from chestfed.core.checkpoint import (
     load_checkpoint,
     read_json,
     save_checkpoint,
-    write_atomically,
     write_json,
     write_text,
 )
 from chestfed.core.errors import ConfigError
 from chestfed.core.manifest import seal
 from chestfed.core.pseudonyms import NAMED_BY
-from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
 from chestfed.models import MODELS, FlatModule, build_model
+from chestfed.results.predictions import predictions_frame, stored_groups, write_predictions
 from chestfed.results.run_folder import (
     FILES_OF_K,
     HOSPITAL_FILES,
@@ -37,10 +35,9 @@ from chestfed.results.run_folder import (
     read_predictions,
 )
 from chestfed.results.table import Row
-from chestfed.training.clients import StudyData, TestSet
+from chestfed.training.clients import Setup, StudyData, TestSet
 from chestfed.training.identity import Identity, installed_packages, software_versions
-from chestfed.training.loop import Trained
-from chestfed.training.state import History
+from chestfed.training.loop import History, Trained
 
 
 def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: StudyData) -> None:
@@ -101,6 +98,15 @@ def holds(folder: Path, test: TestSet) -> bool:
     return found["image"].to_list() == list(test.image_names) and np.array_equal(labels, test.labels, equal_nan=True)
 
 
+def regrouped(folder: Path, test: TestSet) -> bool:
+    """Whether sex, age or view of these images are others than in the predictions: no number of a study shows them."""
+    found, now = (
+        read_predictions(folder / PREDICTIONS).filter(regex="^group_").astype("str"),
+        stored_groups(test.groups),
+    )
+    return [*found] != [*now] or not all(found[name].equals(now[name]) for name in now)
+
+
 def write_rounds(folder: Path, history: History) -> None:
     """Write `rounds.jsonl`."""
     write_text(folder / ROUNDS, "".join(json.dumps(entry) + "\n" for entry in history))
@@ -126,12 +132,13 @@ def write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: StudyD
     save_checkpoint(folder / MODEL_FILE, tensors, values)
 
 
-def read_model(folder: Path, pipeline: Pipeline, outputs: int, machine: Machine) -> FlatModule:
+def read_model(folder: Path, setup: Setup) -> FlatModule:
     """The network of `write_model`."""
-    module = build_model(pipeline.model.model_copy(update={"initial_weights": None}), outputs, pipeline.seed)
+    model = setup.pipeline.model.model_copy(update={"initial_weights": None})
+    module = build_model(model, len(setup.data.diseases), setup.pipeline.seed)
     tensors, _ = load_checkpoint(folder / MODEL_FILE)
     module.load_state_dict(tensors)
-    return FlatModule(module, machine.device, channels_last=machine.channels_last)
+    return FlatModule(module, setup.machine.device, channels_last=setup.machine.channels_last)
 
 
 def write_result(folder: Path, row: Row, scores: np.ndarray, test: TestSet) -> None:
@@ -142,20 +149,9 @@ def write_result(folder: Path, row: Row, scores: np.ndarray, test: TestSet) -> N
     if row.scores_stay:
         (folder / PREDICTIONS).unlink(missing_ok=True)
     else:
-        write_predictions(folder / PREDICTIONS, scores, test)
+        found = predictions_frame(test.image_names, test.patient_names, test.scored(scores), test.groups)
+        found.attrs = {"key": test.key, "named_by": NAMED_BY}
+        write_predictions(folder / PREDICTIONS, found)
     result = json_text(row.to_plain())
     seal(folder, {*FILES_OF_K} - {RESULT}, {RESULT: result})
     write_text(folder / RESULT, result)
-
-
-def write_predictions(path: Path, scores: np.ndarray, test: TestSet) -> None:
-    """Write scores, labels and groups of a test set; images and patients by their keyed names."""
-    import pandas as pd
-
-    columns: dict[str, Any] = {"image": test.image_names, "patient": test.patient_names}
-    for j, disease in enumerate(test.diseases):
-        columns[f"score_{disease}"] = scores[:, j]
-        columns[f"label_{disease}"] = test.labels[:, j]
-    frame = pd.concat([pd.DataFrame(columns), test.groups.astype("str").add_prefix("group_")], axis="columns")
-    frame.attrs = {"key": test.key, "named_by": NAMED_BY}
-    write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False, write_page_checksum=True))

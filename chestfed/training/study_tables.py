@@ -18,7 +18,7 @@ from chestfed.evaluation.protocols import views_of
 from chestfed.experiment.pipeline import Pipeline, SiteEntry
 from chestfed.sites import load_site_config, open_site
 from chestfed.sites.partition import cut_into_clients, hold_out, with_permuted_labels
-from chestfed.sites.stats import site_facts
+from chestfed.sites.stats import people, site_facts
 from chestfed.sites.table import SiteTable
 
 
@@ -157,7 +157,8 @@ def study_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
     joins = joins_of(pipeline, {site.name: len(site.clients) for site in sites})
     own = {site.name: site.own for site in sites if site.name in joins and len(site.own.frame)}
     scored = tuple(site.test for site in tests)
-    return StudyTables(whole, clients, scored, hospitals=own, joins=joins, noise=_noise(sites), facts=_facts(sites))
+    facts = tuple(site.facts for site in sites)
+    return StudyTables(whole, clients, scored, hospitals=own, joins=joins, noise=_noise(sites), facts=facts)
 
 
 def joins_of(pipeline: Pipeline, clients: Mapping[str, int]) -> dict[str, int]:
@@ -222,30 +223,28 @@ def _held_out(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
     if len(test.frame) == 0:
         raise ConfigError(_no_test_image(held.whole, f"held_out.images: {images}", split, pipeline))
     test = test.with_frame(test.frame.assign(repeats=np.ones(len(test.frame), np.int64))).about(pipeline.diseases)
+    nobody = test.with_frame(test.frame.iloc[:0])
     untaught = [
         disease for disease in pipeline.diseases if all(part.frame[disease].isna().all() for _, part in clients)
     ]
     reasons = dict.fromkeys(untaught, "no site that was trained on labels it")
     unlabeled = [disease for disease in pipeline.diseases if disease not in held.whole.diseases]
+    also = [site for site in others if len(site.test.frame) and pipeline.evaluation.hospitals == "own_test"]
     return StudyTables(
         tuple(site.whole for site in sites),
         clients,
         (_without(test, untaught),),
         name,
-        {site.name: _without(site.test, untaught) for site in others if len(site.test.frame)},
+        {site.name: _without(site.test, untaught) for site in also},
         {},
         reasons | dict.fromkeys(unlabeled, f"{name} does not label it"),
         _noise(others),
-        _facts(sites),
+        tuple(site.facts | ({"people": people(nobody, test)} if site is held else {}) for site in sites),
     )
 
 
 def _noise(sites: Sequence[SiteRows]) -> frozenset[str]:
     return frozenset(name for site in sites if site.entry.control == "noise" for name, _ in site.clients)
-
-
-def _facts(sites: Sequence[SiteRows]) -> tuple[dict[str, Any], ...]:
-    return tuple(site.facts for site in sites)
 
 
 def _without(table: SiteTable, diseases: Sequence[str]) -> SiteTable:

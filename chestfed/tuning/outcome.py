@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-from rich.table import Table
+from rich.console import RenderableType
 
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.config import Document
+from chestfed.core.console import text_table
 from chestfed.experiment.loading import pipeline_document
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.ranges import Range, keys_with
@@ -88,14 +89,10 @@ def write_tuned(
     return path
 
 
-def render(found: Mapping[str, Sequence[Trial]], declared: Mapping[str, Mapping[str, Range]]) -> Table:
+def render(found: Mapping[str, Sequence[Trial]], declared: Mapping[str, Mapping[str, Range]]) -> RenderableType:
     """The chosen settings with their validation AUCs; ranges that were widened, and values at an edge, are marked."""
     origin = next(iter(found.values()))[0].origin
-    table = Table(title=f"{origin.short_mark}Chosen on validation images", title_justify="left")
-    for column in ("algorithm", "setting", "value", "range at the end"):
-        table.add_column(column, overflow="fold")
-    for column in ("validation AUC, mean", "seeds, SD", "trials", "diverged"):
-        table.add_column(column, justify="right")
+    rows = []
     for name, trials in found.items():
         best = best_of(trials)
         assert best is not None
@@ -108,9 +105,11 @@ def render(found: Mapping[str, Sequence[Trial]], declared: Mapping[str, Mapping[
             notes = [f"{last.low:.3g} to {last.high:.3g}"]
             notes += ["widened"] if last.plain() != declared[name][key].plain() else []
             notes += ["best at the edge"] if last.at_edge(value) else []
-            table.add_row(name if figures[0] else "", key, f"{value:g}", ", ".join(notes), *figures)
+            rows.append([name if figures[0] else "", key, f"{value:g}", ", ".join(notes), *figures])
             figures = [""] * len(figures)
-    return table
+    words, numbers = ("algorithm", "setting", "value", "range at the end"), ("validation AUC, mean", "seeds, SD")
+    title = f"{origin.short_mark}Chosen on validation images"
+    return text_table(title, words, (*numbers, "trials", "diverged"), rows)
 
 
 def _relative(path: Path, folder: Path) -> str:

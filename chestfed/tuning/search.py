@@ -32,12 +32,11 @@ from chestfed.core.randomness import numpy_stream, stream_seed
 from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.ranges import Range, keys_with, ranges_of
-from chestfed.training.clients import StudyData
+from chestfed.training.clients import Setup, StudyData
 from chestfed.training.identity import identify, stage_1_identity
-from chestfed.training.loop import train_federated
+from chestfed.training.loop import History, train_federated
 from chestfed.training.pretrain import Pretrained, pretrain
 from chestfed.training.reporting import Reporters, Trial
-from chestfed.training.state import History
 from chestfed.tuning.outcome import best_of, write_trials
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def declared_ranges(pipeline: Pipeline, algorithms: Sequence[str]) -> dict[str, 
         for end in ("low", "high"):
             try:
                 with_settings(pipeline, name, {key: getattr(one, end) for key, one in own.items()}).for_algorithm(name)
-            except ValueError as error:
+            except ConfigError as error:
                 raise ConfigError(f"search, {name}: invalid range: {error}") from None
     return found
 
@@ -117,7 +116,7 @@ class Search:
     @cached_property
     def folder(self) -> Path:
         """Where the search is kept."""
-        this = identify(self.pipeline.for_algorithm(), self.data, self.machine)
+        this = identify(self.setup(self.pipeline.for_algorithm()))
         text = json.dumps([this.digest, self.seeds, self.algorithms])
         return self.out / f"{self.data.origin.prefix}tune-{self.name}-{name_of_text(text)}"
 
@@ -153,22 +152,27 @@ class Search:
         """Stage 1 of a seed, shared by all algorithms and trials, and by studies that have it in common."""
         if seed not in self._pretrained:
             pipeline = self.pipeline.variant(self.algorithms[0], seed, self.algorithms)
-            digest = stage_1_identity(identify(pipeline, self.data, self.machine), self.data).digest
+            setup = self.setup(pipeline)
+            digest = stage_1_identity(identify(setup), self.data).digest
             folder = self.out / f"{self.data.origin.prefix}pretrained-{digest}"
             folder.mkdir(parents=True, exist_ok=True)
             steps = pipeline.pretrain.steps(self.data.clients[0].training_rows)
             with FileLock(folder / ".lock"):
                 tell = lambda step, _: self.report(f"stage 1, seed {seed}", step, steps)  # noqa: E731
-                self._pretrained[seed] = pretrain(pipeline, self.data, self.machine, folder, tell)
+                self._pretrained[seed] = pretrain(setup, folder, tell)
         return self._pretrained[seed]
+
+    def setup(self, pipeline: Pipeline) -> Setup:
+        """A variant of the pipeline on the same images and machine."""
+        return Setup(pipeline, self.data, self.machine)
 
     def tell(self, trial: Trial, *, reused: bool) -> None:
         """Tell the reporters of a trial."""
         self.reporters.tell(lambda reporter: reporter.trial_done(trial, reused=reused))
 
     def keep(self, algorithm: str, trials: Sequence[Trial]) -> None:
-        """Write all trials so far to `trials.csv` and `trials.json`."""
-        self._found[algorithm] = list(trials)
+        """Write the trials that are chosen from, of which an earlier start may have made more, to both files."""
+        self._found[algorithm] = list(trials[: self.trials])
         write_trials(self.folder, self._found, self.seeds)
 
 
@@ -182,7 +186,7 @@ class _OneAlgorithm:
         self.search, self.name, self.declared = search, name, declared
         base = search.pipeline.variant(name, search.pipeline.seed, search.algorithms)
         ranges = {key: one.plain() for key, one in declared.items()}
-        text = json.dumps([identify(base, search.data, search.machine).digest, ranges, search.seeds])
+        text = json.dumps([identify(search.setup(base)).digest, ranges, search.seeds])
         self.digest = name_of_text(text)
         storage = f"sqlite:///{(search.folder / 'optuna.db').resolve()}"
         self.study = optuna.create_study(
@@ -273,7 +277,7 @@ class _OneAlgorithm:
         def report(history: History) -> None:
             search.report(what, len(history), pipeline.federated.rounds)
 
-        trained = train_federated(pipeline, search.data, search.machine, pipeline.k[-1], start, folder, report)
+        trained = train_federated(search.setup(pipeline), pipeline.k[-1], start, folder, report)
         return dict(trained.history[-1]["auc"])
 
     def _folder(self, number: int) -> Path:

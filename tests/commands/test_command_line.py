@@ -151,9 +151,13 @@ def test_exit_codes_tell_usage_errors_from_errors_in_files(tmp_path: Path, chest
         ["site", "new", "x", "--images", tmp_path, "--layout", "wide"],
         ["site", "new", "x", "--images", tmp_path, "--uncertain", "maybe"],
         ["key", "--new", tmp_path / "key", "--names", site],
+        ["key", "--out", tmp_path / "names.json"],
     ):
         called = chestfed(*words)
         assert (called.code, called.out) == (2, ""), words
+    for words in (["--k", ""], ["--device", "gpu"], ["--cluster", tmp_path / "missing.yaml"]):  # nothing is run
+        called = chestfed("study", *words, "--out", tmp_path / "runs")
+        assert (called.code, called.out) == (1, ""), words
     called = chestfed("study", tmp_path / "missing.yaml")
     assert (called.code, called.out) == (1, "")
     assert called.err.startswith("error: ")

@@ -17,7 +17,7 @@ from tests.commands.job_work import Cpu, work
 
 
 def job(label: str, out: Path) -> Job:
-    return Job(label, "study", None, None, Cpu(), out)  # type: ignore[arg-type]
+    return Job(label, "study", Cpu(), out)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from chestfed.core.config import StrictModel, expand_path, load_config
+from chestfed.core.config import Document, StrictModel, expand_path, load_config
 from chestfed.core.errors import ConfigError
 
 
@@ -38,6 +38,11 @@ def write(folder: Path, text: str, name: str = "p.yaml") -> Path:
 def test_a_good_file_is_read_with_its_defaults(tmp_path: Path) -> None:
     found = load_config(write(tmp_path, "title: x\nfederated: {lr: 1e-3}\n"), Whole)
     assert found == Whole(title="x", federated=Section(window=8, lr=0.001))
+
+
+@pytest.mark.parametrize("word", ["010", "1:30", "0x1F", "yes", "2020-01-01"])
+def test_what_an_older_yaml_takes_for_a_number_is_a_word(tmp_path: Path, word: str) -> None:
+    assert load_config(write(tmp_path, f"title: {word}\n"), Whole).title == word
 
 
 @pytest.mark.parametrize(
@@ -121,6 +126,7 @@ def test_overrides_reach_into_sections_and_lists(tmp_path: Path) -> None:
         ("title=" + "9" * 6000, "--set title: not valid YAML"),
         ("title=!!timestamp x", "--set title: not valid YAML"),
         ("sites=[{config: a, config: b}]", "--set sites: duplicate key 'config'"),
+        ("title=3", "--set title: 'title' should be a valid string, found 3"),
         ("federated.lr=.inf", "--set federated.lr: 'federated.lr' should be a finite number"),
     ],
 )
@@ -128,6 +134,14 @@ def test_a_bad_override_is_named(tmp_path: Path, assignment: str, message: str) 
     with pytest.raises(ConfigError) as caught:
         load_config(write(tmp_path, "title: x\nsites: [{config: a}]\n"), Whole, [assignment])
     assert message in str(caught.value)
+
+
+def test_a_key_that_only_an_override_gives_has_its_place(tmp_path: Path) -> None:
+    document = Document(write(tmp_path, "title: x\n"))
+    document.override("federated.window=3")
+    for location in (("federated",), ("federated", "window"), ("federated", "lr")):
+        assert document.place(location) == "--set federated.window"
+    assert document.place(("sites",)).endswith("p.yaml:1")
 
 
 def test_paths_expand_variables_and_an_unset_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.core.errors import ChestfedError
-from chestfed.core.workers import limited_time, spread
+from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.workers import cores, limited_time, spread
 
 PARENT = """
 import multiprocessing, sys, time
@@ -154,3 +154,18 @@ def results_of_a_child(numbers: list[int]) -> list[int]:
 def test_a_process_of_somebodys_pool_works_alone() -> None:
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.apply(results_of_a_child, ([1, 2, 3],)) == [2, 4, 6]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no CPU sets")
+def test_only_the_cores_that_the_process_was_given_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(given)})
+    try:
+        assert cores() == 1
+    finally:
+        os.sched_setaffinity(0, given)
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
+    assert cores() == 1
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "x")
+    with pytest.raises(ConfigError, match="LOKY_MAX_CPU_COUNT"):
+        cores()

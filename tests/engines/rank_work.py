@@ -21,6 +21,7 @@ from chestfed.engines.torchrun import Options
 from chestfed.experiment.device import prepare_machine
 from chestfed.training import pretrain as stage_1
 from chestfed.training.assemble import Deployment
+from chestfed.training.clients import Setup
 from chestfed.training.deployments.ranks import Ranks
 from chestfed.training.loop import Trained, train_federated
 from chestfed.training.pretrain import Pretrained, new_network, pretrain
@@ -42,19 +43,20 @@ TARGET, *OTHERS = DATA[2].clients
 PARTLY = np.where(np.arange(len(TARGET.labels))[:, None] % 3 == 0, np.float32("nan"), TARGET.labels)
 DATA[2] = replace(DATA[2], clients=(replace(TARGET, labels=PARTLY), *OTHERS))
 MACHINE = prepare_machine(PIPELINES[0].runtime)
+SETUPS = [Setup(pipeline, data, MACHINE) for pipeline, data in zip(PIPELINES, DATA, strict=True)]
 
 
 def train(number: int, folder: Path, deployment: Deployment, stop_after: int = 0) -> Trained:
-    pipeline, data = PIPELINES[number], DATA[number]
+    setup = SETUPS[number]
     for stage in ("stage1", "stage2"):
         (folder / stage).mkdir(parents=True, exist_ok=True)
-    start = pretrain(pipeline, data, MACHINE, folder / "stage1", lambda step, loss: None)
+    start = pretrain(setup, folder / "stage1", lambda step, loss: None)
 
     def report(history: Any) -> None:
         if len(history) == stop_after:
             raise Interrupted
 
-    return train_federated(pipeline, data, MACHINE, 3, start, folder / "stage2", report, deployment)
+    return train_federated(setup, 3, start, folder / "stage2", report, deployment)
 
 
 def differences(folder: Path, ranks: Deployment) -> list[str]:
@@ -111,7 +113,7 @@ def split(folder: Path, ranks: Ranks) -> dict[str, float]:
 
     def run(name: str, deployment: Deployment, report: Any = lambda step, loss: None) -> Pretrained:
         (folder / name).mkdir(parents=True, exist_ok=True)
-        return deployment.pretrain(PIPELINES[2], DATA[2], MACHINE, folder / name, report)
+        return deployment.pretrain(SETUPS[2], folder / name, report)
 
     def stop(step: int, loss: float) -> None:
         raise Interrupted
@@ -163,11 +165,10 @@ def main(folder: Path, variables: dict[str, str]) -> None:
     if declaration.rank() == 1:
         killed_once_there_is(folder / "killed")
     with Ranks(Options(name="torchrun", timeout=60), MACHINE) as ranks:
-        studies = list(zip(PIPELINES, DATA, strict=True))
         if not ranks.leads:
-            ranks.serve(lambda: studies)
+            ranks.serve(lambda: SETUPS)
             return
-        ranks.begin(studies)
+        ranks.begin(SETUPS)
         told: dict[str, Any] = {"differences": differences(folder, ranks), "split": split(folder / "split", ranks)}
         told["split_rounds"] = split_rounds(folder / "rounds", ranks)
         told["all_reduced"] = all_reduced(folder / "sums", ranks)

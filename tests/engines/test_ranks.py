@@ -23,6 +23,7 @@ from chestfed.engines.ranks.fleet import rank_hosting
 from chestfed.engines.ranks.link import Link
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.rules import check_runs
+from chestfed.training.clients import Setup
 from chestfed.training.identity import identify, stage_1_identity
 from tests.training.test_resume_algorithms import pipeline_of
 
@@ -93,7 +94,7 @@ def test_what_changes_numbers_is_of_the_engine_that_has_it_and_names_the_run(mon
     def names(*more: str) -> tuple[str, str]:
         pipeline: Any = pipeline_of("codasca", *more)
         data: Any = SimpleNamespace(clients=[SimpleNamespace(name="c")], digests={"c": ""})
-        whole = identify(pipeline, data, prepare_machine(pipeline.runtime))
+        whole = identify(Setup(pipeline, data, prepare_machine(pipeline.runtime)))
         return whole.digest, stage_1_identity(whole, data).digest
 
     plain, summed, both = names("engine=torchrun"), names("engine={name: torchrun, all_reduce: true}"), names(OPTIONS)

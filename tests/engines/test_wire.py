@@ -82,6 +82,9 @@ def test_bits_survive_and_the_arrays_are_as_large_as_the_tensors() -> None:
     assert (back.loss, back.gradients, back.images) == (0.5, 2, 8)
     for name, tensor in named_tensors(back.update).items():
         assert torch.equal(tensor.view(torch.int32), named_tensors(sent.update)[name].view(torch.int32)), name
+    arrived = np.append(np.float32(0), packed.arrays["float32"])[1:]  # as it lies in a file or message
+    assert arrived.ctypes.data % 64
+    assert unpack(Packed(packed.header, {"float32": arrived}), WANTED, "a").update.primal.data_ptr() % 64 == 0
     assert list(packed.arrays) == ["float32"]
     assert packed.arrays["float32"].nbytes == byte_count(sent.update) + 4 * (3 + 6)
 

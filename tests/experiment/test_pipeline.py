@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,8 @@ def test_parts_that_do_not_suit_each_other_are_refused() -> None:
         ({"algorithm": "pdmm", "objective": "ratio_loss"}, ("ratio_loss", "pdmm", "local_sgdm_ratio")),
         ({"algorithm": "local_scgdam", "objective": "auc"}, ("auc", "local_scgdam", "codasca")),
         ({"algorithm": "pdmm", "lr_decay": 3.0}, ("lr_decay", "pdmm")),
+        ({"algorithm": "npa", "window_growth": 2.0}, ("window_growth", "npa")),
+        ({"algorithm": "centralized_auc", "weights": "images"}, ("weights", "centralized_auc")),
         ({"algorithm": "none_such"}, ("none_such", "package.module:Name")),
     ):
         with pytest.raises(ValueError, match=re.escape(words[0])) as caught:
@@ -238,6 +241,28 @@ def test_an_option_in_the_wrong_place_is_told_where_it_belongs() -> None:
     for setting in ("federated.momentum=1", "federated.algorithm.momentum=1", "per_algorithm.fedprox.momentum=1"):
         with pytest.raises(ConfigError, match=r"unknown key '.*momentum': it is an option of local_sgdm"):
             load_pipeline(path, [setting])
+    for setting in ("algorithm.prox=1", "algorithm=npa", "name=npa"):  # had no effect, or trained another algorithm
+        with pytest.raises(
+            ConfigError, match=r"per_algorithm, codasca: '(algorithm|name)': options stand there without"
+        ):
+            load_pipeline(path, [f"per_algorithm.codasca.{setting}"])
+
+
+POOLED = replace(ALGORITHMS.find("centralized"), name=f"{__name__}:POOLED")
+
+
+def test_a_key_without_effect_goes_with_the_file_that_has_another_algorithm_and_is_refused_beside_its_own(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "base.yaml").write_text("title: x\nsites: [{config: a.yaml}]\nfederated: {weights: images}\n")
+    (tmp_path / "own.yaml").write_text("extends: base.yaml\nfederated: {algorithm: centralized}\n")
+    assert "weights" not in load_pipeline(tmp_path / "own.yaml").federated.model_fields_set
+    for name in ("centralized", f"{__name__}:POOLED"):
+        load_pipeline(tmp_path / "base.yaml", [f"federated.algorithm={name}"])
+    (tmp_path / "own.yaml").write_text("extends: base.yaml\nfederated: {algorithm: centralized, weights: images}\n")
+    for path, settings in (("own.yaml", ()), ("base.yaml", ("federated.algorithm=npa", "federated.window_growth=2"))):
+        with pytest.raises(ConfigError, match=r"(weights|window_growth): no effect with (centralized|npa)"):
+            load_pipeline(tmp_path / path, settings)
 
 
 @pytest.mark.parametrize(
@@ -337,6 +362,8 @@ def test_normalization_suits_all_algorithms_of_a_comparison() -> None:
 def test_more_clients_than_there_are_is_refused() -> None:
     with pytest.raises(ConfigError, match="from 1 to 5"):
         load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["k=[1,6]"])
+    with pytest.raises(ConfigError, match="cut: no effect"):
+        load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", ["sites.0.cut=unlike"])
 
 
 def test_a_slip_in_a_pipeline_is_named_with_file_line_and_suggestion(tmp_path: Path) -> None:
@@ -432,6 +459,12 @@ def test_an_empty_k_and_an_option_that_a_later_key_would_drop_are_refused(tmp_pa
     assert load_pipeline(path, [algorithm, option]).federated.algorithm.prox == 0.5  # type: ignore[attr-defined]
 
 
+def test_an_objective_beside_no_algorithm_is_that_of_the_default_one() -> None:
+    said = load_pipeline(TABLE_3, ["federated={objective: {pairs: within_site}}", "comparison=null"])
+    for settings in (said.federated, said.for_algorithm().federated):
+        assert settings.objective.pairs == "within_site"  # type: ignore[union-attr]
+
+
 def test_an_objective_from_the_command_line_holds_for_every_algorithm_that_is_compared() -> None:
     path = bundled("pipelines") / "digits_ih.yaml"
 
@@ -453,6 +486,13 @@ def test_an_objective_from_the_command_line_holds_for_every_algorithm_that_is_co
         objectives("federated.objective.positive_ratio=client", "fedavg")
     with pytest.raises(ConfigError, match="does not go with codasca"):
         objectives("federated.objective=ratio_loss", "fedavg", "codasca")
+
+
+def test_an_algorithm_that_does_not_take_what_holds_for_all_is_named_and_where_to_say_it() -> None:
+    said = ["federated.algorithm=fedavg", "federated.clients_per_round=2", "per_algorithm={}", "comparison=null"]
+    pipeline = load_pipeline(bundled("pipelines") / "digits_ih.yaml", said)
+    with pytest.raises(ConfigError, match=r"^codasca: clients_per_round: .* goes under per_algorithm$"):
+        pipeline.for_algorithm("codasca")
 
 
 def test_an_option_of_the_objective_outlives_another_algorithm_on_the_command_line() -> None:

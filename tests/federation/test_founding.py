@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.federation.founding import found
 from chestfed.federation.settings import read_federation, read_hospital
+from chestfed.federation.study import Events
+from chestfed.federation.taking_part import _log_of, locked
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,30 @@ def test_both_files_can_be_read_and_keys_in_use_are_kept(tmp_path: Path) -> None
         with pytest.raises(ConfigError, match=rf"{left}: exists, and is kept"):
             found(folder, "federation", "localhost:9443", ["anne"], "1")
         (folder / "federation.yaml").unlink(missing_ok=True)
+
+
+def test_a_hospital_takes_part_by_one_process_at_a_time(tmp_path: Path) -> None:
+    found(tmp_path / "trial", "federation", "localhost:9443", ["anne"], "1")
+    hospital = read_hospital(tmp_path / "trial" / "hospitals" / "anne")
+    hospital.path("state").mkdir()
+    first = locked(hospital)
+    with pytest.raises(ChestfedError, match="another process takes part"):
+        locked(hospital)
+    first.release()
+    locked(hospital).release()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
+def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found(tmp_path / "trial", "federation", "localhost:9443", ["anne"], "1")
+    hospital = read_hospital(tmp_path / "trial" / "hospitals" / "anne")
+    hospital.path("state").mkdir()
+    for file in (hospital.path("state") / "hospital.log", tmp_path / "federation.jsonl"):
+        file.symlink_to("/dev/full")
+    _log_of(hospital).info("ready")
+    assert re.fullmatch(r".*hospital.log: cannot be written: .*No space left.*\n", capsys.readouterr().err)
+    with pytest.raises(ChestfedError, match=r"federation.jsonl: cannot be written: No space left"):
+        Events(tmp_path, lambda text: None)("anne", "late", "")
 
 
 def test_a_folder_of_samples_that_is_not_there_is_refused_before_anything_is_written(tmp_path: Path) -> None:

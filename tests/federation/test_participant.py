@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,8 @@ from chestfed.training.clients import ClientData
 from chestfed.training.pretrain import Pretrained
 from tests.engines.test_wire import RULE
 from tests.federation.straight_line import sample_hospital
+from tests.models import tiny_transformer
+from tests.models.tiny_transformer import TinyTransformer
 from tests.training.tiny_studies import SMALL
 
 FILE = Path(__file__).parents[2] / "pipelines" / "source_addition_samples.yaml"
@@ -38,7 +41,7 @@ def pipeline(*more: str) -> Pipeline:
 
 
 def greeting(chosen: Pipeline, study: str = DIGEST) -> Parcel:
-    values = {"passport": handshake.passport(chosen), "pipeline": shareable(chosen), "place": 2}
+    values = {"passport": handshake.passport(chosen), "pipeline": shareable(chosen)}
     return Parcel({"kind": "greet", "to": "padchest", "study": study, **values})
 
 
@@ -62,7 +65,7 @@ def test_stage_1_of_other_images_or_labels_is_not_taken_for_that_of_these(
     hospital(greeting(pipeline()))
     folders = []
 
-    def pretrain(own: Any, data: Any, machine: Any, folder: Path, report: Any) -> Pretrained:
+    def pretrain(setup: Any, folder: Path, report: Any) -> Pretrained:
         folders.append(folder)
         return Pretrained(torch.zeros(1), torch.zeros(0), [])
 
@@ -81,6 +84,66 @@ def test_a_study_that_is_not_named_by_a_digest_is_refused_before_a_folder_is_mad
 ) -> None:
     assert "not named by a digest" in hospital(greeting(pipeline(), name)).values["refused"]
     assert not hospital._studies
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"name": "torch:os.popen", "options": {"cmd": "touch ran"}, "outputs_as": "buffering"}},
+        {"model": {"name": "torchvision.models:resnet18"}},
+        {"per_algorithm": {"torch:os.popen": {}}},
+        {"federated": {"objective": "tests.models.tiny_transformer:TINY"}},
+        {"model": {"name": "small", "initial_weights": "/etc/hostname"}},
+        {"model": {"name": "small", "initial_weights": "../site.yaml"}},
+    ],
+)
+def test_a_server_names_no_code_and_no_file_that_the_hospital_has_not_laid_ready(
+    hospital: Participant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    question = greeting(pipeline())
+    question.values["pipeline"] = question.values["pipeline"] | changes
+    refused = hospital(question).values["refused"]
+    assert "list it under `plugins`" in refused or "a file beside hospital.yaml" in refused
+    assert not (tmp_path / "ran").exists()
+    assert not hospital._studies
+
+
+def test_a_plug_in_that_the_hospital_lists_and_weights_beside_its_file_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = sample_hospital("padchest", tmp_path, tmp_path / "data")
+    source = Path(tiny_transformer.__file__).read_text(encoding="utf-8")
+    # Not as a part of `tests`, all of which would be imported anew in another working folder.
+    (tmp_path / "tinynet.py").write_text(source, encoding="utf-8")
+    name = "tinynet:TINY"
+    hospital = Participant(replace(own, file=own.file.model_copy(update={"plugins": [name]})), lambda text: None)
+    asked = pipeline(f"model={{name: '{name}', initial_weights: first.pt}}")
+    weights = TinyTransformer(5).state_dict()
+    for folder in (tmp_path, own.folder):  # the server's and the hospital's
+        torch.save(weights, folder / "first.pt")
+    assert "refused" not in hospital(greeting(asked)).values
+    torch.save(TinyTransformer(5).state_dict(), own.folder / "first.pt")
+    assert "a file that the pipeline names differs" in hospital(greeting(asked)).values["refused"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"passport": None}, {"kind": []}, {"to": "x" * 9000}, {"pipeline": 7}, {"to": "\x1b[2J"}]
+)
+def test_a_question_that_is_none_is_refused_in_a_sentence(hospital: Participant, change: dict[str, Any]) -> None:
+    question = greeting(pipeline())
+    question.values.update(change)
+    refused = hospital(question).values["refused"]
+    assert "at the hospital" not in refused
+    assert len(refused) <= 2000
+    assert refused.replace("\n", "").isprintable()
+
+
+def test_a_pipeline_without_the_hospital_is_refused(hospital: Participant) -> None:
+    question = greeting(pipeline())
+    question.values["pipeline"]["sites"][2]["config"] = "other.yaml"
+    assert "padchest is not one of the hospitals" in hospital(question).values["refused"]
 
 
 def test_names_of_patients_are_compared_in_one_place_only() -> None:

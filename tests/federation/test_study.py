@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,14 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.federation import conversation
 from chestfed.federation.parcels import Parcel
-from chestfed.federation.records import plain_row, row_of
+from chestfed.federation.records import Opened, plain_row, row_of, said
 from chestfed.federation.settings import Faults, Federation, FederationFile, Leaves, Member
 from chestfed.federation.study import run_over_hospitals
 from chestfed.report.page import make_report
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.table import Row
+from chestfed.training.loop import History
 from chestfed.training.reporting import Reporter, Reporters
-from chestfed.training.state import History
 from tests.federation.straight_line import Clock, StraightLine, sample_hospital
 from tests.training.tiny_studies import SMALL, run, study
 
@@ -124,7 +125,30 @@ def test_nodes_that_talk_to_their_neighbors_come_to_the_tables_of_one_process(ho
     settings = ["per_algorithm={}", "federated.algorithm=pdmm", "model.norm=group"]
     result = run(home, study("--out", "one_pdmm", "--no-tracking", settings=[*SETTINGS, *settings]))
     assert result.code == 0, result.err
-    assert over_hospitals(home, line_at(home, "pdmm"), "pdmm_out", settings=settings) == table_in(home / "one_pdmm")
+    line, once = line_at(home, "pdmm"), ["padchest"]
+
+    def kill_between_steps_and_exchange(name: str, reply: Parcel) -> Parcel:
+        if name in once and b'"Stepped"' in reply.packed.header:
+            line.start_anew(once.pop())
+        return reply
+
+    line.tamper = kill_between_steps_and_exchange
+    assert over_hospitals(home, line, "pdmm_out", settings=settings) == table_in(home / "one_pdmm")
+    assert any("padchest: started anew" in text for text in line.log)
+
+
+def test_a_hospital_that_comes_back_with_other_data_is_refused_in_the_middle_of_a_study(home: Path) -> None:
+    line = line_at(home, "changed")
+    own = line.hospitals["padchest"]
+    (own.folder / "site.yaml").write_text(f"extends: {own.file.site}\nupsample: {{edema: 3}}\n")
+
+    def change(done: int) -> None:
+        changed = own.file.model_copy(update={"site": "site.yaml"})
+        line.hospitals["padchest"] = replace(own, file=changed)
+        line.start_anew("padchest")
+
+    with pytest.raises(TrainingError, match="padchest came back with other data, or"):
+        over_hospitals(home, line, "changed_out", change)
 
 
 def test_a_server_that_is_killed_goes_on_with_the_round(home: Path, in_process: str) -> None:
@@ -141,6 +165,28 @@ def test_a_server_that_is_killed_goes_on_with_the_round(home: Path, in_process: 
     assert over_hospitals(home, line, "killed_out") == in_process
 
 
+def test_a_server_that_is_killed_between_two_stages_repeats_the_last_round_with_the_first_ones_rule(
+    home: Path, in_process: str
+) -> None:
+    """The hospitals have begun the next stage; the server has not saved yet that the round is done."""
+    line = line_at(home, "between")
+
+    begun = []
+
+    def kill(name: str, reply: Parcel) -> Parcel:
+        begun.extend([name] * (b'"Done"' in reply.packed.header))
+        if begun.count("padchest") == 2:
+            raise KeyboardInterrupt
+        return reply
+
+    line.tamper = kill
+    with pytest.raises(KeyboardInterrupt):
+        over_hospitals(home, line, "between_out")
+    line.tamper = lambda name, reply: reply
+    line.start_anew("padchest")
+    assert over_hospitals(home, line, "between_out") == in_process
+
+
 def spoiled(reply: Parcel, value: float) -> Parcel:
     arrays = {kind: np.full_like(array, value) for kind, array in reply.packed.arrays.items()}
     return Parcel(reply.values, Packed(reply.packed.header, arrays))
@@ -151,6 +197,7 @@ HARMS: dict[str, Callable[[Parcel], Parcel]] = {
     "as far as": lambda reply: spoiled(reply, 1e18),
     "another question": lambda reply: Parcel(reply.values | {"nonce": "0"}, reply.packed),
     "not a message": lambda reply: Parcel(reply.values, Packed(b'{"record": "Worked"}', reply.packed.arrays)),
+    "not probabilities": lambda reply: spoiled(reply, 7.0),
 }
 
 
@@ -160,7 +207,8 @@ def test_answers_that_cannot_be_used_are_refused_with_the_name_and_the_round_goe
     line, harms = line_at(home, "harm"), dict(HARMS)
 
     def tamper(name: str, reply: Parcel) -> Parcel:
-        if name == "padchest" and b"Worked" in reply.packed.header and harms:
+        wanted = b'"Scores"' if len(harms) == 1 else b'"Worked"'
+        if name == "padchest" and wanted in reply.packed.header and harms:
             return harms.pop(next(iter(harms)))(reply)
         return reply
 
@@ -256,10 +304,43 @@ def test_aucs_that_are_none_are_refused(path: tuple[str | int, ...], value: obje
         row_of(plain if path else value, ["edema"], "anne")
 
 
-def test_small_counts_are_told_as_the_smallest_and_of_few_images_there_is_no_auc(home: Path) -> None:
+OF_CARD = [{"name": 7}, {"diseases": {"edema": []}}, {"shown": [["<b>"]]}, {"images": -1}]
+OF_HOSPITAL = [
+    {"rows": -7},
+    {"rows": "7"},
+    {"rows": 1e300},
+    {"origin": "x"},
+    {"digest": "\ud800"},
+    {"unreadable": 10**13},
+]
+
+
+@pytest.mark.parametrize("card", [{}, *OF_CARD])
+@pytest.mark.parametrize("told", [{}, {"cards": "anne"}, *OF_HOSPITAL])
+def test_what_a_hospital_says_of_itself_is_checked(card: dict[str, object], told: dict[str, object]) -> None:
+    counts = {"positives": 3, "negatives": 4, "missing": 0, "prevalence": 3 / 7}
+    plain = {"name": "anne", "role": "client", "data": "real", "images": 7, "unreadable": 0, "rows": 7}
+    plain |= {"diseases": {"edema": counts}, "grey_levels": [0] * 64, "grey_level_images": 7, "shown": []}
+    values = {
+        "rows": 7,
+        "origin": "real",
+        "digest": "0a",
+        "unreadable": 0,
+        "cards": [plain | card],
+        "nonce": "0",
+    } | told
+    if not card and not told:
+        assert said(Opened, values, "anne").rows == 7
+        return
+    with pytest.raises(WireError, match=r"anne sent values that cannot be used: ('(rows|orig|dig|unr|cards)|all)"):
+        said(Opened, values, "anne")
+
+
+def test_small_counts_are_told_as_the_smallest_and_of_few_images_there_is_no_auc(home: Path, in_process: str) -> None:
     line = line_at(home, "small", Leaves(smallest_count=10, results="aucs"))
     over_hospitals(home, line, "small_out")
     (sites,) = (home / "small_out").glob("synthetic-*/sites.json")
+    assert sites.parent.name not in in_process  # a run of other ratios
     cards = [card["diseases"] for card in json.loads(sites.read_text())["sites"]]
     row = RunFolder(sites.parent).row()
     cards.append({one.disease: vars(one) for one in row.diseases})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pydicom
 import pytest
@@ -12,7 +13,13 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from pydicom.data import get_testdata_file
 from pydicom.dataset import Dataset, FileMetaDataset
-from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, JPEG2000Lossless, RLELossless
+from pydicom.uid import (
+    DeflatedExplicitVRLittleEndian,
+    ExplicitVRBigEndian,
+    ExplicitVRLittleEndian,
+    JPEG2000Lossless,
+    RLELossless,
+)
 
 from chestfed.core.errors import ImageError
 from chestfed.images import compressed
@@ -74,6 +81,18 @@ def test_16_bit_png_of_unknown_or_other_bits_is_refused(tmp_path: Path, bits: in
     Image.fromarray((RAMP * largest).astype(np.uint16)).save(tmp_path / "a.png")
     with pytest.raises(ImageError, match=r"pictures\.bits"):
         decode(tmp_path / "a.png", Stored(bits=bits))
+
+
+def test_a_16_bit_png_in_color_or_with_transparency_is_refused_where_8_bits_would_be_too_few(tmp_path: Path) -> None:
+    for largest in (65_535, 4095):
+        gray = (RAMP * largest).astype(np.uint16)
+        for channels in (3, 4):
+            cv2.imwrite(str(tmp_path / f"{channels}.png"), np.dstack([gray] * channels))
+            if largest == 65_535:
+                assert np.abs(decode(tmp_path / f"{channels}.png") - RAMP * 255).max() <= 1
+            else:
+                with pytest.raises(ImageError, match="save it as 16-bit gray"):
+                    decode(tmp_path / f"{channels}.png", Stored(bits=12))
 
 
 @each("largest", [255, 4095, 65_535])
@@ -172,6 +191,20 @@ def test_an_exact_window_may_be_narrower_than_1(tmp_path: Path) -> None:
     found = decode(save(dicom(stored, VOILUTFunction="LINEAR_EXACT", **window), tmp_path / "a.dcm"))
     expected = np.clip((stored * 0.0001 - 0.1) / 0.2, 0, 1) * 255
     assert np.abs(found - expected).max() <= 1
+
+
+def test_values_in_the_upper_bits_of_their_words_are_refused_and_swapped_bytes_are_swapped_back(tmp_path: Path) -> None:
+    stored = (RAMP * 4095).astype(np.uint16)
+    window = {"WindowCenter": "2047", "WindowWidth": "4096"}
+    plain = decode(save(dicom(stored, **window), tmp_path / "a.dcm"))
+    with pytest.raises(ImageError, match="HighBit is not BitsStored - 1"):
+        decode(save(dicom(stored << 4, HighBit=15, **window), tmp_path / "b.dcm"))
+    for signed in (0, 1):
+        swapped = dicom(stored, PixelRepresentation=signed, PixelData=(stored - 2048 * signed).astype(">u2").tobytes())
+        swapped.file_meta.TransferSyntaxUID = ExplicitVRBigEndian
+        swapped.WindowCenter, swapped.WindowWidth = 2047 - 2048 * signed, 4096
+        swapped.save_as(tmp_path / "c.dcm", enforce_file_format=True, implicit_vr=False, little_endian=False)
+        np.testing.assert_array_equal(decode(tmp_path / "c.dcm"), plain)
 
 
 @pytest.mark.parametrize("syntax", [RLELossless, JPEG2000Lossless])
@@ -353,13 +386,17 @@ def test_a_window_shows_its_own_range_whatever_the_film_uses_of_it(tmp_path: Pat
     assert np.abs(found - expected * 255).max() <= 0.51
 
 
-def test_a_voi_table_shows_the_range_of_its_bits(tmp_path: Path) -> None:
-    stored = (RAMP * 4095).astype(np.uint16)
+@each("bits", [8, 10])
+@each("first", [0, (1 << 16) - 1024])
+def test_a_voi_table_shows_the_range_of_its_bits(tmp_path: Path, bits: int, first: int) -> None:
+    """Its first value may lie below zero, and be written as if it had no sign."""
+    stored, step = (RAMP * 4095).astype(np.uint16), 2 << 12 - bits
     item = Dataset()
-    item.add_new((0x0028, 0x3002), "US", [4096, 0, 10])
-    item.add_new((0x0028, 0x3006), "US", (np.arange(4096) // 8).tolist())
-    found = decode(save(dicom(stored, VOILUTSequence=[item]), tmp_path / "a.dcm"))
-    assert np.abs(found - (stored // 8) * (255 / 1023)).max() <= 0.51
+    item.add_new((0x0028, 0x3002), "US", [4096, first, bits])
+    item.add_new((0x0028, 0x3006), "US", (np.arange(4096) // step).tolist())
+    elements = {"RescaleSlope": "1", "RescaleIntercept": "-1024"} if first else {}
+    found = decode(save(dicom(stored, VOILUTSequence=[item], **elements), tmp_path / "a.dcm"))
+    assert np.abs(found - (stored // step) * (255 / (2**bits - 1))).max() <= 0.51
 
 
 def test_dicom_of_float_or_32_bit_pixels_is_refused(tmp_path: Path) -> None:

@@ -296,6 +296,7 @@ def test_a_cache_is_listed_verified_and_pruned(tmp_path: Path) -> None:
     (table.root / table.frame["image"][7]).write_bytes(b"nothing")
     images = fill_cache(table, folder, SMALL, skip_unreadable=True)
     assert run("verify", str(tmp_path)) == (0, f"{tmp_path}: no cache found\n")
+    assert run("prune", str(tmp_path / "none")) == (0, f"{tmp_path / 'none'}: no cache found\n")
     code, shown = run("list", str(folder))
     assert code == 0
     assert [cell.strip() for cell in shown.splitlines()[3].split("  ") if cell.strip()][:4] == [

@@ -323,7 +323,7 @@ def test_labels_alone_can_be_checked(tmp_path: Path) -> None:
     path.rename(moved)
     for report in (check(tmp_path, labels_file=moved), check(tmp_path, labels_file=moved, images=False)):
         assert told(report) == [("bad label value", row_of(5))]
-        assert report.counts.files is None
+        assert (report.counts.files, report.counts.studies) == (None, None)
 
 
 def test_what_is_kept_names_no_file_and_no_patient_and_is_not_made_twice(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from chestfed.cli import app
 from chestfed.new_site import Choices, Draft, draft_site
 from chestfed.sites import SiteTable, load_site_config, open_site
 from chestfed.sites.spreadsheet.term_table import terms_text
+from tests.command_line import timed_once
 from tests.sites.own_tables import Row, save_rows
 
 LABELS = ("Enlarged heart", "Oedema", "Consolidation", "Atelectasis", "Effusion")
@@ -68,7 +70,8 @@ def everything_said(made: Draft) -> str:
 
 def chestfed(*arguments: object, typed: str | None = None) -> str:
     """What a command prints; its error is raised."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=typed)
+    with timed_once() if "--dry-run" in arguments else nullcontext():
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=typed)
     if result.exception is not None:
         raise result.exception
     return result.output

@@ -43,7 +43,7 @@ def test_other_files_beside_films_without_an_ending_are_set_aside_and_counted(tm
     table = opened(tmp_path, made)
     assert column(table, "image") == [f"PAT{n // 2}/IM{n}" for n in range(6)]
     report = check_site(load_site_config(tmp_path / "st-anne.yaml"), tmp_path, images=False)
-    (told,) = [problem for problem in report.warnings if problem.kind == "files that are no images"]
+    (told,) = [problem for problem in report.warnings if problem.kind == "files that are not images"]
     assert told.message == f"6 files are not DICOM images and are skipped: {ASIDE}"
     assert report.passed
 

@@ -248,6 +248,51 @@ def test_codes_are_understood_and_an_empty_cell_means_no_only_if_nothing_else_do
     assert any("--blank missing" in note for note in made.notes) == (blank == "negative")
 
 
+def test_a_sign_means_the_same_in_all_columns_of_labels(tmp_path: Path) -> None:
+    table = [{**row, **{name: "+" if row[name] and name != "Oedema" else "-" for name in LABELS}} for row in rows()]
+    bring(tmp_path, table)
+    assert opened(tmp_path, draft(tmp_path)).frame["edema"].tolist() == [0.0] * 12
+
+
+@pytest.mark.parametrize(("yes", "letter"), [("y", "x"), ("y", "s"), ("1", "t"), ("present", "j")])
+def test_a_letter_beside_another_word_for_yes_may_mean_something_else(tmp_path: Path, yes: str, letter: str) -> None:
+    for n, row in enumerate(table := rows(30)):
+        row |= {name: yes if row[name] else "n" if n % 4 == 1 else letter for name in LABELS}
+    bring(tmp_path, table)
+    with pytest.raises(ConfigError, match=rf"unknown values: '{letter}' \("):
+        draft(tmp_path)
+    frame = opened(tmp_path, draft(tmp_path, values={letter: "missing"})).frame
+    assert frame["edema"].isna().tolist() == [row["Oedema"] == letter for row in table]
+
+
+def test_a_letter_is_as_doubtful_in_a_column_of_values(tmp_path: Path) -> None:
+    values = {("edema", 0): "y", ("edema", 1): "n", ("effusion", 0): "x", ("effusion", 1): "y"}
+    table = [
+        {"File": f"{n}", "Patient": f"p{n}", "Finding": name, "Value": values[name, n % 2]}
+        for n in range(6)
+        for name in ("edema", "effusion")
+    ]
+    bring(tmp_path, table)
+    made = draft(tmp_path, columns={"value": "Value"})
+    assert [row.term for row in made.terms if not row.known] == ["effusion = x"]
+
+
+def test_that_one_side_or_kind_of_a_disease_is_taken_for_all_of_it_is_said(tmp_path: Path) -> None:
+    table = [{**without(row, "Oedema"), "Left effusion": 1, "Right effusion": 0} for row in rows()]
+    table = [{**without(row, "Effusion"), "Alveolar edema": n % 2} for n, row in enumerate(table)]
+    bring(tmp_path, table)
+    said = [note for note in draft(tmp_path).notes if "is the only column of" in note]
+    assert [note.split(":")[0] for note in said] == ["'Alveolar edema' is the only column of edema"]
+
+
+def test_v_and_m_are_two_sexes_the_other_way_round_in_dutch_and_in_spanish(tmp_path: Path) -> None:
+    bring(tmp_path, rows(Sexo=["V", "M"]))
+    assert column(opened(tmp_path, draft(tmp_path)), "sex") == ["M", "F"] * 6
+    bring(tmp_path, rows(Gender=["V", "M"]))
+    with pytest.raises(ConfigError, match=r"unknown words: 'v' \(6\), 'm' \(6\)"):
+        draft(tmp_path)
+
+
 def test_rows_of_several_readers_need_to_say_who_reads(tmp_path: Path) -> None:
     table = [{**row, "Who": f"D{reader}", "Note": None} for row in rows() for reader in (1, 2, 3)]
     bring(tmp_path, table)

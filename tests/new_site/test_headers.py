@@ -139,11 +139,13 @@ def test_cells_merged_downwards_stand_in_each_of_their_rows(tmp_path: Path) -> N
     assert opened(tmp_path, made).frame["patient"].tolist() == plain.frame["patient"].tolist()
 
 
-def test_cells_merged_sideways_and_merged_headers_are_left_as_they_are(tmp_path: Path) -> None:
+def test_cells_merged_sideways_are_empty_which_is_said_and_merged_headers_are_left_as_they_are(tmp_path: Path) -> None:
     table = [{**row, "Note": None} for row in rows()]
     save_merged(tmp_path, table, ["G2:H2", "H1:H3"])
     made = draft(tmp_path, "labels.xlsx")
-    assert not any("merged" in note for note in made.notes)
+    assert [note for note in made.notes if "merged" in note] == [
+        "1 cells of 'Note' are merged with the cell beside and are empty"
+    ]
     assert len(opened(tmp_path, made).frame) == 12
 
 

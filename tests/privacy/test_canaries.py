@@ -218,7 +218,9 @@ def break_files(folder: Path) -> int:
     return len(bad) + 20
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_no_broken_file_makes_a_message_or_a_log_quote_a_header(session: Session) -> None:
+    """Figures are of what could be read: the other test looks at them."""
     count = break_files(session.home / DATA / "site")
     told = session.run("study", "study.yaml", "--out", "runs", "--cache", "cache")
     assert "problems" in told

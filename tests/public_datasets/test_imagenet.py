@@ -30,7 +30,7 @@ def shade(number: int) -> np.ndarray:
 
 
 def write_train(root: Path) -> None:
-    """The folder train, and files that are no images beside them."""
+    """The folder train, and files that are not images beside them."""
     for folder, numbers in TRAIN.items():
         for number in numbers:
             save_jpeg(root / "train" / folder / f"{folder}_{number}.JPEG", shade(number))

@@ -163,6 +163,16 @@ def test_missing_columns_are_told(tmp_path: Path) -> None:
     assert [problem.message for problem in caught.value.problems] == ["no column 'patient_id'", "no column 'target'"]
 
 
+def test_a_column_or_an_image_that_is_there_twice_is_told(tmp_path: Path) -> None:
+    write(tmp_path)
+    save_jpeg(tmp_path / "jpeg/train" / f"{NAMES[1]}.jpeg", shade(5))
+    with pytest.raises(ConfigError, match="jpeg/train: 1 images are there again"):
+        open_collection("isic2020", tmp_path)
+    write(tmp_path, header=HEADER.replace("diagnosis", "target"))
+    with pytest.raises(SiteError, match=r"train\.csv:1: 2 column 'target'"):
+        open_collection("isic2020", tmp_path)
+
+
 def test_a_list_of_duplicates_without_its_columns_is_told(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "ISIC_2020_Training_Duplicates.csv").write_text("image\nISIC_0068279\n")

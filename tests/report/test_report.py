@@ -242,12 +242,12 @@ def test_the_same_folder_gives_the_same_page(run_folder: Path, html: str) -> Non
 
 def test_the_configuration_on_the_page_is_the_same_study(page: Page, run_folder: Path, tmp_path: Path) -> None:
     (address,) = (a["href"] or "" for _, a, _ in page.all("a") if "download" in a)
-    (tmp_path / "pipelines").mkdir()
     shutil.copytree(bundled("site_configs"), tmp_path / "site_configs")
-    file = tmp_path / "pipelines" / "again.yaml"
+    file = tmp_path / "site_configs" / "synthetic" / "again.yaml"  # beside the sites' YAMLs, as the page says
     file.write_bytes(base64.b64decode(address.split(",")[1]))
-    again = load_pipeline(file).model_dump(mode="json")
-    assert again == json.loads((run_folder / "study.json").read_text())["configuration"]
+    again = load_pipeline(file)
+    assert again.model_dump(mode="json") == json.loads((run_folder / "study.json").read_text())["configuration"]
+    assert all((file.parent / site.config).is_file() for site in again.sites)
 
 
 def test_the_cards_count_what_the_sites_hold(run_folder: Path) -> None:
@@ -410,6 +410,16 @@ def test_a_disease_of_one_class_is_left_out_with_its_reason(tmp_path: Path) -> N
     texts = [attributes["alt"] or "" for _, attributes, _ in page.all("img")]
     for seen in ("ROC curves of Edema", "Precision-recall curves of Edema", "Calibration of Edema"):
         assert any(seen in text and "nothing to draw, no positive image" in text for text in texts), seen
+
+
+def test_a_hospital_in_no_k_is_marked_though_another_name_begins_with_its_own(copy: Path) -> None:
+    sites = json.loads((copy / "sites.json").read_text())
+    sites["hospitals"].append({**sites["hospitals"][0], "site": "chex"})
+    (copy / "sites.json").write_text(json.dumps(sites))
+    flow = participants(RunFolder.open(copy))[0]
+    marked = [line.head for line in flow.lines if "in no K of this study" in line.cells[2].below]
+    assert "chex" in marked
+    assert "chexpert" not in marked
 
 
 def test_copies_of_one_disease_are_not_told_of_all(copy: Path) -> None:

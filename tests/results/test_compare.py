@@ -78,6 +78,7 @@ def test_every_algorithm_runs_in_the_study_by_changing_one_word(home: Path) -> N
     assert sent["pdmm"] == sent["admm"] == sent["gossip"]  # rho = 0 there: y alone along every edge
     assert sent["centralized"] == 0
     assert curves["mean_auc"].between(0, 1).all()
+    assert "cross_entropy (centralized, pdmm," in " ".join(result.out.split())  # which objective each trained with
 
 
 @pytest.mark.parametrize(

@@ -67,3 +67,13 @@ def test_markdown_has_a_line_per_row_and_escapes_what_it_is_told_to() -> None:
         r"| K=1 | a\|b[red] | 0.812 [0.70, 0.90] |",
         "| paper, K=1 |  | 0.8000 |",
     ]
+
+
+def test_a_narrow_terminal_breaks_words_and_no_numbers() -> None:
+    cells = [auc(0.812, Interval(0.701, 0.9))] * 8
+    grid = Grid("g", "", (Cell("K"), *[Cell("Consolidation")] * 8), (Line("K=1", tuple(cells)),))
+    for width in (80, 160):
+        out = io.StringIO()
+        Console(file=out, width=width).print(rich_table(grid, "AUC"))
+        assert [out.getvalue().count(part) for part in ("0.812", "[0.701,", "0.900]")] == [8, 8, 8]
+        assert max(map(len, out.getvalue().splitlines())) <= width

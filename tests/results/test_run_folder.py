@@ -132,6 +132,11 @@ def test_a_folder_of_one_study_is_that_study_and_other_folders_are_refused(tmp_p
         RunFolder.open(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="not the run folder of a study"):
         RunFolder.open(tmp_path)
-    (tmp_path / "comparison.json").write_text(json.dumps({}))
-    with pytest.raises(ConfigError, match="comparison of several studies"):
-        RunFolder.open(tmp_path)
+    together = tmp_path / "runs" / "comparison-a"
+    together.mkdir()
+    (together / "comparison.json").write_text(json.dumps({"runs": [{"folder": "one"}, {"folder": "two"}]}))
+    with pytest.raises(ConfigError, match="open one of them: one, two; of several studies together: comparison-a"):
+        RunFolder.open(tmp_path / "runs")
+    for opened in (RunFolder.open, read_run):
+        with pytest.raises(ConfigError, match=r"comparison of several studies.*: one, two"):
+            opened(together)

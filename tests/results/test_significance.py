@@ -17,6 +17,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.evaluation.comparison import ONE_SEED, compare, holm
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import seeds_test
+from chestfed.results.methods_text import of_differences
 from chestfed.results.predictions import group_seeds, read_run
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.significance import compare_with_first, from_json, of_study, seeds_grid, stored, verdict, write
@@ -118,6 +119,10 @@ def test_a_study_of_one_seed_has_intervals_and_no_p_value_even_if_an_earlier_ver
     assert again is not None
     assert all(one.p is None and one.interval for comparison in again.comparisons for one in comparison)
     assert (" p " in verdict(again), "one training seed" in verdict(again).lower()) == (False, True)
+    assert ("--seeds" in verdict(again), "--seeds" in of_differences(again)[0][0]) == (
+        True,
+        False,
+    )
 
 
 def test_a_model_is_the_same_as_itself(tmp_path: Path) -> None:

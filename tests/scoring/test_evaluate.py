@@ -323,13 +323,19 @@ def test_other_settings_have_another_folder(home: Path, site: SiteTable, tmp_pat
     assert names[2] == names[3]
 
 
-def test_a_k_that_is_not_the_models_is_refused(tmp_path: Path) -> None:
+def test_a_k_or_a_network_that_is_not_the_models_is_refused(tmp_path: Path) -> None:
     write_chestfed_model(tmp_path / "k1" / "model.safetensors")
     (tmp_path / "study.json").write_text("{}")
     for part in ("k1", "k1/model.safetensors"):
         assert open_scorer(str(tmp_path / part), Declared(k=1), MACHINE).diseases == DISEASES
         with pytest.raises(ConfigError, match="is not of K=2"):
             open_scorer(str(tmp_path / part), Declared(k=2), MACHINE)
+    program = str(exported(tmp_path / "m.pt2", tiny()))
+    (tmp_path / "study.json").unlink()
+    with pytest.raises(ConfigError, match="so it has no K"):
+        open_scorer(program, Declared(k=1), MACHINE)
+    with pytest.raises(ConfigError, match="a program is its own network"):
+        open_scorer(program, Declared(network="small"), MACHINE)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -390,3 +396,8 @@ def test_a_split_whose_views_a_protocol_leaves_out_says_which_protocol_takes_the
         ConfigError, match=r"for their views \(unknown \d+\): if they are frontal, take protocol all-image"
     ):
         score(scorer, unknown, home)
+    rows = np.flatnonzero((site.frame["split"] == "valid") & site.frame["view"].isin(["pa", "ap"]))[:3]
+    some = site.frame.assign(view=site.frame["view"].mask(np.isin(np.arange(len(site.frame)), rows), "unknown"))
+    said = "3 images of unknown view were not scored; if they are frontal, use --protocol all-image."
+    assert said in score(scorer, site.with_frame(some), home).notes
+    assert said not in score(scorer, site.with_frame(some), home, "all-image").notes

@@ -147,6 +147,8 @@ def test_percentages_are_ranked_with_outputs_scores_and_have_no_calibration(
     percent = Pooling(percent=True)
     with pytest.raises(ChestfedError, match=r"if only their order has a meaning .* --output-type scores"):
         score(percent, site, home, output="probabilities")
+    softmax = score(nn.Sequential(Pooling(), nn.Softmax(1)), site, home, output="probabilities")
+    assert any("add up to 1, as after a softmax" in note for note in softmax.notes)
     found = score(percent, site, home, output="scores")
     assert aucs_of(found) == pytest.approx(aucs_of(plain))
     assert found.predictions["score_edema"].max() > 1
@@ -282,6 +284,20 @@ class Flat(nn.Module):
         return images.mean((1, 2, 3))
 
 
+class Chance(Pooling):
+    """Drops out, in training or not."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return super().forward(nn.functional.dropout(images))
+
+
+class Together(Pooling):
+    """Norms by the other images of the batch."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return super().forward(nn.functional.batch_norm(images, None, None, training=True))
+
+
 def test_a_model_that_fails_is_told_what_helps(home: Path, site: SiteTable) -> None:
     for module, said, unsaid in (
         (Convolution(), "set `input:` in the YAML of --model-config", "--input-size"),
@@ -290,6 +306,8 @@ def test_a_model_that_fails_is_told_what_helps(home: Path, site: SiteTable) -> N
         (Flat(), "let it return .n, outputs.", "--output-names"),
         (Convolution().half(), "export it in float32", "--input-size"),
         (Pooling(channels=3).double(), "export it in float32", "--input-size"),
+        (Chance(), r"depends on chance .* Call .eval\(\)", "--input-size"),
+        (Together(), r"other images of the batch.* Call .eval\(\)", "--input-size"),
     ):
         with pytest.raises(ChestfedError, match=said) as caught:
             score(module, site, home)
@@ -305,9 +323,14 @@ def test_an_exported_program_of_one_channel_asks_for_its_input_and_takes_it(
     with pytest.raises(ConfigError, match="takes images of 1 channels, not 3: describe the input"):
         open_scorer(str(tmp_path / "m.pt2"), Declared(diseases=DISEASES), MACHINE)
     config = tmp_path / "model.yaml"
-    config.write_text("input: {channels: 1}\n")
+    config.write_text("input: {channels: 1}\npreprocess: {fit: pad}\n")  # the size is the program's
+    with pytest.raises(ConfigError, match="takes images of 64 pixels, not 128; leave the size out"):
+        open_scorer(str(tmp_path / "m.pt2"), Declared(diseases=DISEASES, config=config, size=128), MACHINE)
     declared = Declared(diseases=DISEASES, config=config)
     found = score(open_scorer(str(tmp_path / "m.pt2"), declared, MACHINE), site, home)
+    torch.export.save(torch.export.export(nn.Flatten(), (torch.zeros(2, 64, 64, 1),)), tmp_path / "last.pt2")
+    with pytest.raises(ConfigError, match=r"shape \[2, 64, 64, 1\]; \[n, channels, side, side\] with 1 or 3 channels"):
+        open_scorer(str(tmp_path / "last.pt2"), declared, MACHINE)
     aucs = auc_per_disease(scored(found.predictions))
     assert found.auc == {**aucs, "mean": mean_of(aucs.values())}
 

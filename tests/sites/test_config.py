@@ -90,6 +90,7 @@ MISTAKES = [
     ("label_files.train=[../train.csv]", "'../train.csv' leaves the site's root"),
     ("label_files.train=[/train.csv]", "'/train.csv' leaves the site's root"),
     ("label_files.train=['.']", "'.' leaves the site's root"),
+    (f"label_files.train=[{'x' * 256}]", "' is not the name of a file: it is too long"),
     ("label_files.train=['**.csv']", "'**.csv': ** stands for all folders"),
     ("splits={valid_fraction: 0.5, test_fraction: 0.5}", "leave nothing to train on"),
     ("site=My Site", "pattern"),

@@ -117,6 +117,15 @@ def test_a_release_can_leave_rows_out_too(tmp_path: Path) -> None:
     assert sum(table.left_out.values()) == 3
 
 
+def test_a_repeated_row_is_not_left_out_with_an_image_that_no_other_row_has(tmp_path: Path) -> None:
+    table = {**ONEHOT, "images": {"folder": True}}
+    write_files(tmp_path, {"a/1.png": b"", "a/b/2.png": b""})
+    (found,) = problems(tmp_path, table, [onehot(1, File="a/b"), onehot(1, File="a")], rows={"duplicate": "drop"})
+    assert (found.kind, found.row) == ("duplicate image", 3)
+    opened = open_table(tmp_path, table, [onehot(1, File="a"), onehot(1, File="a/b")], rows={"duplicate": "drop"})
+    assert images(opened) == ["a/1.png", "a/b/2.png"]
+
+
 def test_a_row_per_study_takes_all_images_of_its_folder(tmp_path: Path) -> None:
     for name in ("a/1.png", "a/2.jpg", "a/notes.txt", "b/deep/3.jpeg", "c/notes.txt"):
         write_files(tmp_path, {name: b""})

@@ -98,6 +98,9 @@ def test_what_an_algorithm_breaks_is_named() -> None:
     ):
         assert name in broken(rule, exact="no"), rule  # where it ends takes thousands of rounds
     assert broken(FedProx, exact="any window") == ["window 8: it ends at the optimum"]
+    for wrong in ({"exact": "always"}, {"pace": "slow"}, {"objective": "auc"}, {"objective": "none_such"}):
+        found = broken(FedProx, **{"exact": "no", **wrong})
+        assert found[0].startswith("the declaration has known values"), wrong
     assert broken(FedProx, sends="2d") == ["the bytes sent are those of the formula"]
 
 

@@ -11,8 +11,9 @@ import torch
 from pydantic import BaseModel
 from torch import nn
 
+from chestfed.core.errors import ConfigError
 from chestfed.models import ModelOptions, ModelSpec
-from chestfed.testing import ContractError, check_model
+from chestfed.testing import ContractError, check_algorithm, check_model
 from tests.models.tiny_transformer import TINY
 
 RULES = 9
@@ -144,3 +145,10 @@ def test_a_network_that_cannot_be_built_is_told_once() -> None:
     with pytest.raises(ContractError, match="no backbone") as caught:
         check_model(ModelSpec("fails", "Fails", ModelOptions, fails))
     assert len(caught.value.broken) == 1
+
+
+def test_what_is_no_declaration_and_an_option_that_it_does_not_have_are_told() -> None:
+    with pytest.raises(ConfigError, match="options of network 'small': growth: Extra inputs"):
+        check_model("small", growth=3)
+    with pytest.raises(ConfigError, match="give its declaration, or its name"):
+        check_algorithm(Base)  # type: ignore[arg-type]

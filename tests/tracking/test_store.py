@@ -13,11 +13,13 @@ import pytest
 from chestfed.core.errors import ChestfedError, ChestfedWarning
 from chestfed.tracking import store as module
 from chestfed.tracking.store import EXPERIMENT, Store, local_model, local_store
+from tests.command_line import copied_stores
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(local_store(tmp_path), tmp_path / "artifacts")
+    with copied_stores():
+        return Store(local_store(tmp_path), tmp_path / "artifacts")
 
 
 def client_of(folder: Path) -> module.MlflowClient:

@@ -24,7 +24,7 @@ from chestfed.images.cache import CachedImages
 from chestfed.sites import load_site_config
 from chestfed.training import assemble
 from chestfed.training import run as training_run
-from chestfed.training.clients import Outputs, StudyData, load_images
+from chestfed.training.clients import Outputs, Setup, StudyData, load_images
 from chestfed.training.loop import train_federated
 from chestfed.training.pretrain import pretrain
 from chestfed.training.study_tables import open_sites, study_tables
@@ -58,7 +58,7 @@ def test_the_table_has_each_held_out_site_with_every_disease_and_its_counts(home
             assert int(line["positives"]) + int(line["negatives"]) + int(line["missing"]) == 48
     assert {line["data"] for line in held} == {"synthetic"}
     (edema,) = [line for line in held if (line["held_out"], line["disease"]) == ("vindr", "edema")]
-    assert (edema["auc"], edema["reason"]) == ("", "no positive image")
+    assert (edema["auc"], edema["reason"]) == ("", "no labeled image")
 
 
 def test_beside_it_stand_the_sites_that_the_same_model_was_trained_on(home: Path, finished: str) -> None:
@@ -79,6 +79,9 @@ def test_every_fold_is_a_run_of_its_own_with_predictions_for_report_and_compare(
         assert table["protocol"] == f"frontal-image, all images of {site}, on which nothing was trained"
         assert table["rows"][0]["clients"] == [name for name in SITES if name != site]
         assert len(list(folder.glob("k4/hospitals/*/predictions.parquet"))) == 4
+        hospitals = json.loads((folder / "sites.json").read_text(encoding="utf-8"))["hospitals"]
+        (people,) = (one["people"] for one in hospitals if one["site"] == site)
+        assert (people["train"]["images"], people["test"]["images"]) == (0, table["images"])
     assert call("report", folder, folder=home).code == 0
 
 
@@ -130,7 +133,6 @@ def test_no_image_of_the_held_out_site_is_read_in_training(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: str
 ) -> None:
     pipeline, data = loaded(home, tmp_path, site)
-    machine = prepare_machine(pipeline.runtime)
     read_from: list[set[str]] = [set(), set()]
     stage = 0
     read = CachedImages.read
@@ -140,12 +142,13 @@ def test_no_image_of_the_held_out_site_is_read_in_training(
         return read(images, row)
 
     monkeypatch.setattr(CachedImages, "read", noted)
-    start = pretrain(pipeline, data, machine, tmp_path, lambda *_: None)
+    setup = Setup(pipeline, data, prepare_machine(pipeline.runtime))
+    start = pretrain(setup, tmp_path, lambda *_: None)
     stage = 1
     zeros = Outputs(np.zeros((len(data.test.labels), 5)), torch.zeros(0))
     monkeypatch.setattr(assemble, "score", lambda *_: zeros)
     (tmp_path / "k4").mkdir()
-    train_federated(pipeline, data, machine, 4, start, tmp_path / "k4", lambda _: None)
+    train_federated(setup, 4, start, tmp_path / "k4", lambda _: None)
     others = [name for name in SITES if name != site]
     assert read_from == [{others[0]}, set(others)]
 
@@ -181,6 +184,8 @@ def test_all_frontal_images_of_the_held_out_site_are_scored_or_one_split(home: P
 
     assert scored() == {"chexpert": 48, "chestxray8": 48, "padchest": 48, "mimic_cxr": 66, "vindr": 48}
     assert scored("held_out.images=valid", "held_out.sites=[chexpert]") == {"chexpert": 24}
+    pipeline, (own,) = studies("held_out.sites=[chexpert]", "evaluation.hospitals=none")
+    assert study_tables(own, open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")).hospitals == {}
     with pytest.raises(ConfigError, match=r"site 'padchest' has no image for held_out\.images: valid"):
         scored("held_out.images=valid", "held_out.sites=[chexpert,padchest]")
 

@@ -11,14 +11,18 @@ import pytest
 import torch
 
 from chestfed.core.bundled import bundled
+from chestfed.core.errors import ChestfedError
 from chestfed.experiment.device import prepare_machine
 from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import title_of
 from chestfed.scoring.scorers import Declared, open_scorer
+from chestfed.training.clients import Setup
 from chestfed.training.identity import identify, stage_1_identity
+from chestfed.training.loop import History
 from chestfed.training.public_clients import load_collection
-from chestfed.training.run import run_study
+from chestfed.training.reporting import Reporter, Reporters
+from chestfed.training.run import run_study, train_k
 
 SETTINGS = [
     *("collection.clients=2", "federated.window=2", "federated.batch_size=4", "federated.stage_steps=2"),
@@ -35,11 +39,20 @@ def loaded() -> Pipeline:
 def test_a_study_with_a_network_of_ones_own_is_identified_by_its_code_and_can_be_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copy(Path(__file__).parents[1] / "models" / "tiny_transformer.py", tmp_path / "labnet.py")
+    source = Path(__file__).parents[1] / "models" / "tiny_transformer.py"
+    shutil.copy(source, tmp_path / "labnet.py")
     monkeypatch.chdir(tmp_path)
+
+    class Edited(Reporter):
+        """The code is changed while a study of it is under way."""
+
+        def round_done(self, k: int, history: History, rounds: int) -> None:
+            (tmp_path / "labnet.py").write_text("raise RuntimeError('another version')\n")
+
     pipeline = loaded()
     machine, data = prepare_machine(pipeline.runtime), load_collection(pipeline, None)
-    study = run_study(pipeline, "own", data, machine, tmp_path / "runs")
+    study = run_study(Setup(pipeline, data, machine), "own", tmp_path / "runs", Reporters([Edited()]))
+    shutil.copy(source, tmp_path / "labnet.py")
     assert study.table.model == title_of(pipeline.model) == "Tiny transformer"
 
     scorer = open_scorer(str(study.folder), Declared(), machine)
@@ -48,11 +61,15 @@ def test_a_study_with_a_network_of_ones_own_is_identified_by_its_code_and_can_be
     size = scorer.preprocess.size
     assert np.isfinite(scorer.call(torch.zeros(1, 3, size, size)).detach().numpy()).all()
 
-    before = identify(pipeline, data, machine)
+    before = identify(Setup(pipeline, data, machine))
     with (tmp_path / "labnet.py").open("a") as file:
         file.write("\n# another version\n")
-    after = identify(loaded(), data, machine)
+    after = identify(Setup(loaded(), data, machine))
     assert after.digest != before.digest
     assert stage_1_identity(after, data).digest != stage_1_identity(before, data).digest
+    runs = tmp_path / "runs"
+    with pytest.raises(ChestfedError, match="changed while the study ran"):  # a process of `--jobs`, begun too late
+        train_k(Setup(loaded(), data, machine), "own", runs, 1, Reporters())
+    assert [folder.name for folder in runs.glob("own-*")] == [study.folder.name]
     assert len(open_scorer(str(study.folder), Declared(), machine).notes) == 1
     sys.modules.pop("labnet", None)

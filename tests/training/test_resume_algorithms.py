@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -22,12 +23,13 @@ from chestfed.experiment.loading import load_pipeline
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.rules import check_runs, participants_of, returned_round
 from chestfed.objectives import OBJECTIVES
-from chestfed.training import state
-from chestfed.training.loop import Trained, train_federated
+from chestfed.training import loop
+from chestfed.training.assemble import Cohort, Facts
+from chestfed.training.clients import Setup
+from chestfed.training.loop import History, Trained, train_federated
 from chestfed.training.plan import bytes_per_client_round
 from chestfed.training.pretrain import pretrain
 from chestfed.training.public_clients import load_collection
-from chestfed.training.state import History
 
 SETTINGS = [
     "collection.clients=3",
@@ -54,17 +56,16 @@ def pipeline_of(algorithm: str, *more: str) -> Pipeline:
 
 
 def train(pipeline: Pipeline, folder: Path, stop_after: int | None = None) -> Trained:
-    machine = prepare_machine(pipeline.runtime)
-    data = load_collection(pipeline, None)
+    setup = Setup(pipeline, load_collection(pipeline, None), prepare_machine(pipeline.runtime))
     for stage in ("stage1", "stage2"):
         (folder / stage).mkdir(parents=True, exist_ok=True)
-    start = pretrain(pipeline, data, machine, folder / "stage1", lambda step, loss: None)
+    start = pretrain(setup, folder / "stage1", lambda step, loss: None)
 
     def report(history: History) -> None:
         if stop_after is not None and len(history) == stop_after:
             raise Interrupted
 
-    return train_federated(pipeline, data, machine, 3, start, folder / "stage2", report)
+    return train_federated(setup, 3, start, folder / "stage2", report)
 
 
 WITHIN = "federated.objective={name: auc, pairs: within_site}"
@@ -112,13 +113,13 @@ def test_within_a_stage_the_state_is_saved_now_and_then_and_always_at_its_end(
 ) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", seconds)
     found: list[int] = []
-    original = state.save_state
+    original = loop.save_state
 
     def save(path: Path, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
         found.append(len(values["history"]))
         original(path, tensors, values)
 
-    monkeypatch.setattr(state, "save_state", save)
+    monkeypatch.setattr(loop, "save_state", save)
     pipeline = pipeline_of("codasca", "federated.stage_steps=6")
     whole = train(pipeline, tmp_path / "whole")
     assert found == saved
@@ -197,6 +198,20 @@ def test_centralized_training_sees_as_many_images_and_sends_nothing(tmp_path: Pa
     assert trained.history[-1]["images"] == 2 * 3 * 4  # window, clients whose images were moved, batch
     assert all(entry["bytes_up"] == entry["bytes_down"] == 0 for entry in trained.history)
     assert all(entry["drift"] == 0 for entry in trained.history)
+
+
+def test_the_ratio_of_the_auc_loss_is_that_of_the_images_as_they_are_drawn() -> None:
+    every = torch.ones(1).double()
+    sites = [Facts("a", 90, np.array([0.0]), every), Facts("b", 10, np.array([0.5]), every)]
+    pool = Facts("pool", 100, np.array([0.05]), every)
+    for algorithm, weights, whole, p in (
+        ("codasca", "uniform", None, 0.25),
+        ("codasca", "images", None, 0.05),
+        ("centralized_auc", None, pool, 0.05),
+    ):
+        pipeline = pipeline_of(algorithm, *([f"federated.weights={weights}"] if weights else []))
+        cohort = Cohort.of(pipeline, sites, torch.device("cpu"), whole)
+        assert float(cohort.population.positive_ratio) == pytest.approx(p)
 
 
 @pytest.mark.parametrize("returned", ["last", "average", "algorithm", "random_round"])

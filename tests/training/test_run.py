@@ -14,10 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from chestfed.core import checkpoint
 from chestfed.core.checkpoint import load_checkpoint
+from chestfed.core.manifest import seal
+from chestfed.results.run_folder import FILES_OF_K
 from chestfed.training import loop
 from tests.training.tiny_studies import command, run
 
@@ -70,10 +73,17 @@ def test_nothing_that_is_written_names_a_patient_or_an_image(finished: Path, hom
             assert not names.search(file.read_bytes()), file
 
 
-def test_the_same_command_finds_the_finished_study(home: Path, finished: Path) -> None:
-    before = (finished / "table.csv").read_bytes()
+def test_the_same_command_finds_the_finished_study_and_says_sex_and_age_as_they_are_now(
+    home: Path, finished: Path
+) -> None:
+    before, file = (finished / "table.csv").read_bytes(), finished / "k2" / "predictions.parquet"
+    whole, earlier = file.read_bytes(), pd.read_parquet(file)
+    earlier["group_sex"] = "F"
+    earlier.to_parquet(file, index=False, write_page_checksum=True)
+    seal(file.parent, FILES_OF_K)
     result = run(home, command("whole", "--no-tracking"))
     assert result.code == 0, result.err
+    assert file.read_bytes() == whole
     assert result.out.count("from the earlier run") == 2
     assert (finished / "table.csv").read_bytes() == before
     assert folder_of(home, "whole") == finished

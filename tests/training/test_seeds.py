@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import pickle
 import re
 import signal
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -16,11 +22,14 @@ import submitit
 from filelock import FileLock
 from mlflow import MlflowClient
 
-from chestfed.commands.study import cluster
+from chestfed.commands.study import cluster, jobs
+from chestfed.commands.study.jobs import Job
 from chestfed.core.errors import ChestfedError
+from chestfed.core.workers import WorkerContext
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.training_seeds import seeds_test
 from chestfed.results.predictions import read_run
+from chestfed.training.clients import Setup
 from tests.command_line import Called
 from tests.training.tiny_studies import command, run, study
 
@@ -48,7 +57,24 @@ def both(home: Path, alone: Path) -> Called:
     return called
 
 
-def test_seeds_at_the_same_time_come_to_the_same_tables(home: Path, both: Called) -> None:
+class Forks:
+    """Jobs run in forks, pickled all the same, but the first `spawned` ones: a new interpreter imports for seconds."""
+
+    def __init__(self, spawned: int) -> None:
+        self._spawned, self._spawn, self._fork = spawned, WorkerContext(), multiprocessing.get_context("fork")
+        self.Queue = self._spawn.Queue
+
+    def Process(self, target: Callable[[Job, Any], None], args: tuple[Job, Any]) -> BaseProcess:
+        self._spawned -= 1
+        if self._spawned >= 0:
+            return self._spawn.Process(target=target, args=args)
+        return self._fork.Process(target=lambda job, to: target(pickle.loads(pickle.dumps(job)), to), args=args)
+
+
+def test_seeds_at_the_same_time_come_to_the_same_tables(
+    home: Path, both: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "WorkerContext", partial(Forks, spawned=1))
     called = run(home, command("at_once", "--no-tracking", "--seeds", "2", "--jobs", "2"))
     assert called.code == 0, called.err
     for name in ("table.csv", "k2/predictions.parquet", "k2/model.safetensors"):
@@ -60,7 +86,10 @@ def test_seeds_at_the_same_time_come_to_the_same_tables(home: Path, both: Called
         assert len(at_once) == 2
 
 
-def test_several_k_of_a_study_at_the_same_time_come_to_the_same_tables(home: Path, both: Called) -> None:
+def test_several_k_of_a_study_at_the_same_time_come_to_the_same_tables(
+    home: Path, both: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "WorkerContext", partial(Forks, spawned=0))
     called = run(home, command("several_k", "--no-tracking", "--jobs", "2"))
     assert called.code == 0, called.err
     (several,) = (home / "several_k").glob("synthetic-source_addition_samples-*")
@@ -81,22 +110,24 @@ def test_seeds_as_jobs_of_a_cluster_are_found_finished_or_named(
     assert (home / "runs" / "jobs").is_dir()
     assert called.code == 1
     assert "1 of 2 jobs failed" in called.err
-    assert "seed 2, K=1, 2: " in called.err
+    assert re.search(r"seed 2, K=1, 2: .*another process is running this study", called.err)
     assert "seed 1, K=1, 2: " not in called.err
     in_processes = submitit.AutoExecutor
     with monkeypatch.context() as patch:
         patch.setattr(submitit, "AutoExecutor", lambda folder, cluster: in_processes(folder, cluster="debug"))
         called = run(home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml"))
         assert (called.code, "2/2: " in called.out) == (0, True), called.err
-    (home / "cluster.yaml").write_text("scheduler: local\nparameters: {no_such_parameter: 1}\n")
-    assert "no_such_parameter" in run(home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml")).err
+    for wrong in ("no_such_parameter: 1", "timeout_min: x"):
+        (home / "cluster.yaml").write_text(f"scheduler: local\nparameters: {{{wrong}}}\n")
+        err = run(home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml")).err
+        assert re.search(f"error: cluster.yaml: .*{wrong.partition(':')[0]}", err)
 
 
 def test_a_job_of_a_cluster_that_is_asked_to_end_says_so_and_is_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "prepare_machine", lambda runtime: None)
     monkeypatch.setattr(cluster, "run_study", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(ChestfedError, match="its state is saved"):
-        cluster.Training()(MagicMock(), None)
+        cluster.Training()(MagicMock(setup=Setup(MagicMock(), MagicMock(), MagicMock())), None)
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,10 @@ from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.labeled import Scored
 from chestfed.experiment.loading import load_pipeline
-from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.ranges import Range, ranges_of
 from chestfed.tracking.recording import MlflowRecord
 from chestfed.tracking.store import connect, local_store
-from chestfed.training.clients import StudyData
+from chestfed.training.clients import Setup, StudyData
 from chestfed.training.public_clients import load_collection
 from chestfed.training.reporting import Trial
 from chestfed.training.study_tables import open_sites, selection_tables, with_validation
@@ -137,11 +136,11 @@ def test_a_killed_search_goes_on_and_tries_what_it_would_have_tried(
     assert tune(whole, trials=6).code == 0
     trained, real = [], search.train_federated
 
-    def until_killed(pipeline: Pipeline, *more: Any) -> Any:
-        trained.append(pipeline.federated.local_lr)
+    def until_killed(setup: Setup, *more: Any) -> Any:
+        trained.append(setup.pipeline.federated.local_lr)
         if len(trained) == 8:
             raise KeyboardInterrupt
-        return real(pipeline, *more)
+        return real(setup, *more)
 
     monkeypatch.setattr(search, "train_federated", until_killed)
     assert tune(home, trials=5).code == 130
@@ -149,6 +148,10 @@ def test_a_killed_search_goes_on_and_tries_what_it_would_have_tried(
     assert tune(home, trials=6).code == 0
     assert len(trained) == 8 + 3 * 2 + 6 * 2  # nothing that was finished is trained again
     pd.testing.assert_frame_equal(results(home), results(whole))
+    assert tune(home, trials=2).code == 0
+    fewer = results(home)
+    assert fewer.groupby("algorithm")["trial"].max().to_dict() == {"fedprox": 2, "gossip": 2}
+    assert fewer.query("best_so_far")["algorithm"].nunique() == 2
 
 
 def test_trials_of_other_ranges_are_recorded_beside_those_of_the_same_number(
@@ -170,10 +173,10 @@ def test_diverged_trials_are_counted_and_a_search_of_nothing_else_says_what_to_d
     monkeypatch.setattr(tune_run.study_run, "run", lambda *_, **__: [])
     real, limit = search.train_federated, [0.1]
 
-    def diverges(pipeline: Pipeline, *more: Any) -> Any:
-        if pipeline.federated.local_lr > limit[0]:
+    def diverges(setup: Setup, *more: Any) -> Any:
+        if setup.pipeline.federated.local_lr > limit[0]:
             raise TrainingError("not finite")
-        return real(pipeline, *more)
+        return real(setup, *more)
 
     monkeypatch.setattr(search, "train_federated", diverges)
     assert tune(home).code == 0

@@ -7,6 +7,7 @@ preempted is queued again and resumes from its run folder; one that fails is nam
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -59,7 +60,7 @@ def run_on_cluster(
     for number, one in enumerate(as_completed(sent, poll_frequency=2), start=1):
         error = one.exception()
         if error is not None:
-            failed[labels[one.job_id]] = str(error).strip().splitlines()[-1]
+            failed[labels[one.job_id]] = _reason(error)
         say(f"{number}/{len(sent)}: {labels[one.job_id]}{' failed' if error else ''}")
     if failed:
         text = "\n".join(f"{label}: {why}" for label, why in failed.items())
@@ -68,6 +69,12 @@ def run_on_cluster(
             "The same command runs what is missing"
         )
     return [one.result() for one in sent]
+
+
+def _reason(error: Exception) -> str:
+    """The line of submitit's report that says why a job ended: the last one of a trace, the second if there is none."""
+    head, *traces = str(error).split(f"\n{'-' * 22}\n")
+    return (traces[0].strip().splitlines() if traces else head.splitlines()[:2])[-1]
 
 
 def _executor(cluster: Cluster, at_once: int, logs: Path, file: Path) -> tuple[Any, Any]:
@@ -81,7 +88,7 @@ def _executor(cluster: Cluster, at_once: int, logs: Path, file: Path) -> tuple[A
     try:
         executor = submitit.AutoExecutor(folder=logs / "%j", cluster=cluster.scheduler)
         executor.update_parameters(name="chestfed", **bounds, **cluster.parameters)
-    except (RuntimeError, NameError, TypeError, ValueError) as error:
+    except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
         raise ConfigError(f"{file}: {error}") from None
     return executor, as_completed
 
@@ -99,10 +106,10 @@ class Training:
             limit, comes to `checkpoint`.
         """
         record = [MlflowRecord(tracking_uri, job.out / "mlflow-artifacts")] if tracking_uri else []
-        machine = prepare_machine(job.pipeline.runtime)
+        setup = replace(job.setup, machine=prepare_machine(job.setup.pipeline.runtime))
         try:
             with stopping.heeded():
-                return run_study(job.pipeline, job.name, job.data, machine, job.out, Reporters(record))
+                return run_study(setup, job.name, job.out, Reporters(record))
         except stopping.Stopped as stopped:
             raise ChestfedError(f"{stopped}; its state is saved") from None
 

@@ -147,11 +147,12 @@ def study(
     """
     if algorithm is not None and algorithms is not None:
         raise typer.BadParameter("--algorithm selects one, --algorithms compares several: use only one of them")
-    keys = {"federated.algorithm": algorithm, "k": k and f"[{k}]", "seed": seed, "runtime.device": device}
-    keys |= {"evaluation.interval": interval, "engine": engine}
+    keys = {"federated.algorithm": algorithm, "k": None if k is None else f"[{k}]", "seed": seed}
+    keys |= {"runtime.device": device, "evaluation.interval": interval, "engine": engine}
     overrides, chosen = _overrides(set_ or [], keys), _seeds(seeds, seed)
-    from chestfed.commands.study.run import prepare, run, show_plan
-    from chestfed.engines.declaration import rank
+    with options.quick_imports():
+        from chestfed.commands.study.run import prepare, run, show_plan
+        from chestfed.engines.declaration import rank
 
     studies = prepare(
         open_console(quiet=rank() > 0),

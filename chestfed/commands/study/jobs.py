@@ -23,9 +23,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.workers import WorkerContext, end_with_parent
 
 if TYPE_CHECKING:
-    from chestfed.experiment.device import Machine
-    from chestfed.experiment.pipeline import Pipeline
-    from chestfed.training.clients import StudyData
+    from chestfed.training.clients import Setup
 
 #: Seconds that the processes of an interrupted command have to save their state.
 _GRACE = 60.0
@@ -37,9 +35,7 @@ class Job:
 
     label: str
     name: str
-    pipeline: Pipeline
-    data: StudyData
-    machine: Machine
+    setup: Setup
     out: Path
     k: int | None = None
 
@@ -53,6 +49,7 @@ class _Sender(Bars):
 
     def show(self, name: str, done: int, total: int, note: str = "", unit: str = "") -> None:
         """Send the state of a step."""
+        name = name.removesuffix(f": {self._label}")  # `stage 2: K=4` of the job K=4
         self._messages.put((self._label, (f"{self._label}: {name}", done, total, note, unit), None))
 
 
@@ -74,7 +71,7 @@ def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars, warn: Callable[[str]
             while waiting and places:
                 job = waiting.pop(0)
                 held[job.label] = places.pop(0)
-                own = replace(job, machine=job.machine.at(held[job.label]))
+                own = replace(job, setup=job.setup.at(held[job.label]))
                 process = context.Process(target=_work, args=(own, messages))
                 process.start()
                 running[job.label] = process
@@ -133,9 +130,9 @@ def _work(job: Job, messages: Any) -> None:
     end_with_parent()
     stopping.ignored()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's word alone, else a terminal's Ctrl-C would be a second
-    torch.set_num_threads(job.machine.threads)
+    torch.set_num_threads(job.setup.machine.threads)
     try:
-        about = (job.pipeline, job.name, job.data, job.machine, job.out)
+        about = (job.setup, job.name, job.out)
         reporters = Reporters([_Sender(job.label, messages)])
         with stopping.heeded():
             if job.k is None:

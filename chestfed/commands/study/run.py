@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -14,6 +15,7 @@ from rich.console import Console
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.commands.study.jobs import Job, run_jobs, several_k
+from chestfed.core.config import load_config
 from chestfed.core.console import say
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
@@ -32,8 +34,8 @@ from chestfed.results.run_folder import RunFolder
 from chestfed.results.significance import render as render_significance
 from chestfed.results.significance import verdict
 from chestfed.results.table import render as render_table
-from chestfed.training.assemble import Deployment, Loaded
-from chestfed.training.clients import StudyData, check_cache, load_images
+from chestfed.training.assemble import Deployment
+from chestfed.training.clients import Setup, StudyData, check_cache, load_images
 from chestfed.training.plan import Span, StudyPlan, plan_study, render, render_held_out, time_steps
 from chestfed.training.public_clients import load_collection
 from chestfed.training.reporting import Reporters, Summary
@@ -78,6 +80,10 @@ def prepare(
         algorithms, windows, seeds = algorithms or wanted.algorithms, windows or wanted.windows, seeds or wanted.seeds
     variants = variants_of(pipeline, file, algorithms, windows, seeds)
     check_runs([variant.pipeline for variant in variants])
+    if cluster is not None:
+        from chestfed.commands.study.cluster import Cluster
+
+        load_config(cluster, Cluster)  # what is wrong in it is told before any image is read
     if jobs > 1 and len(variants) == 1 and len(pipeline.k) == 1 and cluster is None:
         raise ConfigError(
             f"--jobs {jobs}: this is a single run. --jobs needs several K, --seeds, --algorithms, --windows or "
@@ -116,19 +122,21 @@ def run(
     studies: Studies, out: Path, cache: Path, tracking_uri: str | None, *, tracking: bool, skip_unreadable: bool
 ) -> list[StudyResult]:
     """Run all studies, or resume them, and print their table; nothing, in a process that another leads."""
+    check_skipping(studies.pipeline, skip_unreadable=skip_unreadable)
     make = resolve_name(ENGINES.find(studies.engine.name).deployment)
     with make(studies.engine, studies.machine) as deployment:
         if deployment.leads:
             where = (out, cache, tracking_uri)
             return _lead(studies, deployment, *where, tracking=tracking, skip_unreadable=skip_unreadable)
-        deployment.serve(
-            lambda: _pairs(studies, _load(studies, cache, Bars(studies.console), skip_unreadable=skip_unreadable))
-        )
+        deployment.serve(lambda: _load(studies, cache, Bars(studies.console), skip_unreadable=skip_unreadable))
         return []
 
 
-def _pairs(studies: Studies, data: Sequence[StudyData]) -> Loaded:
-    return [(variant.pipeline, its) for variant, its in zip(studies.variants, data, strict=True)]
+def check_skipping(pipeline: Pipeline, *, skip_unreadable: bool) -> None:
+    """Refuse to skip images of a collection, which are decoded as training reads them: too late to leave one out."""
+    if skip_unreadable and pipeline.collection is not None:
+        text = "images of a collection are read during training and cannot be skipped: replace the damaged file"
+        raise ConfigError(f"--skip-unreadable has no effect on {pipeline.collection.name}: {text}")
 
 
 def _lead(
@@ -150,8 +158,9 @@ def _lead(
     with Bars(console) as bars:
         if pipeline.samples is not None and studies.root is not None:
             write_samples(console, studies.root, pipeline.samples.seed, pipeline.samples.size, bars)
-        data = _load(studies, cache, bars, skip_unreadable=skip_unreadable)
-        deployment.begin(_pairs(studies, data))
+        setups = _load(studies, cache, bars, skip_unreadable=skip_unreadable)
+        deployment.begin(setups)
+        data = [setup.data for setup in setups]
         _tell_of(data, console)
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
         if studies.cluster is not None and tracking and tracking_uri is None:
@@ -159,20 +168,11 @@ def _lead(
             tracking = False
         reporters = Reporters([bars, record] if tracking else [bars], lambda text: say(console, text, "yellow"))
         where = tracking_uri if tracking else None
-        results = _run_all(studies, data, out, reporters, bars, deployment, where)
+        results = _run_all(studies, setups, out, reporters, bars, deployment, where)
     if pipeline.held_out is not None:
-        table, folder = _show_held_out(studies, data, results, out)
-        name, runs = "all held-out sites", {fold.site: fold.folder for fold in table.folds}
-        summary = Summary(f"{studies.file.stem}, {name}", table.origin, folder, held_out_table.metrics(table), runs)
-        reporters.tell(lambda reporter: reporter.summary_done(summary))
+        reporters.tell(methodcaller("summary_done", _show_held_out(studies, data, results, out)))
     elif studies.compared:
-        comparison, folder = _show_comparison(studies, results, out)
-        name, runs = (
-            f"{len(results)} studies together",
-            {str(n): one.folder.name for n, one in enumerate(results, start=1)},
-        )
-        summary = Summary(f"{studies.file.stem}, {name}", comparison.origin, folder, compare.metrics(comparison), runs)
-        reporters.tell(lambda reporter: reporter.summary_done(summary))
+        reporters.tell(methodcaller("summary_done", _show_comparison(studies, results, out)))
     else:
         show_study(console, *results)
     if record in reporters and tracking_uri is None:
@@ -194,7 +194,7 @@ def _tell_of(data: Sequence[StudyData], console: Console) -> None:
 
 def _run_all(
     studies: Studies,
-    data: Sequence[StudyData],
+    setups: Sequence[Setup],
     out: Path,
     reporters: Reporters,
     bars: Bars,
@@ -202,10 +202,10 @@ def _run_all(
     tracking_uri: str | None,
 ) -> list[StudyResult]:
     """Every study, one after the other or several at a time; results in the order of the variants."""
-    console, machine = studies.console, studies.machine
+    console = studies.console
     jobs = [
-        Job(variant.label, studies.file.stem + variant.suffix, variant.pipeline, its, machine, out)
-        for variant, its in zip(studies.variants, data, strict=True)
+        Job(variant.label, studies.file.stem + variant.suffix, setup, out)
+        for variant, setup in zip(studies.variants, setups, strict=True)
     ]
     if studies.cluster is not None:
         from chestfed.commands.study.cluster import run_on_cluster
@@ -214,7 +214,7 @@ def _run_all(
     done: Iterable[Job] = jobs
     ahead = None
     if studies.jobs > 1:
-        several = f"{len(jobs)} studies" if len(jobs) > 1 else f"{len(jobs[0].pipeline.k)} K"
+        several = f"{len(jobs)} studies" if len(jobs) > 1 else f"{len(jobs[0].setup.pipeline.k)} K"
         say(console, f"{several}, {studies.jobs} at a time")
         bars.tells_reused = False  # every job is found finished here
         warn = partial(say, console, style="yellow")
@@ -226,19 +226,22 @@ def _run_all(
     for number, job in enumerate(done, start=1):
         if len(jobs) > 1:
             say(console, f"{number}/{len(jobs)}: {job.label}")
-        done_study = run_study(job.pipeline, job.name, job.data, machine, out, reporters, deployment, ahead)
+        done_study = run_study(job.setup, job.name, out, reporters, deployment, ahead)
         results[job.name, job.label] = done_study
     return [results[job.name, job.label] for job in jobs]
 
 
-def _load(studies: Studies, cache: Path, bars: Bars, *, skip_unreadable: bool) -> list[StudyData]:
-    """The images of every variant."""
+def _load(studies: Studies, cache: Path, bars: Bars, *, skip_unreadable: bool) -> list[Setup]:
+    """Every variant with its images."""
     pipeline = studies.pipeline
     if pipeline.collection is not None or studies.root is None:
-        return [load_collection(pipeline, studies.root, bars.decoding)] * len(studies.variants)
-    tables = _tables(studies, studies.variants, studies.root)
-    check_cache(tables, pipeline, cache)
-    return load_images(tables, pipeline, cache, skip_unreadable=skip_unreadable, progress=bars.decoding)
+        data = [load_collection(pipeline, studies.root, bars.decoding)] * len(studies.variants)
+    else:
+        tables = _tables(studies, studies.variants, studies.root)
+        check_cache(tables, pipeline, cache)
+        data = load_images(tables, pipeline, cache, skip_unreadable=skip_unreadable, progress=bars.decoding)
+    variants = zip(studies.variants, data, strict=True)
+    return [Setup(variant.pipeline, its, studies.machine) for variant, its in variants]
 
 
 def _tables(studies: Studies, variants: Sequence[Variant], root: Path) -> list[StudyTables]:
@@ -273,7 +276,7 @@ def show_study(console: Console, study: StudyResult) -> None:
     """Print the tables of a study."""
     console.print(render_table(study.table))
     if study.significance is not None:
-        console.print(render_significance(study.significance, "Does it help?"))
+        console.print(render_significance(study.significance, "Differences"))
         console.print(verdict(study.significance).replace("−", "-"), highlight=False)
     if study.at_hospitals is not None:
         console.print(hospital_table.render(study.at_hospitals))
@@ -281,7 +284,7 @@ def show_study(console: Console, study: StudyResult) -> None:
     say(console, f"as a page with figures: chestfed report {study.folder}")
 
 
-def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> tuple[compare.Comparison, Path]:
+def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> Summary:
     from chestfed.report.run_figures import comparison_curves
 
     runs = [RunFolder(study.folder) for study in results]
@@ -293,12 +296,12 @@ def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path
     studies.console.print(compare.render(comparison))
     say(studies.console, f"written to {folder}: table.csv, results.csv, curves.csv, curves.png, comparison.json")
     say(studies.console, f"as a page with figures: chestfed report {folder}")
-    return comparison, folder
+    name = f"{studies.file.stem}, {len(results)} studies together"
+    its_runs = {str(number): run.path.name for number, run in enumerate(runs, start=1)}
+    return Summary(name, comparison.origin, folder, compare.metrics(comparison), its_runs)
 
 
-def _show_held_out(
-    studies: Studies, data: Sequence[StudyData], results: Sequence[StudyResult], out: Path
-) -> tuple[held_out_table.HeldOutTable, Path]:
+def _show_held_out(studies: Studies, data: Sequence[StudyData], results: Sequence[StudyResult], out: Path) -> Summary:
     pipeline, console = studies.pipeline, studies.console
     folds = [
         held_out_table.FoldResult(
@@ -318,4 +321,5 @@ def _show_held_out(
     say(console, f"written to {folder}: held_out.csv, held_out.json")
     for study, fold in zip(results, folds, strict=True):
         say(console, f"{fold.site} as a page with figures: chestfed report {study.folder}")
-    return table, folder
+    name, runs = f"{studies.file.stem}, all held-out sites", {fold.site: fold.folder for fold in folds}
+    return Summary(name, origin, folder, held_out_table.metrics(table), runs)

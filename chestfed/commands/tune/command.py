@@ -51,7 +51,8 @@ def tune(
 
         chestfed tune pipelines/digits_ih.yaml --algorithms codasca,fedprox --trials 20 --seeds 3 --dry-run
     """
-    from chestfed.commands.tune.run import prepare, run, show_plan
+    with options.quick_imports():
+        from chestfed.commands.tune.run import prepare, run, show_plan
 
     names = options.names(algorithms, "--algorithms")
     tuning = prepare(open_console(), pipeline_file(pipeline), set_ or [], data, names, trials=trials, seeds=seeds)

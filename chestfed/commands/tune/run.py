@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.commands.study import run as study_run
-from chestfed.core.console import say
+from chestfed.core.console import say, text_table
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.engines.declaration import refuse_several
@@ -86,19 +85,17 @@ def show_plan(tuning: Tuning) -> None:
 
 def _show(tuning: Tuning, source: StudyTables | StudyData) -> None:
     pipeline, names, console = tuning.pipeline, list(tuning.ranges), tuning.studies.console
-    table = Table(title=f"{pipeline.title}: what would be searched", title_justify="left")
-    for column in ("algorithm", "setting", "from", "to", "scale"):
-        table.add_column(column, overflow="fold")
-    seconds = Span()
+    rows, seconds = [], Span()
     for name, ranges in tuning.ranges.items():
         for key, one in ranges.items():
             low, high, scale = one.plain()
-            table.add_row(name, key, f"{low:g}", f"{high:g}", scale)
+            rows.append([name, key, f"{low:g}", f"{high:g}", scale])
         variant = pipeline.variant(name, pipeline.seed, names)
         plan = plan_study(name, variant, source, time_steps(variant, tuning.studies.machine))
         seconds += plan.stage_2_seconds(variant.k[-1]) * tuning.seeds * (tuning.trials + 1)
     seconds += plan.stage_1_seconds * 2 * tuning.seeds  # of the search, and of the tested runs
-    console.print(table)
+    heads = ("algorithm", "setting", "from", "to", "scale")
+    console.print(text_table(f"{pipeline.title}: what would be searched", heads, (), rows))
     each, test = len(names) * tuning.trials * tuning.seeds, len(names) * tuning.seeds
     text = (
         f"{len(names)} algorithms, {tuning.trials} trials each, {tuning.seeds} seeds per trial: {each:,} runs of "
@@ -113,6 +110,7 @@ def run(
 ) -> Path:
     """Search, or go on searching, write `tuned.yaml`, and run the study that it describes; returns its path."""
     studies, pipeline, console = tuning.studies, tuning.pipeline, tuning.studies.console
+    study_run.check_skipping(pipeline, skip_unreadable=skip_unreadable)
     say(console, f"{pipeline.title}: search for settings\n{studies.file} on {studies.machine.name}")
     check_folder(out, "--out")
     with Bars(console) as bars:

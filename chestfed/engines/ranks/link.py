@@ -36,13 +36,7 @@ _RESUME = "The last saved state is kept: the same command resumes."
 
 
 class Link:
-    """The connection of this rank to the others.
-
-    Attributes
-    ----------
-    sent, received
-        Bytes of headers and arrays so far.
-    """
+    """The connection of this rank to the others; `sent` and `received` are bytes of headers and arrays so far."""
 
     def __init__(
         self, store: dist.Store, rank: int, size: int, timeout: float, device: torch.device, place: torch.device

@@ -172,18 +172,12 @@ def mean_over_diseases(aucs: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """One disease's images in the order of their scores.
+    """One disease's images in the order of their scores."""
 
-    Attributes
-    ----------
-    negative_patient, positive_patient
-        `[n-]` and `[n+]`: column of the image's patient in the counts.
-    below, upto
-        `[n+]`: negatives with a lower score than the positive image, and with a lower or the same one.
-    """
-
+    #: negative_patient, positive_patient: `[n-]` and `[n+]`: column of the image's patient in the counts.
     negative_patient: np.ndarray
     positive_patient: np.ndarray
+    #: below, upto: `[n+]`: negatives with a lower score than the positive image, and with a lower or the same one.
     below: np.ndarray
     upto: np.ndarray
 

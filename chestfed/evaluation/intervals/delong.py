@@ -28,25 +28,16 @@ _NONE = "no variance in these data"
 
 @dataclass(frozen=True)
 class DelongTest:
-    """Difference b minus a of an AUC, or of a mean of AUCs, with DeLong's test of no difference.
-
-    Attributes
-    ----------
-    z, p
-        Difference over its standard error, and the two-sided p value. If the difference has no variance: 0 and 1 where
-        it is 0, else None.
-    interval
-        Difference ± z SE.
-    reason
-        Why something is None.
-    """
+    """Difference b minus a of an AUC, or of a mean of AUCs, with DeLong's test of no difference."""
 
     difference: float | None = None
     variance: float | None = None
+    #: z, p: difference over its standard error, and the two-sided p value. If the difference has no variance: 0 and 1
+    #: where it is 0, else None.
     z: float | None = None
     p: float | None = None
-    interval: Interval | None = None
-    reason: str = ""
+    interval: Interval | None = None  #: difference ± z SE
+    reason: str = ""  #: why something is None
 
 
 def delong_interval(

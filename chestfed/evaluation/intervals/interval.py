@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
+import scipy
 
 #: A standard deviation of numbers in [0, 1] below this is rounding, and so is a distance of theirs from 0 or 1.
 ROUNDING = 1e-12
@@ -35,7 +35,7 @@ class Bounds:
 
 def normal_quantile(level: float) -> float:
     """Two-sided quantile of the standard normal distribution: 1.96 for a level of 0.95."""
-    return float(special.ndtri(_checked((1 + level) / 2)))
+    return float(scipy.special.ndtri(_checked((1 + level) / 2)))
 
 
 def student_width(spread: float, units: float, level: float, freedom: float | None = None) -> float:
@@ -45,7 +45,7 @@ def student_width(spread: float, units: float, level: float, freedom: float | No
     which is what Student's t is for, with `freedom` degrees of freedom or, without it, m - 1: T. C. Hesterberg: What
     teachers should know about the bootstrap. The American Statistician 69 (2015).
     """
-    quantile = float(special.stdtrit(freedom or units - 1, _checked((1 + level) / 2)))
+    quantile = float(scipy.special.stdtrit(freedom or units - 1, _checked((1 + level) / 2)))
     return quantile * spread * math.sqrt(units / (units - 1))
 
 
@@ -54,7 +54,7 @@ def student_p(estimate: float, spread: float, units: float) -> float:
 
     2 T(-|estimate| / (s sqrt(m / (m - 1)))) with T Student's distribution function for m - 1 degrees of freedom.
     """
-    return 2 * float(special.stdtr(units - 1, -abs(estimate) / (spread * math.sqrt(units / (units - 1)))))
+    return 2 * float(scipy.special.stdtr(units - 1, -abs(estimate) / (spread * math.sqrt(units / (units - 1)))))
 
 
 def around_logit(estimate: float, half_width: float) -> Interval:
@@ -62,8 +62,8 @@ def around_logit(estimate: float, half_width: float) -> Interval:
 
     That is logit(estimate) ± half_width / (estimate (1 - estimate)); `estimate` lies strictly between 0 and 1.
     """
-    logit, half = special.logit(estimate), half_width / (estimate * (1 - estimate))
-    return Interval(float(special.expit(logit - half)), float(special.expit(logit + half)))
+    logit, half = scipy.special.logit(estimate), half_width / (estimate * (1 - estimate))
+    return Interval(float(scipy.special.expit(logit - half)), float(scipy.special.expit(logit + half)))
 
 
 def all_of(units: float, level: float) -> float:
@@ -90,14 +90,14 @@ def quantile_interval(
         return None
     if np.ptp(values) < ROUNDING:
         return (Interval(0.0, 0.0), 1.0) if abs(values[0]) < ROUNDING else None
-    w = bias + special.ndtri(np.array([1 - level, 1 + level]) / 2)
-    low, high = np.quantile(values, special.ndtr(bias + w / (1 - acceleration * w)))
+    w = bias + scipy.special.ndtri(np.array([1 - level, 1 + level]) / 2)
+    low, high = np.quantile(values, scipy.special.ndtr(bias + w / (1 - acceleration * w)))
     # The shares of values below 0 and up to 0, between two values as np.quantile has it; then the formula backwards.
     zero = np.searchsorted(values, [-ROUNDING, ROUNDING])
     places = zero - [0, 1] if zero[0] < zero[1] else np.full(2, np.interp(0, values, np.arange(len(values))))
-    w = special.ndtri(places / (len(values) - 1)) - bias
+    w = scipy.special.ndtri(places / (len(values) - 1)) - bias
     with np.errstate(invalid="ignore"):
-        tails = special.ndtr(np.where(np.isinf(w), w, w / (1 + acceleration * w)) - bias)
+        tails = scipy.special.ndtr(np.where(np.isinf(w), w, w / (1 + acceleration * w)) - bias)
     p = min(1.0, max(2 * min(tails[1], 1 - tails[0]), 2 / (len(values) + 1)))
     return (Interval(float(low), float(high)), float(p)) if low < high else None
 
@@ -121,7 +121,7 @@ def bca_interval(
     influence = np.concatenate([(len(its) - 1) / len(its) * (its.mean() - its) for its in left_out])
     square = float((influence**2).sum())
     acceleration = float((influence**3).sum()) / (6 * square**1.5) if square > ROUNDING**2 else 0.0
-    return quantile_interval(values, level, float(special.ndtri(below)), acceleration)
+    return quantile_interval(values, level, float(scipy.special.ndtri(below)), acceleration)
 
 
 def logit_interval(

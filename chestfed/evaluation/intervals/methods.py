@@ -57,23 +57,14 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The AUCs of one model, or the differences of two, each the mean over its seeds, on the same images.
+    """The AUCs of one model, or the differences of two, each the mean over its seeds, on the same images."""
 
-    Attributes
-    ----------
-    runs
-        Scores `[runs, n, J]`: of the reference's seeds, then of the model's.
-    labels, patients
-        `[n, J]` in {0, 1, NaN}, and `[n]`.
-    seeds_a
-        Seeds of the reference; 0: there is none, and one run.
-    """
-
-    runs: np.ndarray
+    runs: np.ndarray  #: scores `[runs, n, J]`: of the reference's seeds, then of the model's
+    #: labels, patients: `[n, J]` in {0, 1, NaN}, and `[n]`.
     labels: np.ndarray
     patients: np.ndarray
     how: Intervals
-    seeds_a: int = 0
+    seeds_a: int = 0  #: seeds of the reference; 0: there is none, and one run
 
     def columns(self, place: int) -> slice:
         """The diseases that a number is over: one, or for the mean all."""
@@ -130,25 +121,15 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to make intervals.
+    """A way to make intervals."""
 
-    Attributes
-    ----------
-    about, of_difference
-        What tables say of an AUC's interval; and of a difference's, and its p value.
-    references
-        Of the method, for a paper.
-    bounds
-        From the number of a disease (J: the mean) and its value, which varies, with two patients of each class.
-    resampled
-        Whether it draws patients.
-    """
-
+    #: about, of_difference: what tables say of an AUC's interval; and of a difference's, and its p value.
     about: str
     of_difference: str
-    references: list[str]
+    references: list[str]  #: of the method, for a paper
+    #: From the number of a disease (J: the mean) and its value, which varies, with two patients of each class.
     bounds: Callable[[Contrast, int, float], Bounds]
-    resampled: bool
+    resampled: bool  #: whether it draws patients
 
 
 def _bounds(found: tuple[Interval, float] | None, draws: np.ndarray) -> Bounds:

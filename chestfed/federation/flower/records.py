@@ -45,17 +45,21 @@ def from_record(record: RecordDict, sender: str) -> Parcel:
     if not isinstance(text, ConfigRecord) or set(text) != {"json"} or not isinstance(text["json"], str):
         raise WireError(f"{sender} sent a text that cannot be read")
     if not isinstance(numbers, ArrayRecord):
-        raise WireError(f"{sender} sent numbers that are no arrays")
+        raise WireError(f"{sender} sent numbers that are not arrays")
     if len(text["json"]) > LONGEST:
         raise WireError(f"{sender} sent a text of more than {LONGEST:,} characters")
     try:
-        content = json.loads(text["json"])
+        content = json.loads(text["json"], parse_constant=_no_number)
         values, header = content["values"], content["header"].encode()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise WireError(f"{sender} sent a text that is not of chestfed") from None
     if not isinstance(values, dict):
         raise WireError(f"{sender} sent a text that is not of chestfed")
     return Parcel(values, Packed(header, _arrays(numbers, sender)))
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
 
 
 def _arrays(numbers: Mapping[str, Array], sender: str) -> dict[str, np.ndarray]:

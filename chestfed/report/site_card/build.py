@@ -27,23 +27,15 @@ SHOWN, SIDE = 8, 128
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """What is compared between sites.
-
-    Attributes
-    ----------
-    images
-        Readable images.
-    gray_levels
-        Pixels per bin of all preprocessed images, int64 `[64]`; None without a readable image.
-    prevalence
-        Per disease the share of positives among the labeled images of all splits; None without labels.
-    """
+    """What is compared between sites."""
 
     name: str
     title: str
     synthetic: bool
-    images: int
+    images: int  #: readable images
+    #: Pixels per bin of all preprocessed images, int64 `[64]`; None without a readable image.
     gray_levels: np.ndarray | None
+    #: Per disease the share of positives among the labeled images of all splits; None without labels.
     prevalence: Mapping[str, float | None]
 
     def drift_to(self, other: Profile) -> Drift | None:
@@ -69,23 +61,15 @@ class Thumbnail:
 
 @dataclass(frozen=True, eq=False)
 class SiteCard:
-    """A site, ready to be written.
-
-    Attributes
-    ----------
-    letters
-        Of text in the images; None if no image was examined.
-    with_pictures
-        Whether images may be shown.
-    """
+    """A site, ready to be written."""
 
     config: SiteConfig
     report: CheckReport
     profile: Profile
     others: tuple[Profile, ...]
-    letters: LetterCounts | None
+    letters: LetterCounts | None  #: of text in the images; None if no image was examined
     thumbnails: tuple[Thumbnail, ...]
-    with_pictures: bool
+    with_pictures: bool  #: whether images may be shown
 
     @property
     def synthetic(self) -> bool:

@@ -72,7 +72,7 @@ def _labels(card: SiteCard) -> Section:
     left_out = f", {counts.left_out:,} of them of excluded views" if counts.left_out else ""
     words = [
         f"The label files describe {counts.rows:,} images{left_out}. Counted here: {counts.images:,} images, "
-        f"{counts.studies:,} studies, {plural(counts.patients, 'patient')}."
+        f"{'' if counts.studies is None else f'{counts.studies:,} studies, '}{plural(counts.patients, 'patient')}."
     ]
     words += [f"Left out: {plural(count, 'row')} ({key.replace('_', ' ')})." for key, count in counts.dropped.items()]
     if counts.unlabeled:

@@ -107,6 +107,11 @@ def likely(data: bytes) -> tuple[str, ...]:
     return tuple(min(names, key=_KNOWN.index) for names in alike.values())
 
 
+def is_text(value: str) -> bool:
+    """Whether it can be written to a file: JSON, and names of files, can hold halves of characters."""
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
 def is_utf16(data: bytes) -> bool:
     """Whether it begins with a byte order mark of UTF-16, as Excel's "Unicode text" does; UTF-8 never does."""
     return data.startswith(_BOMS_16)

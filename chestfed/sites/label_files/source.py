@@ -6,6 +6,7 @@ import csv
 import difflib
 import gzip
 import io
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -206,9 +207,8 @@ class Source:
         width = _width(text, names)
         try:
             table, ragged = csv_cells(text, width, places)
-        except pa.ArrowInvalid:  # its message may quote a row
-            said = "cannot be parsed as rows and cells"
-            self.problem("malformed CSV", self.name(path), said, advice="download the file again")
+        except MalformedCSV as error:
+            self.problem("malformed CSV", self.name(path), str(error), error.row, "download the file again")
             return None
         for line in ragged:
             text_of = f"{line.actual_columns} cells where the header has {width}"
@@ -247,8 +247,8 @@ def csv_cells(
 
     Raises
     ------
-    pyarrow.ArrowInvalid
-        If the text is not CSV.
+    MalformedCSV
+        If the text is not CSV, or rows would be lost in a cell whose quotation mark is not closed.
     """
     ragged: list[pa.csv.InvalidRow] = []
 
@@ -256,25 +256,42 @@ def csv_cells(
         ragged.append(row)
         return "skip"
 
-    table = pa.csv.read_csv(
-        io.BytesIO(text),
-        pa.csv.ReadOptions(
-            use_threads=False,
-            block_size=1 << 24,
-            column_names=[f"c{place}" for place in range(width)],
-            skip_rows_after_names=1,
-        ),
-        pa.csv.ParseOptions(
-            delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note
-        ),
-        pa.csv.ConvertOptions(
-            column_types={f"c{place}": pa.string() for place in range(width)},
-            strings_can_be_null=True,
-            null_values=_NULLS,
-            include_columns=[f"c{place}" for place in places],
-        ),
-    )
+    try:
+        table = pa.csv.read_csv(
+            io.BytesIO(text),
+            pa.csv.ReadOptions(
+                use_threads=False,
+                block_size=1 << 24,
+                column_names=[f"c{place}" for place in range(width)],
+                skip_rows_after_names=1,
+            ),
+            pa.csv.ParseOptions(
+                delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note
+            ),
+            pa.csv.ConvertOptions(
+                column_types={f"c{place}": pa.string() for place in range(width)},
+                strings_can_be_null=True,
+                null_values=_NULLS,
+                include_columns=[f"c{place}" for place in places],
+            ),
+        )
+    except pa.ArrowInvalid:
+        raise MalformedCSV("cannot be read as rows and cells") from None  # its message may quote a row
+    lines, rows = text.count(b"\n") + (not text.endswith(b"\n")), 1 + table.num_rows + len(ragged)
+    if (lines > rows or text.count(b'"') % 2) and (row := _open_quote(text, delimiter.encode())) is not None:
+        raise MalformedCSV("a quotation mark opens a cell that holds the rows below it and is not closed", row)
     return table, ragged
+
+
+def _open_quote(text: bytes, delimiter: bytes) -> int | None:
+    """The row of a quoted cell over several lines that never ends, or not where a cell does; pyarrow accepts both."""
+    inside, sign = 0, re.escape(delimiter)
+    for cell in re.finditer(rb'(?:\A|[\n%b])"((?>[^"]*(?:""[^"]*)*))("(?=[\n%b]|\Z))?' % (sign, sign), text):
+        breaks = cell[1].count(b"\n")
+        if breaks and cell[2] is None:
+            return text.count(b"\n", 0, cell.start(1)) - inside + 1
+        inside += breaks
+    return None
 
 
 def row_numbers(count: int, skipped: Sequence[int] = ()) -> np.ndarray:
@@ -283,8 +300,16 @@ def row_numbers(count: int, skipped: Sequence[int] = ()) -> np.ndarray:
     return lines[~np.isin(lines, skipped)] if skipped else lines
 
 
+class MalformedCSV(Exception):
+    """A text that is not CSV, and the row where that shows, the first being 1. The message quotes nothing."""
+
+    def __init__(self, message: str, row: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
+
+
 class UnreadableError(Exception):
-    """A file whose bytes cannot be had, or are no text; `advice` says what to do."""
+    """A file whose bytes cannot be read, or are not text; `advice` says what to do."""
 
     def __init__(self, message: str, advice: str) -> None:
         super().__init__(message)

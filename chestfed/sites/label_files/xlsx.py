@@ -28,10 +28,12 @@ class Sheet:
     """Row, from 1 -> column, from 0 -> text; empty cells are left out.
 
     The text of cells that are merged over several rows is in each of them; `filled` counts those copies by column.
+    What is merged over several columns is in the first alone; `covered` counts the cells of the others by column.
     """
 
     rows: dict[int, dict[int, str]]
     filled: Counter[int]
+    covered: Counter[int]
 
 
 def open_sheets(path: Path) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def cells_of(sheet: Any, header_row: int = 1) -> Sheet:
             raise XlsxError("is not an xlsx file, or is damaged")
         if text := _text(cell, sheet.parent.epoch):
             rows.setdefault(row, {})[column - 1] = text
-    filled: Counter[int] = Counter()
+    filled, covered = Counter[int](), Counter[int]()
     for area in sheet.merged_cells.ranges:
         first, column = area.min_row, area.min_col - 1
         if first > header_row and column in rows.get(first, {}):
@@ -89,7 +91,8 @@ def cells_of(sheet: Any, header_row: int = 1) -> Sheet:
             filled[column] += len(below)
             for row in below:  # a row without any other cell is empty
                 rows[row][column] = rows[first][column]
-    return Sheet(dict(sorted(rows.items())), filled)
+            covered.update(dict.fromkeys(range(column + 1, area.max_col), 1 + len(below)))
+    return Sheet(dict(sorted(rows.items())), filled, covered)
 
 
 def _text(cell: Any, epoch: datetime) -> str:

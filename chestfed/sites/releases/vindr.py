@@ -111,10 +111,10 @@ def _boxes(source: Source, path: Path) -> pd.DataFrame | None:
     if frame is None:
         return None
     cells, known = frame["class_name"], (*_NAMES["local"], NO_FINDING)
-    told = {cell: f"unknown finding '{cell}'{nearest(str(cell), known)}" for cell in cells.unique()}
+    told = {cell: f"unknown finding '{cell}'{nearest(cell, known)}" for cell in cells.dropna().unique()}
     unknown, advice = ~cells.isin(known).to_numpy(), f"known findings: {', '.join(known)}"
-    rows = frame["row"].to_numpy()
-    source.bad_rows(path, "bad label value", unknown, rows, lambda place: told[cells.iat[place]], advice)
+    rows, texts = frame["row"].to_numpy(), cells.map(told).fillna("class_name is blank")
+    source.bad_rows(path, "bad label value", unknown, rows, lambda place: str(texts.iat[place]), advice)
     vote = frame.groupby(["image_id", "rad_id"], sort=False, dropna=False).ngroup().to_numpy()
     votes = frame[["image_id", "rad_id", "row"]].drop_duplicates(["image_id", "rad_id"]).reset_index(drop=True)
     # The challenge dropped some findings, Edema among them: there they are blank, not negative.

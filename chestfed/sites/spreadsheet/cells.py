@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,8 +13,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chestfed.sites.folders import composed
 from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, first_cells, without_rows
-from chestfed.sites.label_files.source import ROW, Source, csv_cells, nearest, row_numbers
+from chestfed.sites.label_files.encodings import is_text
+from chestfed.sites.label_files.source import ROW, MalformedCSV, Source, csv_cells, nearest, row_numbers
 from chestfed.sites.label_files.xlsx import XlsxError, cells_of, open_sheets
 from chestfed.sites.spreadsheet.files import FileFormat
 
@@ -36,15 +38,16 @@ class _Sheet:
 def read_cells(source: Source, path: Path, table: FileFormat, columns: Sequence[str]) -> pd.DataFrame | None:
     """The columns as strings without outer blanks (empty is missing), and `ROW`, the number of the row in the file.
 
-    Row 1 is the first of the file, and the header unless `header_row` names another; a format without a header counts
-    as if it had one. A merged cell of an xlsx is repeated in all the rows that it covers, which is noted
+    Letters with accents are single characters (NFC), in columns' names too: a name is the same in files from a Mac and
+    from others. Row 1 is the first of the file, and the header unless `header_row` names another; a format without a
+    header counts as if it had one. A merged cell of an xlsx is repeated in all the rows that it covers, which is noted
     among `source.remarks`. None, with problems, if the file cannot be used.
     """
     sheet = _open(source, path, table)
     wanted = list(dict.fromkeys(columns))
     if sheet is None or not _has_columns(source, path, sheet, wanted):
         return None
-    read = sheet.columns([sheet.names.index(name) for name in wanted])
+    read = sheet.columns([sheet.names.index(composed(name)) for name in wanted])
     if read is None:
         return None
     cells, frame = read[0].columns, pd.DataFrame({ROW: read[1]})
@@ -68,7 +71,8 @@ def _open(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
     openers = {"csv": _open_csv, "parquet": _open_parquet, "xlsx": _open_xlsx, "json": _open_json}
     kind = table.format or by_ending(path)
     source.remarks += [f"{source.name(path)}: {text}" for text in table.idle_keys(kind)]
-    return openers["csv" if kind in ("tsv", "csv.gz") else kind](source, path, table)
+    sheet = openers["csv" if kind in ("tsv", "csv.gz") else kind](source, path, table)
+    return sheet and replace(sheet, names=[composed(name) for name in sheet.names])
 
 
 def by_ending(path: Path) -> str:
@@ -80,8 +84,8 @@ def by_ending(path: Path) -> str:
 
 def _has_columns(source: Source, path: Path, sheet: _Sheet, wanted: Sequence[str]) -> bool:
     names = sheet.names
-    lacking = [name for name in wanted if name not in names]
-    twice = [name for name in wanted if names.count(name) > 1]
+    lacking = [name for name in wanted if composed(name) not in names]
+    twice = [name for name in wanted if names.count(composed(name)) > 1]
     if lacking and sheet.delimiter is not None:
         for other in DELIMITERS:
             found = sum(cell.strip() in wanted for cell in first_cells(sheet.header, other))
@@ -98,7 +102,7 @@ def _has_columns(source: Source, path: Path, sheet: _Sheet, wanted: Sequence[str
         advice = "fix the names in the site's YAML; the header is the first row, unless table.header_row gives another"
         source.problem("missing column", source.name(path), text, sheet.row, advice)
     for name in twice:
-        text = f"{names.count(name)} columns are named '{name}'"
+        text = f"{names.count(composed(name))} columns are named '{name}'"
         advice = "rename all but one of them in the file"
         source.problem("duplicate column", source.name(path), text, sheet.row, advice)
     return not lacking and not twice
@@ -106,7 +110,8 @@ def _has_columns(source: Source, path: Path, sheet: _Sheet, wanted: Sequence[str
 
 def _stripped(cells: pa.ChunkedArray) -> pd.Series:
     plain = pc.utf8_trim_whitespace(cells)
-    return pc.if_else(pc.equal(plain, ""), pa.scalar(None, pa.string()), plain).to_pandas()
+    found = pc.if_else(pc.equal(plain, ""), pa.scalar(None, pa.string()), plain).to_pandas()
+    return found if pc.all(pc.string_is_ascii(plain)).as_py() is not False else found.str.normalize("NFC")
 
 
 def _open_csv(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
@@ -131,9 +136,10 @@ def _open_csv(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
     def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
         try:
             cells, ragged = csv_cells(text, len(names), places, delimiter)
-        except pa.ArrowInvalid:  # its message may quote a row
-            advice = "export the table again; cells that contain quotation marks must be quoted"
-            source.problem("malformed CSV", source.name(path), "cannot be read as rows and cells", advice=advice)
+        except MalformedCSV as error:
+            advice = "export the table again; a quotation mark within a cell must be doubled, and the cell quoted"
+            row = None if error.row is None else error.row + above
+            source.problem("malformed CSV", source.name(path), str(error), row, advice)
             return None
         for line in ragged:
             _tell_ragged(source, path, line, line.number + above, len(names), delimiter)
@@ -243,9 +249,10 @@ def _open_xlsx(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
 
     def columns(places: list[int]) -> tuple[pa.Table, np.ndarray]:
         source.remarks += [
-            f"{sheet.filled[place]:,} cells of '{names[place]}' are merged with the cell above and take its value"
+            f"{count[place]:,} cells of '{names[place]}' are merged with the cell {done}"
             for place in places
-            if sheet.filled[place]
+            for count, done in ((sheet.filled, "above and take its value"), (sheet.covered, "beside and are empty"))
+            if count[place]
         ]
         rows = {number: row for number, row in sheet.rows.items() if number > table.header_row}
         cells = {str(at): pa.array([row.get(p) for row in rows.values()], pa.string()) for at, p in enumerate(places)}
@@ -291,12 +298,7 @@ def _json_objects(text: bytes) -> list[dict[str, Any]] | None:
     found = [found] if isinstance(found, dict) else found
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         return None
-    return found if all(_is_text(name) for row in found for name in row) else None
-
-
-def _is_text(value: str) -> bool:
-    """Whether it can be written to a file: JSON can hold halves of characters."""
-    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
+    return found if all(is_text(name) for row in found for name in row) else None
 
 
 #: In place of a value that has no plain text.
@@ -311,4 +313,4 @@ def _json_cell(value: Any) -> Any:
         return str(value).lower()
     if isinstance(value, list):
         return json.dumps(value)
-    return _NO_CELL if isinstance(value, dict) or not _is_text(str(value)) else str(value)
+    return _NO_CELL if isinstance(value, dict) or not is_text(str(value)) else str(value)

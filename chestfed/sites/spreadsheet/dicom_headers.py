@@ -23,12 +23,13 @@ from chestfed.core.workers import spread
 from chestfed.dicom.file_kinds import DICOM, UNKNOWN, counted, kind_of, without_strangers
 from chestfed.dicom.files import refuse_bomb
 from chestfed.dicom.tags import quiet, read, reason
+from chestfed.sites.label_files.encodings import is_text
 from chestfed.sites.label_files.source import ROW, Source
 
 #: What messages call the rows of such a table.
 FILES: Final = "DICOM files"
-#: The kind of problem, in a check alone, of files that are no images.
-SET_ASIDE: Final = "files that are no images"
+#: The kind of problem, in a check alone, of files that are not images.
+SET_ASIDE: Final = "files that are not images"
 _UNREADABLE: Final = "unreadable header"
 _SMALL_JOB: Final = 3000  # below this many files, starting processes takes longer than reading
 _BATCH: Final = 64
@@ -56,13 +57,13 @@ def read_headers(source: Source, tags: Sequence[str]) -> pd.DataFrame | None:
 
 
 def read_elements(source: Source, names: Sequence[str], tags: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
-    """The elements of DICOM files (`names`, paths relative to the root), and the kinds of files that are no images.
+    """The elements of DICOM files (`names`, paths relative to the root), and the kinds of files that are not images.
 
     One row per image: `image`, its path, the elements as strings (empty is missing), and `ROW`, its place among the
     names. The values of an element with several are joined by backslashes. What cannot be read is a problem; it is
     named in a check of the site only, whose report stays where the images are.
     """
-    images = [name for name in names if _is_text(name)]
+    images = [name for name in names if is_text(name)]
     if len(images) < len(names):  # tables, reports and terminals hold text
         text = f"{len(names) - len(images)} files or their folders have names that are not UTF-8"
         advice = "rename them, for example with convmv; they are left out of the rows"
@@ -99,15 +100,6 @@ class _Header:
     kind: str
     cells: tuple[str | None, ...] = ()
     error: str = ""
-
-
-def _is_text(name: str) -> bool:
-    """Whether a path can be written as UTF-8."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _crashed(_: str) -> _Header:

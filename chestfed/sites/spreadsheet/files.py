@@ -8,15 +8,16 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from chestfed.core.config import StrictModel
+from chestfed.sites.folders import composed
 
 Format = Literal["csv", "tsv", "csv.gz", "parquet", "xlsx", "json"]
 
 
 def _text(value: object) -> object:
-    """A number or truth value as it is written in a cell."""
+    """A word, number or truth value as cells have it."""
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
+    return composed(str(value)) if isinstance(value, str | int | float) else value
 
 
 def _encoding(name: str) -> str:
@@ -41,7 +42,12 @@ def _texts(value: object) -> object:
 
 def text_keys(value: object) -> object:
     """A mapping whose keys are as they are written in a cell."""
-    return {_text(key): word for key, word in value.items()} if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    found = {_text(key): word for key, word in value.items()}
+    if len(found) < len(value):
+        raise ValueError("has a word twice: as a number and as text, or with accents of two kinds")
+    return found
 
 
 #: What YAML makes of a cell's text: `1` and `true` are no text there.

@@ -42,24 +42,13 @@ def image_names(frame: pd.DataFrame, images: Images, roles: Mapping[str, str | N
 
 @dataclass(frozen=True)
 class Placed:
-    """Where the images of `n` rows are.
+    """Where the images of `n` rows are."""
 
-    Attributes
-    ----------
-    images
-        Paths relative to the site's root.
-    below
-        The same paths relative to the one of the roots that holds them.
-    strays
-        Which of them go through a link out of the site's root, bool `[n]`.
-    ambiguous
-        For which rows several files fit, of which none is taken, bool `[n]`; only if folders below the roots are
-        searched, or endings do not count.
-    """
-
-    images: pd.Series
-    below: pd.Series
-    strays: np.ndarray
+    images: pd.Series  #: paths relative to the site's root
+    below: pd.Series  #: the same paths relative to the one of the roots that holds them
+    strays: np.ndarray  #: which of them go through a link out of the site's root, bool `[n]`
+    #: For which rows several files fit, of which none is taken, bool `[n]`; only if folders below the roots are
+    #: searched, or endings do not count.
     ambiguous: np.ndarray
 
 

@@ -207,9 +207,9 @@ def _ages(file: TableRows) -> np.ndarray:
     if column is None:
         return np.full(len(file.frame), np.nan, dtype=np.float32)
     cells = _given(file, column, file.table.words.age)
-    years = ages(cells)
     words = {word.strip().lower(): str(told) for word, told in file.table.words.age.items()}
-    years = np.where(np.isnan(years), ages(translate(cells, words, lower=True)), years).astype(np.float32)
+    said = ages(translate(cells, words, lower=True))  # first: a 3 may be a group of ages
+    years = np.where(np.isnan(said), ages(cells), said).astype(np.float32)
     advice = "ages are years from 0 to 120, or written as 063Y, 011M, 63 Jahre; fix the cell, or "
     bad = np.isnan(years) & cells.notna().to_numpy(dtype=bool)
     file.bad("bad age", bad, f"'{column}' is not an age from 0 to 120 years", advice + _where_words_go(file, "age"))

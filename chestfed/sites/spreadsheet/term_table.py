@@ -128,8 +128,10 @@ def read_terms(
         advice = "save it as 'CSV UTF-8' in the spreadsheet program"
         return [], [Problem("wrong encoding", path.name, "is not UTF-8, and not surely in another", None, advice)]
     try:
-        header, *lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))) or [[]]
-    except csv.Error:  # a cell of more than 128 KiB
+        header, *lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)) or [
+            []
+        ]
+    except csv.Error:  # or a cell of more than 128 KiB
         advice = "look for a quotation mark that is opened and not closed"
         return [], [Problem("malformed CSV", path.name, "cannot be read as rows and cells", None, advice)]
     places = {name: header.index(name) for name in COLUMNS if name in header}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,18 +14,9 @@ from chestfed.engines.ranks.link import Link
 from chestfed.engines.shapes import Shapes
 from chestfed.engines.torchrun import Options
 from chestfed.experiment.device import Machine
-from chestfed.experiment.pipeline import Pipeline
 from chestfed.models import FlatModule
-from chestfed.training.assemble import (
-    Cohort,
-    Deployment,
-    Loaded,
-    cohort_of,
-    host_of,
-    members_of,
-    starting_network,
-)
-from chestfed.training.clients import StudyData
+from chestfed.training.assemble import Cohort, Deployment, cohort_of, host_of, members_of, starting_network
+from chestfed.training.clients import Setup
 from chestfed.training.pretrain import Pretrained, new_network, pretrain, target_client
 
 
@@ -33,8 +24,8 @@ class Ranks(Deployment):
     """The clients on ranks. Scoring of test images, and stage 1 unless it is split, are rank 0's; the others wait."""
 
     def __init__(self, options: Options, machine: Machine) -> None:
-        self.link, self._machine = Link.joined(options.timeout, machine.device), machine
-        self.options, self._studies = options, tuple[tuple[Pipeline, StudyData], ...]()
+        self.link, self.options = Link.joined(options.timeout, machine.device), options
+        self._studies = tuple[Setup, ...]()
         self.leads = self.link.rank == 0
 
     def __enter__(self) -> Self:
@@ -57,40 +48,24 @@ class Ranks(Deployment):
         if error is not None:
             raise SystemExit(1)  # rank 0 tells why
 
-    def begin(self, studies: Loaded) -> None:
+    def begin(self, studies: Sequence[Setup]) -> None:
         """See `Deployment.begin`: the images are in the cache, the other ranks may read them."""
         self._studies = tuple(studies)
         for rank in range(1, self.link.size):
             self.link.post(rank, {"do": "load"})
 
-    def pretrain(
-        self, pipeline: Pipeline, data: StudyData, machine: Machine, folder: Path, report: Callable[[int, float], None]
-    ) -> Pretrained:
+    def pretrain(self, setup: Setup, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
         """See `Deployment.pretrain`."""
         link = self.link
         if not self.options.split_batches:
-            return pretrain(pipeline, data, machine, folder, report)
+            return pretrain(setup, folder, report)
         for rank in range(1, link.size):
-            link.post(rank, {"do": "pretrain", "study": self._number(pipeline, data)})
-        return pretrain(pipeline, data, machine, folder, report, link)
+            link.post(rank, {"do": "pretrain", "study": self._studies.index(setup)})
+        return pretrain(setup, folder, report, link)
 
-    def _number(self, pipeline: Pipeline, data: StudyData) -> int:
-        """Of a study, among those of the command."""
-        (number,) = [number for number, its in enumerate(self._studies) if its[0] is pipeline and its[1] is data]
-        return number
-
-    def fleet(
-        self,
-        pipeline: Pipeline,
-        data: StudyData,
-        machine: Machine,
-        pretrained: Pretrained,
-        cohort: Cohort,
-        network: FlatModule,
-    ) -> Fleet:
+    def fleet(self, setup: Setup, pretrained: Pretrained, cohort: Cohort, network: FlatModule) -> Fleet:
         """See `Deployment.fleet`: every rank makes hosts for its share of the clients, at the same start."""
-        link, split = self.link, self.options.split_rounds
-        study = self._number(pipeline, data)
+        link, split, study = self.link, self.options.split_rounds, self._studies.index(setup)
         start = [pretrained.weights, pretrained.buffers]
         sizes = [tensor.numel() for tensor in start]
         for rank in range(1, link.size):
@@ -98,15 +73,15 @@ class Ranks(Deployment):
         works = [(rank, work) for rank in range(1, link.size) for work in link.push(rank, start)]
         for rank, work in works:
             link.finish(work, f"rank {rank}")
-        own = _hosts(link, pipeline, cohort, data, network, machine, split=split)
+        own = _hosts(link, setup, cohort, network, split=split)
         if split:
             return LocalFleet(list(own.values()))
         shapes = _shapes(cohort, network)
         return RankFleet(link, cohort.names, own, shapes, all_reduce=self.options.all_reduce)
 
-    def serve(self, load: Callable[[], Loaded]) -> None:
+    def serve(self, load: Callable[[], Sequence[Setup]]) -> None:
         """See `Deployment.serve`."""
-        studies: Loaded = ()
+        studies: Sequence[Setup] = ()
         hosts, shapes, split = dict[int, Host](), list[Shapes](), list[Any]()
         while (note := self.link.fetch(0, None, "rank 0"))["do"] != "end":
             if note["do"] == "load":
@@ -120,16 +95,16 @@ class Ranks(Deployment):
                 continue
             for client in (*split, *(host.client for host in hosts.values())):
                 client.close()
-            pipeline, data = studies[note["study"]]
+            setup = studies[note["study"]]
             if note["do"] == "pretrain":
-                network, hosts = new_network(pipeline, self._machine), {}
-                split = [target_client(pipeline, data, network, self._machine, self.link)]
+                network, hosts = new_network(setup.pipeline, setup.machine), {}
+                split = [target_client(setup, network, self.link)]
                 continue
             pieces = [("float32", size) for size in note["sizes"]]
             start = self.link.pull(0, pieces, "rank 0")["float32"].split(note["sizes"])
-            network = starting_network(pipeline, self._machine, Pretrained(start[0], start[1], []))
-            cohort = cohort_of(pipeline, data, note["k"], self._machine.device)
-            hosts = _hosts(self.link, pipeline, cohort, data, network, self._machine, split=note["split"])
+            network = starting_network(setup.pipeline, setup.machine, Pretrained(start[0], start[1], []))
+            cohort = cohort_of(setup, note["k"])
+            hosts = _hosts(self.link, setup, cohort, network, split=note["split"])
             split = [host.client for host in hosts.values()] if note["split"] else []
             shapes = _shapes(cohort, network)
 
@@ -139,20 +114,11 @@ def _shapes(cohort: Cohort, network: FlatModule) -> list[Shapes]:
     return [cohort.shapes(*sizes, number) for number in range(len(cohort.names))]
 
 
-def _hosts(
-    link: Link,
-    pipeline: Pipeline,
-    cohort: Cohort,
-    data: StudyData,
-    network: FlatModule,
-    machine: Machine,
-    *,
-    split: bool,
-) -> dict[int, Host]:
+def _hosts(link: Link, setup: Setup, cohort: Cohort, network: FlatModule, *, split: bool) -> dict[int, Host]:
     """The hosts of the clients that this rank has, which is all of them where batches are split."""
-    members = members_of(pipeline, data, cohort.k)
+    members = members_of(setup, cohort.k)
     return {
-        number: host_of(pipeline, cohort, number, member, network, machine, link if split else None)
+        number: host_of(setup, cohort, number, member, network, link if split else None)
         for number, member in enumerate(members)
         if split or rank_hosting(number, len(members), link.size) == link.rank
     }

@@ -73,7 +73,11 @@ def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes) -> Non
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel file"),
         (gzip.compress(TEXT.encode() * 99)[:-12], "is damaged or truncated"),
         (b"\x1f\x8b nonsense", "is damaged or truncated"),
-        (b'name,value\n"open,1\n', "1 cells where the header has 2"),
+        *(
+            (b"name,value\na,1\n" + rows, "a quotation mark opens a cell that holds")
+            for rows in (b'"b,2\n', b'c,"3\nd,4\n', b'e,"5\nf,"6\n')
+        ),
+        (b'name,value\na,"1\n2"\n"b\n,3\n', "a quotation mark opens a cell that holds"),
     ],
 )
 def test_what_cannot_be_read_is_one_problem(tmp_path: Path, content: bytes, message: str) -> None:

@@ -113,12 +113,14 @@ def test_a_test_label_file_given_by_name_is_the_test_split(tmp_path: Path) -> No
         (TRAIN, PHYSIONET.replace("bb,R9,", "bb,,"), "blank name", 6),
         (TRAIN, PHYSIONET.replace("Cardiomegaly", "Cardiomegali"), "missing column", 1),
         ("train.csv", CHALLENGE + "cc,Cardiomegalie,3,R8,,,,\n", "bad label value", 11),
+        ("train.csv", CHALLENGE + "cc,,3,R8,,,,\n", "bad label value", 11),
         ("train.csv", CHALLENGE.replace("bb,No", ",No"), "blank name", 4),
     ],
 )
 def test_bad_rows_are_named(tmp_path: Path, name: str, text: str, kind: str, row: int) -> None:
     (problem,) = problems_of(tmp_path, "vindr", {name: text})
     assert (problem.kind, problem.file, problem.row) == (kind, name, row)
+    assert "nan" not in problem.message
 
 
 def test_test_or_train_alone_is_enough(tmp_path: Path) -> None:

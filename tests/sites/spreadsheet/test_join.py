@@ -122,6 +122,13 @@ def test_the_second_file_may_repeat_itself_but_not_contradict_itself(tmp_path: P
     assert problems(tmp_path, {**ONEHOT, "join": [PEOPLE]}, None, label_files=FILES) == []
 
 
+def test_accents_of_two_kinds_are_the_same_key_and_the_same_patient(tmp_path: Path) -> None:
+    people(tmp_path, {"ID": "Jo\u0308rg", "Age": 44, "Sex": "M"})
+    rows = images(1, MRN="J\u00f6rg") + images(2, MRN="Jo\u0308rg")
+    table = open_table(tmp_path, {**ONEHOT, "join": [PEOPLE]}, rows, label_files=FILES)
+    assert (column(table, "patient"), column(table, "age")) == (["J\u00f6rg"] * 2, [44, 44])
+
+
 def test_a_chain_of_files_is_joined_in_its_order(tmp_path: Path) -> None:
     people(tmp_path, {"ID": "p1", "Ward": "w7"})
     save_rows(tmp_path / "site" / "wards.csv", [{"Ward": "w7", "Sex": "F", "Age": "63"}])
@@ -315,6 +322,8 @@ def test_words_for_ages_are_read(tmp_path: Path) -> None:
     rows = [onehot(1, Age="85 or more"), onehot(2, Age="80"), onehot(3, Age="011M")]
     table = {**ONEHOT, "words": {"age": {"85 or More": 85}}}
     assert column(open_table(tmp_path, table, rows), "age") == [85, 80, 0]
+    table = {**ONEHOT, "words": {"age": {"1": 15, "2": 25.5}}}
+    assert column(open_table(tmp_path, table, [onehot(n, Age=n) for n in (1, 2, 3)]), "age") == [15, 25, 3]
     found = [problem.kind for problem in problems(tmp_path, ONEHOT, rows)]
     assert found == ["bad age"]
 

@@ -312,6 +312,19 @@ def test_an_encoding_that_is_named_is_used(tmp_path: Path, encoding: str) -> Non
     assert (column(opened, "patient"), column(opened, "view")) == (["Müller"], ["other"])
 
 
+def test_accents_of_two_kinds_are_the_same_column_and_the_same_word(tmp_path: Path) -> None:
+    row = {**onehot(1, Projection="Thorax a\u0300 plat"), "O\u0308deme": 1, "Sexe\u0301": "Ma\u0302le"}
+    table = {
+        **ONEHOT,
+        "columns": {**COLUMNS, "sex": "Sex\u00e9"},
+        "words": {"view": {"thorax a\u0300 plat": "ap"}, "sex": {"m\u00e2le": "M"}},
+    }
+    opened = open_table(tmp_path, table, [row], labels={**NAMES, "edema": ["\u00d6deme"]})
+    assert (column(opened, "view"), column(opened, "sex"), labels(opened)[0][1]) == (["ap"], ["M"], 1)
+    with pytest.raises(ConfigError, match="has a word twice"):
+        config(tmp_path, {**ONEHOT, "words": {"view": {1: "pa", "1": "ap"}}})
+
+
 def test_words_of_the_site_are_added_to_those_that_are_known(tmp_path: Path) -> None:
     row = onehot(1, "ja", "nein", "?", "n.d.", "1", Projection="1", Set="Lernen", Sex="w", Age="N/A")
     row["Pulmonary Edema"] = "nein"
@@ -567,12 +580,16 @@ def test_mixed_delimiters_and_ragged_rows_are_named(tmp_path: Path) -> None:
     assert SECRET not in str(second)
 
 
-def test_a_quotation_mark_that_never_closes_is_named(tmp_path: Path) -> None:
+@each("notes", [{8: '"open'}, {3: '"two\nlines"', 8: '"open', 5000: '"so'}, {8: '"open', 5000: '"closed here"'}])
+def test_rows_behind_a_quotation_mark_that_is_not_closed_are_not_lost(tmp_path: Path, notes: dict[int, str]) -> None:
     path = tmp_path / "site/labels.csv"
-    save_rows(path, [onehot(number) for number in range(9000)])
-    path.write_text(path.read_text().replace("\n8.png", '\n"8.png', 1))
+    save_rows(path, [onehot(number, Note=f"NOTE{number};") for number in range(9000)])
+    text = path.read_text()
+    for number, note in notes.items():
+        text = text.replace(f"NOTE{number};", note)
+    path.write_text(text)
     (problem,) = problems(tmp_path, ONEHOT, None)
-    assert (problem.kind, problem.row) == ("malformed row", 10)
+    assert (problem.kind, problem.row) == ("malformed CSV", 10)
 
 
 @each(
@@ -804,8 +821,9 @@ def test_a_delimiter_is_a_sign_that_no_csv_needs_for_itself(tmp_path: Path, sign
         problems(tmp_path, {**ONEHOT, "delimiter": sign}, [onehot(1)])
 
 
-def test_a_mapping_table_that_is_no_csv_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "x.terms.csv").write_text('term,MEANING,confirmed\n"' + "a" * 200_000)
+@each("rows", ['"' + "a" * 200_000, '"edema,edema,yes\neffusion,pleural_effusion,yes\n', '"a" b,edema,yes\n'])
+def test_a_mapping_table_that_is_no_csv_is_reported(tmp_path: Path, rows: str) -> None:
+    (tmp_path / "x.terms.csv").write_text(f"term,MEANING,confirmed\n{rows}")
     found = problems(tmp_path, {**TERMS, "terms": "x.terms.csv"}, [person(1, Findings="Edema")])
     assert found[0].kind == "malformed CSV"
     assert "x.terms.csv" in found[0].file
