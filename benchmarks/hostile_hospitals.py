@@ -63,8 +63,8 @@ def auc(algorithm: str, partition: str, hostile: int, scale: float, rule: str, s
     """The test AUC after the last round; None if training stopped with an error."""
     honest_host = assemble.host_of
 
-    def host_of(pipeline: Any, cohort: Any, number: int, *rest: Any) -> Host:
-        host = honest_host(pipeline, cohort, number, *rest)
+    def host_of(setup: Any, cohort: Any, number: int, *rest: Any) -> Host:
+        host = honest_host(setup, cohort, number, *rest)
         if number >= CLIENTS - hostile:
             honest = host._rule_of
             host._rule_of = lambda stage: Backwards(honest(stage), scale)
