@@ -102,13 +102,7 @@ def write_names(console: Console, site: Path, data: Path, out: Path) -> None:
 
 
 def count_common(console: Console, files: Sequence[Path]) -> None:
-    """Print how many patients two such files have in common.
-
-    Raises
-    ------
-    ConfigError
-        If a file is not such a file, or their keys differ.
-    """
+    """Print how many patients two such files have in common."""
     if len(files) != 2:
         raise ConfigError("--common compares two files: give it twice")
     one, two = (_read_names(file) for file in files)

@@ -59,13 +59,7 @@ def names(text: str | None, option: str) -> list[str]:
 
 
 def data_root(data: Path | None, sites: Sequence[SiteConfig], otherwise: str = "") -> Path:
-    """The folder that contains the sites' folders, which may be left out where every YAML gives an absolute root.
-
-    Raises
-    ------
-    ConfigError
-        If it is needed and missing; `otherwise` is another way out that the message names.
-    """
+    """The folder that contains the sites' folders, which may be left out where every YAML gives an absolute root."""
     if data is None and not all(site.has_place for site in sites):
         names = ", ".join(site.site for site in sites if not site.has_place)
         raise ConfigError(f"where are the files of {names}? Set --data DIR or $CHESTFED_DATA{otherwise}")

@@ -83,29 +83,23 @@ class Bars(StepBars, Reporter):
     tells_reused = True  #: whether a K that was found finished is marked
 
     def drawing(self, done: int, total: int) -> None:
-        """Pictures of the synthetic hospitals."""
         self.show("drawing phantoms", done, total, unit="image")
 
     def decoding(self, site: str, done: int, total: int) -> None:
-        """Images decoded into the cache."""
         self.show(f"decoding {site}", done, total, unit="image")
 
     def scoring(self, done: int, total: int) -> None:
-        """Images that a model has scored."""
         self.show("scoring", done, total, unit="image")
 
     def pretraining(self, step: int, steps: int, loss: float) -> None:
-        """Stage 1."""
         self.show("stage 1: cross-entropy", step, steps, f"loss {loss:.3f}", "batch")
 
     def round_done(self, k: int, history: History, rounds: int) -> None:
-        """Stage 2."""
         scored = [entry["mean_auc"] for entry in history if entry.get("mean_auc") is not None]
         note = f"mean AUC {scored[-1]:.3f}" if scored else ""
         self.show(f"stage 2: K={k}", len(history), rounds, note, "round")
 
     def k_done(self, row: Row, table: StudyTable, *, reused: bool) -> None:
-        """The result of one K."""
         mean = "undefined" if row.mean.value is None else f"{row.mean.value:.3f}"
         again = " (from the earlier run)" if reused and self.tells_reused else ""
         self._console.print(f"K={row.k} (+ {row.clients[-1]}): mean AUC {mean}{again}", highlight=False)

@@ -235,13 +235,7 @@ _TELLTALE = {"site": {"site", "reader", "root"}, "pipeline": {"sites", "collecti
 
 
 def refuse_other_kind(document: Document, kind: str) -> None:
-    """Say in one line that a pipeline was given for a site, or the other way round.
-
-    Raises
-    ------
-    ConfigError
-        If it was.
-    """
+    """Say in one line that a pipeline was given for a site, or the other way round."""
     found = {name: sorted(keys & document.data.keys()) for name, keys in _TELLTALE.items()}
     for other, keys in found.items():
         if keys and not found[kind]:

@@ -59,5 +59,4 @@ def text_table(
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 term`, `2 terms`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -14,13 +14,7 @@ from chestfed.core.errors import ChestfedError
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Name the folder in which something could not be written: what a library raises for a full disk names no file.
-
-    Raises
-    ------
-    ChestfedError
-        If writing fails.
-    """
+    """Name the folder in which something could not be written: what a library raises for a full disk names no file."""
     try:
         yield
     except OSError as error:
@@ -29,13 +23,7 @@ def writing_to(folder: Path) -> Iterator[None]:
 
 
 def check_folder(folder: Path, option: str) -> None:
-    """Make sure that files can be written and renamed in a folder, made if need be; `option` chooses another.
-
-    Raises
-    ------
-    ChestfedError
-        If they cannot.
-    """
+    """Make sure that files can be written and renamed in a folder, made if need be; `option` chooses another."""
     probe = folder / f".probe-{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,13 +36,7 @@ def check_folder(folder: Path, option: str) -> None:
 
 
 def check_room(folder: Path, needed: int, what: str, option: str) -> None:
-    """Make sure that `needed` bytes fit on the disk of a folder that exists.
-
-    Raises
-    ------
-    ChestfedError
-        If they do not.
-    """
+    """Make sure that `needed` bytes fit on the disk of a folder that exists."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ChestfedError(

@@ -149,13 +149,7 @@ class Catalogue(Generic[Declared]):
         return [name for name, declared in self.built_in.items() if key in declared.options.model_fields]
 
     def digest(self, name: str) -> str | None:
-        """What identifies a plug-in's code, see `source_digest`; None for a built-in part.
-
-        Raises
-        ------
-        ConfigError
-            As `find`.
-        """
+        """What identifies a plug-in's code, see `source_digest`; None for a built-in part."""
         if name in self.built_in:
             return None
         if name in self._registered:

@@ -52,7 +52,6 @@ class SiteKey:
             raise ValueError(f"a key has {_BYTES} bytes, not {len(self.secret)}")
 
     def __repr__(self) -> str:
-        """The fingerprint."""
         return f"<SiteKey {self.fingerprint}>"
 
     @property

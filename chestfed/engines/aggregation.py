@@ -143,13 +143,7 @@ def _start(sent: Tensor | None, like: Tensor) -> Tensor:
 
 
 def epsilon(noise_multiplier: float, rounds: int, delta: float) -> float:
-    """What so many rounds spend: epsilon at this delta, by the Renyi accountant of Opacus.
-
-    Raises
-    ------
-    ConfigError
-        If Opacus is not installed.
-    """
+    """What so many rounds spend: epsilon at this delta, by the Renyi accountant of Opacus."""
     try:
         from opacus.accountants.analysis import rdp
     except ImportError:

@@ -137,13 +137,7 @@ class NetworkClient:
         self.batches.seek(position)
 
     def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
-        """The dual variables `[J]` that maximize the objective at `primal`, from the next `batches` batches.
-
-        Raises
-        ------
-        TypeError
-            If the objective has no dual variables with a closed form.
-        """
+        """The dual variables `[J]` that maximize the objective at `primal`, from the next `batches` batches."""
         if not isinstance(self._objective, DualEstimate):
             raise TypeError(f"{type(self._objective).__name__} has no dual variables to estimate")
         self._network.bind(primal)

@@ -44,13 +44,7 @@ IN_PROCESS = EngineSpec(
 
 
 def engine_for(chosen: EngineOptions | None) -> EngineOptions:
-    """The engine's options; where none is chosen torchrun's if it, or a launcher like it, started this process.
-
-    Raises
-    ------
-    ConfigError
-        If a launcher started several processes, and the engine is another.
-    """
+    """The engine's options; where none is chosen torchrun's if it, or a launcher like it, started this process."""
     name = chosen.name if chosen is not None else "torchrun" if launched() else IN_PROCESS.name
     if name != "torchrun":
         refuse_several(f"engine: {name}")

@@ -101,7 +101,6 @@ class LocalFleet(Fleet):
         return cls([Host(client, lambda stage: rule, graph, number) for number, client in enumerate(clients)])
 
     def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Reply]:
-        """See `Fleet.ask`."""
         answers = {}
         for left, (number, request) in zip(reversed(range(len(requests))), requests.items(), strict=True):
             try:
@@ -125,7 +124,6 @@ class BlankFleet(Fleet):
         self.names = names
 
     def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Reply]:
-        """See `Fleet.ask`."""
         return dict.fromkeys(requests, Done())
 
     def close(self) -> None:

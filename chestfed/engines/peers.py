@@ -69,13 +69,7 @@ class PeerEngine(Engine):
         self._neighbors = [graph.neighbors(node) for node in range(graph.nodes)]
 
     def start_stage(self, point: Point, buffers: Tensor, turns: Tensor | None = None) -> Peers:
-        """All nodes at the same point.
-
-        Raises
-        ------
-        ConfigError
-            If the network has running statistics, which no server averages, or the objective has dual variables.
-        """
+        """All nodes at the same point."""
         refuse_running_statistics(buffers.numel())
         if point.dual.numel():
             raise ConfigError(
@@ -131,11 +125,9 @@ class PeerEngine(Engine):
         return mean_of(state.points, [1 / len(state.points)] * len(state.points))
 
     def tensors(self, state: Peers) -> dict[str, Tensor]:
-        """See `Engine.tensors`."""
         return named_tensors(state) | self.fleet.exported(state.turns.tolist(), "node")
 
     def restored(self, tensors: Mapping[str, Tensor], like: Peers) -> Peers:
-        """See `Engine.restored`."""
         state = from_named_tensors(like, tensors)
         blank = [self.algorithm.start_node(point, *ends_of(self.graph, node)) for node, point in enumerate(like.points)]
         self.fleet.restore(tensors, "node", state.turns.tolist(), self.stage, blank)

@@ -173,7 +173,6 @@ class ServerEngine(Engine):
         return min(asked, max(least, self._combine.needs()))
 
     def current(self, state: Federation) -> Point:
-        """The server's."""
         return self.algorithm.current(state.server)
 
     def finish_stage(self, state: Federation) -> StageEnd:
@@ -218,11 +217,9 @@ class ServerEngine(Engine):
         return StageEnd(begun, end.buffers, up, down, images, turns + 1)
 
     def tensors(self, state: Federation) -> dict[str, Tensor]:
-        """See `Engine.tensors`."""
         return named_tensors(state) | self.fleet.exported(state.turns.tolist(), "client")
 
     def restored(self, tensors: Mapping[str, Tensor], like: Federation) -> Federation:
-        """See `Engine.restored`."""
         state = from_named_tensors(like, tensors)
         blank = self.algorithm.start_client(self.current(like))
         self.fleet.restore(tensors, "client", state.turns.tolist(), self.stage, blank)

@@ -24,7 +24,6 @@ class Graph:
         return tuple(sorted(j if i == node else i for i, j in self.edges if node in (i, j)))
 
     def degree(self, node: int) -> int:
-        """Number of neighbors."""
         return len(self.neighbors(node))
 
 
@@ -33,13 +32,7 @@ Topology = NamedGraph | Sequence[Sequence[int]]
 
 
 def build_graph(topology: Topology, nodes: int) -> Graph:
-    """A ring, star (node 0 is the center) or complete graph, or the one with these edges, pairs of nodes.
-
-    Raises
-    ------
-    ConfigError
-        If an edge names a node that is not there or joins a node to itself, or if the edges do not connect all.
-    """
+    """A ring, star (node 0 is the center) or complete graph, or the one with these edges, pairs of nodes."""
     if topology == "ring":
         return _checked(nodes, ((node, (node + 1) % nodes) for node in range(nodes) if nodes > 1))
     if topology == "star":
@@ -59,13 +52,7 @@ def build_graph(topology: Topology, nodes: int) -> Graph:
 
 
 def read_edges(path: Path) -> list[list[int]]:
-    """The edges `[i, j]`, i < j, each once and in ascending order, of a file with a pair of nodes per line.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, or a line is not a pair of numbers.
-    """
+    """The edges `[i, j]`, i < j, each once and in ascending order, of a file with a pair of nodes per line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

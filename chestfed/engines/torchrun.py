@@ -37,17 +37,14 @@ class Options(EngineOptions):
     )
 
     def changes(self) -> dict[str, int]:
-        """See `EngineOptions.changes`."""
         return {name: processes() for name in ("all_reduce", "split_batches", "split_rounds") if getattr(self, name)}
 
     def shares(self, clients: int) -> tuple[float, float]:
-        """See `EngineOptions.shares`."""
         ranks = processes()
         most = clients / ranks if self.split_rounds else -(-clients // ranks)
         return 1 / ranks if self.split_batches else 1.0, most / clients
 
     def problems(self, run: Any) -> list[str]:
-        """See `EngineOptions.problems`."""
         federated, spec, found = run.federated, run.federated.spec, list[str]()
         if federated.absent != "wait":
             found.append("federated.absent: with torchrun a run ends with the first rank that does; leave it out")

@@ -61,13 +61,7 @@ class Packed:
 
 
 def pack(record: Any) -> Packed:
-    """Pack a dataclass of tensors, states, messages and plain numbers.
-
-    Raises
-    ------
-    TypeError
-        If a tensor has another type of number than those of `TYPES`.
-    """
+    """Pack a dataclass of tensors, states, messages and plain numbers."""
     header, tensors = flatten(record)
     return Packed(header, {kind: run.cpu().numpy() for kind, run in runs_of(tensors).items()})
 
@@ -144,13 +138,7 @@ def rebuild(header: bytes, runs: Mapping[str, Tensor], like: Record, sender: str
 
 
 def peek(data: bytes, sender: str) -> tuple[str, dict[str, Any]]:
-    """The name of a record and its plain fields, as a header says: not checked yet.
-
-    Raises
-    ------
-    WireError
-        If it is not a header.
-    """
+    """The name of a record and its plain fields, as a header says: not checked yet."""
     header = _header(data, sender)
     if not isinstance(header["record"], str) or not isinstance(header["plain"], dict):
         raise WireError(f"{sender} sent something that is not a message of chestfed")

@@ -56,13 +56,7 @@ def machine_with(device: str) -> Machine:
 
 
 def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:
-    """Resolve `auto`, set torch's threads; `at_once` studies share the CPU's cores.
-
-    Raises
-    ------
-    ConfigError
-        If the device named is not there.
-    """
+    """Resolve `auto`, set torch's threads; `at_once` studies share the CPU's cores."""
     import torch
 
     name = runtime.device

@@ -449,13 +449,7 @@ class Pipeline(StrictModel):
         return privacy is None and not ALGORITHMS.find(algorithm).decentralized
 
     def variant(self, algorithm: str, seed: int, beside: Sequence[str] = (), window: int | None = None) -> Pipeline:
-        """One run of a comparison: another algorithm, seed and window, the largest K only.
-
-        Raises
-        ------
-        ConfigError
-            As `for_algorithm`.
-        """
+        """One run of a comparison: another algorithm, seed and window, the largest K only."""
         chosen = self.for_algorithm(algorithm, beside)
         if window is not None:
             chosen = chosen.model_copy(update={"federated": chosen.federated.model_copy(update={"window": window})})

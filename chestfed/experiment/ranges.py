@@ -31,13 +31,7 @@ class Range:
 
     @classmethod
     def parse(cls, value: Any) -> Self:
-        """A range as it is written: `[low, high, log]` or `[low, high, linear]`.
-
-        Raises
-        ------
-        ValueError
-            If it is not one.
-        """
+        """A range as it is written: `[low, high, log]` or `[low, high, linear]`."""
         low, high, scale = value if isinstance(value, list | tuple) and len(value) == 3 else (0.0, 0.0, "")
         fine = all(isinstance(one, int | float) and math.isfinite(one) for one in (low, high))
         if not fine or scale not in ("log", "linear") or not low < high:
@@ -49,7 +43,6 @@ class Range:
         return cls(float(low), float(high), scale == "log")
 
     def plain(self) -> list[Any]:
-        """As it is written."""
         return [self.low, self.high, "log" if self.log else "linear"]
 
     def at(self, share: float) -> float:

@@ -38,13 +38,7 @@ def ratio_of_duals(objective: Objective, population: Population) -> Tensor:
 
 
 def graph_of(settings: Federated, nodes: int) -> Graph | None:
-    """The graph of a decentralized algorithm; None with a server.
-
-    Raises
-    ------
-    ConfigError
-        If it is not connected or has other nodes.
-    """
+    """The graph of a decentralized algorithm; None with a server."""
     if not settings.spec.decentralized:
         return None
     if not isinstance(settings.algorithm, DecentralizedOptions):
@@ -56,11 +50,6 @@ def rule_of_stage(settings: Federated, number: int, p: Tensor, clients: int, gra
     """The rule with the hyper-parameters of a stage, counted from 0: an `Algorithm`, or a `PeerAlgorithm`.
 
     `p` is that of `ratio_of_duals`.
-
-    Raises
-    ------
-    ConfigError
-        If the options have no meaning for this stage and number of clients.
     """
     stage = settings.schedule[number]
     degrees = [] if graph is None else [graph.degree(node) for node in range(graph.nodes)]

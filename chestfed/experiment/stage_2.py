@@ -212,12 +212,10 @@ class Federated(StrictModel):
 
     @property
     def spec(self) -> AlgorithmSpec:
-        """The declaration of the algorithm."""
         return ALGORITHMS.find(self.algorithm.name)
 
     @property
     def objective_spec(self) -> ObjectiveSpec:
-        """The declaration of the objective."""
         assert self.objective is not None
         return OBJECTIVES.find(self.objective.name)
 
@@ -272,7 +270,6 @@ class Federated(StrictModel):
 
     @property
     def rounds(self) -> int:
-        """Rounds over all stages."""
         return sum(stage.rounds for stage in self.schedule)
 
     @property

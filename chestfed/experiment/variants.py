@@ -56,13 +56,7 @@ def variants_of(
 
 
 def held_out_sites(pipeline: Pipeline, names: Sequence[str]) -> list[str]:
-    """Names of the sites that are held out, in the order of the pipeline.
-
-    Raises
-    ------
-    ConfigError
-        If `held_out.sites` has one that is not among `names`.
-    """
+    """Names of the sites that are held out, in the order of the pipeline."""
     assert pipeline.held_out is not None
     wanted = pipeline.held_out.sites
     if wanted == "all":

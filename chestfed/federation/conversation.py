@@ -67,7 +67,6 @@ class Conversation:
         self._looked = -LOOK
 
     def close(self) -> None:
-        """Let the line go."""
         self._line.close()
 
     def ask_one(self, name: str, question: Question) -> Any:

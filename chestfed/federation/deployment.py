@@ -73,15 +73,12 @@ class DistantClient(ClientData):
 
     @property
     def training_rows(self) -> int:
-        """As the hospital says."""
         return self.rows
 
     def positive_ratios(self) -> np.ndarray:
-        """As the hospital says."""
         return with_nan(self.counts.ratios)
 
     def labeled_share(self) -> Tensor:
-        """As the hospital says."""
         return self.counts.labeled
 
 
@@ -93,11 +90,9 @@ class KeptTest(TestSet):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """As the hospital says."""
         return self.size
 
     def aucs(self, outputs: Outputs) -> dict[str, float | None]:
-        """As the hospital says."""
         assert outputs.row is not None
         return {one.disease: one.value for one in outputs.row.diseases}
 
@@ -127,13 +122,7 @@ class Hospitals(Deployment):
         return self.names[0]
 
     def greet(self) -> None:
-        """Compare what must be equal, at all hospitals, before anything is read.
-
-        Raises
-        ------
-        TrainingError
-            With each hospital's differences.
-        """
+        """Compare what must be equal, at all hospitals, before anything is read."""
         self._passport = handshake.passport(self._pipeline)
         words = self._passport["model"].split()
         self._sizes = int(words[0]), int(words[2])
@@ -296,7 +285,6 @@ class HospitalFleet(Fleet):
         self._k, self._shapes, self._device = cohort.k, shapes, device
 
     def ask(self, requests: Mapping[int, Request], enough: int | None = None) -> dict[int, Any]:
-        """See `Fleet.ask`."""
         questions = {self.names[number]: self._question(number, request) for number, request in requests.items()}
         work = {self.names[number]: request for number, request in requests.items() if isinstance(request, Work)}
 

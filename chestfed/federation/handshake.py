@@ -61,13 +61,7 @@ def hospitals_in(pipeline: Pipeline) -> list[str]:
 
 
 def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
-    """Refuse a pipeline that needs images in one place.
-
-    Raises
-    ------
-    ConfigError
-        Naming the key.
-    """
+    """Refuse a pipeline that needs images in one place."""
     settings = pipeline.federated
     reasons = {
         "collection": pipeline.collection is not None and "a public collection has no hospitals",

@@ -37,13 +37,7 @@ def save(host: Host, path: Path) -> None:
 
 
 def restore(host: Host, path: Path, cohort: Cohort, network: FlatModule) -> None:
-    """Let a new host go on from the file, if there is one.
-
-    Raises
-    ------
-    DamagedError
-        If the file is damaged, or of another algorithm.
-    """
+    """Let a new host go on from the file, if there is one."""
     if not path.exists():
         return
     tensors, values = load_state(path, network.grad.device)

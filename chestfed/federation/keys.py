@@ -69,7 +69,6 @@ def save_key(path: Path, key: Key, *, tls: bool = False) -> None:
 
 
 def save_certificate(path: Path, certificate: x509.Certificate) -> None:
-    """Write a certificate as PEM."""
     path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
 
@@ -80,13 +79,7 @@ def save_public_key(path: Path, key: Key) -> None:
 
 
 def read_public_key(path: Path) -> bytes:
-    """A hospital's public key, as Flower names nodes by it.
-
-    Raises
-    ------
-    ConfigError
-        If the file is not such a key.
-    """
+    """A hospital's public key, as Flower names nodes by it."""
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
     try:
@@ -104,13 +97,7 @@ def new_secret(path: Path) -> None:
 
 
 def read_secret(path: Path) -> str:
-    """What `new_secret` or `save_key` wrote.
-
-    Raises
-    ------
-    ConfigError
-        If it is missing, or others may read it.
-    """
+    """What `new_secret` or `save_key` wrote."""
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="ascii")

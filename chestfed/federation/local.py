@@ -100,13 +100,7 @@ def scored_hospitals(pipeline: Pipeline) -> dict[str, int]:
 
 
 def own_pipeline(pipeline: Pipeline, place: int, hospital: Hospital) -> Pipeline:
-    """The pipeline with this hospital's entry alone, which points to its own site YAML.
-
-    Raises
-    ------
-    ConfigError
-        If the site YAML is of another site.
-    """
+    """The pipeline with this hospital's entry alone, which points to its own site YAML."""
     file = hospital.path("site")
     site = load_site_config(file).site
     if site != hospital.file.hospital:

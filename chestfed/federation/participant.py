@@ -75,7 +75,6 @@ class Study:
         return Setup(self.own, self.opened().study, self.machine)
 
     def opened(self) -> OwnData:
-        """The data, which must be open."""
         if self.data is None:
             raise Refused("unknown: the study is not open here")
         return self.data

@@ -114,7 +114,6 @@ class Counts:
 
     @classmethod
     def like(cls, diseases: int) -> Counts:
-        """Without numbers."""
         return cls(_empty(torch.float64, diseases), _empty(torch.float64, diseases))
 
 
@@ -129,7 +128,6 @@ class TestLabels:
 
     @classmethod
     def like(cls, images: int, diseases: int) -> TestLabels:
-        """Without numbers."""
         return cls(_empty(torch.float32, images, diseases), _empty(torch.int64, images))
 
 
@@ -142,7 +140,6 @@ class Network:
 
     @classmethod
     def like(cls, parameters: int, buffers: int) -> Network:
-        """Without numbers."""
         return cls(_empty(torch.float32, parameters), _empty(torch.float32, buffers))
 
 
@@ -157,7 +154,6 @@ class Beginning:
 
     @classmethod
     def like(cls, k: int, diseases: int, parameters: int, buffers: int) -> Beginning:
-        """Without numbers."""
         network = _empty(torch.float32, parameters), _empty(torch.float32, buffers)
         return cls(_empty(torch.float64, k, diseases), _empty(torch.float64, k, diseases), *network)
 
@@ -174,7 +170,6 @@ class Scores:
 
     @classmethod
     def like(cls, images: int, diseases: int, buffers: int) -> Scores:
-        """Without numbers."""
         return cls(_empty(torch.float64, images, diseases), _empty(torch.float32, buffers))
 
 

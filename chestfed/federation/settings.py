@@ -14,13 +14,7 @@ from chestfed.core.errors import ConfigError
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """Host and port.
-
-    Raises
-    ------
-    ValueError
-        If it is not of the form host:port.
-    """
+    """Host and port."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"'{text}': expected host:port, such as chestfed.hospital.example:9443")
@@ -134,7 +128,6 @@ class Federation:
 
     @property
     def authority(self) -> Path:
-        """Certificate of the authority."""
         return self.folder / "authority.crt"
 
     @property
@@ -158,7 +151,6 @@ class Hospital:
     file: HospitalFile
 
     def path(self, key: Literal["authority", "key", "site", "data_root", "cache", "state"]) -> Path:
-        """A path that the file names."""
         return expand_path(getattr(self.file, key), self.folder)
 
 

@@ -32,7 +32,6 @@ class Events:
         self._say = say
 
     def __call__(self, hospital: str, event: str, details: str) -> None:
-        """One event."""
         self._say(f"{hospital}: {event}{f' ({details})' if details else ''}")
         entry = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "hospital": hospital, "event": event, "details": details}
         try:
@@ -45,13 +44,7 @@ class Events:
 
 
 def hospitals_of(pipeline: Pipeline, federation: Federation) -> list[str]:
-    """The hospitals of a pipeline.
-
-    Raises
-    ------
-    ConfigError
-        If the federation does not have one of them.
-    """
+    """The hospitals of a pipeline."""
     names = handshake.hospitals_in(pipeline)
     known = [member.name for member in federation.file.hospitals]
     missing = [name for name in names if name not in known]

@@ -31,13 +31,7 @@ _AGAIN = 5.0
 
 
 def check_hospital(hospital: Hospital, say: Say) -> None:
-    """Read everything that taking part needs, except images and the network.
-
-    Raises
-    ------
-    ChestfedError
-        For the first thing that is not as it must be.
-    """
+    """Read everything that taking part needs, except images and the network."""
     for key in ("authority", "key"):
         if not hospital.path(key).is_file():
             raise ConfigError(f"{key}: there is no {hospital.path(key)}: it is in the folder handed over")

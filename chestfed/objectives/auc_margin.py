@@ -124,7 +124,6 @@ class Options(plugins.Options):
 
 
 def build(options: Options, population: Population) -> AucMargin:
-    """The loss of one client."""
     if options.pairs == "within_site":
         return AucMargin(population.site_ratios, population.site, population.own_labeled)
     p = population.positive_ratio if options.positive_ratio == "common" else population.own_ratio

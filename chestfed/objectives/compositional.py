@@ -34,12 +34,10 @@ class CompositionalAuc:
 
     @property
     def extra_size(self) -> int:
-        """A and b of the AUC loss."""
         return self.outer.extra_size
 
     @property
     def dual_size(self) -> int:
-        """The dual variables of the AUC loss."""
         return self.outer.dual_size
 
     def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
@@ -63,7 +61,6 @@ class Options(auc_margin.Options):
 
 
 def build(options: Options, population: Population) -> CompositionalAuc:
-    """The loss of one client."""
     inner = CrossEntropy(population.own_labeled)
     return CompositionalAuc(auc_margin.build(options, population), options.inner_lr, options.hvp, inner)
 

@@ -28,7 +28,6 @@ class CrossEntropy(Objective):
 
 
 def build(options: Options, population: Population) -> CrossEntropy:
-    """The loss of one client."""
     return CrossEntropy(population.own_labeled)
 
 

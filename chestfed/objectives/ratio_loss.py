@@ -101,7 +101,6 @@ class Options(plugins.Options):
 
 
 def build(options: Options, population: Population) -> RatioLoss:
-    """The loss of one client."""
     return RatioLoss(population.diseases, options.alpha, options.beta, options.cap, population.own_labeled)
 
 

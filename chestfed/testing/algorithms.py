@@ -65,7 +65,6 @@ class _Trial(Contract):
         self.unclaimed = frozenset({WINDOW_1, WINDOW_8}.difference(claimed))
 
     def engine(self, window: int = 3) -> Engine:
-        """One with a rule of this window."""
         spec = self.spec
         parts = problems(*self.sizes, clients=1 if spec.pooled else CLIENTS)
         clients = [QuadraticClient(f"client {k}", part, composed=self.composed) for k, part in enumerate(parts)]
@@ -85,7 +84,6 @@ class _Trial(Contract):
         return ServerEngine(built, self.fleet, [1 / len(parts)] * len(parts))
 
     def start(self, engine: Engine) -> Any:
-        """The engine's state at zero."""
         primal, dual = (torch.zeros(size, dtype=torch.float64) for size in self.sizes)
         return engine.start_stage(Point(primal, dual), _NOTHING)
 
@@ -200,7 +198,6 @@ class _Trial(Contract):
         return self.solves(8)
 
     def solves(self, window: int) -> str | None:
-        """Whether it ends at the optimum."""
         engine = self.engine(window)
         parts = problems(*self.sizes, clients=len(engine.fleet.names))
         wanted, state, near, error = optimum(parts), self.start(engine), 0, float("inf")

@@ -33,7 +33,6 @@ class Quadratic:
     e: Tensor
 
     def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
-        """By primal and by dual."""
         return self.a @ primal - self.b + self.c @ dual, self.c.T @ primal - self.d @ dual + self.e
 
 
@@ -83,7 +82,6 @@ class QuadraticClient:
 
     @contextmanager
     def training(self, buffers: Tensor) -> Iterator[None]:
-        """Enter a round."""
         self._slopes = []
         yield
 
@@ -93,7 +91,6 @@ class QuadraticClient:
         return self if self._composed else self.gradients
 
     def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the problem, on a batch that is all of it."""
         self.images_seen += 1
         self.gradients_computed += 1
         found = self._problem.gradients(primal, dual)
@@ -101,35 +98,28 @@ class QuadraticClient:
         return found
 
     def inner(self, x: Tensor) -> Tensor:
-        """g(x) = x / 2."""
         self.gradients_computed += 1
         return x / 2
 
     def outer(self, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of f at h."""
         return self.gradients(h, y)
 
     def pull_back(self, q: Tensor) -> Tensor:
-        """J'q."""
         return q / 2
 
     def buffers(self) -> Tensor:
-        """None."""
         return torch.zeros(0, dtype=torch.float64)
 
     def mean_loss(self) -> float:
-        """Not computed."""
         return 0.0
 
     def mean_gradient(self) -> Tensor:
-        """Mean over the round."""
         return torch.stack(self._slopes).mean(dim=0)
 
     def gather_statistics(self, primal: Tensor, batches: int) -> None:
         """A quadratic has no running statistics."""
 
     def positions(self) -> list[int]:
-        """It has no batches."""
         return []
 
     def seek(self, positions: Sequence[int]) -> None:

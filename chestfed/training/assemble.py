@@ -107,7 +107,6 @@ class Team:
 
     @property
     def settings(self) -> Federated:
-        """Those of stage 2."""
         return self.cohort.settings
 
     def engine_of(self, stage: int) -> Engine:

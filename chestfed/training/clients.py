@@ -162,7 +162,6 @@ class TestSet:
         return Scored(scores, self.labels, self.patients, self.diseases)
 
     def aucs(self, outputs: Outputs) -> dict[str, float | None]:
-        """The AUC of each disease."""
         return auc_per_disease(self.scored(outputs.scores))
 
     def row(self, outputs: Outputs, k: int, clients: Sequence[str], how: Intervals) -> Row:
@@ -286,13 +285,7 @@ class SiteImages:
 
 
 def check_cache(studies: Sequence[StudyTables], pipeline: Pipeline, cache_root: Path) -> None:
-    """Make sure that what `load_images` decodes has room.
-
-    Raises
-    ------
-    ChestfedError
-        If it has not, or nothing can be written where there is no cache yet.
-    """
+    """Make sure that what `load_images` decodes has room."""
     if not cache_root.is_dir():  # a complete one may be there to read only
         check_folder(cache_root, "--cache")
     needed = sum(lacking_bytes(rows, cache_root, pipeline.preprocess) for rows in _rows_in_use(studies))

@@ -187,13 +187,11 @@ def _end_stage(team: Team, progress: Progress) -> list[StageEnd]:
 
 
 def _at_the_start(team: Team) -> Progress:
-    """Nothing trained yet."""
     engine, buffers = team.engine_of(0), team.network.buffers()
     return Progress(engine, engine.start_stage(team.start, buffers), 0, 0, [], team.start, buffers)
 
 
 def _save_progress(path: Path, progress: Progress, team: Team) -> None:
-    """Write one checkpoint."""
     tensors = progress.engine.tensors(progress.federation) | named_tensors(progress.kept, "kept")
     tensors["kept_buffers"] = progress.kept_buffers
     values = {"stage": progress.stage, "round": progress.round, "history": progress.history}
@@ -201,13 +199,7 @@ def _save_progress(path: Path, progress: Progress, team: Team) -> None:
 
 
 def _load_progress(path: Path, team: Team) -> Progress:
-    """The saved progress; the clients' batches go on where they were.
-
-    Raises
-    ------
-    DamagedError
-        If the file is damaged, of an earlier version or of other clients.
-    """
+    """The saved progress; the clients' batches go on where they were."""
     blank = _at_the_start(replace(team, fleet=BlankFleet(team.fleet.names)))
     tensors, values = load_state(path, blank.kept.primal.device)
     with as_damaged(path):

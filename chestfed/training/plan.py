@@ -80,7 +80,6 @@ class Counted:
 
     @property
     def per_disease(self) -> list[str]:
-        """Positives/negatives."""
         return [f"{p}/{n}" for p, n in zip(self.positives, self.negatives, strict=True)]
 
 
@@ -115,12 +114,10 @@ class StudyPlan:
 
     @property
     def pretrain_steps(self) -> int:
-        """Steps of stage 1."""
         return self.pipeline.pretrain.steps(self.clients[0].rows)
 
     @property
     def stage_1_seconds(self) -> Span:
-        """Estimated."""
         return self.timings.pretrain_step * (self.pretrain_steps * engine_for(self.pipeline.engine).shares(1)[0])
 
     def stage_2_seconds(self, k: int) -> Span:
@@ -203,8 +200,6 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
 
 @dataclass(frozen=True)
 class _Blank:
-    """Black images."""
-
     count: int
     size: int
 

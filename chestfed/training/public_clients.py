@@ -44,13 +44,6 @@ def load_collection(
 
     With `validation`, this share of the training images is set aside and takes the place of the test set, which is left
     out.
-
-    Raises
-    ------
-    ConfigError
-        If files are missing, or the construction is not possible with these classes.
-    SiteError
-        All unusable rows of a label file.
     """
     entry = pipeline.collection
     assert entry is not None

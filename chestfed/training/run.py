@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from operator import methodcaller
 from pathlib import Path
 from typing import TypeVar
@@ -126,7 +126,7 @@ def run_study(
         about = StudyRun(folder, name, pipeline, this, data.origin, clients, data.held_out)
         reporters.tell(lambda reporter: reporter.study_started(about))
         try:
-            running = _Running(setup, this, folder, reporters, deployment)
+            running = _Running(setup, folder, reporters, deployment)
             if ahead is not None and (missing := [k for k in pipeline.k if running.stored(k) is None]):
                 ahead(missing)
             table = running.all_k()
@@ -159,13 +159,12 @@ def train_k(setup: Setup, name: str, out: Path, k: int, reporters: Reporters) ->
     if not (folder / STUDY).is_file():
         raise ChestfedError(f"a plug-in's file was changed while the study ran; start the same command again (K={k})")
     with pinned():
-        running = _Running(setup, this, folder, reporters, Deployment())
+        running = _Running(setup, folder, reporters, Deployment())
         running.one_k(k)
         running.at_hospitals(k)
 
 
 def _folder(out: Path, name: str, data: StudyData, this: Identity) -> Path:
-    """The run folder of a study."""
     return out / f"{data.origin.prefix}{name}-{this.digest}"
 
 
@@ -174,19 +173,16 @@ class _Running:
     """A study at work in its folder."""
 
     setup: Setup
-    identity: Identity
     folder: Path
     reporters: Reporters
     deployment: Deployment
 
     @property
     def pipeline(self) -> Pipeline:
-        """The resolved configuration."""
         return self.setup.pipeline
 
     @property
     def data(self) -> StudyData:
-        """The images."""
         return self.setup.data
 
     def all_k(self) -> tables.StudyTable:
@@ -211,23 +207,16 @@ class _Running:
     @cached_property
     def pretrained(self) -> Pretrained:
         """Stage 1, when it is first needed."""
-        pipeline, data = self.pipeline, self.data
-        steps = pipeline.pretrain.steps(data.clients[0].training_rows)
+        pipeline, out = self.pipeline, self.folder.parent
 
-        def report(step: int, loss: float) -> None:
+        def report(step: int, steps: int, loss: float) -> None:
             self.reporters.tell(lambda reporter: reporter.pretraining(step, steps, loss))
 
-        digest = stage_1_identity(self.identity, data).digest
-        folder = self.folder.parent / f"{data.origin.prefix}pretrained-{digest}"
-        folder.mkdir(exist_ok=True)
-        parameters = sum(part.numel() for part in build_model(pipeline.model, len(data.diseases), 0).parameters())
+        parameters = sum(part.numel() for part in build_model(pipeline.model, len(self.data.diseases), 0).parameters())
         # At least, per K: the model, the last and the kept point; of stage 1: weights and moments.
         there = sum(file.stat().st_size for file in self.folder.rglob("*.safetensors"))
-        check_room(folder, 12 * parameters * (len(pipeline.k) + 1) - there, "models and states", "--out")
-        with FileLock(folder / ".lock"):  # another study that needs the same weights is waited for
-            remove_orphans(folder)
-            pretrain = self.deployment.pretrain
-            return self._or_again(folder / STATE, lambda: pretrain(self.setup, folder, report))
+        check_room(out, 12 * parameters * (len(pipeline.k) + 1) - there, "models and states", "--out")
+        return shared_stage_1(self.setup, out, report, self.reporters.warn, self.deployment)
 
     def one_k(self, k: int) -> tables.Row:
         """Stage 2 with the first K clients, or what is left of it."""
@@ -242,10 +231,8 @@ class _Running:
             self.reporters.tell(lambda reporter: reporter.round_done(k, history, self.pipeline.federated.rounds))
             times.next_round()
 
-        trained = self._or_again(
-            own / STATE,
-            lambda: train_federated(self.setup, k, pretrained, own, report, self.deployment),
-        )
+        train = partial(train_federated, self.setup, k, pretrained, own, report, self.deployment)
+        trained = or_again(own / STATE, train, self.reporters.warn)
         row = self._row(k, trained.outputs, self.data.test)
         write_model(own, self.pipeline, trained, self.data)
         write_rounds(own, trained.history)
@@ -300,15 +287,39 @@ class _Running:
         write_result(own, row, scores, test)
         return row
 
-    def _or_again(self, state: Path, train: Callable[[], Trains]) -> Trains:
-        """Train on from a saved state, or from the beginning if that is damaged; signals wait until it is saved."""
-        with stopping.postponed():
-            try:
-                return train()
-            except DamagedError:
-                state.unlink()
-                self.reporters.warn(f"{state}: damaged or of an earlier version, so this part is trained again")
-                return train()
+
+def shared_stage_1(
+    setup: Setup,
+    out: Path,
+    report: Callable[[int, int, float], None],
+    warn: Callable[[str], object],
+    deployment: Deployment | None = None,
+) -> Pretrained:
+    """Stage 1 in a folder of its own below `out`; another process that needs the same weights is waited for.
+
+    `report(step, steps, loss)` is called on the way.
+    """
+    steps = setup.pipeline.pretrain.steps(setup.data.clients[0].training_rows)
+    digest = stage_1_identity(identify(setup), setup.data).digest
+    folder = out / f"{setup.data.origin.prefix}pretrained-{digest}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        remove_orphans(folder)
+        train = (deployment or Deployment()).pretrain
+        return or_again(
+            folder / STATE, lambda: train(setup, folder, lambda step, loss: report(step, steps, loss)), warn
+        )
+
+
+def or_again(state: Path, train: Callable[[], Trains], warn: Callable[[str], object]) -> Trains:
+    """Train on from a saved state, or from the beginning if that is damaged; signals wait until it is saved."""
+    with stopping.postponed():
+        try:
+            return train()
+        except DamagedError:
+            state.unlink()
+            warn(f"{state}: damaged or of an earlier version, so this part is trained again")
+            return train()
 
 
 def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> tables.StudyTable:
@@ -332,7 +343,6 @@ def _table(pipeline: Pipeline, data: StudyData, rows: list[tables.Row]) -> table
 
 
 def _protocol(pipeline: Pipeline, data: StudyData) -> str:
-    """Which images are scored."""
     if not pipeline.sites:
         return "test images"
     if data.held_out is not None and pipeline.held_out is not None:

@@ -108,7 +108,6 @@ def regrouped(folder: Path, test: TestSet) -> bool:
 
 
 def write_rounds(folder: Path, history: History) -> None:
-    """Write `rounds.jsonl`."""
     write_text(folder / ROUNDS, "".join(json.dumps(entry) + "\n" for entry in history))
 
 
@@ -133,7 +132,6 @@ def write_model(folder: Path, pipeline: Pipeline, trained: Trained, data: StudyD
 
 
 def read_model(folder: Path, setup: Setup) -> FlatModule:
-    """The network of `write_model`."""
     model = setup.pipeline.model.model_copy(update={"initial_weights": None})
     module = build_model(model, len(setup.data.diseases), setup.pipeline.seed)
     tensors, _ = load_checkpoint(folder / MODEL_FILE)

@@ -41,7 +41,6 @@ class SiteRows:
 
     @property
     def name(self) -> str:
-        """As its YAML says."""
         return self.whole.name
 
 
@@ -75,13 +74,7 @@ class StudyTables:
 
 
 def resolve_data_root(pipeline: Pipeline, override: Path | None) -> Path:
-    """The folder of the sites' roots: the override, else the pipeline's, else $CHESTFED_DATA.
-
-    Raises
-    ------
-    ConfigError
-        If none of them is given.
-    """
+    """The folder of the sites' roots: the override, else the pipeline's, else $CHESTFED_DATA."""
     if override is not None:
         return override
     if pipeline.data_root is not None:
@@ -187,13 +180,7 @@ def with_validation(pipeline: Pipeline, fraction: float) -> Pipeline:
 
 
 def selection_tables(pipeline: Pipeline, sites: Sequence[SiteRows]) -> StudyTables:
-    """The rows of a search for settings: validation patients in place of the test set, of which no row is in it.
-
-    Raises
-    ------
-    ConfigError
-        As `study_tables`, or if no validation image has the views that are evaluated.
-    """
+    """The rows of a search for settings: validation patients in place of the test set, of which no row is in it."""
     tables = study_tables(pipeline, sites)
     found = tuple(site.validation for site in sites if site.test in tables.tests)
     if not all(len(table.frame) for table in found):

@@ -19,7 +19,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +33,11 @@ from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.ranges import Range, keys_with, ranges_of
 from chestfed.training.clients import Setup, StudyData
-from chestfed.training.identity import identify, stage_1_identity
+from chestfed.training.identity import identify
 from chestfed.training.loop import History, train_federated
-from chestfed.training.pretrain import Pretrained, pretrain
+from chestfed.training.pretrain import STATE, Pretrained
 from chestfed.training.reporting import Reporters, Trial
+from chestfed.training.run import or_again, shared_stage_1
 from chestfed.tuning.outcome import best_of, write_trials
 
 if TYPE_CHECKING:
@@ -51,13 +52,7 @@ SEEDS_FROM = 1000
 
 
 def refuse_without_optuna() -> None:
-    """Say how Optuna is installed.
-
-    Raises
-    ------
-    ConfigError
-        If it is not.
-    """
+    """Say how Optuna is installed."""
     if importlib.util.find_spec("optuna") is None:
         raise ConfigError('chestfed tune needs Optuna, which is not installed: pip install "chestfed[tune]"')
 
@@ -115,20 +110,12 @@ class Search:
 
     @cached_property
     def folder(self) -> Path:
-        """Where the search is kept."""
         this = identify(self.setup(self.pipeline.for_algorithm()))
         text = json.dumps([this.digest, self.seeds, self.algorithms])
         return self.out / f"{self.data.origin.prefix}tune-{self.name}-{name_of_text(text)}"
 
     def run(self) -> dict[str, list[Trial]]:
-        """All trials of each algorithm, those of earlier starts included.
-
-        Raises
-        ------
-        ChestfedError
-            If all trials of an algorithm diverged, no disease has validation images of both classes, or another process
-        is at the same search.
-        """
+        """All trials of each algorithm, those of earlier starts included."""
         labels = self.data.test.labels
         if not ((labels == 0).any(axis=0) & (labels == 1).any(axis=0)).any():
             raise ChestfedError("the validation images are of one class: set a larger validation_fraction at the site")
@@ -151,15 +138,12 @@ class Search:
     def pretrained(self, seed: int) -> Pretrained:
         """Stage 1 of a seed, shared by all algorithms and trials, and by studies that have it in common."""
         if seed not in self._pretrained:
-            pipeline = self.pipeline.variant(self.algorithms[0], seed, self.algorithms)
-            setup = self.setup(pipeline)
-            digest = stage_1_identity(identify(setup), self.data).digest
-            folder = self.out / f"{self.data.origin.prefix}pretrained-{digest}"
-            folder.mkdir(parents=True, exist_ok=True)
-            steps = pipeline.pretrain.steps(self.data.clients[0].training_rows)
-            with FileLock(folder / ".lock"):
-                tell = lambda step, _: self.report(f"stage 1, seed {seed}", step, steps)  # noqa: E731
-                self._pretrained[seed] = pretrain(setup, folder, tell)
+            setup = self.setup(self.pipeline.variant(self.algorithms[0], seed, self.algorithms))
+
+            def report(step: int, steps: int, loss: float) -> None:
+                self.report(f"stage 1, seed {seed}", step, steps)
+
+            self._pretrained[seed] = shared_stage_1(setup, self.out, report, self.say)
         return self._pretrained[seed]
 
     def setup(self, pipeline: Pipeline) -> Setup:
@@ -167,7 +151,6 @@ class Search:
         return Setup(pipeline, self.data, self.machine)
 
     def tell(self, trial: Trial, *, reused: bool) -> None:
-        """Tell the reporters of a trial."""
         self.reporters.tell(lambda reporter: reporter.trial_done(trial, reused=reused))
 
     def keep(self, algorithm: str, trials: Sequence[Trial]) -> None:
@@ -177,8 +160,6 @@ class Search:
 
 
 class _OneAlgorithm:
-    """The trials of one algorithm."""
-
     def __init__(self, search: Search, name: str, declared: Mapping[str, Range]) -> None:
         import optuna
 
@@ -277,7 +258,8 @@ class _OneAlgorithm:
         def report(history: History) -> None:
             search.report(what, len(history), pipeline.federated.rounds)
 
-        trained = train_federated(search.setup(pipeline), pipeline.k[-1], start, folder, report)
+        train = partial(train_federated, search.setup(pipeline), pipeline.k[-1], start, folder, report)
+        trained = or_again(folder / STATE, train, search.say)
         return dict(trained.history[-1]["auc"])
 
     def _folder(self, number: int) -> Path:

@@ -145,7 +145,10 @@ def test_a_killed_search_goes_on_and_tries_what_it_would_have_tried(
     monkeypatch.setattr(search, "train_federated", until_killed)
     assert tune(home, trials=5).code == 130
     assert len(results(home)) == 6  # three trials of two seeds; the fourth was killed
-    assert tune(home, trials=6).code == 0
+    for state in (home / "runs").glob("pretrained-*/state.safetensors"):
+        state.write_bytes(b"damaged")
+    again = tune(home, trials=6)
+    assert (again.code, again.out.count("this part is trained again")) == (0, 2), again.err
     assert len(trained) == 8 + 3 * 2 + 6 * 2  # nothing that was finished is trained again
     pd.testing.assert_frame_equal(results(home), results(whole))
     assert tune(home, trials=2).code == 0

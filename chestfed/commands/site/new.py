@@ -165,7 +165,6 @@ def site_new(
 
 
 def _drops(keys: Sequence[str]) -> Sequence[str]:
-    """Keys of `rows`."""
     from chestfed.sites.left_out import Rows
 
     for key in keys:
@@ -335,13 +334,7 @@ def _draft(
 
 
 def _earlier_terms(name: str, path: Path) -> Sequence[TermRow]:
-    """The rows of the mapping table that an earlier call wrote and a person filled in; a mistake stops before anything.
-
-    Raises
-    ------
-    SiteError
-        With every mistake of the file.
-    """
+    """The rows of the mapping table that an earlier call wrote and a person filled in; any mistake is refused."""
     from chestfed.sites.spreadsheet.term_table import read_terms
 
     if not path.exists():

@@ -48,7 +48,6 @@ class _Sender(Bars):
         self._label, self._messages = label, messages
 
     def show(self, name: str, done: int, total: int, note: str = "", unit: str = "") -> None:
-        """Send the state of a step."""
         name = name.removesuffix(f": {self._label}")  # `stage 2: K=4` of the job K=4
         self._messages.put((self._label, (f"{self._label}: {name}", done, total, note, unit), None))
 

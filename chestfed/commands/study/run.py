@@ -232,7 +232,6 @@ def _run_all(
 
 
 def _load(studies: Studies, cache: Path, bars: Bars, *, skip_unreadable: bool) -> list[Setup]:
-    """Every variant with its images."""
     pipeline = studies.pipeline
     if pipeline.collection is not None or studies.root is None:
         data = [load_collection(pipeline, studies.root, bars.decoding)] * len(studies.variants)
@@ -273,7 +272,6 @@ def _plans(studies: Studies) -> list[StudyPlan]:
 
 
 def show_study(console: Console, study: StudyResult) -> None:
-    """Print the tables of a study."""
     console.print(render_table(study.table))
     if study.significance is not None:
         console.print(render_significance(study.significance, "Differences"))

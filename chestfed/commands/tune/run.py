@@ -54,13 +54,7 @@ def prepare(
     trials: int,
     seeds: int,
 ) -> Tuning:
-    """Read the pipeline and check that all trials can run.
-
-    Raises
-    ------
-    ConfigError
-        If Optuna is missing, the pipeline holds sites out, or a range cannot be used.
-    """
+    """Read the pipeline and check that all trials can run."""
     refuse_without_optuna()
     refuse_several("chestfed tune")
     own = study_run.load_pipeline(file, overrides, compared=algorithms)

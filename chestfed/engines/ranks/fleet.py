@@ -170,7 +170,6 @@ class Means:
 
     @classmethod
     def of(cls, worked: Worked, *, alike: bool) -> Means:
-        """Of one client."""
         primal = worked.update.primal
         return cls(worked.update, worked.buffers, worked.slope, primal[:0] if alike else primal)
 

@@ -88,12 +88,10 @@ class SplitClient(NetworkClient):
         self._join()
 
     def gather_statistics(self, primal: Tensor, batches: int) -> None:
-        """See `NetworkClient.gather_statistics`."""
         with self._whole_batches():
             super().gather_statistics(primal, batches)
 
     def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
-        """See `NetworkClient.best_dual`."""
         with self._whole_batches():
             return super().best_dual(primal, dual, batches)
 

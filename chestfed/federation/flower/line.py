@@ -88,7 +88,6 @@ class _Operator:
         self._secret = secret
 
     def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
-        """Add the header, and go on."""
         context.request.headers[OPERATOR_HEADER] = self._secret
         return call_next(context)
 
@@ -116,13 +115,7 @@ class Server:
 
     @contextmanager
     def run(self) -> Iterator[HttpGrid]:
-        """A new run, and the grid that reaches its nodes; the run ends with the block.
-
-        Raises
-        ------
-        ChestfedError
-            If the server does not answer.
-        """
+        """A new run, and the grid that reaches its nodes; the run ends with the block."""
         with self._reached():
             token = self._start()
         grid = HttpGrid(self._address, self._authority is None, self._authority, token=token)
@@ -194,26 +187,22 @@ class FlowerLine:
         self._nodes: dict[str, int] = {}
 
     def online(self) -> dict[str, str]:
-        """See `Line.online`."""
         with self._carried() as grid:
             nodes = [node for node in grid.get_nodes() if node.status == "online"]
         self._nodes = {node.name: node.node_id for node in nodes}
         return {node.name: node.last_activated_at for node in nodes}
 
     def send(self, name: str, parcel: Parcel, seconds: float) -> str:
-        """See `Line.send`."""
         with self._carried() as grid:
             message = Message(to_record(parcel), self._nodes[name], "train", ttl=seconds)
             (ticket,) = grid.push_messages([message])
         return str(ticket)
 
     def receive(self, tickets: list[str]) -> dict[str, Parcel | ChestfedError]:
-        """See `Line.receive`."""
         with self._carried() as grid:
             return {reply.metadata.reply_to_message_id: _parcel_of(reply) for reply in grid.pull_messages(tickets)}
 
     def reconnect(self) -> None:
-        """See `Line.reconnect`."""
         self.close()
         try:
             self._grid = self._run.enter_context(self._server.run())
@@ -221,7 +210,6 @@ class FlowerLine:
             raise LineLost(str(error)) from None
 
     def close(self) -> None:
-        """See `Line.close`."""
         self._grid = None
         self._run.close()
 

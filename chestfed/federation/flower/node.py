@@ -58,7 +58,6 @@ class Node:
         return ended
 
     def close(self) -> None:
-        """End the child."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             try:

@@ -22,7 +22,6 @@ LONGEST = 64_000_000
 
 
 def to_record(parcel: Parcel) -> RecordDict:
-    """The parcel for Flower."""
     text = json.dumps({"values": parcel.values, "header": parcel.packed.header.decode()}, allow_nan=False)
     arrays = {
         kind: Array(kind, array.shape, RAW, array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())

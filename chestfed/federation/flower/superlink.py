@@ -41,7 +41,6 @@ class Gate:
         self._app, self._secret, self._largest = app, secret.encode(), largest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; ASGI."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return

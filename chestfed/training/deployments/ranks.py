@@ -55,7 +55,6 @@ class Ranks(Deployment):
             self.link.post(rank, {"do": "load"})
 
     def pretrain(self, setup: Setup, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
-        """See `Deployment.pretrain`."""
         link = self.link
         if not self.options.split_batches:
             return pretrain(setup, folder, report)
@@ -80,7 +79,6 @@ class Ranks(Deployment):
         return RankFleet(link, cohort.names, own, shapes, all_reduce=self.options.all_reduce)
 
     def serve(self, load: Callable[[], Sequence[Setup]]) -> None:
-        """See `Deployment.serve`."""
         studies: Sequence[Setup] = ()
         hosts, shapes, split = dict[int, Host](), list[Shapes](), list[Any]()
         while (note := self.link.fetch(0, None, "rank 0"))["do"] != "end":
