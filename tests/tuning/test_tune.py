@@ -34,6 +34,7 @@ TINY = """\
 extends: {file}
 model: {{init_features: 2, growth_rate: 2, blocks: [1]}}
 preprocess: {{size: 32}}
+pretrain: {{epochs: 0.05}}
 federated: {{window: 2, batch_size: 4, stages: 1, stage_steps: 4}}
 evaluation: {{every: 2, resamples: 10}}
 search: {{prox: null}}
