@@ -32,7 +32,9 @@ from chestfed.images.polarity import UNSURE, polarity
 from chestfed.images.preprocess import Preprocess
 
 _JPEG, _PNG, _DICOM = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"DICM"
-_OTHERS: Final = {b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"BM": "BMP", b"RIFF": "WebP"}
+_OTHERS: Final = {b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"BM": "BMP", b"RIFF": "WebP"} | {
+    b"\0\0\0\x0cjP": "JPEG 2000"
+}
 _ORIENTATION: Final = 0x0112  # in EXIF
 _ROWS: Final = 256  # converted at once
 #: A picture takes a second or two; whatever takes so long is damaged, or made to take long.
@@ -151,6 +153,8 @@ def _picture(path: Path, least: int | None) -> Decoded:
                 return Decoded(pixels, extent or pixels.shape[:2], jpeg=jpeg)
     except ImageError:
         raise
+    except Image.UnidentifiedImageError:
+        raise ImageError("damaged, or of a kind that is not read, such as a JPEG of 12 bits: save it as PNG") from None
     except Image.DecompressionBombError:
         raise ImageError(f"more than {MAX_PIXELS:,} pixels, refused without decoding") from None
     except Exception as error:  # Pillow raises many kinds on damaged files

@@ -38,6 +38,10 @@ from chestfed.sites.table import SiteTable
 SYNTHETIC_MARKER: Final = "SYNTHETIC.txt"
 #: The kind of problem of an image that is not below the site's root.
 _OUTSIDE: Final = "path outside the root"
+#: Words that stand for no patient: taken for a name, all their images would be one person's.
+_NOBODY: Final = ("na", "n/a", "#n/a", "null", "none", "unknown", "-", "?")
+#: A number that a program has shortened, such as 1.23457E+11: several patients become one.
+_ROUNDED: Final = r"\d(?:[.,]\d+)?[eE]\+\d+"
 
 
 def open_site(config: SiteConfig, data_root: Path, labels_file: Path | None = None) -> SiteTable:
@@ -239,9 +243,15 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
     A row is sound if it is valid by itself: named, inside the root, in a split, not a duplicate.
     """
     image, patient, places = raw["image"], raw["patient"], np.arange(len(raw))
-    named, known = image.notna().to_numpy(dtype=bool), patient.notna().to_numpy(dtype=bool)
+    named = image.notna().to_numpy(dtype=bool)
+    names = patient.dropna().drop_duplicates().astype("str")
+    nobody, rounded = (
+        patient.isin(names[bad]).to_numpy(dtype=bool)
+        for bad in (names.str.casefold().isin(_NOBODY), names.str.fullmatch(_ROUNDED))
+    )
+    known = patient.notna().to_numpy(dtype=bool) & ~nobody
     outside, first = leaves_root(image).to_numpy(dtype=bool), _first_places(image)
-    sound = named & known & ~outside & raw["split"].notna().to_numpy(dtype=bool) & (first == places)
+    sound = named & known & ~rounded & ~outside & raw["split"].notna().to_numpy(dtype=bool) & (first == places)
     fill, inside = (
         "fill the cell or remove the row",
         "image paths must be relative to the site's root and stay inside it; fix the row",
@@ -260,6 +270,8 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
         return f"duplicate of the image at {where(first[place])}"
 
     problems = note(~named, "blank name", "no image name", fill) + note(~known, "blank name", "no patient", fill)
+    text, advice = "the patient is a number that a program has rounded", "export the column as text from the original"
+    problems += note(rounded, "rounded number", text, advice)
     problems += note(outside, _OUTSIDE, "the image's path leaves the site's root", inside)
     one = "keep one row per image" + (": these differ in what they say" if config.rows.duplicate == "drop" else "")
     problems += note((first != places) & named, "duplicate image", duplicate, one)

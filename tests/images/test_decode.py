@@ -274,6 +274,15 @@ def test_files_that_are_no_images_are_refused(tmp_path: Path, content: bytes, re
         decode(tmp_path / "a.png")
 
 
+def test_a_jpeg_of_12_bits_is_refused_by_name(tmp_path: Path) -> None:
+    Image.new("L", (32, 32)).save(tmp_path / "a.jpg")
+    data = bytearray((tmp_path / "a.jpg").read_bytes())
+    data[data.index(b"\xff\xc0") + 4] = 12
+    (tmp_path / "a.jpg").write_bytes(data)
+    with pytest.raises(ImageError, match="JPEG of 12 bits"):
+        decode(tmp_path / "a.jpg")
+
+
 def test_a_missing_file_is_another_thing_than_a_damaged_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         decode(tmp_path / "a.png")

@@ -164,9 +164,11 @@ class Source:
             self.problem(kind, self.name(path), text, row=int(rows[place]), advice=advice)
 
     def _matches(self, pattern: str) -> list[Path]:
-        """Files that match; a plain file wins over its compressed twin."""
+        """Files that match, or are called just so (`labels[1].csv`); a plain file wins over its compressed twin."""
         bare = pattern.removesuffix(".gz")
-        found = sorted({path for name in (bare, f"{bare}.gz") for path in self.folder.glob(name) if path.is_file()})
+        names = (bare, f"{bare}.gz")
+        found = [path for name in names if (path := self.folder / name).is_file()]
+        found = found or sorted({path for name in names for path in self.folder.glob(name) if path.is_file()})
         return [path for path in found if not (path.suffix == ".gz" and path.with_suffix("") in found)]
 
     def text(self, path: Path, encoding: str | None = None) -> bytes | None:

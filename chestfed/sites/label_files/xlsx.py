@@ -29,15 +29,17 @@ class Sheet:
 
     The text of cells that are merged over several rows is in each of them; `filled` counts those copies by column.
     What is merged over several columns is in the first alone; `covered` counts the cells of the others by column.
+    `hidden` of the rows below the header are not shown by Excel.
     """
 
     rows: dict[int, dict[int, str]]
     filled: Counter[int]
     covered: Counter[int]
+    hidden: int
 
 
 def open_sheets(path: Path) -> dict[str, Any]:
-    """The worksheets of a book by name, for `cells_of`.
+    """The worksheets of a book by name, for `cells_of`; hidden ones come last.
 
     Raises
     ------
@@ -59,7 +61,8 @@ def open_sheets(path: Path) -> dict[str, Any]:
         listed = (part for _, part in reader.parser.find_sheets() if part.Type.endswith("/worksheet"))
         if any(part.target not in reader.valid_files for part in listed):  # openpyxl goes on with the others
             raise XlsxError("is damaged: it lists a sheet that it does not contain")
-        return {sheet.title: sheet for sheet in book.worksheets}
+        shown_first = sorted(book.worksheets, key=lambda sheet: sheet.sheet_state != "visible")
+        return {sheet.title: sheet for sheet in shown_first}
     except XlsxError:
         raise
     except (OSError, zipfile.BadZipFile):
@@ -92,7 +95,9 @@ def cells_of(sheet: Any, header_row: int = 1) -> Sheet:
             for row in below:  # a row without any other cell is empty
                 rows[row][column] = rows[first][column]
             covered.update(dict.fromkeys(range(column + 1, area.max_col), 1 + len(below)))
-    return Sheet(dict(sorted(rows.items())), filled, covered)
+    about = sheet.row_dimensions.items()
+    hidden = sum(bool(row.hidden) for number, row in about if number > header_row and number in rows)
+    return Sheet(dict(sorted(rows.items())), filled, covered, hidden)
 
 
 def _text(cell: Any, epoch: datetime) -> str:
@@ -105,6 +110,6 @@ def _text(cell: Any, epoch: datetime) -> str:
         value = to_excel(value, epoch)
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:  # a larger one is rounded
         return str(int(value))
     return "" if value is None else str(value)

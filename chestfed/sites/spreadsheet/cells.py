@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chestfed.core.console import plural
 from chestfed.sites.folders import composed
 from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, first_cells, without_rows
 from chestfed.sites.label_files.encodings import is_text
@@ -254,6 +255,9 @@ def _open_xlsx(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
             for count, done in ((sheet.filled, "above and take its value"), (sheet.covered, "beside and are empty"))
             if count[place]
         ]
+        if sheet.hidden:
+            told = f"{plural(sheet.hidden, 'hidden row')} of the sheet {'is' if sheet.hidden == 1 else 'are'} read too"
+            source.remarks.append(f"{source.name(path)}: {told}")
         rows = {number: row for number, row in sheet.rows.items() if number > table.header_row}
         cells = {str(at): pa.array([row.get(p) for row in rows.values()], pa.string()) for at, p in enumerate(places)}
         return pa.table(cells), np.array(list(rows), dtype=np.int64)
@@ -268,7 +272,8 @@ def _open_json(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
         return None
     objects = _json_objects(text)
     if objects is None:
-        said, advice = "is neither a list of JSON objects nor one object per line", "use the original file"
+        said = "is neither a list of JSON objects nor one object per line, or an object has a key twice"
+        advice = "use the original file; of a key that is there twice it is not clear which value counts"
         source.problem("malformed JSON", source.name(path), said, advice=advice)
         return None
     names = list(dict.fromkeys(name for row in objects for name in row))
@@ -289,16 +294,23 @@ def _open_json(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
 
 def _json_objects(text: bytes) -> list[dict[str, Any]] | None:
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError):
         try:
-            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+            found = [json.loads(line, object_pairs_hook=_object) for line in text.splitlines() if line.strip()]
         except (ValueError, RecursionError):
             return None
     found = [found] if isinstance(found, dict) else found
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         return None
     return found if all(is_text(name) for row in found for name in row) else None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs by key; a key that is there twice is an error."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("duplicate key")
+    return found
 
 
 #: In place of a value that has no plain text.
@@ -313,4 +325,5 @@ def _json_cell(value: Any) -> Any:
         return str(value).lower()
     if isinstance(value, list):
         return json.dumps(value)
+    value = int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
     return _NO_CELL if isinstance(value, dict) or not is_text(str(value)) else str(value)

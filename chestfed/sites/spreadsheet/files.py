@@ -68,7 +68,7 @@ class FileFormat(StrictModel):
     delimiter: Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_delimiter)] | None = Field(
         None, description="delimiter of csv and tsv; default: a comma, in tsv a tab"
     )
-    sheet: str | None = Field(None, min_length=1, description="sheet of xlsx; default: the first")
+    sheet: str | None = Field(None, min_length=1, description="sheet of xlsx; default: the first that is not hidden")
     header_row: int = Field(
         1,
         ge=1,

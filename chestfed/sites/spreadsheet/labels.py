@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from chestfed.core.console import plural
 from chestfed.sites.label_files.source import Source
-from chestfed.sites.reader import INVALID, RULES, UNLABELLED, agreed, from_words, strongest
+from chestfed.sites.reader import BLANK, INVALID, NEGATIVE, RULES, UNLABELLED, agreed, from_words, strongest
 from chestfed.sites.spreadsheet.rows import TableRows
 
 
@@ -23,11 +24,15 @@ def onehot(file: TableRows) -> dict[str, np.ndarray]:
 
 def _by_row(file: TableRows) -> dict[str, np.ndarray]:
     by_name = {name: _values(file, name) for name in label_columns(file.source)}
-    labels = file.source.config.labels
-    return {
-        disease: strongest([by_name[name] for name in labels[disease]], len(file.frame))
-        for disease in file.source.config.diseases
-    }
+    found = {}
+    for disease in file.source.config.diseases:
+        codes = [by_name[name] for name in file.source.config.labels[disease]]
+        found[disease] = strongest(codes, len(file.frame))
+        half = (found[disease] == NEGATIVE) & (np.stack(codes) == BLANK).any(axis=0)
+        if half.any() and file.source.config.blank[disease] != "negative":
+            text = f"{disease} is absent in {plural(int(half.sum()), 'row')} in which only some of its columns say so"
+            file.source.remarks.append(f"{file.name}: {text}, and others are empty")
+    return found
 
 
 def _counted(file: TableRows, findings: dict[str, np.ndarray], said: np.ndarray | bool) -> dict[str, np.ndarray]:

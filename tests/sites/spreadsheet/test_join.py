@@ -299,6 +299,8 @@ def test_a_list_of_json_objects_is_a_table(tmp_path: Path, file: str) -> None:
         ('[{"file_name": "1.png"}]', "missing column"),
         ('[{"file_name": "1.png", "syms": "\\ud800"}]', "malformed column"),
         ('[{"file_name": "1.png", "\\ud800": 1}]', "malformed JSON"),
+        ('[{"file_name": "1.png", "syms": [], "syms": ["e"]}]', "malformed JSON"),
+        ('{"file_name": "1.png", "syms": []}\n{"file_name": "2.png", "syms": [], "syms": ["e"]}', "malformed JSON"),
     ],
 )
 def test_what_is_no_list_of_json_objects_is_refused(tmp_path: Path, text: str, kind: str) -> None:
@@ -308,7 +310,7 @@ def test_what_is_no_list_of_json_objects_is_refused(tmp_path: Path, text: str, k
 
 
 def test_numbers_and_truth_values_in_json_are_cells(tmp_path: Path) -> None:
-    row = {"image": "1.png", "person": 17, "age": 63.0, **{names[0]: None for names in NAMES.values()}}
+    row = {"image": "1.png", "person": 17.0, "age": 63.0, **{names[0]: None for names in NAMES.values()}}
     row |= {"Cardiomegaly": 1.0, "Edema": False, "Effusion": True, "Pulmonary Edema": float("nan")}
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "labels.json").write_text(json.dumps([row]), encoding="utf-8")

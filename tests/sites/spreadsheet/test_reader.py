@@ -384,6 +384,43 @@ def test_a_sheet_can_be_named(tmp_path: Path) -> None:
     assert "no sheet 'Lables' (the nearest is 'Labels')" in problem.message
 
 
+def test_a_hidden_sheet_is_not_the_first_and_hidden_rows_are_counted(tmp_path: Path) -> None:
+    save_rows(tmp_path / "site/labels.xlsx", [onehot(1), onehot(2)])
+    book = openpyxl.load_workbook(tmp_path / "site/labels.xlsx")
+    book.worksheets[0].row_dimensions[3].hidden = True
+    earlier = book.copy_worksheet(book.worksheets[0])
+    earlier.delete_rows(3)
+    earlier.sheet_state = "hidden"
+    book.move_sheet(earlier, -1)
+    book.active = 1
+    book.save(tmp_path / "site/labels.xlsx")
+    table = open_table(tmp_path, ONEHOT, None, "labels.xlsx")
+    assert column(table, "image") == ["1.png", "2.png"]
+    assert table.notes == ("labels.xlsx: 1 hidden row of the sheet is read too",)
+
+
+@each("file", ["labels.csv", "labels.xlsx", "labels.parquet"])
+def test_a_patient_whose_number_was_rounded_or_is_a_word_for_none_is_refused(tmp_path: Path, file: str) -> None:
+    number: object = "1.23457E+17" if file == "labels.csv" else 1.2345678901234568e17
+    (tmp_path / "site").mkdir()
+    (problem,) = problems(tmp_path, ONEHOT, [onehot(1, MRN=number)], file)
+    assert (problem.kind, problem.row) == ("rounded number", 2)
+    (problem,) = problems(tmp_path, ONEHOT, [onehot(1, MRN="NULL")], file)
+    assert (problem.kind, problem.message) == ("blank name", "no patient")
+
+
+def test_a_disease_that_only_some_of_its_columns_deny_is_counted(tmp_path: Path) -> None:
+    rows = [onehot(1, **{"Edema": "0", "Pulmonary Edema": ""}), onehot(2)]
+    text = "labels.csv: edema is absent in 1 row in which only some of its columns say so, and others are empty"
+    assert open_table(tmp_path, ONEHOT, rows).notes == (text,)
+    assert not open_table(tmp_path, ONEHOT, rows, blank="negative").notes
+
+
+def test_a_file_may_be_called_like_a_pattern(tmp_path: Path) -> None:
+    save_rows(tmp_path / "site/labels1.csv", [onehot(1)])
+    assert column(open_table(tmp_path, ONEHOT, [onehot(2)], "labels[1].csv"), "image") == ["2.png"]
+
+
 def test_policy_is_that_of_every_site(tmp_path: Path) -> None:
     table = open_table(
         tmp_path, ONEHOT, [onehot(1, *"10000"), onehot(2, Projection="ap")], upsample={"cardiomegaly": 2}
