@@ -244,12 +244,7 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
     """
     image, patient, places = raw["image"], raw["patient"], np.arange(len(raw))
     named = image.notna().to_numpy(dtype=bool)
-    names = patient.dropna().drop_duplicates().astype("str")
-    nobody, rounded = (
-        patient.isin(names[bad]).to_numpy(dtype=bool)
-        for bad in (names.str.casefold().isin(_NOBODY), names.str.fullmatch(_ROUNDED))
-    )
-    known = patient.notna().to_numpy(dtype=bool) & ~nobody
+    known, rounded = _known_and_rounded(patient)
     outside, first = leaves_root(image).to_numpy(dtype=bool), _first_places(image)
     sound = named & known & ~rounded & ~outside & raw["split"].notna().to_numpy(dtype=bool) & (first == places)
     fill, inside = (
@@ -298,6 +293,14 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
         problems += [one for one in strays if (one.file, one.row) not in told]
         sound &= ~links
     return problems, sound
+
+
+def _known_and_rounded(patients: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows name a patient, and which by a number that was rounded, both bool `[n]`."""
+    names = patients.dropna().drop_duplicates().astype("str")
+    nobody, rounded = names.str.casefold().isin(_NOBODY), names.str.fullmatch(_ROUNDED)
+    known = patients.notna() & ~patients.isin(names[nobody])
+    return known.to_numpy(dtype=bool), patients.isin(names[rounded]).to_numpy(dtype=bool)
 
 
 def _first_places(names: pd.Series) -> np.ndarray:
