@@ -74,10 +74,7 @@ class _Pieces(NamedTuple):
 def burned_in(picture: np.ndarray) -> BurnedIn:
     """Look for letters in gray levels uint8 `[h, w]`.
 
-    Raises
-    ------
-    ValueError
-        If it is not such an array.
+    Raises `ValueError` if it is not such an array.
     """
     if picture.ndim != 2 or picture.dtype != np.uint8:
         raise ValueError(f"expected uint8 [height, width], found {picture.dtype} {picture.shape}")
@@ -105,10 +102,7 @@ def declared(path: Path) -> tuple[bool | None, int] | None:
     """BurnedInAnnotation of a file's header, often not there (None) and sometimes wrong, and the number of its overlays
     (60xx): pictures that a viewer draws over the pixels, and chestfed does not. None if it is not a DICOM file.
 
-    Raises
-    ------
-    ImageError
-        If its header can't be read; nothing of it is in the message.
+    Raises `ImageError` if its header can't be read; nothing of it is in the message.
     """
     with path.open("rb") as file:
         if file.read(132)[128:] != b"DICM":

@@ -51,10 +51,7 @@ class CachedImages:
     def read(self, rows: Rows) -> np.ndarray:
         """Pixels uint8 `[n, size, size]` of some rows, each checked against its digest.
 
-        Raises
-        ------
-        ImageError
-            If a row is quarantined or the cache is damaged.
+        Raises `ImageError` if a row is quarantined or the cache is damaged.
         """
         records = self.records[rows]
         if (records < 0).any():
@@ -92,12 +89,8 @@ def fill_cache(
 
     `workers` processes decode (default: one per core); `progress(done, total)` counts the images to decode.
 
-    Raises
-    ------
-    SiteError
-        All missing and unreadable images in one report, unless `skip_unreadable`: then they are quarantined.
-    ChestfedError
-        If the disk is full; what was decoded is kept.
+    Raises `SiteError` with all missing and unreadable images in one report, unless `skip_unreadable`: then they are
+    quarantined. Raises `ChestfedError` if the disk is full; what was decoded is kept.
     """
     store, kind = SiteStore(cache_root, table), pixels(preprocess)
     index = store.index(kind)

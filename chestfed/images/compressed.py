@@ -43,10 +43,7 @@ _BARE: Final = (0x01, 0xFF, *range(0xD0, 0xD9))
 def check_size(width: int, height: int) -> None:
     """Refuse what is too large, or too small for a radiograph.
 
-    Raises
-    ------
-    ImageError
-        If it is.
+    Raises `ImageError` if it is.
     """
     if width * height > MAX_PIXELS:
         raise ImageError(f"{width}x{height} pixels: more than {MAX_PIXELS:,}, refused without decoding")
@@ -76,10 +73,7 @@ def bare_jpeg_2000(stream: bytes) -> bytes:
     OpenJPEG up to 2.5.3 may write outside of memory while it reads boxes (CVE-2025-54874). They say nothing that a gray
     picture needs.
 
-    Raises
-    ------
-    ImageError
-        If there is no such stream in it.
+    Raises `ImageError` if there is no such stream in it.
     """
     begin = max(stream.find(_J2K, 0, 1 << 16), 0) if stream.startswith(_JP2) else 0
     bare = stream[begin:]
@@ -91,10 +85,7 @@ def bare_jpeg_2000(stream: bytes) -> bytes:
 def refuse_scan_bomb(stream: bytes, pixels: int) -> None:
     """Refuse a JPEG of more than `MAX_SCANS` scans, or `MAX_SCANNED_PIXELS` in all; any other stream passes.
 
-    Raises
-    ------
-    ImageError
-        If it has more.
+    Raises `ImageError` if it has more.
     """
     try:
         place = next((place for code, place in _segments(stream) if code == _SCAN), len(stream))

@@ -56,12 +56,9 @@ class Decoded(NamedTuple):
 def decode(path: Path, stored: Stored = Stored(), levels: Levels = "window") -> np.ndarray:
     """Gray levels uint8 `[height, width]`, air dark and bone bright.
 
-    Raises
-    ------
-    ImageError
-        If the file is not a whole, single, gray image of a known format; the reason is in the message.
-    OSError, MemoryError
-        If the file cannot be read, which says nothing about its content; FileNotFoundError if it does not exist.
+    Raises `ImageError` if the file is not a whole, single, gray image of a known format; the reason is in the message.
+    Raises `OSError` or `MemoryError` if the file cannot be read, which says nothing about its content;
+    FileNotFoundError if it does not exist.
 
     A worker process ends if a picture takes longer than two minutes.
     """

@@ -27,10 +27,7 @@ _ONE_AT_A_TIME: Final = threading.Lock()
 def decode_dicom(path: Path, levels: Levels) -> tuple[np.ndarray, bool]:
     """Gray levels uint8 `[h, w]`, air dark, padding black; and whether they lack the window that `levels` asks for.
 
-    Raises
-    ------
-    ImageError
-        If it is not a whole, single, gray picture.
+    Raises `ImageError` if it is not a whole, single, gray picture.
     """
     from pydicom.uid import RLELossless
 

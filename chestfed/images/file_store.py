@@ -141,10 +141,7 @@ class Files:
 class SiteStore:
     """The store of one site; the folder is made if need be.
 
-    Raises
-    ------
-    ChestfedError
-        If it cannot be made, or its secret cannot be read.
+    Raises `ChestfedError` if it cannot be made, or its secret cannot be read.
     """
 
     def __init__(self, cache_root: Path, table: Table) -> None:
@@ -179,17 +176,14 @@ class SiteStore:
     ) -> Files:
         """Make the results of all rows that are not known yet, and keep them.
 
+        Raises `ChestfedError` if something has to be written and cannot be; what was kept stays.
+
         Parameters
         ----------
         keep
             Writes results by content.
         workers, progress
             As in `fill_cache`.
-
-        Raises
-        ------
-        ChestfedError
-            If something has to be written and cannot be; what was kept stays.
         """
         index = self.index(kind)
         names, stamps, files = self._look()

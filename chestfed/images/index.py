@@ -24,10 +24,7 @@ _MANY: Final = 100_000  # keys for which an index is read from end to end
 class Index:
     """A sqlite file: key of 16 bytes -> values; it is made when something is first kept.
 
-    Raises
-    ------
-    ChestfedError
-        From every method, if the file is damaged.
+    Raises `ChestfedError` from every method, if the file is damaged.
     """
 
     def __init__(self, file: Path, columns: Mapping[str, Any]) -> None:
@@ -99,10 +96,7 @@ class Index:
     def keep(self, rows: Sequence[tuple[Any, ...]]) -> None:
         """Write keys with their values, over those that are there.
 
-        Raises
-        ------
-        ChestfedError
-            If that is not possible; what was kept before stays.
+        Raises `ChestfedError` if that is not possible; what was kept before stays.
         """
         marks = ", ".join("?" * (1 + len(self._columns)))
         self._change(f"INSERT OR REPLACE INTO result VALUES ({marks})", rows)
@@ -110,10 +104,7 @@ class Index:
     def drop(self, column: str, values: Sequence[Any], sign: str = "=") -> None:
         """Remove the keys whose column, or `key`, has one of these values (is at least this value, with `>=`).
 
-        Raises
-        ------
-        ChestfedError
-            As `keep`.
+        Raises `ChestfedError` as `keep`.
         """
         self._change(f"DELETE FROM result WHERE {column} {sign} ?", [(value,) for value in values])
 
@@ -153,10 +144,7 @@ class Index:
 def reading(file: Path) -> Iterator[None]:
     """Around what reads an index.
 
-    Raises
-    ------
-    ChestfedError
-        If it cannot be read, or holds something else than what was written.
+    Raises `ChestfedError` if it cannot be read, or holds something else than what was written.
     """
     try:
         yield
@@ -177,10 +165,7 @@ def blobs(keys: np.ndarray) -> list[bytes]:
 def packed(values: Sequence[bytes], dtype: str = KEY) -> np.ndarray:
     """Bytes of one length as an array.
 
-    Raises
-    ------
-    ValueError
-        If one has another length.
+    Raises `ValueError` if one has another length.
     """
     if set(map(len, values)) - {np.dtype(dtype).itemsize}:
         raise ValueError("bytes of another length")

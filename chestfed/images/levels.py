@@ -67,10 +67,7 @@ def picture_levels(pixels: np.ndarray, levels: Levels, bits: int | None) -> np.n
 
     These files hold what a viewer shows, so the policies `window` and `stored` are one: the range of their bits.
 
-    Raises
-    ------
-    ImageError
-        If it is not known how many bits a 16-bit file uses, or its values exceed them.
+    Raises `ImageError` if it is not known how many bits a 16-bit file uses, or its values exceed them.
     """
     if pixels.dtype == np.uint8 and levels != "percentiles":
         return pixels

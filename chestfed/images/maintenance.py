@@ -40,10 +40,7 @@ class Part:
 def parts(cache_root: Path) -> list[Part]:
     """What the folder holds, by site.
 
-    Raises
-    ------
-    ChestfedError
-        If an index cannot be read.
+    Raises `ChestfedError` if an index cannot be read.
     """
     found = []
     for folder in sorted(path for path in cache_root.glob("*") if path.is_dir()):
@@ -67,10 +64,7 @@ def prune(cache_root: Path, unused_days: float | None = None) -> int:
 
     With `unused_days` also kinds of results that were not used for so long. No study may be running: its records move.
 
-    Raises
-    ------
-    ChestfedError
-        If something cannot be read or removed.
+    Raises `ChestfedError` if something cannot be read or removed.
     """
     before = sum(part.size for part in parts(cache_root))
     for part in parts(cache_root):
@@ -98,10 +92,7 @@ def verify(cache_root: Path, progress: Callable[[str, int, int], None] | None = 
 
     Returns index -> entries checked and entries removed; `progress(site, done, total)`.
 
-    Raises
-    ------
-    ChestfedError
-        If an index is damaged: it says which file to delete.
+    Raises `ChestfedError` if an index is damaged: it says which file to delete.
     """
     found = {}
     for folder in sorted(path for path in cache_root.glob("*") if path.is_dir()):

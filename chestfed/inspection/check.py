@@ -56,6 +56,8 @@ def check_site(
 ) -> CheckReport:
     """Read all of a site, and report all problems.
 
+    Raises `ChestfedError` if results cannot be saved; never for problems of the site.
+
     Parameters
     ----------
     labels_file
@@ -68,11 +70,6 @@ def check_site(
         A release's SHA256SUMS.txt: images and label files are compared with it.
     progress
         Called as `progress(what, done, total)`.
-
-    Raises
-    ------
-    ChestfedError
-        If results cannot be saved; never for problems of the site.
     """
     tell = progress or (lambda what, done, total: None)
 

@@ -69,10 +69,7 @@ class Facts:
 def look_at(path: Path, stored: Stored) -> Facts:
     """The facts of a file; never raises on its content.
 
-    Raises
-    ------
-    OSError, MemoryError
-        If it cannot be read, which says nothing about its content.
+    Raises `OSError` or `MemoryError` if it cannot be read, which says nothing about its content.
     """
     import cv2
 

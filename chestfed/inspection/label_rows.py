@@ -44,10 +44,7 @@ def label_rows(
     """The site, the places of some of its rows, drawn at random, and one row for each: file, row, image, the label
     cells of the file (of all rows of the image), and per disease `finding -> label`.
 
-    Raises
-    ------
-    SiteError
-        If the label files have problems.
+    Raises `SiteError` if the label files have problems.
     """
     survey = survey_site(config, data_root, keep_going=False)
     if survey.problems:
@@ -109,10 +106,7 @@ def _cells_of(source: Source, path: Path, numbers: set[int]) -> pd.DataFrame | N
 def contact_sheet(survey: Survey, places: np.ndarray, out: Path) -> int:
     """Write a PNG of these rows' pictures, each above its row and labels; returns how many could not be read.
 
-    Raises
-    ------
-    ChestfedError
-        If the file cannot be written.
+    Raises `ChestfedError` if the file cannot be written.
     """
     from PIL import Image, ImageDraw
 

@@ -99,10 +99,7 @@ def scan_letters(
 ) -> LetterScan:
     """Look for text in every readable picture of a scan; results of an earlier call are reused.
 
-    Raises
-    ------
-    ChestfedError
-        If the results cannot be saved.
+    Raises `ChestfedError` if the results cannot be saved.
     """
     table, rows = scan.table, np.flatnonzero(scan.readable)
     store = SiteStore(cache_root, table.with_frame(table.frame.iloc[rows]))
@@ -124,10 +121,7 @@ def scan_letters(
 def look_for_letters(path: Path, stored: Stored) -> Letters:
     """The letters of one file; never raises on its content.
 
-    Raises
-    ------
-    OSError, MemoryError
-        If it cannot be read.
+    Raises `OSError` or `MemoryError` if it cannot be read.
     """
     try:
         found = burned_in(decode(path, stored)).kind

@@ -170,10 +170,7 @@ def verify_checksums(
     Its names are relative to its folder if that is the site's root, above or below it; else to the site's root. Files
     that it does not list, and listed ones that do not exist, are counted in one problem each.
 
-    Raises
-    ------
-    ConfigError
-        If it is not such a file, or lists none of the site's files.
+    Raises `ConfigError` if it is not such a file, or lists none of the site's files.
     """
     table = site.survey.table
     images, root = table.frame["image"].tolist(), table.root.resolve()

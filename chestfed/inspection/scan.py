@@ -54,10 +54,7 @@ def scan_images(
 
     `workers` processes decode (default: one per core); `progress(done, total)` counts the images to inspect.
 
-    Raises
-    ------
-    ChestfedError
-        If the results cannot be saved.
+    Raises `ChestfedError` if the results cannot be saved.
     """
     store = SiteStore(cache_root, table)
     index = store.index(FACTS)

@@ -33,10 +33,7 @@ _MARK: Final = "# Written by `chestfed site check --fix-splits`"
 def patient_splits(site: Looked) -> dict[str, str]:
     """Patient -> split, for every patient of the label files; no patient, and no image, is in two splits.
 
-    Raises
-    ------
-    ChestfedError
-        If the site has no sound row.
+    Raises `ChestfedError` if the site has no sound row.
     """
     table, raw = site.survey.table, site.survey.raw
     frame = table.frame
@@ -58,10 +55,7 @@ def patient_splits(site: Looked) -> dict[str, str]:
 def write_fixed(splits: dict[str, str], config_path: Path, folder: Path) -> tuple[Path, Path]:
     """Write the splits, and a YAML that extends the site's and takes them; returns both files.
 
-    Raises
-    ------
-    ChestfedError
-        If a file of that name is there that is not of this command, or the folder cannot be written.
+    Raises `ChestfedError` if a file of that name is there that is not of this command, or the folder cannot be written.
     """
     stem = config_path.stem
     table, config = folder / f"{stem}.splits.csv", folder / f"{stem}_fixed.yaml"

@@ -83,10 +83,7 @@ def as_markdown(report: CheckReport) -> str:
 def write_report(report: CheckReport, folder: Path) -> list[Path]:
     """Write `check.json` and `check.md`.
 
-    Raises
-    ------
-    ChestfedError
-        If the folder cannot be written.
+    Raises `ChestfedError` if the folder cannot be written.
     """
     files = [folder / "check.json", folder / "check.md"]
     write_json(files[0], as_json(report))

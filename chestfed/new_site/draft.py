@@ -53,12 +53,8 @@ def draft_site(
 
     The site's root is written as it is, or relative to `data` if it is below that. Without `ask` guesses are taken.
 
-    Raises
-    ------
-    ConfigError
-        If something is uncertain, with the candidates; or if a flag does not fit.
-    SiteError
-        If the table, or headers, cannot be read.
+    Raises `ConfigError` if something is uncertain, with the candidates; or if a flag does not fit. Raises `SiteError`
+    if the table, or headers, cannot be read.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
         fitting = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_0123456789") or "my-hospital"

@@ -30,10 +30,7 @@ def binary_labels(classes: np.ndarray, positive: np.ndarray) -> np.ndarray:
 def drop_positives(classes: np.ndarray, labels: np.ndarray, imratio: float, seed: int) -> np.ndarray:
     """Rows that are kept, in order: all negatives, and of every positive class the same share, drawn by `seed`.
 
-    Raises
-    ------
-    ConfigError
-        If there are fewer positives than `imratio` asks for, or none would be left.
+    Raises `ConfigError` if there are fewer positives than `imratio` asks for, or none would be left.
     """
     positives, negatives = int((labels == 1).sum()), int((labels == 0).sum())
     wanted = negatives * imratio / (1 - imratio)
@@ -57,10 +54,7 @@ def deal_classes(classes: np.ndarray, labels: np.ndarray, clients: int) -> list[
 
     Where the number of classes is not a multiple of the number of clients, the first clients have one class more.
 
-    Raises
-    ------
-    ConfigError
-        If a label has fewer classes than there are clients.
+    Raises `ConfigError` if a label has fewer classes than there are clients.
     """
     parts = []
     for value, word in ((0, "negative"), (1, "positive")):

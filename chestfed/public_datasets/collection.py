@@ -31,10 +31,7 @@ class Pixels(Protocol):
     def read(self, row: int) -> np.ndarray:
         """Pixels uint8 of one image as stored: gray `[height, width]` or color `[height, width, 3]` (red first).
 
-        Raises
-        ------
-        ImageError
-            If the file cannot be decoded.
+        Raises `ImageError` if the file cannot be decoded.
         """
 
     def digest(self, row: int) -> bytes:
@@ -100,12 +97,9 @@ class FilePixels:
     def read(self, row: int) -> np.ndarray:
         """Pixels uint8 `[height, width, 3]`, red first.
 
-        Raises
-        ------
-        ImageError
-            If the file is missing, damaged, cut off, too large, or neither JPEG nor PNG; the message names it.
-        OSError, MemoryError
-            If the file cannot be read, which says nothing about its content.
+        Raises `ImageError` if the file is missing, damaged, cut off, too large, or neither JPEG nor PNG; the message
+        names it. Raises `OSError` or `MemoryError` if the file cannot be read, which says nothing about its
+        content.
         """
         file = self.files[row]
         try:

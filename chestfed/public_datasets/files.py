@@ -62,10 +62,7 @@ def check_names(path: Path, names: Any, count: int) -> tuple[str, ...]:
 def check_classes(path: Path, classes: np.ndarray, first: int, count: int) -> np.ndarray:
     """int64 `[n]` from 0, of stored class numbers that run from `first`.
 
-    Raises
-    ------
-    ConfigError
-        If a number is outside of `count` classes.
+    Raises `ConfigError` if a number is outside of `count` classes.
     """
     numbers = classes.astype(np.int64) - first
     bad = np.flatnonzero((numbers < 0) | (numbers >= count))

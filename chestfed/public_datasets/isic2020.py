@@ -32,10 +32,7 @@ def read(root: Path, progress: Progress) -> Collection:
 
     If the list of duplicates is there, the second image of each pair is left out and counted in `unreadable`.
 
-    Raises
-    ------
-    SiteError
-        With all bad rows of the label file, by their numbers.
+    Raises `SiteError` with all bad rows of the label file, by their numbers.
     """
     path = next((root / name for name in _LABEL_FILES if (root / name).is_file()), None)
     if path is None:

@@ -43,12 +43,8 @@ COLLECTIONS: Final[dict[str, About]] = {name: About(**_TABLE[name]) for name in 
 def open_collection(name: str, root: Path | None, progress: Progress | None = None) -> Collection:
     """The collection called `name` of `COLLECTIONS`, read from the folder `root`; nothing is downloaded.
 
-    Raises
-    ------
-    ConfigError
-        If there is no such collection, or its files are missing or damaged; the message says where to get them.
-    SiteError
-        If rows of its label file cannot be used, with all of them.
+    Raises `ConfigError` if there is no such collection, or its files are missing or damaged; the message says where to
+    get them. Raises `SiteError` if rows of its label file cannot be used, with all of them.
     """
     entry = COLLECTIONS.get(name)
     if entry is None:

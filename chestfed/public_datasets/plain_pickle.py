@@ -21,10 +21,7 @@ def load_plain(path: Path) -> dict[str, Any]:
 
     Strings of Python 2 are read as Latin-1.
 
-    Raises
-    ------
-    ConfigError
-        If the pickle is damaged, is not a dictionary, or asks for anything else.
+    Raises `ConfigError` if the pickle is damaged, is not a dictionary, or asks for anything else.
     """
     try:
         with path.open("rb") as file:

@@ -36,10 +36,7 @@ def _for_every_disease(value: object, info: ValidationInfo) -> object:
 def check_diseases(names: Iterable[str]) -> None:
     """Check that all are known.
 
-    Raises
-    ------
-    ValueError
-        Naming the first that is not, with a suggestion.
+    Raises `ValueError` if one is not, with a suggestion.
     """
     for name in names:
         if name not in TITLES:
@@ -236,10 +233,7 @@ def _wrong_roles(table: TableFormat, label_files: Mapping[str, object]) -> list[
 def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteConfig:
     """Read a site's YAML. Files beside it are those beside the YAML that names them, which it may extend.
 
-    Raises
-    ------
-    ConfigError
-        One message with all mistakes, each with file, line and key.
+    Raises `ConfigError` with all mistakes in one message, each with file, line and key.
     """
     document = Document(Path(path))
     refuse_other_kind(document, "site")

@@ -49,12 +49,8 @@ def open_site(config: SiteConfig, data_root: Path, labels_file: Path | None = No
 
     With `labels_file`, that file is read instead of those below the root, which then need not exist.
 
-    Raises
-    ------
-    SiteError
-        All problems of the site in one report.
-    ChestfedError
-        If the reader returned invalid rows.
+    Raises `SiteError` with all problems of the site in one report. Raises `ChestfedError` if the reader returned
+    invalid rows.
     """
     survey = survey_site(config, data_root, labels_file, keep_going=False)
     if survey.problems:

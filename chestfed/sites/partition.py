@@ -48,10 +48,7 @@ def cut_into_clients(table: SiteTable, clients: int, seed: int, cut: str = "alik
     With `cut` "unlike", patients with a disease are sorted by their rarest one and cut into even runs, so that a part
     has those of some diseases and few of the others; patients without any even out.
 
-    Raises
-    ------
-    ConfigError
-        If there are fewer patients than clients.
+    Raises `ConfigError` if there are fewer patients than clients.
     """
     patients = table.frame["patient"].nunique()
     if patients < clients:
@@ -75,10 +72,7 @@ def hold_out(table: SiteTable, fraction: float, seed: int, purpose: str = "hold 
 
     `purpose` names the random stream, so that two splits of a table differ.
 
-    Raises
-    ------
-    ConfigError
-        If a side would be empty.
+    Raises `ConfigError` if a side would be empty.
     """
     held = split_patients(table.frame, table.diseases, fraction, seed, table.name, purpose)
     if held.all() or not held.any():

@@ -76,10 +76,7 @@ _WORDS: Final = {"normal": NORMAL, "ignore": IGNORED, "missing": MISSING}
 def parse_meaning(text: str) -> Meaning:
     """The meaning that a person wrote: `edema`, `edema absent; mass uncertain`, `normal`, `ignore`, `missing`.
 
-    Raises
-    ------
-    ValueError
-        If it is anything else.
+    Raises `ValueError` if it is anything else.
     """
     words = normal(text)
     if words in _WORDS:

@@ -50,10 +50,8 @@ class WrongEncoding(Exception):
 def as_utf8(data: bytes, encoding: str | None) -> tuple[bytes, str]:
     """The text without byte order mark, and its encoding: the given one (a name that Python knows), or the detected.
 
-    Raises
-    ------
-    WrongEncoding
-        If it is in another, or the encoding is not certain: text in another encoding would be read as nonsense.
+    Raises `WrongEncoding` if it is in another, or the encoding is not certain: text in another encoding would be read
+    as nonsense.
     """
     if is_utf16(data) or encoding == "utf-16":
         return _from_utf16(data, encoding), "utf-16"

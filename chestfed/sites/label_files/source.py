@@ -247,10 +247,7 @@ def csv_cells(
 ) -> tuple[pa.Table, list[pa.csv.InvalidRow]]:
     """The columns at these places as strings, named `c0`, `c1`, ..., and the rows that have not `width` cells.
 
-    Raises
-    ------
-    MalformedCSV
-        If the text is not CSV, or rows would be lost in a cell whose quotation mark is not closed.
+    Raises `MalformedCSV` if the text is not CSV, or rows would be lost in a cell whose quotation mark is not closed.
     """
     ragged: list[pa.csv.InvalidRow] = []
 
@@ -321,10 +318,7 @@ class UnreadableError(Exception):
 def unpacked(path: Path) -> bytes:
     """The bytes of a file, decompressed if it is gzip.
 
-    Raises
-    ------
-    UnreadableError
-        If it cannot be read, is damaged, or larger than any label file.
+    Raises `UnreadableError` if it cannot be read, is damaged, or larger than any label file.
     """
     try:
         data = path.read_bytes()

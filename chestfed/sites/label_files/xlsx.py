@@ -41,10 +41,7 @@ class Sheet:
 def open_sheets(path: Path) -> dict[str, Any]:
     """The worksheets of a book by name, for `cells_of`; hidden ones come last.
 
-    Raises
-    ------
-    XlsxError
-        If the file is not xlsx, damaged, or larger than any table.
+    Raises `XlsxError` if the file is not xlsx, damaged, or larger than any table.
     """
     from openpyxl.reader.excel import ExcelReader
 
@@ -74,10 +71,7 @@ def open_sheets(path: Path) -> dict[str, Any]:
 def cells_of(sheet: Any, header_row: int = 1) -> Sheet:
     """The cells of a sheet; what is merged with the header is left as it is.
 
-    Raises
-    ------
-    XlsxError
-        If a cell is where Excel has none.
+    Raises `XlsxError` if a cell is where Excel has none.
     """
     rows: dict[int, dict[int, str]] = {}
     # Its public iterators create every cell of the rectangle around the first and the last one.

@@ -79,10 +79,7 @@ class TermRow:
 def parse_word(kind: str, text: str) -> str:
     """What a value or word means, as one of `WORD_MEANINGS`, or an age in years.
 
-    Raises
-    ------
-    ValueError
-        If it is anything else.
+    Raises `ValueError` if it is anything else.
     """
     found = {word.casefold(): word for word in WORD_MEANINGS[kind]}.get(text.strip().casefold())
     if found is not None:
