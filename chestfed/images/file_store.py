@@ -64,31 +64,17 @@ _ADVICE: Final = {
 
 
 class Table(Protocol):
-    """What is needed of a site table: columns image, row."""
+    """What is needed of a site table; its frame has the columns image and row."""
 
     @property
-    def name(self) -> str:
-        """Short name of the site."""
-        ...
-
+    def name(self) -> str: ...
     @property
-    def root(self) -> Path:
-        """Folder of the images."""
-        ...
-
+    def root(self) -> Path: ...
     @property
-    def synthetic(self) -> bool:
-        """Whether the site is synthetic."""
-        ...
-
+    def synthetic(self) -> bool: ...
     @property
-    def frame(self) -> pd.DataFrame:
-        """One row per image."""
-        ...
-
-    def stored(self) -> list[Stored]:
-        """How the file of each row holds its gray levels."""
-        ...
+    def frame(self) -> pd.DataFrame: ...
+    def stored(self) -> list[Stored]: ...
 
 
 @dataclass(frozen=True)

@@ -59,22 +59,14 @@ def shared_pictures(site: Looked, scan: Scan, other: Looked, other_scan: Scan) -
 
 def _nearest(hashes: np.ndarray, others: np.ndarray) -> dict[int, tuple[int, int]]:
     """Place -> place of the nearest of the others and its distance in bits, where one is near."""
-    count = len(hashes)
     unique, of_row = np.unique(np.concatenate([hashes, others]), axis=0, return_inverse=True)
-    members: dict[int, tuple[list[int], list[int]]] = {}
-    for place, code in enumerate(of_row.reshape(-1).tolist()):
-        lists = members.setdefault(code, ([], []))
-        lists[place >= count].append(place - count * (place >= count))
+    mine, theirs = np.split(of_row.reshape(-1), [len(hashes)])
+    codes, places = np.unique(theirs, return_index=True)
+    first = dict(zip(codes.tolist(), places.tolist(), strict=True))
+    nearest = {code: (0, place) for code, place in first.items()}
     pairs, bits = near_pairs(unique, NEAR)
-    both = [*zip(pairs.tolist(), bits.tolist(), strict=True), *(([code, code], 0) for code in members)]
-    nearest: dict[int, tuple[int, int]] = {}
-    for (left, right), apart in both:
-        for one, another in ((left, right), (right, left)):
-            if not members[another][1]:
-                continue
-            for place in members[one][0]:
-                found = (apart, members[another][1][0])
-                known = nearest.get(place)
-                if known is None or found < (known[1], known[0]):
-                    nearest[place] = (found[1], apart)
-    return nearest
+    for pair, apart in zip(pairs.tolist(), bits.tolist(), strict=True):
+        for one, another in (pair, pair[::-1]):
+            if another in first:
+                nearest[one] = min(nearest.get(one, (apart, first[another])), (apart, first[another]))
+    return {place: nearest[code][::-1] for place, code in enumerate(mine.tolist()) if code in nearest}

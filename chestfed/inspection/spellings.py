@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
-
-import numpy as np
-import pandas as pd
 
 from chestfed.core.errors import Problem
 from chestfed.inspection.problems import PATIENTS_ALIKE, Looked
@@ -43,16 +41,18 @@ def alike_in_two_splits(site: Looked) -> list[Problem]:
     A name that is itself in several splits is another problem, and not reported here.
     """
     frame = site.survey.table.frame
-    together = alike(frame["patient"].tolist())
-    group_of = {name: number for number, names in enumerate(together) for name in names}
-    groups = frame["patient"].map(group_of)
-    rows = np.flatnonzero(groups.notna().to_numpy(dtype=bool))
-    patients, splits = frame["patient"].to_numpy(dtype=object), frame["split"].astype(object).to_numpy()
-    earlier: dict[int, int] = {}
-    for _, members in pd.Series(rows).groupby(groups.iloc[rows].to_numpy()):
-        pair = _first_apart(members.tolist(), patients, splits)
-        if pair is not None:
-            earlier[pair[1]] = pair[0]
+    group_of = {name: number for number, names in enumerate(alike(frame["patient"].tolist())) for name in names}
+    told = frame[["patient", "split"]].assign(group=frame["patient"].map(group_of)).dropna().drop_duplicates()
+    splits, earlier = frame["split"].astype(object).to_numpy(), dict[int, int]()
+    for _, members in told.groupby("group"):
+        cells = list(members[["patient", "split"]].itertuples(name=None))
+        pairs = (
+            (here, there)
+            for place, (here, patient, split) in enumerate(cells)
+            for there, other, its in cells[:place]
+            if other != patient and its != split
+        )
+        earlier |= islice(pairs, 1)
 
     def tell(row: int) -> str:
         there = f"in '{splits[earlier[row]]}' at {site.where(earlier[row])}"
@@ -63,14 +63,3 @@ def alike_in_two_splits(site: Looked) -> list[Problem]:
         "use one spelling, or let --fix-splits put them into one split"
     )
     return site.problems(PATIENTS_ALIKE, sorted(earlier), tell, advice)
-
-
-def _first_apart(rows: list[int], patients: np.ndarray, splits: np.ndarray) -> tuple[int, int] | None:
-    """The first row with another name and in another split than an earlier row, behind that row."""
-    seen: dict[tuple[str, str], int] = {}
-    for row in rows:
-        for (patient, split), first in seen.items():
-            if patient != patients[row] and split != splits[row]:
-                return first, row
-        seen.setdefault((patients[row], splits[row]), row)
-    return None
