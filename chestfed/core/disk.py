@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,11 +23,11 @@ def writing_to(folder: Path) -> Iterator[None]:
 
 def check_folder(folder: Path, option: str) -> None:
     """Make sure that files can be written and renamed in a folder, made if need be; `option` chooses another."""
-    probe = folder / f".probe-{os.getpid()}"
+    probe = folder / ".probe"  # always the same: one that a killed process has left goes with the next
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(probe, "chestfed\n")
-        probe.unlink()
+        probe.unlink(missing_ok=True)
     except OSError as error:
         raise ChestfedError(f"{folder}: cannot be written: {error.strerror}. Choose another with {option}.") from None
     except ChestfedError as error:

@@ -15,6 +15,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.engines.topology import NAMED_GRAPHS, read_edges
 from chestfed.experiment.pipeline import Pipeline, clients_of, names_in
 from chestfed.experiment.stage_2 import idle_keys, name_of
+from chestfed.objectives import OBJECTIVES
 from chestfed.sites.config import load_site_config
 
 #: The key that the command line may set for all algorithms at once.
@@ -117,11 +118,14 @@ def _share_objective(document: Document, overrides: Sequence[str], compared: Seq
     whole = "name" in options or any(override.partition("=")[0] == _OBJECTIVE for override in overrides)
     comparison, own = document.data.get("comparison"), document.data.get("per_algorithm") or {}
     sound = isinstance(own, dict) and all(isinstance(keys, dict | None) for keys in own.values())
-    if not (whole or options) or not sound or not isinstance(section, dict):
+    if not sound or not isinstance(section, dict) or (not (objective := section.get("objective")) and not whole):
         return
-    trained, objective = name_of(section.get("algorithm", "codasca")), section["objective"]
+    trained = name_of(section.get("algorithm", "codasca"))
     listed = comparison.get("algorithms") if isinstance(comparison, dict) else None
     names = list(compared) or (listed if isinstance(listed, list) and listed else [trained])
+    if not whole and not options:
+        _refuse_objective_of_one(document, trained, [name for name in names if not _objective_section(own, name)])
+        return
     shared: dict[str, Any] = {}
     if whole:
         shared = dict.fromkeys(names, objective)
@@ -142,6 +146,23 @@ def _share_objective(document: Document, overrides: Sequence[str], compared: Seq
     for name, its in shared.items():
         own[name] = {**(own.get(name) or {}), "objective": its}
     document.data["per_algorithm"] = own
+
+
+def _refuse_objective_of_one(document: Document, trained: str, names: Sequence[str]) -> None:
+    """The file's objective is that of its algorithm: what is compared with it and takes it too must not go without."""
+    objective = document.data["federated"]["objective"]
+    options = isinstance(objective, dict) and bool(objective.keys() - {"name"})
+    try:
+        meant = OBJECTIVES.find(_objective({"algorithm": trained, "objective": objective}))
+        others = [ALGORITHMS.find(name) for name in names if name != trained]
+    except ConfigError:
+        return  # refused where it is checked
+    if unlike := [one.name for one in others if meant.kind in one.takes and (options or one.objective != meant.name)]:
+        raise ConfigError(
+            f"{document.place(('federated', 'objective'))}: 'federated.objective' holds for {trained} alone, and "
+            f"{', '.join(unlike)} would train with their own: write it under per_algorithm, for each algorithm that it "
+            f"is meant for, or for all of them as --set {_OBJECTIVE}=..."
+        )
 
 
 def _objective_options(overrides: Sequence[str]) -> set[str]:

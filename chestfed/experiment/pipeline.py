@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -28,6 +28,9 @@ from chestfed.images.preprocess import Preprocess
 from chestfed.models import MODELS, ModelOptions, network_options
 from chestfed.sites.config import check_diseases
 
+#: Of one site or collection.
+MOST_CLIENTS: Final = 10_000
+
 
 class SampleHospitals(StrictModel):
     """Synthetic hospitals that the study writes into `data_root` if they are not there."""
@@ -41,7 +44,7 @@ class SiteEntry(StrictModel):
 
     config: str = Field(description="the site's YAML, relative to this file")
     root: str | None = Field(None, description="folder of the site's files; null: as in its YAML")
-    clients: int = Field(1, ge=1, le=10_000, description="divide the training patients among this many clients")
+    clients: int = Field(1, ge=1, le=MOST_CLIENTS, description="divide the training patients among this many clients")
     cut: Literal["alike", "unlike"] = Field(
         "alike",
         description="alike: every client gets an equal share of the patients with each disease (IID); unlike: "
@@ -80,7 +83,7 @@ class CollectionEntry(StrictModel):
     )
     root: str | None = Field(None, description="folder of its files below the data root; null: its name")
     clients: int = Field(
-        4, ge=1, le=10_000, description="number of clients among which the training images are divided"
+        4, ge=1, le=MOST_CLIENTS, description="number of clients among which the training images are divided"
     )
     partition: Literal["classes", "sorted", "random"] = Field(
         "classes",
@@ -485,4 +488,4 @@ def _clients_in(data: dict[str, Any]) -> int:
 def clients_of(entry: object, otherwise: int = 1) -> int:
     """Clients of the entry of a site or collection, checked or not yet; `otherwise` if it does not say."""
     clients = entry.get("clients") if isinstance(entry, dict) else getattr(entry, "clients", None)
-    return clients if isinstance(clients, int) else otherwise
+    return clients if isinstance(clients, int) and 0 < clients <= MOST_CLIENTS else otherwise

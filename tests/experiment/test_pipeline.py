@@ -495,6 +495,30 @@ def test_an_algorithm_that_does_not_take_what_holds_for_all_is_named_and_where_t
         pipeline.for_algorithm("codasca")
 
 
+def test_an_objective_in_a_file_is_not_left_out_for_the_algorithms_it_is_compared_with(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    head = f"extends: {bundled('pipelines') / 'digits_ih.yaml'}\n"
+    file.write_text(head + "federated: {objective: {name: auc, pairs: within_site}}\n")
+    with pytest.raises(ConfigError, match=r"own\.yaml:2: .*holds for codasca alone, and coda_plus would train"):
+        load_pipeline(file, compared=["codasca", "coda_plus"])
+    shared = load_pipeline(
+        file, ["federated.objective={name: auc, pairs: within_site}"], compared=["codasca", "coda_plus"]
+    )
+    assert shared.for_algorithm("coda_plus").federated.objective.pairs == "within_site"  # type: ignore[union-attr]
+    file.write_text(head + "federated: {objective: auc}\n")
+    load_pipeline(file, compared=["codasca", "coda_plus"])
+    file.write_text(
+        head + "federated: {objective: {pairs: within_site}}\nper_algorithm: {coda_plus: {objective: auc}}\n"
+    )
+    load_pipeline(file, compared=["codasca", "coda_plus", "fedavg"])
+
+
+def test_clients_without_end_are_refused_before_they_are_counted() -> None:
+    for clients in (0, 10**6, 10**30):
+        with pytest.raises(ConfigError, match=r"sites\.0\.clients"):
+            load_pipeline(bundled("pipelines") / "chestxray8_algorithms.yaml", [f"sites.0.clients={clients}", "k=null"])
+
+
 def test_an_option_of_the_objective_outlives_another_algorithm_on_the_command_line() -> None:
     path = bundled("pipelines") / "source_addition_samples.yaml"
     drop = load_pipeline(path, ["federated.algorithm=local_scgdam", "federated.objective.hvp=drop"])
