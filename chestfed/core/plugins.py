@@ -357,7 +357,10 @@ def _load(name: str, module: str) -> ModuleType:
         try:
             found = importlib.import_module(module)
         except Exception as error:
-            why = f"{type(error).__name__}: {error}"
+            top = module.partition(".")[0]
+            missing = isinstance(error, ModuleNotFoundError) and error.name == top
+            advice = f". Run the command in the folder that contains {top}, or install its package" if missing else ""
+            why = f"{type(error).__name__}: {error}{advice}"
             raise ConfigError(f"'{name}': module '{module}' cannot be imported: {why}") from error
         _loaded[module] = _Loaded(
             found, Path.cwd(), _states([] if _distribution(found) else _sources(found)[1]), source_digest(found)

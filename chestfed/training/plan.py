@@ -304,7 +304,7 @@ def render(plan: StudyPlan, machine: Machine) -> RenderableType:
     total = plan.decode_seconds + plan.training_seconds
     facts = (
         f"{_facts(plan, machine)}, evaluated {plural(len(plan.pipeline.evaluated_rounds), 'time')}{_elsewhere(plan)}. "
-        f"{estimated(total, plan.timings)}; start-up and MLflow come on top. Nothing was written."
+        f"{estimated(total, plan.timings)}, without start-up and MLflow. Nothing was written."
     )
     return Group(clients, text_table("What would run", ["part"], columns, _parts(plan)), Text(facts))
 
@@ -337,8 +337,8 @@ def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) ->
     most = sum((plan.training_seconds for plan in plans), Span())
     facts = (
         f"{len(plans)} studies, one for each site that is held out; stage 1 is shared by those that start on the same "
-        f"site. {_facts(first, machine)}. {estimated(most, first.timings)} at most; decoding "
-        "what is not cached, start-up and MLflow come on top. Nothing was written."
+        f"site. {_facts(first, machine)}. {estimated(most, first.timings)}, with stage 1 counted for every study, "
+        "without decoding, start-up and MLflow. Nothing was written."
     )
     return Group(shown, Text(facts))
 
@@ -390,10 +390,10 @@ def _elsewhere(plan: StudyPlan) -> str:
 
 def estimated(total: Span, timings: Timings) -> str:
     """The whole time, and on a busy machine that it is one."""
-    said = f"Estimated total: {total}, from steps timed now{' without torch.compile' * timings.uncompiled}"
+    said = f"Estimated total: {total}, from steps timed just now{' without torch.compile' * timings.uncompiled}"
     if timings.load is None or timings.load < _BUSY:
         return said
-    return f"{said} on a BUSY machine ({timings.load:.1f} processes per core): the lower end is what it takes alone"
+    return f"{said} on a BUSY machine ({timings.load:.1f} processes per core): the lower end is for an idle machine"
 
 
 def _tasks(plan: StudyPlan) -> list[str]:

@@ -102,6 +102,11 @@ def test_a_reader_is_found_by_reference(tmp_path: Path, monkeypatch: pytest.Monk
         load_site_config(CONFIGS / "chexpert.yaml", ["reader={name: 'my_reader:READER', grad: 3}"])
 
 
+def test_a_module_that_is_not_here_says_where_to_run_the_command() -> None:
+    with pytest.raises(ConfigError, match=r"in the folder that contains nowhere, or install its package"):
+        load_site_config(CONFIGS / "chexpert.yaml", ["reader=nowhere.readers:READER"])
+
+
 def test_two_packages_with_one_name_are_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(tmp_path / "one", monkeypatch, "first_package", {"odd": "first_package:READER"}, READS)
     offer(tmp_path / "two", monkeypatch, "second_package", {"odd": "second_package:READER"}, READS)
