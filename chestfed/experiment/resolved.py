@@ -9,7 +9,7 @@ from typing import Any
 from chestfed.algorithms import ALGORITHMS
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
-from chestfed.experiment.pipeline import Pipeline
+from chestfed.experiment.pipeline import Evaluation, Pipeline
 from chestfed.experiment.stage_2 import idle_keys, name_of
 from chestfed.models import MODELS
 from chestfed.objectives import OBJECTIVES
@@ -44,6 +44,7 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
         del section[last]
     for entry in data["sites"]:  # what the sites hold is in the digests of their content
         del entry["config"], entry["root"], entry["control"]
+    data["evaluation"]["resamples"] = Evaluation().resamples  # made anew from the stored scores
     if data["federated"]["absent"] == "wait":  # as everything was before there was a choice
         del data["federated"]["absent"]
     if not data["runtime"]["compile"]:

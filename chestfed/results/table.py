@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
@@ -21,6 +21,8 @@ from chestfed.results.grid import Cell, Grid, Line, auc_cell, disease_columns, r
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+#: Of intervals, unless another number is asked for.
+RESAMPLES: Final = 2000
 _COUNTS = ("positives", "negatives", "missing")
 _PAPER_TABLES = {"densenet121": "table4_chexpert_densenet121.csv", "densenet161": "table5_chexpert_densenet161.csv"}
 
@@ -29,8 +31,8 @@ _PAPER_TABLES = {"densenet121": "table4_chexpert_densenet121.csv", "densenet161"
 class Row:
     """The result for one K, or of one model on one site: the AUC of each disease, and at last their mean.
 
-    `interval` is the method of the intervals, `warning` what is wrong with it for these patients. `scores_stay`: the
-    scores stayed at a hospital, so that there are no predictions beside the result.
+    `interval` and `resamples` are the method of the intervals, `warning` what is wrong with it for these patients.
+    `scores_stay`: the scores stayed at a hospital, so that there are no predictions beside the result.
     """
 
     k: int
@@ -39,6 +41,7 @@ class Row:
     interval: MethodName = "t-logit"
     warning: str = ""
     scores_stay: bool = False
+    resamples: int = RESAMPLES
 
     @classmethod
     def of_scores(
@@ -46,7 +49,8 @@ class Row:
     ) -> Row:
         """With 95% intervals, whose seed is fixed: the same scores always get the same."""
         how = Intervals(interval, resamples)
-        return cls(k, tuple(clients), auc_estimates(found, how), how.method, "".join(how.warnings(found.patients)))
+        warning = "".join(how.warnings(found.patients))
+        return cls(k, tuple(clients), auc_estimates(found, how), how.method, warning, resamples=resamples)
 
     @property
     def diseases(self) -> tuple[Estimate, ...]:
@@ -90,6 +94,7 @@ class Row:
             "mean_interval": self.mean.interval,
             "mean_reason": self.mean.reason,
             "interval_method": self.interval,
+            "resamples": self.resamples,
             "warning": self.warning,
         } | ({"scores_stay": True} if self.scores_stay else {})
 
@@ -104,7 +109,8 @@ class Row:
         of_mean = _read("mean", mean, plain["mean_interval"], plain.get("mean_reason", ""))
         of_intervals = plain.get("interval_method", "t-logit"), plain.get("warning", "")
         stay = bool(plain.get("scores_stay", False))
-        return cls(plain["k"], tuple(plain["clients"]), (*each, of_mean), *of_intervals, stay)
+        resamples = plain.get("resamples", RESAMPLES)  # earlier ones are of a run that was named by another number
+        return cls(plain["k"], tuple(plain["clients"]), (*each, of_mean), *of_intervals, stay, resamples)
 
     def as_json(self) -> dict[str, Any]:
         """For readers: the AUCs by disease."""

@@ -277,7 +277,8 @@ class _Running:
             self.reporters.warn(f"{own}: has no {MANIFEST}, as results of earlier versions: used unchecked")
         if row is None:
             return None
-        same = row.interval == self.pipeline.evaluation.interval
+        wanted = self.pipeline.evaluation
+        same = (row.interval, row.resamples) == (wanted.interval, wanted.resamples)
         if row.scores_stay:
             return row if same else None  # the hospital is asked again
         if same and not regrouped(own, test):

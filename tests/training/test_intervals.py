@@ -37,6 +37,19 @@ def after(tiny_study: Path, before: Path, tmp_path_factory: pytest.TempPathFacto
     return home / "runs" / before.name
 
 
+def test_more_resamples_train_nothing_and_change_the_intervals_alone(
+    tiny_study: Path, before: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "synthetic_hospitals").symlink_to(tiny_study / "synthetic_hospitals")
+    shutil.copytree(before, tmp_path / "runs" / before.name)
+    called = run(tmp_path, command("runs", "--no-tracking", "--set", "evaluation.resamples=50"))
+    assert (called.code, called.out.count("from the earlier run")) == (0, 2), called.err
+    old, new = (pd.read_csv(home / before.name / "table.csv") for home in (before.parent, tmp_path / "runs"))
+    assert old["auc"].equals(new["auc"])
+    assert not old["low"].equals(new["low"])
+    assert RunFolder(tmp_path / "runs" / before.name).row(1).resamples == 50
+
+
 @pytest.mark.parametrize("table", ["table", "significance", "hospitals", "hospital_gains"])
 def test_all_tables_of_the_study_are_made_anew_and_the_aucs_stay(before: Path, after: Path, table: str) -> None:
     old, new = (pd.read_csv(folder / f"{table}.csv") for folder in (before, after))
