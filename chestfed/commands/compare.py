@@ -36,6 +36,7 @@ def compare(
 
         chestfed compare runs/chestxray8_patients-0123456789ab runs/evaluations/chestxray8-test-frontal-image-ab01
     """
+    from chestfed.core.disk import check_folder
     from chestfed.results import predictions, significance
 
     console, found = open_console(), [predictions.read_run(path, k) for path in runs]
@@ -43,7 +44,7 @@ def compare(
         found = predictions.group_seeds(found)
     compared = significance.compare_with_first(found, resamples, interval or "t-logit")
     folder = out or significance.paired_folder(compared, Path("runs") / "paired")
-    folder.mkdir(parents=True, exist_ok=True)
+    check_folder(folder, "--out")
     significance.write(compared, folder, "differences")
     console.print(significance.render(compared))
     say(console, f"written to {folder}: differences.csv, differences.json")

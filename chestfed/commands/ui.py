@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Annotated, Final
 import typer
 
 from chestfed.core.console import open_console, say
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, first_line
 
+_HOST: Final = "127.0.0.1"
 #: How long a server may take to end.
 _SECONDS: Final = 10
 
@@ -33,17 +35,25 @@ def ui(
         raise ChestfedError(f"{out} has no MLflow store yet: run `chestfed study` first, or give its --out folder")
     from chestfed.tracking.store import local_store, page_of
 
-    address = f"http://127.0.0.1:{port}{page_of(local_store(out))}"
+    try:
+        address = f"http://{_HOST}:{port}{page_of(local_store(out))}"
+    except Exception as error:  # MLflow's, or its database's: of another version, locked, or damaged
+        raise ChestfedError(f"{out / 'mlflow.db'}: MLflow cannot open it: {first_line(error)}") from None
+    try:
+        socket.create_server((_HOST, port)).close()
+    except OSError as error:
+        text = f"port {port} of this machine cannot be used: {error.strerror}. Choose another with --port"
+        raise ChestfedError(text) from None
     say(open_console(), f"MLflow on {address}\n(starts within seconds; Ctrl-C stops it)")
     artifacts = (out / "mlflow-artifacts").resolve().as_uri()
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", local_store(out)]
-    command += ["--default-artifact-root", artifacts, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--default-artifact-root", artifacts, "--host", _HOST, "--port", str(port)]
     command += ["--workers", "1"]  # one reader: more processes would only start later and take more memory
     # Runners of MLflow's own jobs, which evaluate language models, would be several more processes.
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     status = serve(command, {**os.environ, **quiet})
     if status not in (0, -signal.SIGINT, -signal.SIGTERM, 130):
-        raise ChestfedError(f"MLflow stopped with status {status}; is port {port} taken? Choose another with --port")
+        raise ChestfedError(f"MLflow stopped with status {status}")
 
 
 def serve(command: list[str], environment: dict[str, str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -17,13 +18,15 @@ _STEERING: Final = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]")
 def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:
     """A rich console that prints text as it is: brackets and colons in names mean nothing (`:100:` is not a picture).
 
-    A file or a pipe gets a width that does not cut tables.
+    A file or a pipe gets a width that does not cut tables. A sign that its encoding lacks becomes a question mark.
     """
     from rich.console import Console
 
     console = Console(stderr=stderr, quiet=quiet, emoji=False, markup=False, highlight=False)
     if not console.is_terminal:
         console.width = 140
+    if isinstance(console.file, TextIOWrapper):
+        console.file.reconfigure(errors="replace")
     return console
 
 

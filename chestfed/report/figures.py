@@ -123,7 +123,8 @@ class Drawing:
         for axes in self.every:
             axes.grid(alpha=0.25, linewidth=0.6)
         title = f"{self._origin.tag}: {self._title}" if self._origin.tag else self._title
-        self.axes.set_title(title) if self._columns == 1 else self._figure.suptitle(title)
+        put = self.axes.set_title if self._columns == 1 else self._figure.suptitle
+        put(title, parse_math=False)
         return self
 
     def __exit__(self, *error: object) -> None:

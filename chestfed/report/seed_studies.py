@@ -139,5 +139,5 @@ class SeedStudies:
         ax = ax or figures.new_axes()
         draw_over_seeds(ax, self._comparison)
         mark = f"{self.origin.tag} hospitals\n" if self.origin.any_synthetic else ""
-        ax.set_title(f"{mark}{self.title}")
+        ax.set_title(f"{mark}{self.title}", parse_math=False)
         return ax

@@ -198,7 +198,7 @@ class Study:
             If that K was not compared.
         """
         found = self.significance()
-        k = self.ks[-1] if k is None else k
+        k = self._run.row(k).k
         rows = found[found["model"] == f"K={k}"]
         if rows.empty:
             known = ", ".join(found["model"].unique())
@@ -226,7 +226,7 @@ class Study:
         self._known(disease)
         found = curves(self._run, disease, None if k is None else [k])
         if not found:
-            one = self._estimate(self.ks[-1] if k is None else k, disease)
+            one = self._estimate(k, disease)
             raise ConfigError(f"{disease}: {one.positives}+ / {one.negatives}- images: there is no curve")
         ax = ax or figures.new_axes()
         draw(ax, found)
@@ -237,16 +237,14 @@ class Study:
         if disease not in self.diseases:
             raise ConfigError(f"no disease '{disease}' in this study; there are {', '.join(self.diseases)}")
 
-    def _estimate(self, k: int, disease: str) -> Estimate:
-        found = [one for one in (self._run.row(k).aucs if k in self.ks else ()) if one.disease == disease]
-        if not found:
-            names = f"{', '.join(self.diseases)}, mean"
-            raise ConfigError(f"{self.folder}: no AUC of K={k}, {disease}; there are K={list(self.ks)} and {names}")
-        return found[0]
+    def _estimate(self, k: int | None, disease: str) -> Estimate:
+        if disease != "mean":
+            self._known(disease)
+        return next(one for one in self._run.row(k).aucs if one.disease == disease)
 
     def _titled(self, ax: Axes, title: str) -> Axes:
         mark = f"{self.origin.tag} hospitals\n" if self.origin.any_synthetic else ""
-        ax.set_title(f"{mark}{title}, {self._run.settings.protocol}")
+        ax.set_title(f"{mark}{title}, {self._run.settings.protocol}", parse_math=False)
         return ax
 
 

@@ -9,7 +9,7 @@ from chestfed.evaluation.estimates import Estimate, auc_estimates
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.summary import MISSING, age_bands
-from chestfed.results.grid import Cell, Grid, Line, auc_cell, title_of
+from chestfed.results.grid import Cell, Grid, Line, auc_cell, shown, title_of
 from chestfed.results.run_folder import RunFolder
 
 #: With fewer patients than this with a disease, or without it, a group has no AUC.
@@ -35,9 +35,9 @@ def subgroups(run: RunFolder) -> Grid | None:
         for group in _in_order(name, values):
             rows = (values.isna() if group == MISSING else values == group).to_numpy()
             patients = found.loc[rows, "patient"].nunique()
-            cells = (_cell(one) for one in _estimates(scored.where(rows)))
+            cells = (_cell(one) for one in shown(_estimates(scored.where(rows))))
             lines.append(Line(f"{name} {group}", (Cell(f"{rows.sum():,}", (f"{patients:,} patients",)), *cells)))
-    heads = (Cell("group"), Cell("images"), *(Cell(title_of(disease)) for disease in (*run.diseases, "mean")))
+    heads = (Cell("group"), Cell("images"), *(Cell(title_of(disease)) for disease in shown((*run.diseases, "mean"))))
     caption = (
         f"AUC of K={run.settings.ks[-1]} by group; below each its 95% interval over patients (obuchowski), n+ and n−. "
         f"Few: under {FEWEST} patients with the disease, or without it"

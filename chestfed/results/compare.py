@@ -8,7 +8,6 @@ and bytes are what they differ in. `report.run_figures.comparison_curves` draws 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -181,7 +180,7 @@ def metrics(comparison: Comparison) -> dict[str, float | None]:
     rows = table_frame(comparison).query("disease == 'mean'")
     found: dict[str, float | None] = {}
     for row in rows.to_dict("records"):
-        name = re.sub(r"[^\w.-]+", "_", row["run"].replace("=", ""))
+        name = row["run"].replace("=", "")
         of_row = {f"auc/{name}": row["auc"], f"auc_sd/{name}": row["sd"]}
         found |= {key: None if np.isnan(value) else value for key, value in of_row.items()}
     if comparison.compared is not None:

@@ -5,11 +5,12 @@ Their form on a page is `report/parts.html`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from chestfed.core.diseases import TITLES
 from chestfed.evaluation.comparison import Difference
@@ -18,6 +19,8 @@ from chestfed.evaluation.intervals.interval import Interval
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -96,51 +99,67 @@ def difference_cell(one: Difference, digits: int = 3) -> Cell:
 
 
 def disease_columns(every: Sequence[Estimate] | Sequence[Difference]) -> list[Cell]:
-    """The headings of the diseases' columns, with their numbers of positive and negative images; not the mean's."""
+    """The headings of the diseases' columns, with their numbers of positive and negative images; a mean has none."""
     return [
-        Cell(title_of(one.disease), (f"n+ {one.positives:,}", f"n− {one.negatives:,}"))
+        Cell(title_of(one.disease), () if one.positives is None else (f"n+ {one.positives:,}", f"n− {one.negatives:,}"))
         for one in every
-        if one.disease != "mean"
     ]
 
 
+def shown(every: Sequence[T]) -> Sequence[T]:
+    """Of each disease and their mean, at last, what a table shows: the mean of one disease would repeat it."""
+    return every[:-1] if len(every) == 2 else every
+
+
 class _WholeNumbers(Table):
-    """A table that breaks words and headings in a narrow terminal, and numbers only if they cannot all be whole."""
+    """A table that breaks words and headings in a narrow terminal, and is a list if its numbers cannot be whole."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         number, room = len(self.columns), options.max_width
         if self.__rich_measure__(console, options).maximum > room:
-            parts = [[len(part) for cell in one.cells for part in str(cell).split()] for one in self.columns]
-            longest = [
-                max(found, default=1) if one.justify == "right" else min(12, max(found, default=1))
-                for one, found in zip(self.columns, parts, strict=True)
-            ]
-            for padding in (1, 0):
-                spare = room - sum(longest) - (2 * padding + 1) * number - 1
-                if spare >= 0:
-                    self.padding = (0, padding)
-                    for one, width in zip(self.columns, longest, strict=True):
-                        one.width = width + spare // number
-                    break
+            longest = [_longest(one) for one in self.columns]
+            padding = 1 if sum(longest) + 3 * number < room else 0
+            spare = room - sum(longest) - (2 * padding + 1) * number - 1
+            if spare < 0:
+                yield from (part for part in (self.title, *self._listed(), self.caption) if part is not None)
+                return
+            self.padding = (0, padding)
+            for one, width in zip(self.columns, longest, strict=True):
+                one.width = width + spare // number
         yield from super().__rich_console__(console, options)
+
+    def _listed(self) -> Iterator[Text]:
+        """A paragraph per row, with a line per column."""
+        heads = [str(one.header).replace("\n", ", ") for one in self.columns]
+        for first, *cells in zip(*(one.cells for one in self.columns), strict=True):
+            lines = (
+                f"  {head}: {str(cell).replace(chr(10), ' ')}" for head, cell in zip(heads[1:], cells, strict=True)
+            )
+            yield Text("\n".join([str(first), *lines]))
+
+
+def _longest(column: Column) -> int:
+    """The longest part of a column that is not to be broken: a number; of words and their heading twelve letters."""
+    words = column.justify != "right"
+    parts = [len(part) for cell in (*column.cells, *([column.header] if words else [])) for part in str(cell).split()]
+    return min(12, max(parts, default=1)) if words else max(parts, default=1)
 
 
 def rich_table(grid: Grid, title: str, caption: str | None = None, *, dim: Sequence[str] = ()) -> Table:
     """The table for a terminal; rows of the kinds `dim` are dim and end a section."""
-    from rich.markup import escape
 
-    def shown(cell: Cell) -> str:
-        return escape("\n".join((cell.text, *cell.below)).replace("−", "-"))  # not every terminal has that minus
+    def text(cell: Cell) -> Text:
+        return Text("\n".join((cell.text, *cell.below)).replace("−", "-"))  # not every terminal has that minus
 
-    table = _WholeNumbers(title=escape(title), title_justify="left", caption_justify="left")
-    table.caption = None if caption is None else escape(caption)
+    table = _WholeNumbers(title=Text(title, "table.title"), title_justify="left", caption_justify="left")
+    table.caption = None if caption is None else Text(caption, "table.caption")
     for place, column in enumerate(grid.columns):
         strong = "bold" if place and column.text == "mean" else ""
         words = place == 0 or column.text == "added"
-        table.add_column(shown(column), justify="left" if words else "right", style=strong, overflow="fold")
+        table.add_column(text(column), justify="left" if words else "right", style=strong, overflow="fold")
     for line in grid.lines:
         faint = line.kind in dim
-        table.add_row(escape(line.head), *map(shown, line.cells), style="dim" if faint else "", end_section=faint)
+        table.add_row(Text(line.head), *map(text, line.cells), style="dim" if faint else "", end_section=faint)
     return table
 
 
@@ -149,9 +168,9 @@ def markdown(
 ) -> list[str]:
     """The table's lines in Markdown: columns headed by one of `words` are text; `below` frames the smaller lines."""
 
-    def shown(cell: Cell) -> str:
+    def text(cell: Cell) -> str:
         return escape(cell.text) + (below.format(", ".join(map(escape, cell.below))) if cell.below else "")
 
-    rows = [[escape(line.head), *map(shown, line.cells)] for line in grid.lines]
+    rows = [[escape(line.head), *map(text, line.cells)] for line in grid.lines]
     rule = ["---", *("---" if head.text in words else "--:" for head in grid.columns[1:])]
-    return [f"| {' | '.join(row)} |" for row in ([shown(head) for head in grid.columns], rule, *rows)]
+    return [f"| {' | '.join(row)} |" for row in ([text(head) for head in grid.columns], rule, *rows)]

@@ -13,7 +13,7 @@ from chestfed.core.manifest import name_of_text
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.estimates import as_csv, mean_of, tidy
 from chestfed.evaluation.intervals.methods import METHODS
-from chestfed.results.grid import Cell, Grid, Line, auc_cell, number, rich_table, title_of
+from chestfed.results.grid import Cell, Grid, Line, auc_cell, number, rich_table, shown, title_of
 from chestfed.results.table import Row, about_intervals
 
 if TYPE_CHECKING:
@@ -100,13 +100,14 @@ def held_out_grid(table: HeldOutTable, digits: int = 3) -> Grid:
     """Two lines per held-out site: its own, and the mean over the sites that were trained on."""
     lines = []
     for fold in table.folds:
-        cells = [auc_cell(one, digits) for one in fold.row.aucs]
+        cells = [auc_cell(one, digits) for one in shown(fold.row.aucs)]
         counts = [(f"{one.positives}+ / {one.negatives}-",) for one in fold.row.diseases] + [()]
-        cells = [Cell(cell.text, (*cell.below, *its)) for cell, its in zip(cells, counts, strict=True)]
+        cells = [Cell(cell.text, (*cell.below, *its)) for cell, its in zip(cells, counts, strict=False)]
         lines.append(Line(fold.site, (Cell(f"{fold.images:,}"), *cells)))
         if fold.seen:
-            lines.append(Line("  sites trained on", (Cell(""), *(Cell(number(one)) for one in _of_seen(fold))), "seen"))
-    diseases = (Cell(title_of(one.disease)) for one in table.folds[0].row.aucs)
+            seen = (Cell(number(one)) for one in shown(_of_seen(fold)))
+            lines.append(Line("  sites trained on", (Cell(""), *seen), "seen"))
+    diseases = (Cell(title_of(one.disease)) for one in shown(table.folds[0].row.aucs))
     return Grid("held-out", "", (Cell("held out"), Cell("images"), *diseases), tuple(lines))
 
 
@@ -121,10 +122,10 @@ def render(table: HeldOutTable) -> RenderableType:
         f"patients of the held-out site. Below, of the same model: the mean of the AUCs on held-out patients of the "
         f"sites it was trained on. {fold.warning}"
     )
-    shown = rich_table(held_out_grid(table, 2), table.origin.mark + table.title, caption, dim=["seen"])
+    aucs = rich_table(held_out_grid(table, 2), table.origin.mark + table.title, caption, dim=["seen"])
     nothing = "; ".join(f"{fold.site}, {text}" for fold in table.folds for text in fold.row.undefined)
     note = [Text(f"Not defined (and left out of the mean): {nothing}")] if nothing else []
-    return Group(shown, *note)
+    return Group(aucs, *note)
 
 
 def _of_seen(fold: FoldResult) -> list[float | None]:

@@ -24,7 +24,18 @@ from chestfed.core.provenance import Origin
 from chestfed.evaluation.comparison import holm_over_comparisons
 from chestfed.evaluation.estimates import Estimate, as_csv, mean_of, tidy
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
-from chestfed.results.grid import Cell, Grid, Line, auc_cell, difference_cell, number, rich_table, signed, title_of
+from chestfed.results.grid import (
+    Cell,
+    Grid,
+    Line,
+    auc_cell,
+    difference_cell,
+    number,
+    rich_table,
+    shown,
+    signed,
+    title_of,
+)
 from chestfed.results.predictions import Predictions, as_one, read_run
 from chestfed.results.run_folder import (
     HOSPITALS,
@@ -240,12 +251,13 @@ def disease_grid(table: HospitalTable, caption: str = "") -> Grid:
     model, lines = table.models[-1], []
     for one in table.hospitals:
         gains = one.gain.comparisons[0] if one.gain else [None] * len(one.aucs[model])
+        pairs = zip(shown(one.aucs[model]), shown(gains), strict=True)
         cells = (
             Cell(number(found.value), () if gain is None or gain.difference is None else (signed(gain.difference),))
-            for found, gain in zip(one.aucs[model], gains, strict=True)
+            for found, gain in pairs
         )
         lines.append(Line(one.name, tuple(cells)))
-    heads = (Cell("hospital"), *(Cell(title_of(found.disease)) for found in table.hospitals[0].aucs[model]))
+    heads = (Cell("hospital"), *(Cell(title_of(found.disease)) for found in shown(table.hospitals[0].aucs[model])))
     return Grid("hospital-diseases", caption, heads, tuple(lines))
 
 
@@ -287,6 +299,6 @@ def render(table: HospitalTable) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    shown = rich_table(grid(table, digits=2), f"{table.origin.short_mark}Who gains?", caption_of(table))
+    gains = rich_table(grid(table, digits=2), f"{table.origin.short_mark}Who gains?", caption_of(table))
     told = verdict(table)
-    return Group(shown, *([Text(told)] if told else []))
+    return Group(gains, *([Text(told)] if told else []))

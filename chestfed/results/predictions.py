@@ -74,7 +74,7 @@ def predictions_frame(
 
 def stored_groups(groups: pd.DataFrame) -> pd.DataFrame:
     """Columns of subgroups as predictions hold them."""
-    return groups.astype("str").add_prefix("group_")
+    return groups.astype("str").where(groups.notna()).add_prefix("group_")  # pandas 2 writes "nan" for what is missing
 
 
 def write_predictions(path: Path, frame: pd.DataFrame) -> None:

@@ -15,6 +15,7 @@ Everything is read when it is asked for, and then kept; the manifest beside it i
 from __future__ import annotations
 
 import json
+import operator
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -187,6 +188,10 @@ class RunFolder:
         ChestfedError
             If a file in it is damaged or missing.
         """
+        try:
+            k = None if k is None else int(operator.index(k))
+        except TypeError:
+            raise ConfigError(f"k={k!r}: give a whole number") from None
         finished = self.ks
         if not finished:
             raise ConfigError(f"{self.path}: no K of this study is finished yet; run `chestfed study` again to resume")

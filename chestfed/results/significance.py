@@ -11,9 +11,9 @@ seeds; finished models of elsewhere, on test patients. Models of one training se
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import count
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -40,6 +40,7 @@ from chestfed.results.grid import (
     p_value,
     pair,
     rich_table,
+    shown,
     signed,
     title_of,
 )
@@ -272,20 +273,20 @@ def frame(found: Significance) -> pd.DataFrame:
 
 def difference_grid(found: Significance, caption: str = "", digits: int = 3, added: Sequence[str] = ()) -> Grid:
     """A line per model; with `added` a second column, with what each K of a study adds."""
-    *first, _ = found.comparisons[0]
     lines = []
     for place, (name, comparison) in enumerate(zip(found.others, found.comparisons, strict=True)):
-        cells = [difference_cell(one, digits) for one in comparison]
+        cells = [difference_cell(one, digits) for one in shown(comparison)]
         lines.append(Line(name, (*map(Cell, added[place : place + 1]), *cells)))
     heads = [Cell("K"), Cell("added")] if added else [Cell("model")]
-    over = sum(one.difference is not None for one in first)
-    columns = (*heads, *disease_columns(first), Cell("mean", (f"over {over}",)))
-    return Grid("differences", caption, columns, tuple(lines))
+    over = sum(one.difference is not None for one in found.comparisons[0][:-1])
+    columns = disease_columns(shown(found.comparisons[0]))
+    columns = [replace(one, below=(f"over {over}",)) if one.text == "mean" else one for one in columns]
+    return Grid("differences", caption, (*heads, *columns), tuple(lines))
 
 
 def seeds_grid(found: Significance) -> Grid | None:
     """The last model minus the reference, a line per training seed; None without a test over seeds."""
-    every = found.comparisons[-1]
+    every = shown(found.comparisons[-1])
     if not every[-1].of_seeds:
         return None
     lines = (
@@ -309,9 +310,9 @@ def render(found: Significance, title: str = "Paired comparison", *, spread: boo
         f"{protocol}n = {found.units}, {found.patients} patients. Difference of AUC{how}."
         f"{f' {HOLM}' if holm else ''}{found.warning and f' {found.warning}'}"
     )
-    shown = rich_table(difference_grid(found, digits=2), f"{mark}{title}: model minus {found.reference}", caption)
-    by_seed, every = seeds_grid(found), found.comparisons
-    parts = [shown, *([rich_table(by_seed, by_seed.caption)] if by_seed else [])]
+    table = rich_table(difference_grid(found, digits=2), f"{mark}{title}: model minus {found.reference}", caption)
+    by_seed, every = seeds_grid(found), [shown(one) for one in found.comparisons]
+    parts = [table, *([rich_table(by_seed, by_seed.caption)] if by_seed else [])]
     if not spread or max(found.seeds) == 1:
         return Group(*parts)
     deviations = [(found.reference, [one.sd_a for one in every[0]])]
@@ -362,9 +363,8 @@ def paired_folder(found: Significance, out: Path) -> Path:
 
 def _different_names(names: Sequence[str]) -> list[str]:
     """Names made different by a number where they are the same."""
-    seen: Counter[str] = Counter()
-    result = []
+    result: list[str] = []
     for name in names:
-        seen[name] += 1
-        result.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        numbered = (name if n == 1 else f"{name} ({n})" for n in count(1))
+        result.append(next(one for one in numbered if one not in result))
     return result

@@ -16,7 +16,7 @@ from chestfed.evaluation.estimates import Estimate, auc_estimates, mean_of, tidy
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
-from chestfed.results.grid import Cell, Grid, Line, auc_cell, disease_columns, rich_table, title_of
+from chestfed.results.grid import Cell, Grid, Line, auc_cell, disease_columns, rich_table, shown, title_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -217,12 +217,12 @@ def auc_grid(table: StudyTable, caption: str = "", digits: int = 3) -> Grid:
     """A line per K, below it the paper's where it has one; intervals with `digits` decimals."""
     lines = []
     for row in table.rows:
-        lines.append(Line(f"K={row.k}", (Cell(row.clients[-1]), *(auc_cell(one, digits) for one in row.aucs))))
+        lines.append(Line(f"K={row.k}", (Cell(row.clients[-1]), *(auc_cell(one, digits) for one in shown(row.aucs)))))
         if theirs := paper_row(table, row.k):
-            values = [theirs.get(one.disease) for one in row.aucs]
+            values = [theirs.get(one.disease) for one in shown(row.aucs)]
             cells = (Cell("" if value is None else f"{value:.4f}") for value in values)
             lines.append(Line(f"paper, K={row.k}", (Cell(""), *cells), "paper"))
-    columns = (Cell("K"), Cell("added"), *disease_columns(table.rows[0].diseases), Cell("mean"))
+    columns = (Cell("K"), Cell("added"), *disease_columns(shown(table.rows[0].aucs)))
     return Grid("auc", caption, columns, tuple(lines))
 
 
@@ -249,8 +249,8 @@ def render(table: StudyTable) -> RenderableType:
         f"In brackets: {METHODS[table.rows[-1].interval].about} ({table.rows[-1].interval}), over the test patients: "
         f"{METHODS[table.rows[-1].interval].references[0]}. {table.rows[-1].warning}"
     )
-    shown = rich_table(auc_grid(table, digits=2), table.origin.mark + table.title, caption, dim=["paper"])
-    parts: list[RenderableType] = [shown]
+    aucs = rich_table(auc_grid(table, digits=2), table.origin.mark + table.title, caption, dim=["paper"])
+    parts: list[RenderableType] = [aucs]
     if source := paper_source(table):
         parts.append(Text(f"paper: {source}"))
     if nothing := undefined(table):

@@ -16,7 +16,7 @@ from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.evaluation.metrics import MAX_FPR, SHARE
 from chestfed.evaluation.protocols import unit_of
 from chestfed.evaluation.summary import MAIN, Summary
-from chestfed.results.grid import Cell, Grid, Line, number, pair, rich_table, title_of
+from chestfed.results.grid import Cell, Grid, Line, number, pair, rich_table, shown, title_of
 from chestfed.results.methods_text import computed_with, methods_text, of_aucs
 from chestfed.results.predictions import write_predictions
 from chestfed.results.run_folder import EVALUATION, PREDICTIONS
@@ -88,7 +88,7 @@ def render(evaluation: Evaluation) -> RenderableType:
 def metrics_grid(summary: Summary) -> Grid:
     """A line per disease, and at last the mean."""
     lines = []
-    for disease in (*summary.diseases, "mean"):
+    for disease in shown((*summary.diseases, "mean")):
         rows = summary.metrics[summary.metrics["disease"] == disease].set_index("metric").loc[[*MAIN[: len(_HEADS)]]]
         cells = [
             _cell(row, row["value"], interval=row["metric"].startswith(_WITH_INTERVAL))
@@ -107,24 +107,24 @@ def subgroup_grid(summary: Summary, head: str) -> Grid:
     lines = []
     for (column, group), rows in summary.subgroups.groupby(["column", "group"], sort=False):
         cells = []
-        for row in rows.to_dict("records"):
-            below = (
+        for row in shown(rows.to_dict("records")):
+            over = (
                 f"over {row['over_diseases']}"
                 if row["disease"] == "mean"
                 else f"{row['positives']} / {row['negatives']}"
             )
             cell = _cell(row, row["auc"])
-            cells.append(Cell(cell.text, (*cell.below, below)))
+            cells.append(Cell(cell.text, (*cell.below, over)))
         lines.append(Line(f"{column}: {group}", (Cell(str(rows["group_n"].iloc[0])), *cells)))
-    diseases = (Cell(title_of(disease)) for disease in (*summary.diseases, "mean"))
+    diseases = (Cell(title_of(disease)) for disease in shown((*summary.diseases, "mean")))
     return Grid("subgroups", "", (Cell("group"), Cell(head), *diseases), tuple(lines))
 
 
 def _cell(row: Any, value: float, *, interval: bool = True) -> Cell:
     if np.isnan(value):
         return Cell("-")
-    shown = interval and not np.isnan(row["low"])
-    return Cell(number(value), (pair(Interval(row["low"], row["high"]), 2),) if shown else ())
+    bounded = interval and not np.isnan(row["low"])
+    return Cell(number(value), (pair(Interval(row["low"], row["high"]), 2),) if bounded else ())
 
 
 def _one_class(summary: Summary) -> str:

@@ -75,7 +75,7 @@ class MlflowRecord(Reporter):
         tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
         self._parent = self._started(study.folder, f"{_mark(study.origin)}{label}: {study.name}", tags)
         self._pretrained = set(self._store.steps(self._parent, "pretraining/loss"))
-        digests = {f"dataset.{name.replace(' ', '_')}": digest for name, digest in this.inputs.items()}
+        digests = {f"dataset.{name}": digest for name, digest in this.inputs.items()}
         versions = {f"version.{package}": version for package, version in software_versions().items()}
         versions["results_version"] = str(this.results_version)
         self._store.log_params(self._parent, {**_flat(this.configuration), **digests, **versions})
@@ -241,7 +241,7 @@ class MlflowRecord(Reporter):
         if study.pipeline.collection is not None:  # its images are not radiographs in files: weights are all there is
             self._store.log_file(self._child, folder / MODEL_FILE)
             return {}
-        name = f"chestfed-{study.origin.prefix}K{row.k}-{study.name}"
+        name = f"chestfed-{study.origin.prefix}K{row.k}-{study.name}".replace(":", "-")
         mean = "none" if row.mean.value is None else f"{row.mean.value:.4f}"
         tags = self._tags("model", k=str(row.k), auc_mean=mean, protocol=table.protocol)
         version = "Each version is one study of this pipeline; its tags say algorithm, seed, digest and mean AUC."

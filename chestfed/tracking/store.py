@@ -41,8 +41,8 @@ _ABOUT = (
     "are one model per K: select them and press *Compare*. Runs tagged `data: synthetic` are about phantoms, "
     "`data: mixed` in part."
 )
-#: A store accepts no more metrics at once.
-_BATCH = 1000
+#: Why a store does not have a run: it is another store, or the run was deleted. Any other error is trouble.
+_GONE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 #: An invented path: an example of real data would name a patient.
 EXAMPLE = "radiographs/example.png"
 #: What a loaded model needs beside chestfed; chestfed itself is in no package index.
@@ -120,6 +120,7 @@ def connect(uri: str | None) -> MlflowClient:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     from mlflow import MlflowClient
 
     follow(uri or "", EXPERIMENT)
@@ -167,6 +168,9 @@ class Store:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
             found = self._client.get_experiment_by_name(EXPERIMENT)
+        if found.lifecycle_stage != "active":
+            command = f"mlflow experiments restore --experiment-id {found.experiment_id}"
+            raise ChestfedError(f"the experiment '{EXPERIMENT}' was deleted in MLflow; `{command}` restores it")
         self._experiment = found.experiment_id
 
     def start_run(self, name: str, tags: Mapping[str, str]) -> str:
@@ -184,7 +188,9 @@ class Store:
             if run:
                 self._client.update_run(run, status="RUNNING")
             return run
-        except MlflowException:  # the store was deleted or changed since
+        except MlflowException as error:
+            if error.error_code not in _GONE:
+                raise
             return ""
 
     def end_run(self, run: str, status: str = "FINISHED") -> None:
@@ -199,7 +205,9 @@ class Store:
             return False
         try:
             info = self._client.get_run(run).info
-        except MlflowException:  # of another store, or removed
+        except MlflowException as error:
+            if error.error_code not in _GONE:
+                raise
             return False
         return info.status == "FINISHED" and info.lifecycle_stage == "active"
 
@@ -208,7 +216,8 @@ class Store:
         from mlflow.entities import Param
 
         known = self._client.get_run(run).data.params
-        new = [Param(key, str(value)[:500]) for key, value in params.items() if key not in known]
+        named = {_key(name): str(value)[:500] for name, value in params.items()}
+        new = [Param(key, value) for key, value in named.items() if key not in known]
         self._client.log_batch(run, params=new)
 
     def log_metrics(
@@ -222,13 +231,12 @@ class Store:
 
         now, more = int(time.time() * 1000), dict(about or {})
         metrics = [
-            Metric(key, float(value), now, step, **more)
+            Metric(_key(name), float(value), now, step, **more)
             for step, given in series
-            for key, value in given.items()
+            for name, value in given.items()
             if value is not None
         ]
-        for start in range(0, len(metrics), _BATCH):
-            self._client.log_batch(run, metrics=metrics[start : start + _BATCH])
+        self._client.log_batch(run, metrics=metrics)
 
     def steps(self, run: str, metric: str) -> frozenset[int]:
         """The steps of a metric that the store has; of several that were sent at once, some may be missing."""
@@ -346,6 +354,11 @@ class Store:
         )
         link = json.dumps([{"name": name, "version": version.version}])
         self._client.set_logged_model_tags(number, {"mlflow.modelVersions": link})  # the page's link to it
+
+
+def _key(name: str) -> str:
+    """A name of ours as MLflow allows it for parameters and metrics."""
+    return re.sub(r"[^\w./-]+", "_", name).rstrip("_")
 
 
 def save_image_model(folder: Path, weights: Path, diseases: Sequence[str], model: Any = None) -> None:

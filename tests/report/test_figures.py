@@ -53,3 +53,9 @@ def test_a_comparison_draws_each_run_against_rounds_bytes_and_images_and_leaves_
     line = picture.figure.axes[0].get_lines()[0]
     assert list(line.get_ydata()) == [0.615, 0.715]
     assert picture.alt.startswith("Partly synthetic. ")
+
+
+def test_a_dollar_in_a_title_is_a_dollar() -> None:
+    with Drawing(Origin.REAL, "a", "costs $x_$") as drawing:
+        drawing.axes.plot([1], [2])
+    assert drawing.picture("A point").svg

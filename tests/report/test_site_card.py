@@ -18,10 +18,10 @@ from typer.testing import CliRunner, Result
 from chestfed.cli import app
 from chestfed.core.bundled import bundled
 from chestfed.core.diseases import DISEASES, TITLES
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.images.decode import decode
 from chestfed.images.preprocess import Preprocess
-from chestfed.report.site_card import SiteCard, make_card, write_card
+from chestfed.report.site_card import SiteCard, check_page, make_card, write_card
 from chestfed.report.site_card.build import SHOWN, SIDE
 from chestfed.report.site_card.problems import row_ranges
 from chestfed.report.site_card.render import as_html, as_markdown
@@ -397,6 +397,8 @@ def test_calls_that_cannot_be_followed_say_what_to_do(
     result = call(SITES / "vindr.yaml", "--data", tiny_hospitals, "--out", tmp_path / "a.md")
     assert result.exit_code == 2
     assert ".html" in result.output
+    with pytest.raises(ConfigError, match="ends in"):
+        check_page(tmp_path / "a.md")
     with pytest.raises(ChestfedError, match="given twice"):
         make_card(load("vindr"), tiny_hospitals, against=[load("vindr")], cache_root=tmp_path)
     with pytest.raises(ChestfedError, match=r"nothing of site 'vindr' can be read.*site check"):

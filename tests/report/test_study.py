@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
@@ -31,7 +32,7 @@ def test_the_table_and_its_numbers(study: chestfed.Study) -> None:
     assert study.auc(2, "edema") == pytest.approx(roc_auc_score(frame["label_edema"], frame["score_edema"]))
     assert study.auc(1) == study.table().query("k == 1 and disease == 'mean'")["auc"].item()
     assert "SYNTHETIC" in repr(study)
-    with pytest.raises(ConfigError, match="no AUC of K=7"):
+    with pytest.raises(ConfigError, match="K=7 does not exist"):
         study.auc(7, "edema")
 
 
@@ -40,6 +41,15 @@ def test_the_wide_table_has_a_row_per_k_and_a_column_per_disease(study: chestfed
     assert list(wide.columns) == ["edema", "atelectasis", "mean"]
     assert list(wide.index) == [1, 2]
     assert wide.loc[2, "edema"] == study.auc(2, "edema")
+
+
+def test_a_k_that_is_not_a_whole_number_or_not_there_is_told(study: chestfed.Study) -> None:
+    for k in ("2", 2.0):
+        with pytest.raises(ConfigError, match="give a whole number"):
+            study.auc(k)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="K=9 does not exist"):
+        study.plot_differences(9)
+    assert study.auc(np.int64(2)) == study.auc(2)  # type: ignore[arg-type]
 
 
 def test_an_interval_is_that_of_the_table(study: chestfed.Study) -> None:

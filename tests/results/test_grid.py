@@ -9,7 +9,7 @@ from rich.console import Console
 from chestfed.evaluation.comparison import Difference
 from chestfed.evaluation.estimates import Estimate
 from chestfed.evaluation.intervals.interval import Interval
-from chestfed.results.grid import Cell, Grid, Line, auc_cell, difference_cell, markdown, rich_table
+from chestfed.results.grid import Cell, Grid, Line, auc_cell, difference_cell, markdown, rich_table, shown
 
 
 def auc(value: float | None, interval: Interval | None = None, digits: int = 3) -> Cell:
@@ -77,3 +77,17 @@ def test_a_narrow_terminal_breaks_words_and_no_numbers() -> None:
         Console(file=out, width=width).print(rich_table(grid, "AUC"))
         assert [out.getvalue().count(part) for part in ("0.812", "[0.701,", "0.900]")] == [8, 8, 8]
         assert max(map(len, out.getvalue().splitlines())) <= width
+
+
+def test_where_numbers_do_not_fit_side_by_side_each_has_a_line() -> None:
+    console = Console(width=20, record=True, file=io.StringIO(), markup=False)
+    console.print(rich_table(GRID, "AUCs of [b]", "on 7 images"))
+    lines = [line.rstrip() for line in console.export_text().splitlines()]
+    assert lines[:3] == ["AUCs of [b]", "K=1", "  added: a|b[red]"]
+    assert "0.812" in "".join(lines)
+    assert lines[-1] == "on 7 images"
+
+
+def test_the_mean_of_one_disease_is_not_shown() -> None:
+    assert shown(("edema", "mean")) == ("edema",)
+    assert shown(("edema", "atelectasis", "mean")) == ("edema", "atelectasis", "mean")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from mlflow.exceptions import MlflowException
 
 from chestfed.core.errors import ChestfedError, ChestfedWarning
 from chestfed.tracking import store as module
@@ -80,6 +81,41 @@ def test_a_run_is_opened_again_where_the_store_has_it(store: Store, tmp_path: Pa
     assert [again.reopened(*note) for note in (("0" * 32, ""), ("", ""), ("", "m1"), ("", "m2"), ("", "'"))] == [
         *("", "", marked, "", ""),
     ]
+
+
+@pytest.mark.parametrize("name", ["is_finished", "reopened"])
+def test_a_store_that_does_not_answer_is_not_one_without_the_run(
+    store: Store, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Else a resumed study would be recorded a second time."""
+
+    def silent(*_: object, **__: object) -> None:
+        raise MlflowException("API request failed: read timed out")
+
+    run = store.start_run("K=1", {})
+    monkeypatch.setattr(store._client, "get_run", silent)
+    monkeypatch.setattr(store._client, "update_run", silent)
+    with pytest.raises(MlflowException, match="timed out"):
+        getattr(store, name)(run)
+
+
+def test_a_deleted_run_or_experiment_is_told_from_others(store: Store, tmp_path: Path) -> None:
+    run = store.start_run("K=1", {})
+    client = client_of(tmp_path)
+    client.delete_run(run)
+    assert store.reopened(run) == ""
+    client.delete_experiment(client.get_experiment_by_name("chestfed").experiment_id)
+    with pytest.raises(ChestfedError, match="experiments restore"):
+        Store(local_store(tmp_path), tmp_path / "artifacts")
+
+
+def test_names_that_mlflow_refuses_are_changed(store: Store, tmp_path: Path) -> None:
+    """Negative controls are called `vindr (noise)`."""
+    run = store.start_run("study", {})
+    store.log_params(run, {"dataset.vindr (noise)": "digest"})
+    store.log_metrics(run, [(0, {"auc/feddyn:FedDyn, I8": 0.5})])
+    found = client_of(tmp_path).get_run(run).data
+    assert (found.params, found.metrics) == ({"dataset.vindr_noise": "digest"}, {"auc/feddyn_FedDyn_I8": 0.5})
 
 
 def test_parameters_of_a_resumed_run_stay_as_they_were(store: Store, tmp_path: Path) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from chestfed.tracking.store import make_whole
+from tests.command_line import call
 
 SERVER = """
 import subprocess, sys, time
@@ -50,3 +54,18 @@ def test_a_stopped_command_leaves_no_process_of_the_server(tmp_path: Path, numbe
         assert not is_there(worker)
     finally:
         command.kill()
+
+
+def test_a_store_that_mlflow_cannot_open_and_a_taken_port_are_told(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("not a database")
+    told = call("ui", "--out", tmp_path)
+    assert told.code == 1
+    assert "mlflow.db: MLflow cannot open it: (sqlite3.DatabaseError) file is not a database" in told.err
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    make_whole(whole / "mlflow.db")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = call("ui", "--out", whole, "--port", port)
+    assert told.code == 1
+    assert f"port {port} of this machine cannot be used" in told.err

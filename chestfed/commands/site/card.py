@@ -9,7 +9,6 @@ import typer
 
 from chestfed.commands import options
 from chestfed.core.console import open_console, say
-from chestfed.core.errors import ConfigError
 
 Out = Annotated[
     Path | None,
@@ -44,14 +43,14 @@ def site_card(
         chestfed site card st_anne.yaml --data data --against site_configs/chexpert.yaml --out st_anne_card.html
     """
     from chestfed.commands.progress import StepBars
-    from chestfed.report.site_card import make_card, write_card
+    from chestfed.report.site_card import check_page, make_card, write_card
     from chestfed.report.site_card.problems import verdict
     from chestfed.sites import load_site_config
 
     console = open_console()
     with options.as_usage_error():
-        if out is not None and out.suffix.lower() not in (".html", ".htm"):
-            raise ConfigError(f"--out {out}: give a name that ends in .html; the Markdown is written beside it")
+        if out is not None:
+            check_page(out)
         site, others = load_site_config(config), [load_site_config(other) for other in against or []]
         root = options.data_root(data, [site, *others])
     with StepBars(console) as bars:

@@ -4,6 +4,6 @@
 """
 
 from chestfed.report.site_card.build import SiteCard, make_card
-from chestfed.report.site_card.render import write_card
+from chestfed.report.site_card.render import check_page, write_card
 
-__all__ = ["SiteCard", "make_card", "write_card"]
+__all__ = ["SiteCard", "check_page", "make_card", "write_card"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from chestfed.core.checkpoint import write_text
 from chestfed.core.diseases import TITLES
+from chestfed.core.errors import ConfigError
 from chestfed.report.figures import thumbnail
 from chestfed.report.html import fill, text_of
 from chestfed.report.site_card.build import SIDE, SiteCard, Thumbnail
@@ -30,14 +31,23 @@ def write_card(card: SiteCard, out: Path) -> list[Path]:
 
     Raises
     ------
+    ConfigError
+        If `out` does not end in .html: the Markdown could take its place.
     ChestfedError
         If a file cannot be written.
     """
+    check_page(out)
     files = [out, out.with_suffix(".md")]
     parts = sections(card)
     write_text(files[0], as_html(card, parts))
     write_text(files[1], as_markdown(card, parts))
     return files
+
+
+def check_page(out: Path) -> None:
+    """Refuse a name that is not that of a page."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"{out}: give a name that ends in .html; the Markdown is written beside it")
 
 
 def as_html(card: SiteCard, parts: list[Section] | None = None) -> str:

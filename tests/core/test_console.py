@@ -1,0 +1,19 @@
+"""What is printed."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from chestfed.core.console import open_console
+
+
+def test_a_sign_that_the_output_cannot_write_is_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
+    console = open_console()
+    console.print("0.812 ±0.010")
+    console.file.flush()
+    assert out.getvalue() == b"0.812 ?0.010\n"
