@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from chestfed.core.errors import Problem
+from chestfed.sites.label_files.delimited import DELIMITERS, first_cells
 from chestfed.sites.label_files.encodings import WrongEncoding, as_utf8, is_utf16
 
 if TYPE_CHECKING:
@@ -207,27 +208,84 @@ class Source:
         kept = [column for column in dict.fromkeys([*required, *optional]) if column in names]
         places = [names.index(column) for column in kept]
         width = _width(text, names)
-        try:
-            table, ragged = csv_cells(text, width, places)
-        except MalformedCSV as error:
-            self.problem("malformed CSV", self.name(path), str(error), error.row, "download the file again")
+        before, read = len(self.problems), self.csv_cells(path, text, width, places)
+        if read is None:
             return None
-        for line in ragged:
-            text_of = f"{line.actual_columns} cells where the header has {width}"
-            advice = "fix or remove the row; a truncated download ends like this"
-            self.problem("malformed row", self.name(path), text_of, line.number, advice)
+        table, rows = read
         frame = pd.DataFrame(
             {column: table[f"c{place}"].to_pandas() for column, place in zip(kept, places, strict=True)}
         )
-        frame["row"] = row_numbers(len(frame), [line.number for line in ragged])
+        frame["row"] = rows
         frame = frame[frame[kept].notna().any(axis=1).to_numpy()].reset_index(drop=True)  # blank lines
-        if frame.empty and not ragged:
+        if frame.empty and len(self.problems) == before:
             self.problem("empty file", self.name(path), "has a header and no rows", advice="download the file again")
         self.refuse_formulas(path, frame, kept, frame["row"].to_numpy())
         for column in optional:
             if column not in frame:
                 frame[column] = pd.Series(None, index=frame.index, dtype=object)
         return frame
+
+    def csv_cells(
+        self, path: Path, text: bytes, width: int, places: Sequence[int], delimiter: str = ",", above: int = 0
+    ) -> tuple[pa.Table, np.ndarray] | None:
+        """The columns at these places as strings, named `c0`, `c1`, ..., and their row numbers, with `above` rows more.
+
+        Rows that have not `width` cells are problems. None, with a problem, if the text is not CSV, or rows would be
+        lost in a cell whose quotation mark is not closed.
+        """
+        ragged: list[pa.csv.InvalidRow] = []
+
+        def note(row: pa.csv.InvalidRow) -> str:
+            ragged.append(row)
+            return "skip"
+
+        names = [f"c{place}" for place in range(width)]
+        row, wrong = None, "cannot be read as rows and cells"  # pyarrow's message may quote a row
+        try:
+            table = pa.csv.read_csv(
+                io.BytesIO(text),
+                pa.csv.ReadOptions(use_threads=False, block_size=1 << 24, column_names=names, skip_rows_after_names=1),
+                pa.csv.ParseOptions(
+                    delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note
+                ),
+                pa.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()),
+                    strings_can_be_null=True,
+                    null_values=_NULLS,
+                    include_columns=[names[place] for place in places],
+                ),
+            )
+        except pa.ArrowInvalid:
+            table = None
+        else:
+            lines, rows = text.count(b"\n") + (not text.endswith(b"\n")), 1 + table.num_rows + len(ragged)
+            if lines > rows or text.count(b'"') % 2:
+                row = _open_quote(text, delimiter.encode())
+                wrong = "a quotation mark opens a cell that holds the rows below it and is not closed"
+        if table is None or row is not None:
+            advice = "export or download the file again; a quotation mark in a cell is doubled, and the cell quoted"
+            self.problem("malformed CSV", self.name(path), wrong, None if row is None else row + above, advice)
+            return None
+        for line in ragged:
+            self._tell_ragged(path, line, line.number + above, width, delimiter)
+        return table, row_numbers(table.num_rows, [line.number for line in ragged]) + above
+
+    def _tell_ragged(self, path: Path, line: Any, row: int, width: int, delimiter: str) -> None:
+        """Report a row whose number of cells is not that of the header, without its content."""
+        kind, text = "malformed row", f"{line.actual_columns} cells where the header has {width}"
+        advice = (
+            "fix or remove the row; cells that contain the delimiter must be quoted; a truncated file ends like this"
+        )
+        other = next((d for d in DELIMITERS if d != delimiter and len(first_cells(line.text, d)) == width > 1), None)
+        if other is not None:
+            kind, text = "mixed delimiters", f"{text}; it has {width} if separated by {shown(other)}"
+            advice = "the file has rows with different delimiters: export it again"
+        self.problem(kind, self.name(path), text, row, advice)
+
+
+def shown(delimiter: str) -> str:
+    """A delimiter in a message."""
+    return "a tab" if delimiter == "\t" else f"'{delimiter}'"
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -240,46 +298,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def a_formula(column: str) -> str:
     """What is wrong with a cell of the column that is a formula."""
     return f"'{column}' is a formula or the error value of one"
-
-
-def csv_cells(
-    text: bytes, width: int, places: Sequence[int], delimiter: str = ","
-) -> tuple[pa.Table, list[pa.csv.InvalidRow]]:
-    """The columns at these places as strings, named `c0`, `c1`, ..., and the rows that have not `width` cells.
-
-    Raises `MalformedCSV` if the text is not CSV, or rows would be lost in a cell whose quotation mark is not closed.
-    """
-    ragged: list[pa.csv.InvalidRow] = []
-
-    def note(row: pa.csv.InvalidRow) -> str:
-        ragged.append(row)
-        return "skip"
-
-    try:
-        table = pa.csv.read_csv(
-            io.BytesIO(text),
-            pa.csv.ReadOptions(
-                use_threads=False,
-                block_size=1 << 24,
-                column_names=[f"c{place}" for place in range(width)],
-                skip_rows_after_names=1,
-            ),
-            pa.csv.ParseOptions(
-                delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note
-            ),
-            pa.csv.ConvertOptions(
-                column_types={f"c{place}": pa.string() for place in range(width)},
-                strings_can_be_null=True,
-                null_values=_NULLS,
-                include_columns=[f"c{place}" for place in places],
-            ),
-        )
-    except pa.ArrowInvalid:
-        raise MalformedCSV("cannot be read as rows and cells") from None  # its message may quote a row
-    lines, rows = text.count(b"\n") + (not text.endswith(b"\n")), 1 + table.num_rows + len(ragged)
-    if (lines > rows or text.count(b'"') % 2) and (row := _open_quote(text, delimiter.encode())) is not None:
-        raise MalformedCSV("a quotation mark opens a cell that holds the rows below it and is not closed", row)
-    return table, ragged
 
 
 def _open_quote(text: bytes, delimiter: bytes) -> int | None:
@@ -297,14 +315,6 @@ def row_numbers(count: int, skipped: Sequence[int] = ()) -> np.ndarray:
     """Numbers int64 [count] of the rows kept: the header is row 1, `skipped` rows are left out."""
     lines = np.arange(2, 2 + count + len(skipped))
     return lines[~np.isin(lines, skipped)] if skipped else lines
-
-
-class MalformedCSV(Exception):
-    """A text that is not CSV, and the row where that shows, the first being 1. The message quotes nothing."""
-
-    def __init__(self, message: str, row: int | None = None) -> None:
-        super().__init__(message)
-        self.row = row
 
 
 class UnreadableError(Exception):

@@ -17,7 +17,7 @@ from chestfed.core.console import plural
 from chestfed.sites.folders import composed
 from chestfed.sites.label_files.delimited import DELIMITERS, excel_separator, first_cells, without_rows
 from chestfed.sites.label_files.encodings import is_text
-from chestfed.sites.label_files.source import ROW, MalformedCSV, Source, csv_cells, nearest, row_numbers
+from chestfed.sites.label_files.source import ROW, Source, nearest, row_numbers, shown
 from chestfed.sites.label_files.xlsx import XlsxError, cells_of, open_sheets
 from chestfed.sites.spreadsheet.files import FileFormat
 
@@ -91,7 +91,7 @@ def _has_columns(source: Source, path: Path, sheet: _Sheet, wanted: Sequence[str
         for other in DELIMITERS:
             found = sum(cell.strip() in wanted for cell in first_cells(sheet.header, other))
             if other != sheet.delimiter and found > len(wanted) - len(lacking):
-                text = f"the header is separated by {_shown(other)}, not by {_shown(sheet.delimiter)}"
+                text = f"the header is separated by {shown(other)}, not by {shown(sheet.delimiter)}"
                 advice = "set table.delimiter in the site's YAML"
                 source.problem("wrong delimiter", source.name(path), text, sheet.row, advice)
                 return False
@@ -135,35 +135,9 @@ def _open_csv(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
     header = text.split(b"\n", 1)[0].decode("utf-8")
 
     def columns(places: list[int]) -> tuple[pa.Table, np.ndarray] | None:
-        try:
-            cells, ragged = csv_cells(text, len(names), places, delimiter)
-        except MalformedCSV as error:
-            advice = "export the table again; a quotation mark within a cell must be doubled, and the cell quoted"
-            row = None if error.row is None else error.row + above
-            source.problem("malformed CSV", source.name(path), str(error), row, advice)
-            return None
-        for line in ragged:
-            _tell_ragged(source, path, line, line.number + above, len(names), delimiter)
-        return cells, row_numbers(cells.num_rows, [line.number for line in ragged]) + above
+        return source.csv_cells(path, text, len(names), places, delimiter, above)
 
     return _Sheet(names, columns, delimiter, header, table.header_row)
-
-
-def _shown(delimiter: str) -> str:
-    return "a tab" if delimiter == "\t" else f"'{delimiter}'"
-
-
-def _tell_ragged(source: Source, path: Path, line: Any, row: int, width: int, delimiter: str) -> None:
-    """Report a row whose number of cells is not that of the header, without its content."""
-    text = f"{line.actual_columns} cells where the header has {width}"
-    for other in DELIMITERS:
-        if other != delimiter and len(first_cells(line.text, other)) == width > 1:
-            text = f"{text}; it has {width} if separated by {_shown(other)}"
-            advice = "the file has rows with different delimiters: export it again"
-            source.problem("mixed delimiters", source.name(path), text, row, advice)
-            return
-    advice = "fix or remove the row; cells that contain the delimiter must be quoted"
-    source.problem("malformed row", source.name(path), text, row, advice)
 
 
 def _open_parquet(source: Source, path: Path, table: FileFormat) -> _Sheet | None:
