@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from chestfed.core import stopping
-from chestfed.core.errors import ChestfedError, DamagedError
+from chestfed.core.errors import ChestfedError, DamagedError, NotWrittenError
 
 if TYPE_CHECKING:
     import torch
@@ -75,9 +76,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise ChestfedError(
-            f"{path}: cannot be written: {error.strerror or error}. The earlier file is kept."
-        ) from None
+        text = f"{path}: cannot be written: {error.strerror or error}. The earlier file is kept."
+        raise NotWrittenError(text, error) from None
 
 
 def remove_orphans(folder: Path) -> None:
@@ -128,7 +128,8 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[s
         try:
             save_file(stored, temporary, header)
         except SafetensorError as error:  # a full disk, say: it is not an OSError
-            raise OSError(str(error)) from None
+            number = re.search(r"os error (\d+)", str(error))
+            raise OSError(int(number[1]) if number else None, str(error)) from None
 
     write_atomically(path, write)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from chestfed.core.checkpoint import write_text
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, NotWrittenError
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def writing_to(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         advice = "Make room there, or choose another folder, and run the same command again"
-        raise ChestfedError(f"{folder}: cannot be written: {error.strerror or error}. {advice}") from None
+        raise NotWrittenError(f"{folder}: cannot be written: {error.strerror or error}. {advice}", error) from None
 
 
 def check_folder(folder: Path, option: str) -> None:

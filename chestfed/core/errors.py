@@ -7,6 +7,7 @@ exception is a defect of ours and keeps its traceback.
 from __future__ import annotations
 
 import errno
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,14 @@ class ConfigError(ChestfedError):
 
 class DamagedError(ChestfedError):
     """A stored file whose content is not what was written: it can be made again."""
+
+
+class NotWrittenError(ChestfedError):
+    """A file cannot be written: a full disk, no rights. `reason` is the system's word for it, which names no file."""
+
+    def __init__(self, message: str, error: OSError) -> None:
+        super().__init__(message)
+        self.reason = os.strerror(error.errno) if error.errno else "unknown reason"
 
 
 class ChestfedWarning(UserWarning):

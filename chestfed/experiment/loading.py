@@ -118,7 +118,8 @@ def _share_objective(document: Document, overrides: Sequence[str], compared: Seq
     whole = "name" in options or any(override.partition("=")[0] == _OBJECTIVE for override in overrides)
     comparison, own = document.data.get("comparison"), document.data.get("per_algorithm") or {}
     sound = isinstance(own, dict) and all(isinstance(keys, dict | None) for keys in own.values())
-    if not sound or not isinstance(section, dict) or (not (objective := section.get("objective")) and not whole):
+    objective: Any = section.get("objective") if isinstance(section, dict) else None
+    if not sound or not isinstance(section, dict) or not (objective or whole):
         return
     trained = name_of(section.get("algorithm", "codasca"))
     listed = comparison.get("algorithms") if isinstance(comparison, dict) else None

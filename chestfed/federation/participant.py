@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from chestfed.core.errors import ChestfedError, TrainingError
+from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import NotAllowedError, only, pinned
 from chestfed.engines.host import Host
 from chestfed.engines.requests import Export, Import
@@ -284,4 +284,6 @@ def _told(error: ChestfedError) -> str:
     """What the server hears of a failure: of one here its kind only, because the message may name files."""
     if isinstance(error, Refused | WireError | TrainingError):
         return str(error)
+    if isinstance(error, NotWrittenError):
+        return f"the hospital cannot write to its disk ({error.reason}); its own log says where"
     return f"{type(error).__name__} at the hospital; its own log says more"

@@ -12,7 +12,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 
+from chestfed.core.checkpoint import save_checkpoint
 from chestfed.core.errors import ConfigError, DamagedError, TrainingError
 from chestfed.engines.host import Host
 from chestfed.engines.requests import Finish
@@ -76,6 +78,24 @@ def test_stage_1_of_other_images_or_labels_is_not_taken_for_that_of_these(
         hospital._studies[DIGEST].data = data
         assert "refused" not in hospital(Parcel({"kind": "pretrain", "to": "padchest", "study": DIGEST})).values
     assert len(set(folders)) == 2
+
+
+def test_a_disk_that_is_full_is_told_without_a_path(hospital: Participant, monkeypatch: pytest.MonkeyPatch) -> None:
+    hospital(greeting(pipeline()))
+
+    def pretrain(setup: Any, folder: Path, report: Any) -> Pretrained:
+        save_checkpoint(folder / "state.safetensors", {"weights": torch.zeros(1)}, {})
+        raise AssertionError
+
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("chestfed.federation.participant.pretrain", pretrain)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    study = SimpleNamespace(digests={"padchest": "a"})
+    hospital._studies[DIGEST].data = SimpleNamespace(study=study, client=SimpleNamespace(name="padchest"))  # type: ignore[assignment]
+    told = hospital(Parcel({"kind": "pretrain", "to": "padchest", "study": DIGEST})).values["refused"]
+    assert told == "the hospital cannot write to its disk (No space left on device); its own log says where"
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp/x", "", DIGEST + "/.."])
