@@ -7,12 +7,14 @@ import hashlib
 import json
 import platform
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from chestfed._version import __version__
+from chestfed.experiment.device import Machine
+from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import identity
 from chestfed.training.clients import Setup, StudyData
 
@@ -54,16 +56,22 @@ class Identity:
         text = json.dumps([self.configuration, self.inputs, self.results_version, self.machine], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
+    @property
+    def settings(self) -> str:
+        """The digest without the sites' content: what a dry run knows, which reads no image."""
+        return replace(self, inputs={}).digest
+
 
 def identify(setup: Setup) -> Identity:
     """The identity of a study on these data and this kind of device."""
-    pipeline, machine = setup.pipeline, setup.machine
-    device = {
-        "device": machine.device.type,
-        "threads": machine.threads if machine.device.type == "cpu" else 0,
-    }
+    return replace(settings_of(setup.pipeline, setup.machine), inputs=setup.data.digests)
+
+
+def settings_of(pipeline: Pipeline, machine: Machine) -> Identity:
+    """The same before any image is read."""
+    device = {"device": machine.device.type, "threads": machine.threads if machine.device.type == "cpu" else 0}
     engine = pipeline.engine.changes() if pipeline.engine is not None else {}
-    return Identity(identity(pipeline), setup.data.digests, device | engine)
+    return Identity(identity(pipeline), {}, device | engine)
 
 
 def stage_1_identity(this: Identity, data: StudyData) -> Identity:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from chestfed.core.checkpoint import (
     write_json,
     write_text,
 )
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import seal
 from chestfed.core.pseudonyms import NAMED_BY
+from chestfed.experiment.device import Machine
 from chestfed.experiment.pipeline import Pipeline
 from chestfed.experiment.resolved import shareable
 from chestfed.models import MODELS, FlatModule, build_model
@@ -36,7 +38,7 @@ from chestfed.results.run_folder import (
 )
 from chestfed.results.table import Row
 from chestfed.training.clients import Setup, StudyData, TestSet
-from chestfed.training.identity import Identity, installed_packages, software_versions
+from chestfed.training.identity import Identity, installed_packages, settings_of, software_versions
 from chestfed.training.loop import History, Trained
 
 
@@ -45,7 +47,7 @@ def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: Study
 
     Versions and packages stay those that the numbers are of.
     """
-    asked = {"title": pipeline.title, "configuration": shareable(pipeline)}
+    asked = {"title": pipeline.title, "settings": this.settings, "configuration": shareable(pipeline)}
     if (folder / STUDY).exists():
         stored = read_json(folder / STUDY)
         if stored | asked != stored:
@@ -66,6 +68,16 @@ def write_identity(folder: Path, pipeline: Pipeline, this: Identity, data: Study
         "packages": installed_packages(),
     }
     write_json(folder / STUDY, value)
+
+
+def finished_in(out: Path, name: str, pipeline: Pipeline, machine: Machine) -> dict[str, list[int]]:
+    """Names of run folders with these settings, on whatever images, and the K that are finished in each."""
+    wanted, found = settings_of(pipeline, machine).settings, {}
+    for file in sorted(out.glob(f"*{name}-*/{STUDY}")):
+        with suppress(ChestfedError, AttributeError):  # damaged: the study itself makes it again
+            if read_json(file).get("settings") == wanted:
+                found[file.parent.name] = [k for k in pipeline.k if (file.parent / f"k{k}" / RESULT).is_file()]
+    return found
 
 
 def write_hospitals(folder: Path, data: StudyData) -> None:

@@ -235,6 +235,13 @@ def test_mlflow_has_a_run_with_what_the_seeds_say(home: Path, summary: Path) -> 
     assert {"table.csv", "significance.csv"} <= {file.path for file in client.list_artifacts(found.info.run_id)}
 
 
+def test_a_dry_run_says_what_is_finished(home: Path, alone: Path) -> None:
+    called = run(home, command("runs", "--dry-run", "--seeds", "2,3"))
+    lines = [line for line in called.out.splitlines() if "finished" in line]
+    assert len(lines) == 1
+    assert re.search(rf"seed 2, .*K=1, 2 finished in runs/{alone.name}, if no image has changed", lines[0])
+
+
 def test_a_dry_run_counts_all_runs_and_writes_nothing(home: Path) -> None:
     called = run(home, command("nowhere", "--dry-run", "--seeds", "4,9,11"))
     assert called.code == 0, called.err

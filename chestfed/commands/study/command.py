@@ -33,7 +33,10 @@ Data = Annotated[
 ]
 Out = Annotated[Path, typer.Option(help="Folder for runs, tables and the MLflow store.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would run (images, steps, bytes, time); write nothing.")
+    bool,
+    typer.Option(
+        "--dry-run", help="Show what would run (images, steps, bytes, time), and what is finished; write nothing."
+    ),
 ]
 Tracking = Annotated[bool, typer.Option(help="Record the study in MLflow.")]
 Algorithm = Annotated[
@@ -167,7 +170,7 @@ def study(
         cluster=cluster,
     )
     if dry_run:
-        show_plan(studies)
+        show_plan(studies, out)
     else:
         run(studies, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
 

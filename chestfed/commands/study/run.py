@@ -40,6 +40,7 @@ from chestfed.training.plan import Span, StudyPlan, plan_study, render, render_h
 from chestfed.training.public_clients import load_collection
 from chestfed.training.reporting import Reporters, Summary
 from chestfed.training.run import StudyResult, run_study
+from chestfed.training.run_files import finished_in
 from chestfed.training.study_tables import StudyTables, open_sites, resolve_data_root, study_tables
 
 
@@ -100,10 +101,19 @@ def prepare(
     return Studies(console, pipeline, file, variants, windows, compared, root, machine, engine, jobs, cluster)
 
 
-def show_plan(studies: Studies) -> None:
-    """Print what would run; nothing is written. Of the processes of a launcher the first one prints."""
+def show_plan(studies: Studies, out: Path) -> None:
+    """Print what would run, and what of it is finished in `out`; of a launcher's processes the first one prints."""
     if rank():
         return
+    _show_plan(studies)
+    for variant in studies.variants:
+        name = studies.file.stem + variant.suffix
+        for folder, ks in finished_in(out, name, variant.pipeline, studies.machine).items():
+            done = f"K={', '.join(map(str, ks))} finished" if ks else "begun"
+            say(studies.console, f"{variant.label}: {done} in {out / folder}, if no image has changed")
+
+
+def _show_plan(studies: Studies) -> None:
     plans, variants = _plans(studies), studies.variants
     if studies.pipeline.held_out is not None:
         studies.console.print(render_held_out(plans, studies.pipeline.title, studies.machine))
