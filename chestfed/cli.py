@@ -65,7 +65,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="chestfed",
     cls=_Commands,
-    help="Federated AUC maximization on the chest X-rays of five hospitals.\n\n"
+    help="Federated learning on the chest X-rays of several hospitals.\n\n"
     "Start with `chestfed study`: it runs the source-addition study on synthetic sample hospitals, in minutes, "
     "without downloading data and without a GPU.",
     rich_markup_mode="markdown",
@@ -90,12 +90,12 @@ for _panel, _commands in (
 ):
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)
-_ABOUT = "Describe a new hospital, check it, write its card; count the images and labels of sites."
+_ABOUT = "Describe a new hospital, check it, write its card; count images and labels."
 site = _group("site", _ABOUT, site_new, site_check, site_card, site_stats, site_table)
 app.add_typer(site, rich_help_panel=_HOSPITALS)
 cache = _group("cache", "List, prune and verify the caches of decoded images.", cache_list, cache_prune, cache_verify)
 app.add_typer(cache, rich_help_panel=_HOSPITALS)
-_ABOUT = "Run a study over real hospitals, each with its images at home: server, hospitals, and the study itself."
+_ABOUT = "Run a study across real hospitals, each of which keeps its images."
 _PARTS = (federation_init, federation_server, federation_hospital, federation_run, federation_status)
 app.add_typer(_group("federation", _ABOUT, *_PARTS), rich_help_panel=_STUDIES)
 

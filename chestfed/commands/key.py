@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _shared = partial(typer.Option, rich_help_panel="Patients that two hospitals share")
 
-New = Annotated[Path | None, options.optional(metavar="FILE", help="Make a new key in this file.")]
+New = Annotated[Path | None, options.optional(metavar="FILE", help="Create a new key in this file.")]
 Names = Annotated[
     Path | None,
     _shared(
@@ -42,7 +42,7 @@ def key(
     out: Out = None,
     common: Common = None,
 ) -> None:
-    """Show or make the key for the pseudonyms of patients and images in files that leave the site.
+    """Show or create the key for the pseudonyms of patients and images in files that leave the site.
 
     The key itself is never shown, only its file and fingerprint.
 
@@ -51,7 +51,7 @@ def key(
         chestfed key --new ~/trial.key
         CHESTFED_KEY_FILE=~/trial.key chestfed evaluate ...
 
-    To count shared patients: the first command at both hospitals, with the same key; the second at one of them:
+    To count shared patients, run the first command at both hospitals with the same key, then the second at one of them:
 
         chestfed key --names st_anne.yaml --data data --out anne.json
         chestfed key --common anne.json --common john.json
@@ -78,11 +78,11 @@ def _show_or_make(console: Console, new: Path | None) -> None:
                 f"{file} exists and is not overwritten: without its key, pseudonyms made with it cannot be matched. "
                 "Choose another file"
             )
-        say(console, f"made a new key: {file}")
+        say(console, f"created a new key: {file}")
     else:
         file = Path(given).expanduser() if given else default_file()
         if not given and not file.exists():
-            say(console, f"no key yet; it is made with the first result about real patients: {file}")
+            say(console, f"no key yet; it is created with the first result about real patients: {file}")
             return
     say(console, f"file         {file}\nfingerprint  {read_key(file).fingerprint}")
     if new is not None:

@@ -25,7 +25,7 @@ Size = Literal["default", "tiny"]
 def samples(
     out: Annotated[Path, typer.Option(help="Folder to write the hospitals to.")] = Path("synthetic_hospitals"),
     seed: Annotated[int, typer.Option(help="Seed of patients and images.")] = 1,
-    size: Annotated[Size, typer.Option(help="default: some 3,000 images; tiny: for tests.")] = "default",
+    size: Annotated[Size, typer.Option(help="default: about 3,500 images; tiny: 275, for tests.")] = "default",
     extra: Annotated[
         str | None,
         typer.Option(

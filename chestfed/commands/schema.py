@@ -49,7 +49,7 @@ Out = Annotated[Path, typer.Argument(help="Folder to write the schemas to.")]
 
 
 def schema(out: Out = Path("schemas")) -> None:
-    """Write JSON schemas of pipelines and sites. With them an editor completes and checks the keys of a YAML.
+    """Write the JSON schemas of pipelines and sites, with which an editor completes and validates YAML files.
 
     Example:
 

@@ -25,7 +25,7 @@ def ui(
     out: Annotated[Path, typer.Option(help="Output folder of the studies.")] = Path("runs"),
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5000,
 ) -> None:
-    """Serve the MLflow page of the studies in an output folder on this machine, until Ctrl-C.
+    """Start MLflow's web page on this machine for the studies in an output folder. Ctrl-C stops it.
 
     Example:
 
@@ -44,7 +44,7 @@ def ui(
     except OSError as error:
         text = f"port {port} of this machine cannot be used: {error.strerror}. Choose another with --port"
         raise ChestfedError(text) from None
-    say(open_console(), f"MLflow on {address}\n(starts within seconds; Ctrl-C stops it)")
+    say(open_console(), f"MLflow on {address}\n(ready within seconds; Ctrl-C stops it)")
     artifacts = (out / "mlflow-artifacts").resolve().as_uri()
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", local_store(out)]
     command += ["--default-artifact-root", artifacts, "--host", _HOST, "--port", str(port)]

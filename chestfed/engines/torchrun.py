@@ -15,25 +15,25 @@ class Options(EngineOptions):
     timeout: float = Field(
         1800.0,
         gt=0,
-        description="seconds that a rank may take for the local round of a client; then the run ends, and the message "
+        description="seconds that a rank may take for the local round of a client; then the run ends and the message "
         "names client and rank",
     )
     all_reduce: bool = Field(
         False,
-        description="sum the clients' updates on each rank, and the sums by all-reduce, instead of gathering every "
-        "update: fewer bytes at rank 0, and last digits that depend on the number of ranks. For algorithms whose "
+        description="sum the clients' updates on each rank, and these sums by all-reduce, instead of gathering "
+        "every update: fewer bytes at rank 0, but the last digits depend on the number of ranks. For algorithms whose "
         "server takes the weighted mean of the updates",
     )
     split_batches: bool = Field(
         False,
-        description="split every batch of stage 1 over all ranks instead of training it on rank 0: last digits, and "
-        "with batch normalization more, depend on the number of ranks",
+        description="split every batch of stage 1 over all ranks instead of training on rank 0 alone: the last digits, "
+        "and with batch normalization more, depend on the number of ranks",
     )
     split_rounds: bool = Field(
         False,
-        description="split every batch of stage 2 over all ranks, client after client, instead of training the clients "
-        "beside one another: for networks or batches that one rank has no room for, or more ranks than clients. "
-        "Numbers depend on the number of ranks as with split_batches. For losses that are sums over images",
+        description="split every batch of stage 2 over all ranks, one client after another, instead of training "
+        "the clients in parallel: for networks or batches that do not fit on one rank, or more ranks than clients. "
+        "Results depend on the number of ranks as with split_batches. For losses that are sums over images",
     )
 
     def changes(self) -> dict[str, int]:

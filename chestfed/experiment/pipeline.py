@@ -36,7 +36,7 @@ class SampleHospitals(StrictModel):
     """Synthetic hospitals that the study writes into `data_root` if they are not there."""
 
     seed: int = Field(1, description="seed of patients and images")
-    size: Literal["default", "tiny"] = Field("default", description="default: some 3,000 images; tiny: for tests")
+    size: Literal["default", "tiny"] = Field("default", description="default: about 3,500 images; tiny: 275, for tests")
 
 
 class SiteEntry(StrictModel):
@@ -128,7 +128,7 @@ class HeldOut(StrictModel):
 
 
 class Overlap(StrictModel):
-    """The same picture, or patient, at two sites of the study."""
+    """The same image, or patient, at two sites of the study."""
 
     found: Literal["refuse", "drop"] = Field(
         "refuse",
@@ -144,7 +144,7 @@ class Overlap(StrictModel):
 
 
 class Published(StrictModel):
-    """What the paper printed, to stand beside our number."""
+    """The paper's figures, shown beside ours."""
 
     source: str = Field(description="paper and table")
     note: str | None = Field(None, description="how the paper's figures differ from ours; shown below the table")
@@ -202,7 +202,9 @@ class Evaluation(StrictModel):
     """What is scored, and how often."""
 
     split: Literal["valid", "test"] = Field("valid", description="split of the target site to score")
-    protocol: ImageProtocol = Field("frontal-image", description="images to score, and whether one by one or by study")
+    protocol: ImageProtocol = Field(
+        "frontal-image", description="score frontal images, or all views that the site keeps"
+    )
     hospitals: Literal["own_test", "none"] = Field(
         "own_test",
         description="own_test: every K is also scored at each hospital that takes part, on patients of its own: those "
@@ -295,7 +297,10 @@ class Pipeline(StrictModel):
         "or with held_out only all clients",
         json_schema_extra=_or_null,
     )
-    model: Annotated[ModelOptions, Choice(MODELS)] = network_options("small")
+    model: Annotated[ModelOptions, Choice(MODELS)] = Field(
+        network_options("small"),
+        description="the network: a name, or a mapping of `name` and the network's own options",
+    )
     preprocess: Preprocess = Preprocess()
     augment: Augment = Augment()
     pretrain: Pretrain = Pretrain()
@@ -324,9 +329,9 @@ class Pipeline(StrictModel):
     runtime: Runtime = Runtime()
     engine: Annotated[EngineOptions | None, Choice(ENGINES, optional=True)] = Field(
         None,
-        description="where the clients compute; changes no result, but for `all_reduce`, `split_batches` and "
-        "`split_rounds` of torchrun: a name, or a mapping of `name` and the engine's options; null: torchrun if it "
-        "started this process, else in-process",
+        description="where the clients run: a name, or a mapping of `name` and the engine's options; null: torchrun if "
+        "it started this process, else in-process. Only `all_reduce`, `split_batches` and `split_rounds` of torchrun "
+        "change the result",
     )
     seed: int = Field(1, ge=0, description="seed of everything except the samples")
 

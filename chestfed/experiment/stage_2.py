@@ -27,19 +27,20 @@ class Stage:
 
 
 class PrivacyOptions(StrictModel):
-    """Client-level differential privacy of the weights that stage 2 returns; docs/privacy.md says what it is worth."""
+    """Client-level differential privacy of the weights that stage 2 returns; docs/privacy.md says what it protects."""
 
     clip: float = Field(
-        gt=0, description="greatest length of a client's change in a round; longer ones are shortened to it [C]"
+        gt=0, description="largest norm of a client's change in a round; larger ones are scaled down to it [C]"
     )
     noise_multiplier: float = Field(
-        gt=0, description="standard deviation of the noise, in units of what one client can move the mean by [z]"
+        gt=0, description="standard deviation of the noise, relative to the most that one client can move the mean [z]"
     )
-    delta: float = Field(1e-5, gt=0, lt=1, description="for which epsilon is told [delta]")
+    delta: float = Field(1e-5, gt=0, lt=1, description="the delta for which epsilon is reported [delta]")
     noise: Literal["secret", "seed"] = Field(
         "secret",
-        description="secret: from the system's entropy, so that no two runs are equal; seed: from `seed`, which is in "
-        "the run folder: equal bits by every engine and no protection, to see what the noise costs",
+        description="source of the noise. secret: the system's entropy, so that no two runs are equal; seed: the "
+        "study's `seed`, the same bits with every engine. Only to measure what the noise "
+        "costs: it protects nothing, because the run folder has the seed",
     )
 
 
@@ -103,8 +104,8 @@ class Federated(StrictModel):
     aggregation: AggregationRule = Field(
         "mean",
         description="how the server combines what the clients send. mean: with `weights`; norm_clipping: as mean, with "
-        "longer changes cut to the median length of the round; median, trimmed_mean: of every number, each client "
-        "counted once. Not for algorithms that rely on the exact mean, such as codasca and scaffold",
+        "larger changes scaled down to the median norm of the round; median, trimmed_mean: of every number, with equal "
+        "weights. Not for algorithms that rely on the exact mean, such as codasca and scaffold",
     )
     trim: int | None = Field(
         None,
@@ -114,14 +115,14 @@ class Federated(StrictModel):
     )
     absent: Literal["wait", "drop"] | Annotated[int, Field(ge=1)] = Field(
         "wait",
-        description="what is done about a client that is late or whose answer cannot be used. wait: the round waits; "
-        "drop: the round goes on without it; a number: it does if so many others have answered. In a federation a "
-        "hospital is late after `faults.late_after` seconds",
+        description="what to do about a client that is late or whose answer cannot be used. wait: the round waits; "
+        "drop: the round continues without it; a number: it does if at least so many others have answered. In a "
+        "federation a hospital is late after `faults.late_after` seconds",
     )
     privacy: PrivacyOptions | None = Field(
         None,
         description="noise that hides a client's part in the weights; null: none. Needs the extra `privacy`, and an "
-        "algorithm whose server takes nothing but the mean",
+        "algorithm whose server takes only the mean",
     )
 
     @model_validator(mode="before")

@@ -30,24 +30,24 @@ _SERVER = """\
 federation: {name}
 address: {address}
 listen: {listen}
-hospitals:                       # who may take part; take a line out, and restart the server, to shut one out
+hospitals:                       # who may take part; to exclude one, remove its line and restart the server
 {members}
 faults:
-  late_after: 600                # seconds; a round of training should fit
-  give_up_after: 86400           # seconds; then the study stops, and the same command goes on with the round
+  late_after: 600                # seconds; longer than a round of training
+  give_up_after: 86400           # seconds; then the study stops; the same command resumes it
 """
 
 _HOSPITAL = """\
 # The hospital "{name}" in the federation "{federation}". Paths are relative to this file. Keys: docs/deployment.md.
 #
-#   chestfed federation hospital {name} --check    (reads the site's YAML and labels, connects to nobody)
+#   chestfed federation hospital {name} --check    (reads the site's YAML and labels, does not connect)
 #   chestfed federation hospital {name}
 hospital: {name}
 server: {address}
 site: {site}
 data_root: {data}
-cache: cache                     # decoded images: some 100 kB each
-state: state                     # what is kept between rounds, and the logs
+cache: cache                     # decoded images: about 100 kB each
+state: state                     # state between rounds, and logs
 device: auto
 leaves:
   results: scores                # of test images, under keyed names; or aucs (computed here); or nothing
@@ -57,18 +57,18 @@ leaves:
 _README = """\
 # {name}: your part in the federation "{federation}"
 
-This folder was made by who runs the server. It holds a secret (`node.key`): pass it on by a safe way, keep it readable
-by you only, and delete other copies.
+This folder was created by the server's administrator. It contains a secret (`node.key`): send it over a secure channel,
+keep it readable only by you, and delete other copies.
 
-1. Install chestfed with Flower, the version that the server runs: `pip install "chestfed[flower]=={version}"`.
+1. Install version {version} of chestfed, as on the server, with Flower: `pip install ".[flower]"` in a checkout.
 2. Describe your images and labels in `site.yaml`, beside this file: `chestfed site new` drafts it, `chestfed site
-   check` tries it. Its key `site` is `{name}`. Say in `hospital.yaml` where the data are.
-3. `chestfed federation hospital {folder} --check` reads the labels and connects to nobody.
-4. `chestfed federation hospital {folder}` takes part until you press Ctrl-C. Start it again at any time: it goes on.
+   check` checks it. Its key `site` is `{name}`. Set `data_root` in `hospital.yaml`.
+3. `chestfed federation hospital {folder} --check` reads the labels without connecting.
+4. `chestfed federation hospital {folder}` takes part until you press Ctrl-C. You can restart it at any time.
 
-The machine needs one outgoing connection, HTTPS to {address}, and no incoming one. Nothing that comes from the
-server is run as code. Images, patients' names, paths and the site's YAML never leave; docs/deployment.md says field by
-field what does, and `state/hospital.log` says what was asked and answered.
+The machine needs one outgoing connection, HTTPS to {address}, and no incoming one. It runs no code from the
+server. Images, patients' names, paths and the site's YAML never leave; docs/deployment.md lists what does, and
+`state/hospital.log` records all requests and answers.
 """
 
 

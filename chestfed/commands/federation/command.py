@@ -18,7 +18,7 @@ from chestfed.core.errors import ChestfedError, ConfigError
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the federation.", show_default=False)]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Without TLS; on loopback only, to look at what is sent. Nodes keep keys.")
+    bool, typer.Option("--insecure", help="Without TLS, to inspect messages; loopback only. Keys are still needed.")
 ]
 
 
@@ -26,12 +26,12 @@ def federation_init(
     folder: Folder,
     hospital: Annotated[
         list[str] | None,
-        options.optional(metavar="NAME", help="A hospital, as `site` in its YAML. Repeatable."),
+        options.optional(metavar="NAME", help="Name of a hospital: `site` in its YAML. Repeatable."),
     ] = None,
     address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where hospitals reach the server.")
+        str, typer.Option(metavar="HOST:PORT", help="Address at which hospitals reach the server.")
     ] = "localhost:9443",
-    name: Annotated[str, typer.Option(help="What the federation is called.")] = "federation",
+    name: Annotated[str, typer.Option(help="Name of the federation.")] = "federation",
     samples: Annotated[
         Path | None,
         options.optional(
@@ -39,7 +39,7 @@ def federation_init(
         ),
     ] = None,
 ) -> None:
-    """Make certificates, keys, and one folder per hospital to hand over.
+    """Create certificates, keys, and a folder to send to each hospital.
 
     Example:
 
@@ -50,13 +50,13 @@ def federation_init(
     from chestfed.federation.founding import found, sample_sites
 
     if bool(hospital) == (samples is not None):
-        raise typer.BadParameter("name the hospitals, each with --hospital, or give the folder of --samples")
+        raise typer.BadParameter("name the hospitals, each with --hospital, or give --samples FOLDER")
     hospitals = hospital or list(sample_sites())
     found(folder, name, address, hospitals, __version__, samples)
     console = open_console()
-    say(console, f"made {folder}/federation.yaml, the certificates and the server's secrets (private/)")
+    say(console, f"created {folder}/federation.yaml, the certificates and the server's secrets (private/)")
     for one in hospitals:
-        say(console, f"hand over to {one}: {folder}/hospitals/{one} (holds its secret key; see its README.md)")
+        say(console, f"send to {one}: {folder}/hospitals/{one} (contains its secret key; see its README.md)")
     say(console, f"then: chestfed federation server {folder}")
 
 
@@ -83,13 +83,13 @@ def federation_server(folder: Folder, insecure: Insecure = False) -> None:
 
 
 def federation_hospital(
-    folder: Annotated[Path, typer.Argument(help="The folder that the server's side handed over.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="Folder that the server's administrator sent.", show_default=False)],
     check: Annotated[
-        bool, typer.Option("--check", help="Read hospital.yaml, keys, site YAML and labels; connect to nobody.")
+        bool, typer.Option("--check", help="Check hospital.yaml, keys, site YAML and labels without connecting.")
     ] = False,
     insecure: Insecure = False,
 ) -> None:
-    """Take part with this hospital's images, until Ctrl-C; start it again at any time.
+    """Take part with this hospital's images until Ctrl-C. It can be restarted at any time.
 
     Example:
 
@@ -110,7 +110,7 @@ def federation_hospital(
 
 
 def federation_run(
-    pipeline: Annotated[Path, typer.Argument(help="Pipeline YAML; its sites name hospitals.", show_default=False)],
+    pipeline: Annotated[Path, typer.Argument(help="Pipeline YAML; its sites name the hospitals.", show_default=False)],
     federation: Annotated[Path, typer.Option(help="Folder of the federation.", show_default=False)],
     out: Out = Path("runs"),
     tracking: Tracking = True,
@@ -118,7 +118,7 @@ def federation_run(
     set_: Set = None,
     insecure: Insecure = False,
 ) -> None:
-    """Run a study over the hospitals, on the server's machine; interrupted at any point, the same command goes on.
+    """Run a study across the hospitals, on the server's machine. To resume it, run the same command again.
 
     Example:
 
@@ -133,7 +133,8 @@ def federation_run(
 def federation_status(
     folder: Folder,
     wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Wait so long for all to be online; exit code 1 if one is not.")
+        float,
+        typer.Option(metavar="SECONDS", help="Wait this long for all to be online; exit code 1 if one is not."),
     ] = 0.0,
     insecure: Insecure = False,
 ) -> None:

@@ -74,7 +74,7 @@ Value = Annotated[
     _meaning(
         metavar="CELL=MEANING",
         help="What a cell of a label column means: positive, negative, uncertain, blank or missing. Repeatable; a "
-        "short cut into the mapping table.",
+        "shortcut for rows of the mapping table.",
     ),
 ]
 Word = Annotated[
@@ -82,7 +82,7 @@ Word = Annotated[
     _meaning(
         metavar="view:WORD=MEANING",
         help="What a word in the column of view, split, sex or age means: view:seitl=lateral, split:Menge2=test, "
-        "sex:W=F, age:'85 or more'=85, sex:keine=missing. Repeatable; a short cut into the mapping table.",
+        "sex:W=F, age:'85 or more'=85, sex:keine=missing. Repeatable; a shortcut for rows of the mapping table.",
     ),
 ]
 Uncertain = Annotated[

@@ -23,7 +23,7 @@ _compared = partial(options.optional, rich_help_panel="Several seeds, algorithms
 File = Annotated[
     Path | None,
     typer.Argument(
-        help=f"YAML of the pipeline, or the name of one of chestfed's. Default: pipelines/{DEFAULT_PIPELINE}.",
+        help=f"YAML of a pipeline, or the name of a bundled one. Default: pipelines/{DEFAULT_PIPELINE}.",
         show_default=False,
     ),
 ]
@@ -56,9 +56,8 @@ Engine = Annotated[
     str | None,
     _key(
         metavar="NAME",
-        help="Where the clients compute: in-process or torchrun. Default: torchrun if it started this process, else "
-        "in-process. Same as --set engine=NAME; with options of torchrun: --set 'engine={name: torchrun, all_reduce: "
-        "true, split_batches: true}'.",
+        help="Where the clients run: in-process or torchrun. Default: torchrun if it started this process, else "
+        "in-process. Same as --set engine=NAME.",
     ),
 ]
 Interval = Annotated[
@@ -99,8 +98,8 @@ Jobs = Annotated[
     int,
     _compared(
         min=1,
-        help="Studies, or K of a single one, to run in parallel, one process each; several GPUs are used in turn. "
-        "Without runtime.threads they share the CPU's cores.",
+        help="Number of studies, or of K of a single study, to run in parallel, one process each. Several GPUs are "
+        "used in turn. Without runtime.threads the processes share the CPU's cores.",
     ),
 ]
 OnCluster = Annotated[

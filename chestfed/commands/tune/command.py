@@ -14,7 +14,7 @@ from chestfed.core.console import open_console
 
 def tune(
     pipeline: Annotated[
-        Path, typer.Argument(help="YAML of the pipeline, or the name of one of chestfed's.", show_default=False)
+        Path, typer.Argument(help="YAML of a pipeline, or the name of a bundled one.", show_default=False)
     ],
     algorithms: Annotated[
         str | None, options.optional(metavar="A,B,C", help="Algorithms to tune. Default: those the pipeline compares.")
