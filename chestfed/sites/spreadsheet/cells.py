@@ -190,9 +190,15 @@ def _as_text(array: pa.ChunkedArray) -> pa.ChunkedArray | None:
         array = array.cast(pa.float32()) if pa.types.is_float16(kind) else array
         none = pa.scalar(None, array.type)
         array = pc.if_else(pc.is_nan(array), none, array)
-        whole = pc.and_(pc.equal(pc.floor(array), array), pc.less(pc.abs(array), 2.0**53))
+        exact = pc.less(pc.abs(array), 2.0 ** (24 if pa.types.is_float32(kind) else 53))
+        whole = pc.and_(pc.equal(pc.floor(array), array), exact)
         numbers = pc.if_else(whole, array, none).cast(pa.int64()).cast(pa.string())
-        return pc.if_else(whole, numbers, array.cast(pa.string()))
+        # pyarrow writes rounded numbers of 32 bits in full.
+        rounded = (
+            pc.if_else(exact, none, array).cast(pa.float64()).to_pandas().map("{:.16e}".format, na_action="ignore")
+        )
+        others = pc.if_else(exact, array.cast(pa.string()), pa.chunked_array([pa.array(rounded, pa.string())]))
+        return pc.if_else(whole, numbers, others)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind):
         return None
     try:

@@ -409,6 +409,16 @@ def test_a_patient_whose_number_was_rounded_or_is_a_word_for_none_is_refused(tmp
     assert (problem.kind, problem.message) == ("blank name", "no patient")
 
 
+def test_numbers_of_32_bits_that_are_rounded_are_no_patients(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    rows = [onehot(1), onehot(2)]
+    cells = {name: [row[name] for row in rows] for name in rows[0]}
+    table = pa.table({**cells, "MRN": pa.array(np.array([123456789, 7], np.float32))})
+    pq.write_table(table, tmp_path / "site/labels.parquet")
+    (problem,) = problems(tmp_path, ONEHOT, None, "labels.parquet")
+    assert (problem.kind, problem.row) == ("rounded number", 2)
+
+
 def test_a_disease_that_only_some_of_its_columns_deny_is_counted(tmp_path: Path) -> None:
     rows = [onehot(1, **{"Edema": "0", "Pulmonary Edema": ""}), onehot(2)]
     text = "labels.csv: edema is absent in 1 row in which only some of its columns say so, and others are empty"
