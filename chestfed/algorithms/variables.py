@@ -21,7 +21,7 @@ Gradients = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 Record = TypeVar("Record")
 
-_BLOCK: Final = 1 << 16  # numbers
+_BLOCK: Final = 1 << 18  # numbers
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ Levels = Literal["window", "stored", "percentiles"]
 InvertedBy = Literal["picture", "column", "never"]
 
 _PERCENTILES: Final = (0.5, 99.5)
-_AT_ONCE: Final = 1 << 18  # pixels
+_AT_ONCE: Final = 1 << 20  # pixels
 _WORDS: Final = 1 << 16
 
 

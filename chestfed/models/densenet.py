@@ -7,7 +7,6 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import reduce
 from typing import Annotated, Any, Final
 
 import torch
@@ -77,9 +76,11 @@ class MeanOfSquares(nn.Module):
         """`[n, c, h, w]` to `[n, c, h // side, w // side]`."""
         side = self.side
         height, width = (length // side * side for length in images.shape[2:])
-        rows = images[..., :height, :width].unflatten(2, (-1, side)).unbind(3)
-        columns = reduce(torch.add, rows).unflatten(3, (-1, side)).unbind(4)
-        return reduce(torch.add, columns) / side**2
+        first, second, *others = images[..., :height, :width].unflatten(2, (-1, side)).unbind(3)
+        rows = first + second
+        for other in others:
+            rows += other
+        return rows.unflatten(3, (-1, side)) @ rows.new_full((side,), 1 / side**2)
 
 
 def _densenet121(options: PublishedOptions, outputs: int) -> nn.Module:

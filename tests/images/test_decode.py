@@ -216,6 +216,23 @@ def test_compressed_dicom_gives_the_same_pixels(tmp_path: Path, syntax: str) -> 
     np.testing.assert_array_equal(decode(save(packed, tmp_path / "b.dcm")), plain)
 
 
+@each("signed", [0, 1])
+@each("bits", [8, 16])
+def test_run_lengths_of_signed_values_below_dirty_unused_bits_give_the_same_pixels(
+    tmp_path: Path, bits: int, signed: int
+) -> None:
+    used = bits - 3
+    stored = (RAMP * ((1 << used) - 1)).astype(f"u{bits // 8}")
+    dirty = (stored | (5 << used)).astype(stored.dtype)
+    form = {"BitsAllocated": bits, "BitsStored": used, "HighBit": used - 1, "PixelRepresentation": signed}
+    plain, packed = dicom(stored, **form, PixelData=stored.tobytes()), dicom(stored, **form, PixelData=dirty.tobytes())
+    plain["PixelData"].VR = packed["PixelData"].VR = "OB" if bits == 8 else "OW"
+    packed.compress(RLELossless, encoding_plugin="pylibjpeg", generate_instance_uid=False)
+    gray = decode(save(packed, tmp_path / "b.dcm"), levels="stored")
+    np.testing.assert_array_equal(gray, decode(save(plain, tmp_path / "a.dcm"), levels="stored"))
+    assert len(np.unique(gray)) == min(256, 1 << used)
+
+
 @each(
     ("name", "reason"),
     [
