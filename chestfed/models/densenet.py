@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
