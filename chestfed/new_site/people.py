@@ -28,7 +28,7 @@ from chestfed.new_site.work import (
     listed_rows,
     unknown_words,
 )
-from chestfed.sites.reader import ages
+from chestfed.sites.reader import PER_YEAR, ages
 from chestfed.sites.spreadsheet.term_table import LEXICON, WORD_MEANINGS, TermRow
 
 #: What the flag of the patient is given for the folder, in place of a column.
@@ -260,6 +260,9 @@ def _find_age(work: Work, said: str | None) -> None:
         cells = work.frame[name].dropna().str.strip().str.lower()
         if cells.empty and not said:
             continue
+        unit = next((word for word in plain(name).split() if len(word) > 2 and PER_YEAR.get(word, 1) > 1), None)
+        if unit and cells.str.fullmatch(r"[\d.,]+").any():
+            raise ConfigError(f"--age-column {name}: a bare number is years; write the unit into the cells (7 {unit})")
         own = work.meanings("age")
         gone = [word for word, meaning in own.items() if meaning == MISSING]
         years = ages(cells.where(~cells.isin(own), cells.map(own)))

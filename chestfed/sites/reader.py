@@ -82,7 +82,7 @@ _NUMBERS: Final = {"1": POSITIVE, "0": NEGATIVE, "-1": UNCERTAIN}
 SEXES: Final = {"f": "F", "female": "F", "m": "M", "male": "M"}
 _OLDEST: Final = 120
 #: Units of an age, in lowercase without accents -> how many of them are a year; Y, M, W and D are DICOM's.
-_PER_YEAR: Final = {
+PER_YEAR: Final = {
     word: number
     for number, words in {
         1.0: " y yr yrs year years yo jahr jahre a an ans ano anos 歳 才 歲 岁",  # the first is the empty one
@@ -327,7 +327,7 @@ def _years(cell: str) -> float:
     bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
     match = re.fullmatch(r"\s*(\d+(?:\.\d+|,\d{1,2})?)\s*([A-Za-z歳才歲岁]*)\.?\s*", bare)
     unit = "" if match is None else "jahr" if match[2] == "J" else match[2].lower()  # a small j may be jours
-    if match is None or unit not in _PER_YEAR:
+    if match is None or unit not in PER_YEAR:
         return np.nan
-    years = float(match[1].replace(",", ".")) / _PER_YEAR[unit]
+    years = float(match[1].replace(",", ".")) / PER_YEAR[unit]
     return np.nan if years > _OLDEST else math.floor(years)

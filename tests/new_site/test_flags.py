@@ -140,10 +140,11 @@ def test_a_flag_for_a_table_is_an_error_where_the_labels_are_in_headers(tmp_path
 
 
 def test_an_age_column_that_holds_no_ages_is_an_error_if_a_flag_names_it(tmp_path: Path) -> None:
-    bring(tmp_path, rows(Code=["x", "y"], Empty=[None]))
-    for name in ("Code", "Empty"):
+    bring(tmp_path, rows(Code=["x", "y"], Empty=[None], AgeMonths=["7", "31"], Alter_Monate=["7 Monate"]))
+    for name in ("Code", "Empty", "AgeMonths"):
         with pytest.raises(ConfigError, match=f"--age-column {name}"):
             draft(tmp_path, columns={"age": name})
+    assert keys(draft(tmp_path, columns={"age": "Alter_Monate"}))["table"]["columns"]["age"] == "Alter_Monate"
 
 
 def test_a_running_number_is_not_the_image_column_while_another_looks_like_file_names(tmp_path: Path) -> None:
