@@ -254,6 +254,14 @@ class StudyData:
         """Of all clients and the test set together."""
         return Origin.together([*(client.origin for client in self.clients), self.test.origin])
 
+    def lacking(self, k: int) -> dict[str, str]:
+        """Diseases that the training images of the first `k` clients do not have in both classes: what is missing."""
+        ratios = np.stack([client.positive_ratios() for client in self.clients[:k]])
+        there = {"labels": ~np.isnan(ratios), "positives": ratios > 0, "negatives": ratios < 1}
+        missing = [(what, ~known.any(axis=0)) for what, known in there.items()]
+        found = {disease: [what for what, none in missing if none[j]] for j, disease in enumerate(self.diseases)}
+        return {disease: what[0] for disease, what in found.items() if what}
+
 
 @dataclass(frozen=True, eq=False)
 class Setup:

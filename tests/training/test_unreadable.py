@@ -1,17 +1,20 @@
-"""Sites of which no image can be read, though others may be left out."""
+"""Sites of which no image can be read, though others may be left out, and diseases with images of one class."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from chestfed.core.errors import ConfigError
 from chestfed.experiment.loading import load_pipeline
 from chestfed.sites.table import SiteTable
-from chestfed.training.clients import StudyData, load_images
+from chestfed.training.clients import ClientData, StudyData, load_images
 from chestfed.training.study_tables import SiteRows, StudyTables, open_sites, study_tables
 from tests.training.tiny_studies import SETTINGS
 
@@ -61,3 +64,12 @@ def test_a_hospital_of_a_federation_that_is_not_the_target_has_no_test_images(
     (data,) = load_images([own], pipeline, tmp_path / "cache")
     assert data.clients[0].training_rows > 0
     assert not len(data.test.labels)
+
+
+def test_a_disease_of_which_the_training_images_have_one_class_is_named_for_each_k() -> None:
+    images: Any = SimpleNamespace(records=np.zeros(2))
+    labels = [[1, 1, np.nan, 1], [1, 0, np.nan, 0]], [[0, np.nan, 0, 1], [1, np.nan, 0, 0]]
+    clients = tuple(ClientData("", images, np.array(own), np.ones(2, int)) for own in labels)
+    study = StudyData(clients, None, ("edema", "mass", "hernia", "nodule"), {}, {})  # type: ignore[arg-type]
+    assert study.lacking(1) == {"edema": "negatives", "hernia": "labels"}
+    assert study.lacking(2) == {"hernia": "positives"}
