@@ -99,7 +99,7 @@ def _compared(
 def _label(pipeline: Pipeline) -> str:
     settings = pipeline.federated
     ks = ", ".join(map(str, pipeline.k))
-    label = f"{settings.spec.name}, window {settings.window}, seed {pipeline.seed}, K={ks}"
+    label = f"{settings.algorithm.name}, window {settings.window}, seed {pipeline.seed}, K={ks}"
     return label + whole_rounds(settings)
 
 

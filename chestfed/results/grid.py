@@ -112,7 +112,13 @@ def shown(every: Sequence[T]) -> Sequence[T]:
 
 
 class _WholeNumbers(Table):
-    """A table that breaks words and headings in a narrow terminal, and is a list if its numbers cannot be whole."""
+    """A table that breaks words and headings in a narrow terminal, and is a list if its numbers cannot be whole.
+
+    `above` and `below` are as wide as the terminal: title and caption of a narrow table would be a column of words.
+    """
+
+    above: Text
+    below: Text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         number, room = len(self.columns), options.max_width
@@ -121,12 +127,12 @@ class _WholeNumbers(Table):
             padding = 1 if sum(longest) + 3 * number < room else 0
             spare = room - sum(longest) - (2 * padding + 1) * number - 1
             if spare < 0:
-                yield from (part for part in (self.title, *self._listed(), self.caption) if part is not None)
+                yield from (self.above, *self._listed(), self.below)
                 return
             self.padding = (0, padding)
             for one, width in zip(self.columns, longest, strict=True):
                 one.width = width + spare // number
-        yield from super().__rich_console__(console, options)
+        yield from (self.above, *super().__rich_console__(console, options), self.below)
 
     def _listed(self) -> Iterator[Text]:
         """A paragraph per row, with a line per column."""
@@ -145,14 +151,14 @@ def _longest(column: Column) -> int:
     return min(12, max(parts, default=1)) if words else max(parts, default=1)
 
 
-def rich_table(grid: Grid, title: str, caption: str | None = None, *, dim: Sequence[str] = ()) -> Table:
+def rich_table(grid: Grid, title: str, caption: str = "", *, dim: Sequence[str] = ()) -> Table:
     """The table for a terminal; rows of the kinds `dim` are dim and end a section."""
 
     def text(cell: Cell) -> Text:
         return Text("\n".join((cell.text, *cell.below)).replace("−", "-"))  # not every terminal has that minus
 
-    table = _WholeNumbers(title=Text(title, "table.title"), title_justify="left", caption_justify="left")
-    table.caption = None if caption is None else Text(caption, "table.caption")
+    table = _WholeNumbers()
+    table.above, table.below = Text(title, "table.title"), Text(caption, "table.caption", end="\n" if caption else "")
     for place, column in enumerate(grid.columns):
         strong = "bold" if place and column.text == "mean" else ""
         words = place == 0 or column.text == "added"

@@ -71,7 +71,7 @@ class MlflowRecord(Reporter):
         if self._whole:
             return
         settings, this = study.pipeline.federated, study.identity
-        label = f"{settings.spec.name} I={settings.window} seed {study.pipeline.seed}"
+        label = f"{settings.algorithm.name} I={settings.window} seed {study.pipeline.seed}"
         tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
         self._parent = self._started(study.folder, f"{_mark(study.origin)}{label}: {study.name}", tags)
         self._pretrained = set(self._store.steps(self._parent, "pretraining/loss"))
@@ -261,7 +261,7 @@ class MlflowRecord(Reporter):
             **study.origin.tags(),
             "kind": kind,
             "pipeline": study.name,
-            "algorithm": study.pipeline.federated.spec.name,
+            "algorithm": study.pipeline.federated.algorithm.name,
             "seed": str(study.pipeline.seed),
             "digest": study.identity.digest,
             "mlflow.source.name": "chestfed study",
