@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from chestfed.evaluation.estimates import auc_per_disease, mean_of
+from chestfed.evaluation.estimates import auc_per_disease, mean_of, spread_of
 from chestfed.evaluation.intervals.interval import Bounds, Interval
 from chestfed.evaluation.intervals.methods import IN_A_DISEASE, ONE_PATIENT, Contrast, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
@@ -88,7 +88,8 @@ def compare(
     columns, found = {one.disease: one for one in first.columns()}, []
     for place, (name, difference) in enumerate(zip(each_a[0], differences, strict=True)):
         one = Difference(name, means[0][place], means[1][place], difference, bounds[place].interval, bounds[place].p)
-        one = replace(one, reason=bounds[place].reason, sd_a=_spread(each_a, name), sd_b=_spread(each_b, name))
+        sd_a, sd_b = (spread_of(aucs[name] for aucs in each) for each in (each_a, each_b))
+        one = replace(one, reason=bounds[place].reason, sd_a=sd_a, sd_b=sd_b)
         if by_seeds:
             if difference is not None:
                 its = [j for j in range(labels.shape[1]) if differences[j] is not None] if name == "mean" else [place]
@@ -153,11 +154,6 @@ def _all_aucs(run: Scored) -> dict[str, float | None]:
     """AUC of each disease, and `mean`: None where the labels give none."""
     aucs = auc_per_disease(run)
     return {**aucs, "mean": mean_of(aucs.values())}
-
-
-def _spread(each: Sequence[dict[str, float | None]], name: str) -> float | None:
-    known = [auc for aucs in each if (auc := aucs[name]) is not None]
-    return float(np.std(known, ddof=1)) if len(known) > 1 else None
 
 
 def _minus(b: float | None, a: float | None) -> float | None:

@@ -193,9 +193,8 @@ def _compared(run: RunFolder, how: Intervals) -> tuple[Significance | None, bool
 
 
 def _with_intervals(run: RunFolder, row: Row, how: Intervals) -> Row:
-    row.refuse_other_intervals(how.method, run.path)
-    (found,) = read_run(run.path, row.k).scored([one.disease for one in row.diseases])
-    return Row.of_scores(row.k, row.clients, found, how.resamples, how.method)
+    scored = None if row.scores_stay else read_run(run.path, row.k).scored(run.diseases)[0]
+    return row.with_intervals(how, scored, run.path)
 
 
 def _methods(run: RunFolder, table: StudyTable, compared: Significance | None, how: Intervals) -> MethodsText:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter
 
@@ -22,7 +21,7 @@ from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation.comparison import holm_over_comparisons
-from chestfed.evaluation.estimates import Estimate, as_csv, mean_of, tidy
+from chestfed.evaluation.estimates import Estimate, as_csv, mean_of, spread_of, tidy
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.results.grid import (
     Cell,
@@ -135,7 +134,7 @@ def _at_hospital(about: Mapping[str, Any], models: Models, how: Intervals) -> At
     stays = any(row.scores_stay for its in read.values() for row, _ in its)
     aucs = {model: _over_seeds([row.aucs for row, _ in its]) for model, its in read.items()}
     sd = {
-        model: tuple(_spread(each) for each in zip(*(row.aucs for row, _ in its), strict=True))
+        model: tuple(spread_of(one.value for one in ones) for ones in zip(*(row.aucs for row, _ in its), strict=True))
         for model, its in read.items()
     }
     (start, *_), (*_, end), gain = models, models, None
@@ -153,29 +152,17 @@ def _result(folder: Path, k: int, place: str, how: Intervals) -> tuple[Row, Pred
     row = finished_row(own)
     if row is None:
         raise ChestfedError(f"{own}: nothing was scored there yet. Run the same `chestfed study` command again.")
-    if row.scores_stay:
-        row.refuse_other_intervals(how.method, own)
-        return row, None
-    found = read_run(folder, k, place)
-    if row.interval != how.method:
-        (scored,) = found.scored(found.diseases)
-        row = Row.of_scores(row.k, row.clients, scored, how.resamples, how.method)
-    return row, found
+    found = None if row.scores_stay else read_run(folder, k, place)
+    scored = None if found is None else found.scored(found.diseases)[0]
+    return row.with_intervals(how, scored, own), found
 
 
 def _over_seeds(every: Sequence[tuple[Estimate, ...]]) -> tuple[Estimate, ...]:
     """One seed's AUCs as they are; the mean of several, without intervals."""
     if len(every) == 1:
         return every[0]
-    return tuple(replace(ones[0], value=mean_of(_values(ones)), interval=None) for ones in zip(*every, strict=True))
-
-
-def _values(ones: Sequence[Estimate]) -> list[float]:
-    return [one.value for one in ones if one.value is not None]
-
-
-def _spread(ones: Sequence[Estimate]) -> float | None:
-    return float(np.std(_values(ones), ddof=1)) if len(_values(ones)) > 1 else None
+    means = (mean_of(one.value for one in ones) for ones in zip(*every, strict=True))
+    return tuple(replace(one, value=mean, interval=None) for one, mean in zip(every[0], means, strict=True))
 
 
 def frame(table: HospitalTable) -> pd.DataFrame:

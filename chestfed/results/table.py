@@ -62,13 +62,16 @@ class Row:
         """Over the diseases that have an AUC."""
         return self.aucs[-1]
 
-    def refuse_other_intervals(self, method: MethodName, place: object) -> None:
-        """Raise ConfigError if the intervals are to be of another method and cannot be computed anew."""
-        if self.scores_stay and self.interval != method:
+    def with_intervals(self, how: Intervals, scored: Scored | None, place: object) -> Row:
+        """With intervals of this method; of another than the row has they are computed anew, from the scores."""
+        if self.interval == how.method:
+            return self
+        if scored is None:
             raise ConfigError(
                 f"{place}: the scores stayed at the hospital, which computed intervals by {self.interval}; for others "
                 "set evaluation.interval in the pipeline and run it again"
             )
+        return Row.of_scores(self.k, self.clients, scored, how.resamples, how.method)
 
     @property
     def undefined(self) -> list[str]:

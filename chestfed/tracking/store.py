@@ -451,21 +451,11 @@ def _run_of_one_k(client: MlflowClient, uri: str, k: int | None) -> Run:
 
 def _source_of_model(client: MlflowClient, uri: str) -> str:
     """Where a model of `models:/ID`, `models:/NAME/VERSION`, `models:/NAME/latest` or `models:/NAME@ALIAS` is."""
-    name, _, version = uri.removeprefix("models:/").strip("/").partition("/")
-    if not version and "@" not in name:
-        return client.get_logged_model(name).artifact_location
-    if not version:
-        name, _, alias = name.partition("@")
-        version = client.get_model_version_by_alias(name, alias).version
-    elif version == "latest":
-        found = client.search_model_versions(f"name = '{name}'")
-        if not found:
-            raise ChestfedError(f"{uri}: no version of this name is registered")
-        version = max((one.version for one in found), key=int)
-    model = client.get_model_version(name, version).model_id
-    if model:
-        return client.get_logged_model(model).artifact_location
-    return client.get_model_version_download_uri(name, version)
+    from mlflow.store.artifact.utils.models import get_model_name_and_version
+
+    found = get_model_name_and_version(client, uri.rstrip("/"))
+    model = found[0] if len(found) == 1 else client.get_model_version(*found).model_id
+    return client.get_logged_model(model).artifact_location if model else client.get_model_version_download_uri(*found)
 
 
 def _model_of_run(client: MlflowClient, run: str) -> str | None:
