@@ -62,15 +62,20 @@ def hospitals_in(pipeline: Pipeline) -> list[str]:
 
 def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
     """Refuse a pipeline that needs images in one place."""
-    settings = pipeline.federated
+    settings, names = pipeline.federated, hospitals_in(pipeline)
     reasons = {
         "collection": pipeline.collection is not None and "a public collection has no hospitals",
         "held_out": pipeline.held_out is not None and "a held-out hospital would be scored in several studies",
         "comparison": pipeline.comparison is not None and "name one algorithm with --set federated.algorithm=NAME",
         "overlap.same_patient_ids": pipeline.overlap.same_patient_ids and "names of patients stay at their hospitals",
+        "overlap.found": pipeline.overlap.found == "drop"
+        and "images stay at their hospitals, so that nobody compares "
+        "them; `chestfed key --common` counts the patients that two of them share",
         "engine": pipeline.engine is not None and "leave it out, the hospitals compute",
         "federated.algorithm": settings.spec.pooled and f"{settings.spec.name} holds all images in one place",
         "federated.objective": settings.objective_spec.kind == "server-weighted" and "its server looks at images",
+        "sites.config": len(set(names)) < len(names) and "two entries stand for one hospital, named as their files are",
+        "sites.control": any(entry.control for entry in pipeline.sites) and "a negative control is run in one process",
         "sites.clients": any(entry.clients > 1 for entry in pipeline.sites) and "each hospital is one client",
         "sites.test_fraction": any(entry.test_fraction for entry in pipeline.sites[1:])
         and "test images lie at the first site only",

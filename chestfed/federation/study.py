@@ -78,7 +78,7 @@ def run_over_hospitals(
     try:
         say(f"comparing versions, labels, preprocessing and model with {', '.join(names)}")
         hospitals.greet()
-        say("all agree; the hospitals read their labels and images")
+        say("all agree; the hospitals read their labels and images, and nobody looks for images that two of them share")
         data = hospitals.gather()
         result = run_study(Setup(pipeline, data, machine), name, out, reporters, hospitals)
         moved = {"bytes_sent": conversation.bytes_sent, "bytes_received": conversation.bytes_received}

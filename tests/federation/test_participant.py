@@ -166,9 +166,18 @@ def test_a_pipeline_without_the_hospital_is_refused(hospital: Participant) -> No
     assert "padchest is not one of the hospitals" in hospital(question).values["refused"]
 
 
-def test_names_of_patients_are_compared_in_one_place_only() -> None:
-    with pytest.raises(ConfigError, match=r"overlap\.same_patient_ids: names of patients stay"):
-        handshake.refuse_what_cannot_be_spread(pipeline("overlap.same_patient_ids=[[chexpert, padchest]]"))
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("overlap.same_patient_ids=[[chexpert, padchest]]", r"overlap\.same_patient_ids: names of patients stay"),
+        ("overlap.found=drop", r"overlap\.found: images stay"),
+        ("sites.1.config=elsewhere/chexpert.yaml", r"sites\.config: two entries stand for one hospital"),
+        ("sites.1.control=noise", r"sites\.control: a negative control"),
+    ],
+)
+def test_what_no_federation_can_do_is_refused_by_its_key(setting: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        handshake.refuse_what_cannot_be_spread(pipeline(setting))
 
 
 @pytest.mark.parametrize("smallest", [0, 1, 3])
