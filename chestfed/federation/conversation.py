@@ -119,7 +119,7 @@ class Conversation:
             reasons = self._failures[name]
             raise TrainingError(
                 f"{reasons[-1]}. That was failure {len(reasons)} of {name} in a row. What is finished is kept; the "
-                "same command goes on with this round"
+                "same command resumes with this round"
             )
 
     def _to_leave_out(self, waiting: Mapping[str, _Waiting]) -> dict[str, str]:
@@ -137,7 +137,7 @@ class Conversation:
             its = waiting.pop(name)
             if not self._fails(name):
                 self._left_out.setdefault(name, (its.ticket, its.mark))
-            self._tell(name, "dropped", f"the round goes on without it: {reason}")
+            self._tell(name, "dropped", f"the round continues without it: {reason}")
 
     def _fails(self, name: str) -> bool:
         return len(self._failures.get(name, ())) >= self._faults.tries
@@ -151,7 +151,7 @@ class Conversation:
         if passed > faults.give_up_after:
             raise TrainingError(
                 f"no answer from {', '.join(waiting)} within {faults.give_up_after:.0f} s. When they are back, the "
-                "same command goes on with this round"
+                "same command resumes with this round"
             )
         time.sleep(POLL)
 
@@ -177,9 +177,9 @@ class Conversation:
                 self._tell(name, "undelivered", str(error))
                 its.not_before = time.monotonic() + AGAIN
             except _Unknown:
-                self._tell(name, "started anew", "is told of the study again")
+                self._tell(name, "started anew", "is sent the study again")
                 if not self.introduce(name, enough) and name not in self._left_out:
-                    self._failed(name, f"{name} cannot be told of the study")
+                    self._failed(name, f"the study cannot be sent to {name}")
 
     def _is_free(self, name: str, its: _Waiting) -> bool:
         """Whether nothing is under way to a hospital; a late answer, of a round without it, is taken and not used."""

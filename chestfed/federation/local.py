@@ -89,7 +89,7 @@ def row_told(test: TestSet, outputs: Outputs, evaluation: Evaluation, smallest: 
     for one in row.diseases:
         positives, negatives, missing = counts[one.disease]
         hidden = one.value is None and positives and negatives
-        reason = f"fewer than {smallest} images of a class: not told" if hidden else one.reason
+        reason = f"fewer than {smallest} images of a class: not disclosed" if hidden else one.reason
         aucs.append(replace(one, positives=positives, negatives=negatives, missing=missing, reason=reason))
     return replace(row, aucs=(*aucs, row.mean), scores_stay=True)
 

@@ -39,7 +39,7 @@ class Faults(StrictModel):
         600, gt=0, description="seconds after which it is said that a hospital is late; a round of training should fit"
     )
     give_up_after: float = Field(
-        86400, gt=0, description="seconds after which the study stops; the same command goes on with the round"
+        86400, gt=0, description="seconds after which the study stops; the same command resumes with the round"
     )
     tries: int = Field(
         3, ge=1, description="times that an answer that cannot be used is asked for before the study stops"

@@ -34,17 +34,17 @@ def check_hospital(hospital: Hospital, say: Say) -> None:
     """Read everything that taking part needs, except images and the network."""
     for key in ("authority", "key"):
         if not hospital.path(key).is_file():
-            raise ConfigError(f"{key}: there is no {hospital.path(key)}: it is in the folder handed over")
+            raise ConfigError(f"{key}: {hospital.path(key)} is missing; it is in the folder that you were sent")
     read_secret(hospital.path("key"))
     config = load_site_config(hospital.path("site"))
     if config.site != hospital.file.hospital:
-        raise ConfigError(f"{hospital.path('site')}: its key `site` is '{config.site}', and `hospital` is another")
+        raise ConfigError(f"{hospital.path('site')}: `site` is '{config.site}', not '{hospital.file.hospital}'")
     table = open_site(config, hospital.path("data_root"))
     say(f"{config.site}: {len(table.frame):,} images in the tables, labels of {', '.join(table.diseases)}")
     leaves = hospital.file.leaves
     say(f"leaves of test images: {_LEAVES[leaves.results]}")
     say(
-        f"counts below {leaves.smallest_count} are told as that"
+        f"counts below {leaves.smallest_count} are reported as {leaves.smallest_count}"
         if leaves.smallest_count
         else "counts leave as they are"
     )
@@ -77,7 +77,7 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
         if time.monotonic() >= next_start:
             ended = node.keep_alive()
             if ended is not None:
-                told(f"the connection ended (status {ended}; {node.log_name} says why); it is made again")
+                told(f"the connection ended (status {ended}; see {node.log_name}); reconnecting")
                 next_start = time.monotonic() + _AGAIN
         return stop.is_set()
 

@@ -147,7 +147,7 @@ def _check(dataset: Any, path: Path) -> None:
     if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
         _check_compressed(dataset)
     elif dataset.get("HighBit") not in (None, dataset.BitsStored - 1):
-        raise ImageError("DICOM file whose HighBit is not BitsStored - 1: where its values lie cannot be told")
+        raise ImageError("DICOM file whose HighBit is not BitsStored - 1: the position of its values is unknown")
 
 
 def _check_compressed(dataset: Any) -> None:

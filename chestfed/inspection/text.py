@@ -129,7 +129,7 @@ def _facts(report: CheckReport) -> list[tuple[str, str]]:
     years = "none" if ages.median is None else f"median {ages.median:g}, from {ages.youngest:g} to {ages.oldest:g}"
     facts = [
         ("rows", f"{counts.rows:,}, {counts.left_out:,} of them of excluded views"),
-        ("studies", "not told" if counts.studies is None else f"{counts.studies:,}"),
+        ("studies", "unknown" if counts.studies is None else f"{counts.studies:,}"),
         ("views", _most(counts.views)),
         ("sexes", _most(counts.sexes)),
         ("ages", f"{years}; missing {ages.missing:,}"),

@@ -61,7 +61,7 @@ def limits(run: RunFolder, table: StudyTable) -> list[str]:
     found += [text for row in table.rows if (text := _absences(run, row.k))]
     if run.origin is not Origin.REAL:
         found.append("Synthetic phantoms: nothing here says anything about patients.")
-    found.append("Labels are taken as they are: their errors are in the training and in the test.")
+    found.append("Labels are used as they are: their errors affect training and test.")
     return found
 
 
@@ -73,12 +73,12 @@ def privacy_spent(run: RunFolder) -> str:
     last = {k: run.rounds(k)[-1] for k in run.settings.ks}
     each = ", ".join(f"{end['epsilon']:.3g} for K={k}" for k, end in last.items())
     together = last[run.settings.ks[-1]]["epsilon_of_all"]
-    known = "; the noise follows from the seed, which is in the run folder, and protects nobody"
+    known = "; the noise follows from the seed in the run folder, so it protects nobody"
     return (
-        f"of whole clients, differential: epsilon {each}; {together:.3g} for all K together, at delta {own['delta']:g} "
-        f"(changes clipped to {own['clip']:g}, noise multiplier {own['noise_multiplier']:g})"
+        f"client-level differential privacy: epsilon {each}; {together:.3g} for all K together, at delta "
+        f"{own['delta']:g} (changes clipped to {own['clip']:g}, noise multiplier {own['noise_multiplier']:g})"
         f"{known if own['noise'] == 'seed' else ''}. "
-        "It is about the weights of stage 2; stage 1, counts, losses and AUCs are without noise"
+        "It covers the weights of stage 2; stage 1, counts, losses and AUCs are without noise"
     )
 
 
@@ -87,7 +87,7 @@ def _absences(run: RunFolder, k: int) -> str:
     without = [entry.get("absent", []) for entry in run.rounds(k)]
     times = Counter(name for names in without for name in names)
     told = ", ".join(f"{name} in {count}" for name, count in times.items())
-    return told and f"K={k}: rounds went on without hospitals, of {len(without)}: without {told}."
+    return told and f"K={k}: rounds without some hospitals, of {len(without)}: without {told}."
 
 
 def checklists() -> list[Grid]:

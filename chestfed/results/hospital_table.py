@@ -226,7 +226,7 @@ def grid(table: HospitalTable, caption: str = "", digits: int = 3) -> Grid:
             inside = table.takes_part(one, model) or mean.value is None
             cells.append(cell if inside else Cell(f"({cell.text})", cell.below))
         if compared:
-            cells.append(difference_cell(one.gain.comparisons[0][-1], digits) if one.gain else Cell("not told"))
+            cells.append(difference_cell(one.gain.comparisons[0][-1], digits) if one.gain else Cell("not disclosed"))
         lines.append(Line(one.name, tuple(cells)))
     last = [Cell(f"{table.models[-1]} minus {table.models[0]}")] if compared else []
     heads = (Cell("hospital"), Cell("test images"), *map(Cell, table.models), *last)

@@ -93,7 +93,7 @@ def make_whole(file: Path) -> None:
             taken = {other.name for other in file.parent.iterdir()}
             name = next(name for n in itertools.count(1) if (name := f"{file.name}.unusable-{n}") not in taken)
             file.rename(file.with_name(name))
-            text = f"{file}: damaged, or never finished: set aside as {name}, and made anew"
+            text = f"{file}: damaged or incomplete: set aside as {name}, and created again"
             warnings.warn(text, ChestfedWarning, stacklevel=2)
         if not file.exists():
             part = file.with_name(f".{file.name}.part")

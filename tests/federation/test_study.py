@@ -237,7 +237,7 @@ def test_a_round_goes_on_without_those_who_are_late_gone_or_wrong_and_with_them_
     over_hospitals(home, line, "absent_out", trouble, settings)
     assert absences(home / "absent_out") == {2: ["padchest"], 3: ["chestxray8"], 6: ["padchest"]}
     told = [text for text in line.log if text.startswith(("padchest: ", "chestxray8: "))]
-    assert any("padchest: dropped (the round goes on without it: late)" in text for text in told)
+    assert any("padchest: dropped (the round continues without it: late)" in text for text in told)
     assert any("padchest: late answer" in text for text in told)
     assert sum("padchest: failed" in text for text in told) == 3
 
