@@ -116,11 +116,11 @@ def test_a_label_that_is_missing_is_never_taken_for_a_blank_one(tmp_path: Path) 
 
 
 def test_a_word_that_counts_as_empty_does_so_in_its_own_column_only(tmp_path: Path) -> None:
-    table = rows(30, Sex=["F", "n/a"])
-    table[0]["Patient"] = table[1]["Patient"] = "n/a"
+    table = rows(30, Sex=["F", "k.a."])
+    table[0]["Patient"] = table[1]["Patient"] = "k.a."
     bring(tmp_path, table)
     made = draft(tmp_path)
-    assert opened(tmp_path, made).frame["patient"].tolist()[:2] == ["n/a", "n/a"]
+    assert opened(tmp_path, made).frame["patient"].tolist()[:2] == ["k.a.", "k.a."]
     assert keys(made)["table"]["columns"]["sex"] == "Sex"
 
 
