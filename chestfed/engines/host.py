@@ -154,11 +154,11 @@ class Host:
         self._forget_before(request.after)
         with client.training(request.buffers), self._counted(counts):
             update, state = self.rule.local_round(request.message, base.state, client.oracle)
-        buffers = client.buffers()
-        parts = [*named_tensors(update).values(), buffers, torch.tensor(client.mean_loss())]
+        buffers, loss = client.buffers(), client.mean_loss()
+        parts = [*named_tensors(update).values(), buffers, torch.tensor(loss)]
         self._refuse_not_finite(parts, f"client '{client.name}': its update")
         self._keep(request.after + 1, state)
-        return requests.Worked(update, buffers, client.mean_gradient(), client.mean_loss(), *counts)
+        return requests.Worked(update, buffers, client.mean_gradient(), loss, *counts)
 
     def _steps(self, request: requests.Steps) -> requests.Stepped:
         base, client, counts = self._at(request.after), self.client, list[int]()

@@ -151,7 +151,7 @@ def normalize(gray: np.ndarray | Tensor, *, out: Tensor | None = None, form: Net
         out = values.new_empty((len(values), form.channels, *values.shape[1:3]))
     for channel, (factor, shift) in enumerate(form.coefficients()):
         levels = values if values.dim() == 3 else values[..., channel]
-        torch.add(values.new_tensor(shift), levels, alpha=factor, out=out[:, channel])
+        torch.add(values.new_full((), shift), levels, alpha=factor, out=out[:, channel])
     return out
 
 
@@ -351,7 +351,10 @@ class EvalBatches:
         room: Tensor | None = None
         for start in range(0, len(self._labels), self._batch_size):
             rows = range(start, min(start + self._batch_size, len(self._labels)))
-            gray = torch.from_numpy(self._images.read(rows)).to(self._device)
+            gray = torch.from_numpy(self._images.read(rows))
+            if self._device.type == "cuda":
+                gray = gray.pin_memory()  # so that reading the next rows does not wait for this copy
+            gray = gray.to(self._device, non_blocking=True)
             images = normalize(gray, out=None if room is None else room[: len(rows)], form=self._form)
             room = images if room is None else room
             yield Batch(images, self._labels[rows.start : rows.stop])

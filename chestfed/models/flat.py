@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -75,6 +76,16 @@ def _buffers_restored(part: nn.Module) -> Iterator[None]:
     finally:
         for buffer, value in before:
             buffer.copy_(value)
+
+
+def _plain_mean() -> Callable[[Any, Any], None]:
+    """Makes a layer average over all its batches; with `momentum=None` torch would read their number from the GPU."""
+    batches = itertools.count(1)
+
+    def before(part: Any, _: Any) -> None:
+        part.momentum = 1 / next(batches)
+
+    return before
 
 
 class FlatModule:
@@ -160,14 +171,16 @@ class FlatModule:
         """Batch normalization takes its running statistics anew: the plain mean over the batches passed within."""
         norms = [part for part in self.module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
         before = [(part.momentum, part.training) for part in norms]
+        hooks = [part.register_forward_pre_hook(_plain_mean()) for part in norms]
         for part in norms:
             part.reset_running_stats()
-            part.momentum = None  # torch then takes the mean over all batches
             part.train()
         try:
             with torch.no_grad():
                 yield
         finally:
+            for hook in hooks:
+                hook.remove()
             for part, (momentum, training) in zip(norms, before, strict=True):
                 part.momentum = momentum
                 part.train(training)

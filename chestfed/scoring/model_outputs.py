@@ -66,14 +66,14 @@ def score_images(
                 given = torch.cat([given, given[:1].expand(scorer.batch - count, *given.shape[1:])])
             called = _called if results else _called_in_time
             # A copy: what a program returns may be a view of the images, which the next batch overwrites.
-            results.append(called(scorer, given, machine)[:count].cpu().clone())
+            results.append(called(scorer, given, machine)[:count].clone())
             if len(results) == 1:
                 _check_alone(scorer, given, machine)
             done += count
             if progress is not None:
                 progress(done, len(images.records))
     kept = [place for place, name in enumerate(scorer.outputs) if name != IGNORED]
-    values = torch.cat(results).numpy()[:, kept]
+    values = torch.cat(results).cpu().numpy()[:, kept]
     if not np.isfinite(values).all():
         raise ChestfedError(f"{scorer.name}: returns a score that is not finite")
     if scorer.output == "logits":
