@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as speed
-from benchmarks import cache_campaign, gpu, scale
+from benchmarks import cache_campaign, gpu, gpu_study, scale
 from benchmarks.speed_parts.pairs import paired
 from chestfed.images import file_store
 
@@ -18,6 +18,13 @@ def test_the_script_for_a_gpu_runs_on_a_cpu(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "gpu.json").read_text())
     assert [row["precision"] for row in found["rows"]] == list(gpu.PRECISIONS)
     assert "mean nothing" in found["device"]
+
+
+def test_the_study_for_a_gpu_runs_both_stages_on_a_cpu(tmp_path: Path) -> None:
+    gpu_study.main(["--smoke", "--save", str(tmp_path / "study.json")])
+    found = json.loads((tmp_path / "study.json").read_text())
+    assert found["parts measured"] == {"stage 1": 2, "stage 2": 2}
+    assert found["steps of the whole stage 1"] == 224  # two epochs of a thousandth of CheXpert, two images at a time
 
 
 def test_parts_are_merged_into_one_file_and_ratios_are_to_the_first_case(

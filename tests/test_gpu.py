@@ -1,0 +1,85 @@
+"""On a CUDA device: `pytest -m gpu`. Skipped where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from chestfed.core.bundled import bundled
+from chestfed.engines.client import NetworkClient
+from tests.command_line import call
+from tests.engines.small_teams import batches, pipelines, team_of
+from tests.training.tiny_studies import command, run
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
+]
+DEVICE = "cuda"
+CUDA: dict[str, Any] = {"device": torch.device(DEVICE), "event": torch.cuda.Event}
+
+
+@pytest.fixture(autouse=True)
+def _exact() -> Iterator[None]:
+    """Products in float32, as on the CPU."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def test_batches_are_those_of_the_cpu() -> None:
+    here, there = batches("a", torch.device("cpu")), batches("a", **CUDA)
+    for _ in range(9):
+        expected, found = here.next(), there.next()
+        assert found.images.device.type == found.labels.device.type == "cuda"
+        assert torch.equal(found.labels.cpu(), expected.labels)
+        assert torch.allclose(found.images.cpu(), expected.images, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", pipelines(3))
+def test_two_rounds_of_an_algorithm_are_those_of_the_cpu_and_no_step_waits(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = []
+    gradients = NetworkClient.gradients
+
+    def without_waiting(client: NetworkClient, *point: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return gradients(client, *point)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    for where in ({}, CUDA):
+        team = team_of(pipelines(3)[name], **where)
+        engine = team.engine_of(0)
+        state, _ = engine.run_round(engine.start_stage(team.start, team.network.buffers()))
+        if where:  # the first round may choose kernels and take memory
+            monkeypatch.setattr(NetworkClient, "gradients", without_waiting)
+        state, record = engine.run_round(state)
+        ends.append(engine.current(state).primal.cpu())
+        assert np.isfinite(record.loss)
+    change = (ends[0] - team.start.primal.cpu()).norm()
+    assert (ends[1] - ends[0]).norm() < 1e-2 * change
+
+
+def test_a_study_runs_and_resumes_and_its_model_is_evaluated(tiny_hospitals: Path, tmp_path: Path) -> None:
+    (tmp_path / "synthetic_hospitals").symlink_to(tiny_hospitals)
+    words = command("runs", "--no-tracking", "--device", DEVICE)
+    done = run(tmp_path, words)
+    assert done.code == 0, done.err
+    (folder,) = (tmp_path / "runs").glob("synthetic-source_addition_samples-*")
+    for name in ("result.json", "rounds.jsonl"):
+        (folder / "k2" / name).unlink()
+    again = run(tmp_path, words)
+    assert (again.code, again.out.count("from the earlier run")) == (0, 1), again.err
+    site = bundled("site_configs") / "synthetic/chexpert.yaml"
+    words = ["evaluate", str(folder / "k1"), "--site", str(site), "--data", "synthetic_hospitals", "--device", DEVICE]
+    scored = call(*words, "--resamples", "20", folder=tmp_path)
+    assert scored.code == 0, scored.err
