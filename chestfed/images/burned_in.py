@@ -120,11 +120,16 @@ def _pieces(plane: np.ndarray, kernel: int) -> _Pieces:
     above = cv2.morphologyEx(plane, cv2.MORPH_TOPHAT, element)
     # A printed letter is as bright as its neighbors; what connects two of them is darker.
     around = cv2.dilate(above, cv2.getStructuringElement(cv2.MORPH_RECT, (2 * kernel + 1, 2 * kernel + 1)))
-    mask = ((above >= _CONTRAST) & (above >= _SHARE * around)).astype(np.uint8)
-    _, labels, stats, _ = cv2.connectedComponentsWithStats(mask, connectivity=8)
-    left, top, width, height, area = stats[1:].T
-    inside = mask > 0
-    sums = np.bincount(labels[inside], above[inside], minlength=len(stats))[1:]
+    mask = (above >= _CONTRAST) & (above >= _SHARE * around)
+    count, labels = cv2.connectedComponents(mask.view(np.uint8), connectivity=8)
+    y, x = np.nonzero(mask)  # few pixels: OpenCV's statistics, which look at all, take ten times as long
+    piece = labels[y, x] - 1
+    first, last = np.full((2, count - 1), max(plane.shape)), np.full((2, count - 1), -1)
+    for axis, place in enumerate((x, y)):
+        np.minimum.at(first[axis], piece, place)
+        np.maximum.at(last[axis], piece, place)
+    (left, top), (width, height) = first, last - first + 1
+    area, sums = np.bincount(piece, minlength=count - 1), np.bincount(piece, above[y, x], minlength=count - 1)
     return _Pieces(left, top, width, height, area / (width * height), sums / area)
 
 
