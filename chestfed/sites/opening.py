@@ -252,6 +252,8 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
         return f"{raw['file'].iat[place]}:{raw['row'].iat[place]}"
 
     def note(bad: np.ndarray, kind: str, tell: str | Callable[[int], str], advice: str) -> list[Problem]:
+        if not bad.any():
+            return []
         cells = raw.loc[bad, ["file", "row"]]
         texts = [tell if isinstance(tell, str) else tell(place) for place in np.flatnonzero(bad).tolist()]
         told = zip(cells["file"].tolist(), cells["row"].tolist(), texts, strict=True)
