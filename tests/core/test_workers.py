@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.workers import cores, limited_time, spread
+from tests.core.worker_jobs import double, double_or_end, double_or_stick, gone, large_or_end, results_of_a_child
 
 PARENT = """
 import multiprocessing, sys, time
@@ -70,27 +70,6 @@ def test_the_pools_of_the_package_start_their_workers_so() -> None:
         assert file.read_text(encoding="utf-8").count("initializer=start_worker") == 1, file
 
 
-def double(number: int) -> int:
-    return 2 * number
-
-
-def double_or_end(number: int) -> int:
-    if number % 50 == 7:
-        os._exit(3)
-    return 2 * number
-
-
-def double_or_stick(number: int) -> int:
-    with limited_time(0.3 if number == 57 else 60.0):
-        if number == 57:
-            re.fullmatch("(a|a)*b", "a" * 60)  # for years, in C, with Python's lock
-        return double(number)
-
-
-def gone(number: int) -> int:
-    return -number
-
-
 def test_results_come_in_the_order_of_the_jobs_however_many_workers() -> None:
     jobs = list(range(100))
     assert list(spread(double, jobs, 2, small=1)) == list(spread(double, jobs, 1)) == [2 * job for job in jobs]
@@ -110,13 +89,6 @@ def test_a_job_that_takes_too_long_is_told_and_the_others_are_done() -> None:
         time.sleep(0.1)
 
 
-def large_or_end(number: int) -> bytes:
-    if number == 5:
-        os._exit(1)
-    time.sleep(0.02)  # others are at work, and have more to say than a pipe holds
-    return bytes(1 << 18)
-
-
 def test_the_end_of_a_worker_does_not_hold_up_those_with_large_results() -> None:
     results = list(spread(large_or_end, range(20), 2, small=1, chunk=4, crashed=lambda _: b""))
     assert [number for number, result in enumerate(results) if not result] == [5]
@@ -129,7 +101,7 @@ def test_without_a_result_for_crashes_the_end_of_a_worker_is_an_error() -> None:
 
 def test_a_script_without_the_main_guard_runs_once_and_gets_its_results(tmp_path: Path) -> None:
     script = (
-        "from tests.core.test_workers import double, double_or_end, gone\n"
+        "from tests.core.worker_jobs import double, double_or_end, gone\n"
         "from chestfed.core.workers import spread\n"
         "print('started')\n"
         "for work in (double, double_or_end):\n"
@@ -145,10 +117,6 @@ def test_a_script_without_the_main_guard_runs_once_and_gets_its_results(tmp_path
         env={**os.environ, "PYTHONPATH": str(root)},
     )
     assert result.stdout.split() == ["started", "56", str(56 - 3 * 7)], result.stderr
-
-
-def results_of_a_child(numbers: list[int]) -> list[int]:
-    return list(spread(double, numbers, 2, small=1))
 
 
 def test_a_process_of_somebodys_pool_works_alone() -> None:
