@@ -22,7 +22,7 @@ def test_tuning_free_eta_is_that_of_the_papers_example() -> None:
 def test_gossip_stalls_in_proportion_to_step_and_window() -> None:
     ring, stalled = build_graph("ring", 8), {}
     for lr, window in ((0.02, 1), (0.01, 1), (0.005, 1), (0.005, 4)):
-        stalled[lr, window], _ = errors(*run(Gossip(window, lr), ring, round(15 / (lr * window))))
+        stalled[lr, window], _ = errors(*run(Gossip(window, lr), ring, round(7 / (lr * window))))
     assert stalled[0.005, 1] > 0.01
     assert stalled[0.01, 1] / stalled[0.005, 1] == pytest.approx(2, rel=0.1)
     assert stalled[0.02, 1] / stalled[0.01, 1] == pytest.approx(2, rel=0.15)
