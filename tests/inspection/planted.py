@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import struct
@@ -101,10 +102,14 @@ def deflated_bomb(path: Path) -> None:
     save(dataset, path)
     data = path.read_bytes()
     (length,) = struct.unpack_from("<I", data, 140)  # of the meta information
+    path.write_bytes(data[: 144 + length] + _half_a_gigabyte_deflated())
+
+
+@functools.cache
+def _half_a_gigabyte_deflated() -> bytes:
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = packer.compress(struct.pack("<HH2sHI", 0x7FE0, 0x0010, b"OW", 0, 0xFFFFFFF0))
-    body += b"".join(packer.compress(bytes(1 << 20)) for _ in range(500)) + packer.flush()
-    path.write_bytes(data[: 144 + length] + body)
+    return body + b"".join(packer.compress(bytes(1 << 20)) for _ in range(500)) + packer.flush()
 
 
 def _larger_than_it_says(path: Path) -> None:

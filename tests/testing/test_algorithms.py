@@ -17,6 +17,7 @@ from chestfed.algorithms.variables import Point
 from chestfed.core.errors import ConfigError
 from chestfed.objectives import OBJECTIVES
 from chestfed.objectives.cross_entropy import CrossEntropy
+from chestfed.testing import algorithms
 from chestfed.testing.algorithms import check_algorithm
 from chestfed.testing.contract import ContractError
 from chestfed.testing.objectives import check_objective
@@ -84,7 +85,7 @@ def broken(rule: type[FedProx], **changes: Any) -> list[str]:
     return caught.value.broken
 
 
-def test_what_an_algorithm_breaks_is_named() -> None:
+def test_what_an_algorithm_breaks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for rule, name in (
         (InPlace, "a round changes no tensor that it was given"),
         (OneStepMore, "a round takes `window` gradients"),
@@ -97,6 +98,7 @@ def test_what_an_algorithm_breaks_is_named() -> None:
         ),
     ):
         assert name in broken(rule, exact="no"), rule  # where it ends takes thousands of rounds
+    monkeypatch.setattr(algorithms, "STAGES", 1)
     assert broken(FedProx, exact="any window") == ["window 8: it ends at the optimum"]
     for wrong in ({"exact": "always"}, {"pace": "slow"}, {"objective": "auc"}, {"objective": "none_such"}):
         found = broken(FedProx, **{"exact": "no", **wrong})
