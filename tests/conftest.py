@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -73,7 +74,30 @@ def tiny_hospitals(of_all_workers: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_study(tiny_hospitals: Path, of_all_workers: Path) -> Path:
+def furnish(tiny_hospitals: Path, of_all_workers: Path) -> Callable[[Path], Path]:
+    """Puts the tiny hospitals into a folder, with a cache of their images as small studies have them."""
+    from chestfed.core.bundled import bundled
+    from chestfed.experiment.loading import load_pipeline
+    from chestfed.training.clients import load_images
+    from chestfed.training.study_tables import open_sites, study_tables
+    from tests.training.tiny_studies import SMALL
+
+    cache, file = of_all_workers / "tiny-cache", bundled("pipelines") / "source_addition_samples.yaml"
+    with FileLock(of_all_workers / "tiny-cache.lock"):
+        if not cache.exists():
+            pipeline = load_pipeline(file, SMALL)
+            load_images([study_tables(pipeline, open_sites(pipeline, file, tiny_hospitals))], pipeline, cache)
+
+    def put_into(folder: Path) -> Path:
+        (folder / "synthetic_hospitals").symlink_to(tiny_hospitals)
+        shutil.copytree(cache, folder / "cache")
+        return folder
+
+    return put_into
+
+
+@pytest.fixture(scope="session")
+def tiny_study(furnish: Callable[[Path], Path], of_all_workers: Path) -> Path:
     """A folder with the tiny hospitals and, in `runs`, a finished study of them that MLflow has recorded.
 
     Tests may add files of their own beside `runs`, but change nothing: all workers have the same folder.
@@ -84,13 +108,19 @@ def tiny_study(tiny_hospitals: Path, of_all_workers: Path) -> Path:
     with FileLock(of_all_workers / "tiny-study.lock"):
         if not (folder / "finished").exists():
             folder.mkdir()
-            (folder / "synthetic_hospitals").symlink_to(tiny_hospitals)
+            furnish(folder)
             result = call(*command("runs")[3:], folder=folder, drawn=True)  # MLflow's figures are looked at
             assert result.code == 0, result.err
             assert "MLflow tracking stopped" not in result.out
             assert "chestfed report runs/synthetic-source_addition_samples-" in result.out
             (folder / "finished").touch()
     return folder
+
+
+@pytest.fixture(scope="module")
+def home(furnish: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tiny hospitals, to run commands in."""
+    return furnish(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
 
@@ -52,8 +53,10 @@ def test_importing_chestfed_loads_nothing_heavy_and_lists_its_names() -> None:
         assert getattr(chestfed, name)
 
 
-def test_a_study_is_that_of_the_command(tiny_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_study_is_that_of_the_command(
+    tiny_study: Path, furnish: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(furnish(tmp_path))
     study = chestfed.run(overrides=SETTINGS, data=tiny_study / "synthetic_hospitals", out=tmp_path / "runs", quiet=True)
     (folder,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
     assert study.folder.name == folder.name

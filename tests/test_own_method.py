@@ -33,12 +33,10 @@ Command = Callable[..., Called]
 
 
 @pytest.fixture(scope="module")
-def here(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("own-method")
-    (folder / "synthetic_hospitals").symlink_to(tiny_hospitals)
+def here(home: Path) -> Path:
     for file in EXAMPLES.glob("*.py"):
-        shutil.copy(file, folder)
-    return folder
+        shutil.copy(file, home)
+    return home
 
 
 def sets(settings: list[str]) -> list[str]:

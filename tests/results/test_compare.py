@@ -20,13 +20,6 @@ from tests.results.finished_runs import IMAGES, NAMES, write_run
 from tests.training.tiny_studies import command
 
 
-@pytest.fixture(scope="module")
-def home(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("comparing")
-    (folder / "synthetic_hospitals").symlink_to(tiny_hospitals)
-    return folder
-
-
 def compare(home: Path, *options: str) -> Called:
     return call(*command("runs", "--no-tracking", *options)[3:], folder=home, drawn=True)
 

@@ -18,13 +18,11 @@ CONTROLS = bundled("pipelines") / "controls"
 
 
 @pytest.fixture(scope="module")
-def loaded(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], StudyData]:
-    cache = tmp_path_factory.mktemp("cache")
-
+def loaded(home: Path) -> Callable[[Path], StudyData]:
     def load(file: Path) -> StudyData:
-        pipeline = load_pipeline(file, ["preprocess.size=32", "samples.size=tiny"])
-        tables = study_tables(pipeline, open_sites(pipeline, file, tiny_hospitals))
-        return load_images([tables], pipeline, cache)[0]
+        pipeline = load_pipeline(file, ["preprocess.size=64", "samples.size=tiny"])
+        tables = study_tables(pipeline, open_sites(pipeline, file, home / "synthetic_hospitals"))
+        return load_images([tables], pipeline, home / "cache")[0]
 
     return load
 

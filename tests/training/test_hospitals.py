@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -102,9 +103,9 @@ def test_gains_are_the_differences_of_the_aucs_and_those_of_the_target_are_the_s
 
 
 def test_what_is_missing_or_of_other_images_is_scored_again_by_the_stored_models(
-    tiny_study: Path, folder: Path, tmp_path: Path
+    furnish: Callable[[Path], Path], folder: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "synthetic_hospitals").symlink_to(tiny_study / "synthetic_hospitals")
+    furnish(tmp_path)
     again = tmp_path / "runs" / folder.name
     shutil.copytree(folder, again)
     before = (again / "hospitals.csv").read_bytes()

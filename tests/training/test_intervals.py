@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -25,10 +26,8 @@ def before(tiny_study: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def after(tiny_study: Path, before: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def after(home: Path, before: Path) -> Path:
     """The same study, run again with `--interval obuchowski` in a copy of its folder."""
-    home = tmp_path_factory.mktemp("again")
-    (home / "synthetic_hospitals").symlink_to(tiny_study / "synthetic_hospitals")
     shutil.copytree(before, home / "runs" / before.name)
     called = run(home, command("runs", "--no-tracking", "--interval", "obuchowski"))
     assert called.code == 0, called.err
@@ -38,9 +37,9 @@ def after(tiny_study: Path, before: Path, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_more_resamples_train_nothing_and_change_the_intervals_alone(
-    tiny_study: Path, before: Path, tmp_path: Path
+    furnish: Callable[[Path], Path], before: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "synthetic_hospitals").symlink_to(tiny_study / "synthetic_hospitals")
+    furnish(tmp_path)
     shutil.copytree(before, tmp_path / "runs" / before.name)
     called = run(tmp_path, command("runs", "--no-tracking", "--set", "evaluation.resamples=50"))
     assert (called.code, called.out.count("from the earlier run")) == (0, 2), called.err
