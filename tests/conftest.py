@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import typer
 from filelock import FileLock
 
 from chestfed.core.pseudonyms import VARIABLE, make_key
@@ -53,6 +55,16 @@ def _key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     make_key(file)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(file))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _commands_are_built_once() -> Iterator[None]:
+    """Building the tree of all commands takes longer than many commands do."""
+    build = functools.cache(typer.main.get_command)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.main.get_command", build)
+        patch.setattr("typer.testing._get_command", build)
         yield
 
 
