@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -83,6 +85,20 @@ def tiny_hospitals(of_all_workers: Path) -> Path:
     folder = of_all_workers / "tiny-hospitals"
     write_hospitals(folder, seed=1, size="tiny", workers=1)  # waits for another worker's, and finds them
     return folder
+
+
+@pytest.fixture
+def copied_hospitals(tiny_hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a command would draw the tiny hospitals, it gets copies of them."""
+    from chestfed.samples.writing import STAMP
+
+    def copy(folder: Path, todo: list[Any], films: object, seed: int, stamp: object, _: object) -> Iterator[None]:
+        for hospital in todo:
+            shutil.copytree(tiny_hospitals / hospital.folder, folder / hospital.folder)
+            assert json.loads((folder / hospital.folder / STAMP).read_text()) == stamp
+            yield
+
+    monkeypatch.setattr("chestfed.samples.writing._write_all", copy)
 
 
 @pytest.fixture(scope="session")

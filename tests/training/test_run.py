@@ -158,7 +158,7 @@ def test_a_stopped_study_saves_the_round_says_how_to_resume_and_ends_in_the_same
 
 
 def test_a_dry_run_without_sample_hospitals_draws_them_elsewhere_and_removes_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied_hospitals: None
 ) -> None:
     (tmp_path / "temporary").mkdir()
     (tmp_path / "here").mkdir()
