@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -22,10 +24,9 @@ SMALL = [part for setting in tiny_studies.SMALL for part in ("--set", setting)]
 
 
 @pytest.fixture(scope="module")
-def hospitals(tiny_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hospitals(furnish: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the five tiny hospitals, and a further one in each shape."""
-    folder = tmp_path_factory.mktemp("hospitals")
-    (folder / "synthetic_hospitals").symlink_to(tiny_hospitals)
+    folder = furnish(tmp_path_factory.mktemp("hospitals"))
     for shape in SHAPES:
         write_extra(folder / "mine", f"st-{shape}", shape, size="tiny")
     return folder
@@ -49,20 +50,32 @@ def added(home: Path, shape: str, *more: str) -> str:
     return chestfed("site", "new", f"st-{shape}", "--images", written.pictures, *labels, "--yes", "--force", *more)
 
 
+def with_sites(shapes: Iterable[str]) -> list[str]:
+    """The options that add them to a study."""
+    return [word for shape in shapes for word in ("--add-site", f"site_configs/st-{shape}.yaml")]
+
+
 def opened(home: Path, shape: str) -> SiteTable:
     return open_site(load_site_config(home / f"site_configs/st-{shape}.yaml"), home / "nowhere")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_from_folder_and_table_to_the_plan_of_a_study_with_a_sixth_hospital(home: Path, shape: str) -> None:
+def test_from_folder_and_table_to_the_figures_of_a_hospital(home: Path, shape: str) -> None:
     said = added(home, shape)
     assert "SYNTHETIC: Loaded " in said
     stats = chestfed("site", "stats", f"site_configs/st-{shape}.yaml")
     assert "train" in stats
-    plan = chestfed("study", "--add-site", f"site_configs/st-{shape}.yaml", "--dry-run", *SMALL)
-    assert re.search(rf"st-{shape}\b", plan)
-    for number in range(1, 7):
-        assert f"stage 2, K={number} " in plan
+
+
+def test_one_hospital_or_all_can_be_added_to_the_plan_and_k_goes_on_with_them(home: Path) -> None:
+    for shapes in (SHAPES, ["onehot"]):
+        for shape in shapes:
+            added(home, shape)
+        plan = chestfed("study", *with_sites(shapes), "--dry-run", *SMALL)
+        for shape in shapes:
+            assert re.search(rf"st-{shape}\b", plan)
+        ks = [int(k) for k in re.findall(r"stage 2, K=(\d+) ", plan)]
+        assert ks == list(range(1, 6 + len(shapes)))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -107,25 +120,26 @@ def test_neither_output_nor_yaml_names_a_patient_a_study_or_an_image(home: Path,
         assert name not in written
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_study_with_a_sixth_hospital_runs_in_three_commands(home: Path, tmp_path: Path, shape: str) -> None:
-    added(home, shape)
-    assert "passed" in chestfed("site", "check", f"site_configs/st-{shape}.yaml")
-    ks = (1, 6) if shape == "onehot" else (6,)  # K=1 is the same with all of them
-    study = ["study", "--add-site", f"site_configs/st-{shape}.yaml", "--set", f"k={list(ks)}", *SMALL]
-    study += ["--no-tracking", "--out", str(tmp_path)]
+def test_a_study_with_a_further_hospital_of_every_shape_runs_in_three_commands(home: Path, tmp_path: Path) -> None:
+    for shape in SHAPES:
+        added(home, shape)
+        assert "passed" in chestfed("site", "check", f"site_configs/st-{shape}.yaml")
+    ks = (1, 5 + len(SHAPES))
+    study = ["study", *with_sites(SHAPES), "--set", f"k={list(ks)}", *SMALL, "--no-tracking", "--out", str(tmp_path)]
     said = chestfed(*study)
-    assert f"st-{shape}" in said
+    assert all(f"st-{shape}" in said for shape in SHAPES)
     (folder,) = tmp_path.glob("synthetic-source_addition_samples-*")
     with (folder / "table.csv").open(encoding="utf-8") as file:
         table = list(csv.DictReader(file))
     assert {row["k"] for row in table} == {*map(str, ks)}
-    assert (folder / "k6" / "model.safetensors").exists()
+    assert all((folder / f"k{k}" / "model.safetensors").exists() for k in ks)
+    rounds = [json.loads(line) for line in (folder / f"k{ks[-1]}" / "rounds.jsonl").read_text().splitlines()]
+    assert all(one["images"] == 4 * ks[-1] for one in rounds)  # every hospital takes part in every round
     assert "from the earlier run" in chestfed(*study)
 
 
 def test_a_dry_run_before_the_samples_are_written_finds_an_added_hospital_below_the_data_root(
-    home: Path, tmp_path: Path
+    home: Path, tmp_path: Path, copied_hospitals: None
 ) -> None:
     (tmp_path / "synthetic-st-list").symlink_to(home / "mine/synthetic-st-list")
     said = added(home, "list", "--data", home / "mine", "--out", tmp_path)
@@ -136,14 +150,6 @@ def test_a_dry_run_before_the_samples_are_written_finds_an_added_hospital_below_
     (tmp_path / "synthetic-chexpert").mkdir()
     with pytest.raises(ChestfedError, match=f"^{tmp_path}/synthetic-chexpert is not the synthetic hospital"):
         chestfed("study", "--add-site", site, "--dry-run", *data, *SMALL)
-
-
-def test_two_hospitals_can_be_added_and_k_goes_on_with_them(home: Path) -> None:
-    added(home, "list")
-    added(home, "long")
-    sites = ["--add-site", "site_configs/st-list.yaml", "--add-site", "site_configs/st-long.yaml"]
-    plan = chestfed("study", *sites, "--dry-run", *SMALL)
-    assert "stage 2, K=7 " in plan
 
 
 def test_a_real_hospital_among_synthetic_ones_is_pointed_out(home: Path, tmp_path: Path) -> None:
