@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
 ]
 DEVICE = "cuda"
-CUDA: dict[str, Any] = {"device": torch.device(DEVICE), "event": torch.cuda.Event}
+CUDA: dict[str, Any] = {"device": torch.device(DEVICE), "mark": None}
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +33,9 @@ def _exact() -> Iterator[None]:
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
-def test_batches_are_those_of_the_cpu() -> None:
-    here, there = batches("a", torch.device("cpu")), batches("a", **CUDA)
+@pytest.mark.parametrize("number", range(max(1, torch.cuda.device_count())))
+def test_batches_are_those_of_the_cpu(number: int) -> None:
+    here, there = batches("a", torch.device("cpu")), batches("a", torch.device(DEVICE, number), None)
     for _ in range(9):
         expected, found = here.next(), there.next()
         assert found.images.device.type == found.labels.device.type == "cuda"

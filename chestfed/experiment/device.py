@@ -37,6 +37,14 @@ class Machine:
             return torch.cuda.get_device_name(self.device)
         return f"CPU, {plural(self.threads, 'thread')}"
 
+    def take(self) -> None:
+        """Have this process work there: torch's threads, and its GPU as the current one."""
+        import torch
+
+        torch.set_num_threads(self.threads)
+        if self.device.index is not None:
+            torch.cuda.set_device(self.device)
+
     def at(self, place: int) -> Machine:
         """For the process with this number on the machine: where there are several GPUs, its own."""
         import torch
@@ -74,8 +82,9 @@ def prepare_machine(runtime: Runtime, at_once: int = 1) -> Machine:
         raise ConfigError(f"runtime.device: '{name}' is not there; PyTorch finds {torch.cuda.device_count()} of them")
     available = max(1, cores() // at_once)
     threads = runtime.threads or available
-    torch.set_num_threads(threads)
     workers = runtime.loader_workers
     if workers is None:
         workers = min(8, max(available - threads, available - 2, 0))
-    return Machine(device, threads, runtime.bf16, runtime.channels_last, workers, runtime.compile, runtime.recompute)
+    machine = Machine(device, threads, runtime.bf16, runtime.channels_last, workers, runtime.compile, runtime.recompute)
+    machine.take()
+    return machine

@@ -162,12 +162,14 @@ class Uploads:
 
     Parameters
     ----------
-    event
-        Makes what is recorded behind a copy, and waited for: `torch.cuda.Event`.
+    mark
+        Gives what is waited for: an event behind the copies so far. By default on the stream of this GPU, which need
+        not be the process's current one.
     """
 
-    def __init__(self, count: int, device: torch.device, event: Callable[[], Any] = torch.cuda.Event) -> None:
-        self._device, self._event = device, event
+    def __init__(self, count: int, device: torch.device, mark: Callable[[], Any] | None = None) -> None:
+        self._device = device
+        self._mark = mark or (lambda: torch.cuda.current_stream(device).record_event())
         self._buffers: list[list[Tensor]] = [[] for _ in range(count)]
         self._copied: list[Any] = [None] * count
 
@@ -185,8 +187,7 @@ class Uploads:
     def send(self, slot: int) -> list[Tensor]:
         """What was packed, on the device: the copy is queued there, and nothing waits for it."""
         sent = [buffer.to(self._device, non_blocking=True) for buffer in self._buffers[slot]]
-        self._copied[slot] = self._event()
-        self._copied[slot].record()
+        self._copied[slot] = self._mark()
         return sent
 
 

@@ -35,23 +35,20 @@ class Films:
         return np.random.default_rng(list(rows)).integers(0, 256, (len(rows), 32, 32), np.uint8)
 
 
-class Event:
+class Done:
     """A copy that is done at once."""
-
-    def record(self) -> None:
-        """Note where the queue is."""
 
     def synchronize(self) -> None:
         """Wait until it has come so far."""
 
 
-def batches(name: str, device: torch.device, event: Callable[[], Any] = Event) -> TrainBatches:
+def batches(name: str, device: torch.device, mark: Callable[[], Any] | None = Done) -> TrainBatches:
     """Of one client, prepared as for a GPU."""
     labels = (np.random.default_rng(1).random((24, 5)) < 0.4).astype(np.float32)
     made = TrainBatches(
         Films(), labels, np.ones(24, np.int64), batch_size=4, seed=1, name=name, augment=Augment(), workers=0
     )
-    made._uploads = Uploads(2, device, event)
+    made._uploads = Uploads(2, device, mark)
     return made
 
 
@@ -60,7 +57,7 @@ def team_of(
     device: torch.device = CPU,
     *,
     place: Callable[[torch.nn.Module], torch.nn.Module] = lambda module: module,
-    event: Callable[[], Any] = Event,
+    mark: Callable[[], Any] | None = Done,
 ) -> Team:
     """Two clients that train on the device, one after the other; `place` brings a module there if it has to."""
     rng = np.random.default_rng(0)
@@ -74,11 +71,11 @@ def team_of(
     clients = [
         NetworkClient(
             name,
-            batches(name, device, event),
+            batches(name, device, mark),
             network,
             cohort.objective(number),
             device=device,
-            inner_batches=batches(f"{name}, inner", device, event) if kind == "compositional" else None,
+            inner_batches=batches(f"{name}, inner", device, mark) if kind == "compositional" else None,
             weight_decay=cohort.settings.weight_decay,
         )
         for number, name in enumerate(cohort.names)
@@ -88,7 +85,7 @@ def team_of(
     start = Point(primal, network.grad.new_zeros(cohort.objective().dual_size))
     monitor = None
     if kind == "server-weighted":
-        batch = batches("auxiliary", device, event).next()
+        batch = batches("auxiliary", device, mark).next()
         monitor = ClassMonitor(network, batch.images, batch.labels)
     return Team(cohort, network, LocalFleet(hosts), start, monitor)
 

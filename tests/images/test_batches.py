@@ -130,9 +130,6 @@ def test_a_buffer_on_its_way_to_a_gpu_is_filled_again_only_when_its_copy_is_done
     class Event:
         """A CUDA event on paper: it looks at the first buffer when it is waited for."""
 
-        def record(self) -> None:
-            pass
-
         def synchronize(self) -> None:
             seen.append(int(uploads._buffers[0][0][0]))
 

@@ -121,15 +121,13 @@ def _next(messages: Any, running: dict[str, BaseProcess]) -> tuple[str, tuple[An
 
 def _work(job: Job, messages: Any) -> None:
     """Train one study, or one K of it; runs in a process of its own."""
-    import torch
-
     from chestfed.training.reporting import Reporters
     from chestfed.training.run import run_study, train_k
 
     end_with_parent()
     stopping.ignored()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's word alone, else a terminal's Ctrl-C would be a second
-    torch.set_num_threads(job.setup.machine.threads)
+    job.setup.machine.take()
     try:
         about = (job.setup, job.name, job.out)
         reporters = Reporters([_Sender(job.label, messages)])

@@ -98,6 +98,7 @@ def prepare(
         raise ConfigError(f"--jobs and --cluster train each study in one process: not with engine {engine.name}")
     at_once = (1 if cluster else jobs) * processes_here()
     machine = prepare_machine(pipeline.runtime, at_once=at_once).at(place_here())
+    machine.take()
     return Studies(console, pipeline, file, variants, windows, compared, root, machine, engine, jobs, cluster)
 
 
