@@ -75,7 +75,7 @@ class AlgorithmSpec:
     objective
         Name of the objective that it trains on unless the configuration says another.
     sends
-        Numbers that a client sends per round, d being the weights and J the diseases: "2(d + 3J)"; as many come down.
+        Numbers that a client sends per round, d being the weights and J the diseases: "2(d + 3J)".
         Decentralized: per edge and direction. A function where it depends on the options.
     sent
         In words, what these numbers are.

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chestfed.algorithms.variables import Point
+from chestfed.algorithms.variables import Point, weighted_mean
 
 #: d weights, then a and b of J diseases; J dual variables.
 WEIGHTS, DISEASES = 5, 2
@@ -62,10 +62,10 @@ def problems(primal: int, dual: int, clients: int = CLIENTS) -> list[Quadratic]:
     ]
 
 
-def optimum(parts: list[Quadratic]) -> Point:
-    """Where the mean's gradients vanish."""
+def optimum(parts: Sequence[Quadratic], weights: Sequence[float]) -> Point:
+    """Where the gradients of the weighted mean vanish."""
     a, b, c, d, e = (
-        torch.stack([getattr(part, name) for part in parts]).mean(dim=0) for name in ("a", "b", "c", "d", "e")
+        weighted_mean([getattr(part, name) for part in parts], weights) for name in ("a", "b", "c", "d", "e")
     )
     system = torch.cat([torch.cat([a, c], dim=1), torch.cat([c.T, -d], dim=1)])
     solution = torch.linalg.solve(system, torch.cat([b, -e]))
@@ -73,12 +73,16 @@ def optimum(parts: list[Quadratic]) -> Point:
 
 
 class QuadraticClient:
-    """A client of the engine with exact gradients; without a network, so without buffers."""
+    """A client of the engine with exact gradients, without a network and so without buffers.
 
-    def __init__(self, name: str, problem: Quadratic, *, composed: bool = False) -> None:
+    As with a network a gradient is overwritten by the next, unless `overwrites` is False.
+    """
+
+    def __init__(self, name: str, problem: Quadratic, *, composed: bool = False, overwrites: bool = True) -> None:
         self.name, self.images_seen, self.gradients_computed = name, 0, 0
         self._problem, self._composed = problem, composed
         self._slopes: list[Tensor] = []
+        self._given, self._overwrites = (torch.zeros_like(problem.b), torch.zeros_like(problem.e)), overwrites
 
     @contextmanager
     def training(self, buffers: Tensor) -> Iterator[None]:
@@ -93,9 +97,10 @@ class QuadraticClient:
     def gradients(self, primal: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         self.images_seen += 1
         self.gradients_computed += 1
-        found = self._problem.gradients(primal, dual)
-        self._slopes.append(found[0].clone())
-        return found
+        for given, gradient in zip(self._given, self._problem.gradients(primal, dual), strict=True):
+            given.copy_(gradient)
+        self._slopes.append(self._given[0].clone())
+        return self._given if self._overwrites else (self._given[0].clone(), self._given[1].clone())
 
     def inner(self, x: Tensor) -> Tensor:
         self.gradients_computed += 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -78,6 +79,61 @@ class Forgetful(FedProx):
         return Point(update.primal * (1 + 1e-3 * len(calls)), update.dual), client
 
 
+class Ascending(FedProx):
+    def local_round(self, message: Point, client: Any, gradients: Any) -> tuple[Point, Any]:
+        return super().local_round(message, client, lambda *at: tuple(-one for one in gradients(*at)))
+
+
+class WithoutWeights(FedProx):
+    def server_round(self, server: Point, updates: Any, weights: Any) -> Point:
+        return super().server_round(server, updates, [1 / len(updates)] * len(updates))
+
+
+class First(FedProx):
+    def server_round(self, server: Point, updates: Any, weights: Any) -> Point:
+        return Point(server.primal + weights[0] * (updates[0].primal - server.primal), server.dual)
+
+
+class KeepsGradients(FedProx):
+    def local_round(self, message: Point, client: Any, gradients: Any) -> tuple[Point, Any]:
+        kept, w = [], message.primal
+        for _ in range(self.window):
+            kept.append(gradients(w, message.dual)[0])
+            w = w - self.local_lr * kept[-1]
+        return Point(message.primal - self.local_lr * torch.stack(kept).sum(dim=0), message.dual[:0]), client
+
+
+class InPlaceOfUpdates(FedProx):
+    def server_round(self, server: Point, updates: Any, weights: Any) -> Point:
+        total = updates[0].primal.mul_(weights[0])
+        for update, weight in zip(updates[1:], weights[1:], strict=True):
+            total += weight * update.primal
+        return Point(total, server.dual)
+
+
+class OwnStep(FedProx):
+    def local_round(self, message: Point, client: Any, gradients: Any) -> tuple[Point, Any]:
+        return FedProx(self.window, 0.07).local_round(message, client, gradients)
+
+
+class Unseeded(FedProx):
+    def start_stage(self, point: Point) -> Point:
+        return Point(
+            point.primal + torch.from_numpy(np.random.default_rng().normal(size=len(point.primal))), point.dual
+        )
+
+
+@dataclass(frozen=True)
+class Weights:
+    weights: Tensor
+
+
+class OtherName(FedProx):
+    def local_round(self, message: Point, client: Any, gradients: Any) -> tuple[Any, Any]:
+        update, client = super().local_round(message, client, gradients)
+        return Weights(update.primal), client
+
+
 def broken(rule: type[FedProx], **changes: Any) -> list[str]:
     spec = replace(FEDAVG, name="x", build=lambda options, setting: rule(setting.window, setting.local_lr), **changes)
     with pytest.raises(ContractError) as caught:
@@ -88,14 +144,19 @@ def broken(rule: type[FedProx], **changes: Any) -> list[str]:
 def test_what_an_algorithm_breaks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for rule, name in (
         (InPlace, "a round changes no tensor that it was given"),
+        (InPlaceOfUpdates, "a round changes no tensor that it was given"),
+        (KeepsGradients, "a gradient that is kept is cloned: the next one overwrites it"),
         (OneStepMore, "a round takes `window` gradients"),
+        (WithoutWeights, algorithms.COUNTS),
+        (First, algorithms.COUNTS),
+        (OwnStep, "the step size, and every option with a range to search, has an effect"),
+        (Ascending, algorithms.NEARER),
+        (Unseeded, "a saved state resumes bit by bit"),
+        (OtherName, algorithms.TENSORS),
         (Random, "no global generator is used"),
-        (NumberAsState, "states and messages are dataclasses of tensors"),
+        (NumberAsState, algorithms.TENSORS),
         (Forgetful, "a saved state resumes bit by bit"),
-        (
-            Largest,
-            "`takes_mean`, `averages`: the server's step takes the weighted mean of the updates and nothing else",
-        ),
+        (Largest, algorithms.MEAN),
     ):
         assert name in broken(rule, exact="no"), rule  # where it ends takes thousands of rounds
     monkeypatch.setattr(algorithms, "STAGES", 1)
