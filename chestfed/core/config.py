@@ -18,6 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 
 Location = tuple[str | int, ...]
@@ -144,7 +145,9 @@ class Document:
         if base_path.resolve() in self._extending:
             raise ConfigError(f"{self.place(('extends',))}: a file cannot extend itself, nor one that extends it")
         if not base_path.is_file():
-            raise ConfigError(f"{self.place(('extends',))}: no such file: {base_path}")
+            ours = bundled("pipelines") / Path(f"{name}.yaml").name
+            advice = f"; chestfed's own is {ours}" if ours.is_file() else ""
+            raise ConfigError(f"{self.place(('extends',))}: no such file: {base_path}{advice}")
         base = Document(base_path, self._extending)
         self.data = _merge(base.data, self.data)
         self.places = {**base.places, **self.places}
@@ -159,7 +162,8 @@ class Document:
 
     def folder(self, location: Location) -> Path:
         """The folder of the file that a key stands in; that of this file if an override gives it."""
-        file, _, _ = self.place(location).rpartition(":")
+        place = self.place(location)
+        file = "" if place.startswith("--set ") else place.rpartition(":")[0]
         return Path(file or self.path).parent
 
     def override(self, assignment: str) -> None:

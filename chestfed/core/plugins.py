@@ -177,7 +177,7 @@ class Catalogue(Generic[Declared]):
         value: Any = module
         for part in attribute.split(".") if attribute else []:
             if not hasattr(value, part):
-                raise ConfigError(f"{self.kind} '{name}': {module.__name__} has no '{attribute}'")
+                raise ConfigError(f"{self.kind} '{name}': {module.__name__} has no '{attribute}'{self._hint(module)}")
             value = getattr(value, part)
         if isinstance(value, self._declaration):
             return value
@@ -189,10 +189,14 @@ class Catalogue(Generic[Declared]):
         if adapted is None:
             raise ConfigError(
                 f"{self.kind} '{name}': {module.__name__}:{attribute} is not an instance of "
-                f"{self._declaration.__name__}"
-                + (f"; {module.__name__} declares {', '.join(entry.name for entry in declared)}" if declared else "")
+                f"{self._declaration.__name__}{self._hint(module)}"
             )
         return adapted
+
+    def _hint(self, module: ModuleType) -> str:
+        """The references to what a module declares, for a message."""
+        own = [key for key, value in vars(module).items() if isinstance(value, self._declaration)]
+        return f"; {module.__name__} declares {', '.join(f'{module.__name__}:{key}' for key in own)}" if own else ""
 
 
 class Choice:
@@ -360,6 +364,8 @@ def _load(name: str, module: str) -> ModuleType:
             top = module.partition(".")[0]
             missing = isinstance(error, ModuleNotFoundError) and error.name == top
             advice = f". Run the command in the folder that contains {top}, or install its package" if missing else ""
+            if module.endswith(".py") and isinstance(error, ModuleNotFoundError):
+                advice = ". A module's name is without .py"
             why = f"{type(error).__name__}: {error}{advice}"
             raise ConfigError(f"'{name}': module '{module}' cannot be imported: {why}") from error
         _loaded[module] = _Loaded(

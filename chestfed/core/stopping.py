@@ -68,6 +68,19 @@ def ignored() -> None:
 
 
 @contextmanager
+def withheld() -> Iterator[None]:
+    """Of these signals a process that is started here sees only SIGTERM; this one gets them at the end of the block."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, set(numbers()) - {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def postponed() -> Iterator[None]:
     """A first signal waits for `safe_point`, or for the end of this block; a second one is raised at once."""
     _State.postponing, _State.asked = True, None

@@ -39,7 +39,7 @@ class _Worker(SpawnProcess):
 
     @staticmethod
     def _Popen(process_obj: BaseProcess) -> Any:
-        with _without_main_module():
+        with _without_main_module(), stopping.withheld():  # Ctrl-C is the parent's, while it imports too
             return SpawnProcess._Popen(process_obj)
 
     def terminate(self) -> None:

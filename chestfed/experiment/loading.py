@@ -39,6 +39,7 @@ def pipeline_document(
     """The merged data of `load_pipeline`, not checked yet."""
     document = Document(path)
     refuse_other_kind(document, "pipeline")
+    _locate_sites(document)
     if added:
         _append_sites(document, added)
     for override in overrides:
@@ -219,9 +220,18 @@ def _read_graphs(document: Document) -> None:
         if isinstance(topology, str) and topology not in NAMED_GRAPHS:
             where = (*place, "topology")
             try:
-                section["topology"] = read_edges(expand_path(topology, document.path.parent))
+                section["topology"] = read_edges(expand_path(topology, document.folder(where)))
             except ConfigError as error:
                 raise ConfigError(f"{document.place(where)}: '{'.'.join(where)}': {error}") from None
+
+
+def _locate_sites(document: Document) -> None:
+    """A site's YAML lies where the file says that names it, be it one that the pipeline extends."""
+    sites = document.data.get("sites")
+    for number, entry in enumerate(sites if isinstance(sites, list) else ()):
+        folder = document.folder(("sites", number, "config"))
+        if folder != document.path.parent and isinstance(entry, dict) and isinstance(entry.get("config"), str):
+            entry["config"] = str(folder.absolute() / entry["config"])
 
 
 def _append_sites(document: Document, added: Sequence[Path]) -> None:

@@ -448,6 +448,9 @@ class Pipeline(StrictModel):
 
     def _own_keys(self, algorithm: str) -> dict[str, Any]:
         """What `per_algorithm` says of it; what is said of it alone comes last."""
+        for name in {name for key in self.per_algorithm for name in names_in(key)} - {algorithm}:
+            if ALGORITHMS.find(name) is ALGORITHMS.find(algorithm):
+                raise ConfigError(f"per_algorithm, {name}: the same algorithm is called {algorithm} here: use one name")
         named = sorted(self.per_algorithm.items(), key=lambda entry: -len(names_in(entry[0])))
         return {name: value for key, keys in named if algorithm in names_in(key) for name, value in keys.items()}
 

@@ -14,7 +14,15 @@ import pytest
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.workers import cores, limited_time, spread
-from tests.core.worker_jobs import double, double_or_end, double_or_stick, gone, large_or_end, results_of_a_child
+from tests.core.worker_jobs import (
+    blocks_interrupts,
+    double,
+    double_or_end,
+    double_or_stick,
+    gone,
+    large_or_end,
+    results_of_a_child,
+)
 
 PARENT = """
 import multiprocessing, sys, time
@@ -101,7 +109,7 @@ def test_without_a_result_for_crashes_the_end_of_a_worker_is_an_error() -> None:
 
 def test_a_script_without_the_main_guard_runs_once_and_gets_its_results(tmp_path: Path) -> None:
     script = (
-        "from tests.core.worker_jobs import double, double_or_end, gone\n"
+        "from tests.core.worker_jobs import blocks_interrupts, double, double_or_end, gone\n"
         "from chestfed.core.workers import spread\n"
         "print('started')\n"
         "for work in (double, double_or_end):\n"
@@ -117,6 +125,12 @@ def test_a_script_without_the_main_guard_runs_once_and_gets_its_results(tmp_path
         env={**os.environ, "PYTHONPATH": str(root)},
     )
     assert result.stdout.split() == ["started", "56", str(56 - 3 * 7)], result.stderr
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals cannot be blocked here")
+def test_an_interrupt_does_not_reach_a_worker_not_even_while_it_starts() -> None:
+    assert set(spread(blocks_interrupts, [0, 1], 2, small=1)) == {True}
+    assert not blocks_interrupts(0)
 
 
 def test_a_process_of_somebodys_pool_works_alone() -> None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import time
 
 from chestfed.core.workers import limited_time, spread
+
+
+def blocks_interrupts(_: int) -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def double(number: int) -> int:

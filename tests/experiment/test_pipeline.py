@@ -286,6 +286,29 @@ def test_a_mistake_in_several_keys_has_the_line_of_the_key_that_it_names(tmp_pat
         load_pipeline(tmp_path / "p.yaml")
 
 
+def test_sites_and_graphs_of_an_extended_file_lie_beside_that_file(tmp_path: Path) -> None:
+    base = bundled("pipelines") / "source_addition_samples.yaml"
+    (tmp_path / "p.yaml").write_text(f"extends: {base}\ntitle: Own\n")
+    found, theirs = load_pipeline(tmp_path / "p.yaml"), load_pipeline(base)
+    assert all((tmp_path / entry.config).is_file() for entry in found.sites)
+    assert identity(found.model_copy(update={"title": theirs.title})) == identity(theirs)
+    (tmp_path / "a").mkdir()
+    pipeline_on_a_graph(tmp_path / "a", "0 1\n0 2\n0 3\n0 4\n")
+    (tmp_path / "q.yaml").write_text("extends: a/ours.yaml\ntitle: Own\n")
+    assert load_pipeline(tmp_path / "q.yaml").federated.algorithm.topology == [[0, 1], [0, 2], [0, 3], [0, 4]]
+    (tmp_path / "r.yaml").write_text("extends: source_addition_samples\n")
+    with pytest.raises(ConfigError, match=rf"r\.yaml:1: no such file.*{re.escape(str(base))}"):
+        load_pipeline(tmp_path / "r.yaml")
+
+
+def test_options_under_another_name_of_the_same_algorithm_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(bundled("pipelines").parent / "docs" / "examples" / "own_method")
+    pipeline = load_pipeline(bundled("pipelines") / "digits_ih.yaml", ['per_algorithm={"feddyn:FEDDYN": {alpha: 0.7}}'])
+    assert pipeline.for_algorithm("feddyn:FEDDYN").federated.algorithm.alpha == 0.7
+    with pytest.raises(ConfigError, match="feddyn:FEDDYN: the same algorithm is called feddyn:FedDyn here"):
+        pipeline.for_algorithm("feddyn:FedDyn")
+
+
 def test_npa_communicates_after_every_step_and_its_large_batch_holds_a_window_of_batches() -> None:
     schedule: dict[str, Any] = {"window": 4, "stage_steps": 10, "stages": 2, "batch_size": 8}
     plain = Federated.model_validate(schedule)
