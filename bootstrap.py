@@ -10,10 +10,9 @@ The virtual environment is .venv beside this file; set CHESTFED_VENV to put it e
 updated when pyproject.toml or the files in requirements/ change. This script uses only the standard library.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -35,11 +34,15 @@ def main() -> int:
     if command not in ("study", "test", "docs", "install", "lock"):
         print(__doc__)
         return 0 if command in ("-h", "--help", "help") else 2
+    if command == "install" and options:
+        print(f"install takes no options: {' '.join(options)}")
+        return 2
     if command == "lock":
         return lock(options)
     install("dev" if command in ("test", "docs") else "")
     if command == "study":
-        return subprocess.call([BIN / "chestfed", "study", *options])
+        signal.signal(signal.SIGINT, lambda *_: None)  # the study gets Ctrl-C too, and needs time to stop
+        return subprocess.call([PYTHON, "-m", "chestfed", "study", *options])
     if command == "test":
         return test(options)
     if command == "docs":
@@ -51,11 +54,12 @@ def main() -> int:
 def install(extra: str) -> None:
     """Create or update the virtual environment; silent if it is up to date."""
     inputs = [ROOT / "pyproject.toml", *sorted(LOCKS.glob("*.txt"))]
-    wanted = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
+    places = f"{ROOT} {VENV}".encode(errors="surrogateescape")  # scripts name them: a moved environment is updated
+    wanted = hashlib.sha256(b"".join([places, *(path.read_bytes() for path in inputs)])).hexdigest()
     stamp = VENV / f"chestfed-{extra or 'core'}.stamp"
-    if stamp.exists() and stamp.read_text() == wanted:
+    if stamp.exists() and stamp.read_text() == wanted and python_runs("import pip"):
         return
-    print("Installing chestfed and its dependencies (about 2 GB with PyTorch; only once)", flush=True)
+    print("Installing chestfed and its dependencies (2 GB, 6 GB with PyTorch's CUDA build; only once)", flush=True)
     install_locked(extra or "core")
     # PyTorch, which the lock leaves to the machine (CPU or CUDA build), and the package itself.
     target = f"{ROOT}[{extra}]" if extra else str(ROOT)
@@ -65,31 +69,44 @@ def install(extra: str) -> None:
 
 def install_locked(name: str) -> None:
     """Create the virtual environment if needed; install requirements/NAME.txt and check every file's hash."""
-    if not PYTHON.exists():
+    removed = PYTHON.is_symlink() and not PYTHON.exists()  # the Python that it was made with
+    if not removed and not python_runs("import pip"):  # new, or its creation was interrupted
         print(f"Creating a virtual environment in {VENV}", flush=True)
-        run([sys.executable, "-m", "venv", VENV])
+        run([PYTHON if python_runs("import venv") else sys.executable, "-m", "venv", VENV])
+    if not python_runs("import pip, sys; sys.exit(sys.version_info < (3, 11))"):
+        print(f"{VENV} is not an environment of Python 3.11 or newer with pip.")
+        print("Delete it, or set CHESTFED_VENV to another folder, and rerun.")
+        raise SystemExit(1)
     pip_install("--no-deps", "--require-hashes", "--only-binary", ":all:", "--requirement", LOCKS / f"{name}.txt")
 
 
-def pip_install(*arguments: str | Path) -> None:
+def python_runs(code: str) -> bool:
+    """Whether the environment has a Python that runs this code."""
+    try:
+        return subprocess.call([PYTHON, "-c", code], stderr=subprocess.DEVNULL) == 0
+    except OSError:
+        return False
+
+
+def pip_install(*arguments: object) -> None:
     """Run `pip install` in the virtual environment."""
     run([PYTHON, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *arguments])
 
 
-def lock(options: list[str]) -> int:
+def lock(options: list) -> int:
     """Resolve pyproject.toml again and rewrite the files in requirements/."""
     install_locked("dev")
     return subprocess.call([PYTHON, LOCKS / "lock.py", *options], cwd=ROOT)
 
 
-def test(options: list[str]) -> int:
+def test(options: list) -> int:
     """Run style, types and tests; all of them, and fail if one fails."""
     types = subprocess.Popen(  # one core for most of a minute: beside the tests, which say later how they ended
-        [BIN / "mypy"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [PYTHON, "-m", "mypy"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     checks = [
-        [BIN / "ruff", "check", "."],
-        [BIN / "ruff", "format", "--check", "."],
+        [PYTHON, "-m", "ruff", "check", "."],
+        [PYTHON, "-m", "ruff", "format", "--check", "."],
         [PYTHON, "-m", "pytest", "-m", "not slow", "-n", "2", "--no-loadscope-reorder", "--dist", "loadfile", *options],
     ]
     status = 0
@@ -109,4 +126,8 @@ def run(command: list) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except KeyboardInterrupt:
+        print("\nInterrupted. Rerun to continue.")
+        raise SystemExit(130) from None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -26,6 +29,7 @@ def bootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements" / "core.txt").write_text("a==1\n")
+    monkeypatch.setattr(module, "python_runs", lambda code: module.PYTHON.exists())
     module.ran = []
 
     def note(command: list[object]) -> None:
@@ -74,26 +78,76 @@ def test_a_failed_step_ends_the_script_and_is_done_again(
     assert len(bootstrap.ran) == 3
 
 
+def test_a_moved_environment_is_updated_because_its_scripts_name_its_folder(
+    bootstrap: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap.install("")
+    moved = (tmp_path / ".venv").rename(tmp_path / "moved")
+    monkeypatch.setattr(bootstrap, "VENV", moved)
+    monkeypatch.setattr(bootstrap, "PYTHON", moved / "bin" / "python")
+    bootstrap.ran.clear()
+    bootstrap.install("")
+    assert len(bootstrap.ran) == 2
+
+
+def test_an_environment_whose_creation_was_interrupted_is_completed(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap.PYTHON.parent.mkdir(parents=True)
+    bootstrap.PYTHON.touch()
+    monkeypatch.setattr(bootstrap, "python_runs", lambda code: bool(bootstrap.ran))  # no pip before the first step
+    bootstrap.install("")
+    assert " -m venv " in bootstrap.ran[0]
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_an_environment_of_an_older_or_removed_python_is_refused_and_not_touched(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], older: bool
+) -> None:
+    bootstrap.PYTHON.parent.mkdir(parents=True)
+    bootstrap.PYTHON.symlink_to(sys.executable if older else "removed")
+    monkeypatch.setattr(bootstrap, "python_runs", lambda code: older and "version" not in code)
+    with pytest.raises(SystemExit):
+        bootstrap.install("")
+    assert bootstrap.ran == []
+    assert "Delete it, or set CHESTFED_VENV to another folder" in capsys.readouterr().out
+
+
+def test_ctrl_c_is_left_to_the_study(tmp_path: Path) -> None:
+    """The script would otherwise kill the study while it stops."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nkill -INT $PPID\nexit 3\n")
+    python.chmod(0o755)
+    code = "import sys, bootstrap as b; b.install = print; b.PYTHON = sys.argv.pop(); raise SystemExit(b.main())"
+    done = subprocess.run([sys.executable, "-c", code, "study", python], cwd=ROOT, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (3, b"")
+
+
+def test_pythons_from_3_6_on_can_read_the_script_and_say_what_is_needed() -> None:
+    tree = ast.parse((ROOT / "bootstrap.py").read_text(encoding="utf-8"), feature_version=(3, 6))
+    for node in ast.walk(tree):
+        assert not (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+        assert not isinstance(getattr(node, "annotation", None), ast.Subscript | ast.BinOp)
+
+
 def test_an_unknown_command_prints_the_usage_and_is_an_error(
     bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for words, status in (([], 2), (["--help"], 0), (["tset"], 2)):
+    for words, status in (([], 2), (["--help"], 0), (["tset"], 2), (["install", "--extra"], 2)):
         monkeypatch.setattr("sys.argv", ["bootstrap.py", *words])
         assert bootstrap.main() == status
-        assert "bootstrap.py study" in capsys.readouterr().out
+        assert ("takes no options" if "install" in words else "bootstrap.py study") in capsys.readouterr().out
     assert bootstrap.ran == []
 
 
 def test_every_check_is_run_and_any_of_them_fails_the_whole(
     bootstrap: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bootstrap, "BIN", tmp_path)
     monkeypatch.setattr(bootstrap, "PYTHON", tmp_path / "python")
-    for failing in ("", "ruff", "mypy", "python"):
-        for name in ("ruff", "mypy", "python"):
-            (tmp_path / name).write_text(f"#!/bin/sh\necho {name} $* ran\nexit {3 * (name == failing)}\n")
-            (tmp_path / name).chmod(0o755)
-        assert bootstrap.test(["-k", "x"]) == (3 if failing else 0)
+    for failing in ("none", "ruff", "mypy", "pytest"):
+        (tmp_path / "python").write_text(f"#!/bin/sh\necho $* ran\ncase $2 in {failing}) exit 3;; esac\n")
+        (tmp_path / "python").chmod(0o755)
+        assert bootstrap.test(["-k", "x"]) == (0 if failing == "none" else 3)
         told = capfd.readouterr().out
-        for part in ("ruff check . ran", "ruff format --check . ran", "mypy ran", "loadfile -k x ran"):
+        for part in ("ruff check . ran", "ruff format --check . ran", "-m mypy ran", "loadfile -k x ran"):
             assert part in told
