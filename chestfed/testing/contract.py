@@ -33,7 +33,8 @@ def declared(catalogue: Catalogue[Any], part: Any, options: Mapping[str, Any]) -
         return spec, spec.options.model_validate({"name": name, **options})
     except ValidationError as error:
         told = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise ConfigError(f"options of {catalogue.kind} '{name}': {'; '.join(told)}") from None
+        known = ", ".join(key for key in spec.options.model_fields if key != "name") or "none"
+        raise ConfigError(f"options of {catalogue.kind} '{name}': {'; '.join(told)}. It has: {known}") from None
 
 
 class ContractError(ChestfedError):

@@ -14,6 +14,8 @@ from chestfed.testing.contract import Contract, declared, global_generators_unto
 
 #: Images and diseases of the batch that is looked at.
 IMAGES, DISEASES = 12, 3
+#: Steps of Adam on scores that are free, and their size: random scores are then in order.
+STEPS, STEP = 200, 0.1
 
 
 def check_objective(objective: ObjectiveSpec | str, **options: Any) -> list[str]:
@@ -47,6 +49,8 @@ class _Batch(Contract):
         self.logits = torch.randn(IMAGES, DISEASES, generator=draw, dtype=torch.float64)
         self.labels = (torch.rand(IMAGES, DISEASES, generator=draw, dtype=torch.float64) < 0.4).double()
         self.labels[0], self.labels[1] = 0.0, 1.0  # both classes of every disease
+        share = self.labels.mean(dim=0)
+        self.loss_of_all = spec.build(options, Population(share, torch.stack([share, share])))
         self.extra = torch.randn(self.loss_of.extra_size, generator=draw, dtype=torch.float64)
         self.dual = torch.randn(self.loss_of.dual_size, generator=draw, dtype=torch.float64).abs()
 
@@ -77,6 +81,28 @@ class _Batch(Contract):
         parts = (self.logits.clone().requires_grad_(), self.extra.clone().requires_grad_(own), self.dual.clone())
         torch.autograd.gradcheck(loss, (*parts[:2], parts[2].requires_grad_(own)))
         return None
+
+    @rule("descent on it ranks positive images above negative ones")
+    def ranks(self) -> str | None:
+        own = self.spec.kind != "server-weighted"  # else the dual variables are the server's
+        dual = torch.zeros_like(self.dual) if own else self.dual.clone()
+        scores, extra, dual = (
+            one.requires_grad_() for one in (self.logits.clone(), torch.zeros_like(self.extra), dual)
+        )
+        steps = torch.optim.Adam([scores, extra], STEP), torch.optim.Adam([dual], STEP * own, maximize=True)
+        for _ in range(STEPS):
+            for step in steps:
+                step.zero_grad()
+            self.loss_of_all.loss(scores, self.labels, extra, dual).backward()
+            for step in steps:
+                step.step()
+        ranked = zip(scores.detach().T, self.labels.T, strict=True)
+        wrong = [
+            f"disease {j}" for j, (its, labels) in enumerate(ranked) if its[labels == 1].min() <= its[labels == 0].max()
+        ]
+        return (
+            f"not so after {STEPS} steps on the scores alone: {', '.join(wrong)}; is a sign wrong?" if wrong else None
+        )
 
     @rule("a missing label counts for nothing")
     def masks_missing(self) -> str | None:

@@ -34,7 +34,7 @@ def test_a_built_in_algorithm_keeps_its_contract(name: str) -> None:
 
 def test_the_built_in_objectives_keep_their_contract() -> None:
     for name in OBJECTIVES.built_in:
-        assert len(check_objective(name)) == 9
+        assert len(check_objective(name)) == 10
 
 
 class InPlace(FedProx):
@@ -189,11 +189,22 @@ class WithDual(CrossEntropy):
         return 3
 
 
+class Ascent(CrossEntropy):
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        return -super().loss(logits, labels, extra, dual)
+
+
+def test_an_option_that_a_part_does_not_have_is_answered_with_those_it_has() -> None:
+    with pytest.raises(ConfigError, match=r"'fedprox': porx: .*It has: prox"):
+        check_algorithm("fedprox", porx=1)
+
+
 def test_what_an_objective_breaks_is_named() -> None:
     for loss, name in (
         (Unmasked, "a missing label counts for nothing"),
         (NotFinite, "a disease without labels in the batch is legal"),
         (Detached, "its gradients are those of finite differences"),
+        (Ascent, "descent on it ranks positive images above negative ones"),
         (WithDual, "its variables are those of its kind"),
         (CrossEntropy, "the loss of a batch is that of its slices, if it sums images"),  # by the labels of the batch
     ):
