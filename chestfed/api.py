@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from chestfed.core.bundled import pipeline_file
+from chestfed.core.bundled import pipeline_file, site_file
 from chestfed.core.config import listed
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
@@ -83,7 +83,7 @@ def run(  # type: ignore[misc]  # the overloads name only what decides what is r
     from chestfed.report.seed_studies import SeedStudies
     from chestfed.report.study import Study
 
-    added = [*map(Path, listed(add_sites, "add_sites"))]
+    added = [*map(site_file, listed(add_sites, "add_sites"))]
     parts = _parts(algorithm, objective, model)
     settings = [*listed(overrides, "overrides"), "comparison=null", *parts, *_plain(k, seed, device)]
     refuse_several("chestfed.run()")

@@ -33,7 +33,12 @@ Model = Annotated[
         show_default=False,
     ),
 ]
-Site = Annotated[Path, typer.Option("--site", metavar="SITE.yaml", help="YAML of the site.", show_default=False)]
+Site = Annotated[
+    Path,
+    typer.Option(
+        "--site", callback=options.site_files, metavar="SITE.yaml", help="YAML of the site.", show_default=False
+    ),
+]
 Split = Annotated[
     Literal["train", "valid", "test", "held-out"],
     typer.Option(help="Images to score; held-out: of the patients that the model's own study held out."),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chestfed.core.bundled import site_file
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
 from chestfed.evaluation.intervals.names import MethodName
@@ -18,14 +19,26 @@ from chestfed.evaluation.intervals.names import MethodName
 if TYPE_CHECKING:
     from chestfed.sites import SiteConfig
 
+
+def site_files(given: Path | list[Path] | None) -> Path | list[Path] | None:
+    """Callback of parameters that name YAMLs of sites, which may be bundled ones."""
+    return [site_file(path) for path in given] if isinstance(given, list) else given and site_file(given)
+
+
 #: An option whose default is None, or told in its help.
 optional = partial(typer.Option, show_default=False)
 
-Config = Annotated[Path, typer.Argument(help="YAML of the site, e.g. site_configs/chexpert.yaml.", show_default=False)]
+Config = Annotated[
+    Path,
+    typer.Argument(callback=site_files, help="YAML of the site, e.g. site_configs/chexpert.yaml.", show_default=False),
+]
 Data = Annotated[Path | None, optional(envvar="CHESTFED_DATA", help="Folder that contains the sites' folders.")]
 Cache = Annotated[Path, typer.Option(help="Folder for decoded images and results about them.")]
 Workers = Annotated[int | None, optional(min=1, help="Processes that decode images. Default: one per core.")]
-Against = Annotated[list[Path] | None, optional(metavar="OTHER.yaml", help="Compare with another site. Repeatable.")]
+Against = Annotated[
+    list[Path] | None,
+    optional(callback=site_files, metavar="OTHER.yaml", help="Compare with another site. Repeatable."),
+]
 SkipUnreadable = Annotated[bool, typer.Option("--skip-unreadable", help="Skip and count unreadable images.")]
 K = Annotated[int | None, optional(min=1, help="Which K of a study. Default: the largest.")]
 Resamples = Annotated[int, typer.Option(min=0, help="Bootstrap resamples for the intervals; 0: no intervals.")]

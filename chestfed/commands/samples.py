@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from chestfed.core.console import open_console, say
+from chestfed.core.console import command, open_console, say
 from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ def _write_extra(console: Console, out: Path, extra: str, seed: int, size: str) 
         raise ConfigError(f"--extra {extra}: expected NAME/SHAPE, where SHAPE is one of {', '.join(SHAPES)}")
     with Bars(console) as bars:
         written = write_extra(out, name, shape, seed=seed, size=size, progress=bars.drawing)
-    labels = "" if written.table is None else f" --labels {written.table}"
+    labels = [] if written.table is None else ["--labels", written.table]
     say(console, f"SYNTHETIC phantoms, no patients: {written.images} images in {written.pictures}")
     say(console, f"{shape}: {SHAPES[shape].about}")
-    say(console, f"next: chestfed site new {name} --images {written.pictures}{labels}")
+    say(console, f"next: {command('site', 'new', name, '--images', written.pictures, *labels)}")
 
 
 def write_samples(console: Console, folder: Path, seed: int, size: str, bars: Bars) -> None:

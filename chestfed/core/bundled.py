@@ -24,7 +24,16 @@ def pipeline_file(pipeline: str | Path) -> Path:
     path, folder = Path(pipeline), bundled("pipelines")
     if path.exists():
         return path
-    for beside in (folder / path, folder / f"{path}.yaml"):
+    for beside in (folder / path, folder / f"{path}.yaml", folder.parent / path):
         if beside.is_file():
             return beside
     raise ConfigError(f"{path}: no such file; the pipelines of chestfed are in {folder}")
+
+
+def site_file(site: str | Path) -> Path:
+    """The YAML of a site; `site_configs/NAME.yaml` is the bundled one in a folder that has none of that name."""
+    path = Path(site)
+    if path.exists() or path.parts[:1] != ("site_configs",):
+        return path
+    beside = bundled("site_configs").parent / path
+    return beside if beside.is_file() else path

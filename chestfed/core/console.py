@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import subprocess
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +40,12 @@ def say(console: Console, text: str, style: str | None = None) -> None:
     """
     text = _STEERING.sub("?", text)
     console.print(text, style=style, emoji=False, markup=False, highlight=False, soft_wrap=True)
+
+
+def command(*words: object) -> str:
+    """A command of chestfed to copy: paths with spaces are quoted, for cmd or for a POSIX shell."""
+    join = subprocess.list2cmdline if os.name == "nt" else shlex.join
+    return join(["chestfed", *map(str, words)])
 
 
 def text_table(

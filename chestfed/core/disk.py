@@ -34,11 +34,18 @@ def check_folder(folder: Path, option: str) -> None:
         raise ChestfedError(f"{error} Choose another folder with {option}.") from None
 
 
+def size_text(count: int) -> str:
+    """A number of bytes, for people."""
+    units = ("B", "kB", "MB", "GB", "TB")
+    power = min(len(str(count)) - 1, 14) // 3
+    return f"{count / 1000**power:.{min(power, 1)}f} {units[power]}"
+
+
 def check_room(folder: Path, needed: int, what: str, option: str) -> None:
     """Make sure that `needed` bytes fit on the disk of a folder that exists."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ChestfedError(
-            f"{folder}: {what} need about {needed / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free. Make room, or "
-            f"choose another folder with {option}."
+            f"{folder}: {what} need about {size_text(needed)}, and {size_text(free)} are free. Make room, or choose "
+            f"another folder with {option}."
         )

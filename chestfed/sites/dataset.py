@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.bundled import site_file
 from chestfed.core.config import listed
 from chestfed.core.errors import ConfigError
 from chestfed.sites.config import SiteConfig, load_site_config
@@ -145,7 +146,7 @@ def load_site(
     Parameters
     ----------
     config
-        The site's YAML.
+        The site's YAML; `site_configs/NAME.yaml` is also found where it is not in the working folder.
     data
         The folder that holds the sites' folders, as for `--data`; default: `$CHESTFED_DATA`.
     cache
@@ -160,7 +161,7 @@ def load_site(
     SiteError
         All problems of the label files in one report.
     """
-    loaded = load_site_config(config, listed(overrides, "overrides"))
+    loaded = load_site_config(site_file(config), listed(overrides, "overrides"))
     data = data if data is not None else os.environ.get("CHESTFED_DATA")
     if data is None and not loaded.has_place:
         raise ConfigError(

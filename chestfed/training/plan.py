@@ -18,6 +18,7 @@ from rich.text import Text
 from chestfed.algorithms.variables import Point, byte_count
 from chestfed.core.console import plural, text_table
 from chestfed.core.diseases import TITLES
+from chestfed.core.disk import size_text
 from chestfed.core.errors import ImageError
 from chestfed.core.provenance import Origin
 from chestfed.core.workers import cores
@@ -359,8 +360,8 @@ def _parts(plan: StudyPlan) -> Iterable[Sequence[str]]:
             f"{settings.steps:,}",
             f"{settings.steps * clients * settings.images_per_step:,}",
             f"{settings.rounds:,}",
-            _size(settings.rounds * clients * up),
-            _size(settings.rounds * clients * down),
+            size_text(settings.rounds * clients * up),
+            size_text(settings.rounds * clients * down),
             str(plan.stage_2_seconds(k)),
         ]
 
@@ -398,12 +399,6 @@ def estimated(total: Span, timings: Timings) -> str:
 
 def _tasks(plan: StudyPlan) -> list[str]:
     return [TITLES.get(task, task) for task in plan.pipeline.tasks]
-
-
-def _size(count: int) -> str:
-    units = ("B", "kB", "MB", "GB", "TB")
-    power = min(len(str(count)) - 1, 14) // 3
-    return f"{count / 1000**power:.{min(power, 1)}f} {units[power]}"
 
 
 def duration(seconds: float) -> str:

@@ -20,9 +20,10 @@ from chestfed.cli import app
 from chestfed.commands.evaluate import evaluate
 from chestfed.commands.samples import samples
 from chestfed.commands.site.new import site_new
-from chestfed.core.bundled import bundled
+from chestfed.core.bundled import bundled, pipeline_file
 from chestfed.core.errors import ConfigError
 from chestfed.evaluation.protocols import PROTOCOLS
+from chestfed.sites.dataset import load_site
 from tests.command_line import call
 
 HEAVY = ["torch", "monai", "mlflow", "pandas", "numpy", "sklearn", "cv2", "pydicom", "matplotlib", "yaml", "jinja2"]
@@ -270,3 +271,19 @@ def test_a_pipeline_of_chestfed_is_found_by_its_name_from_any_folder(
     missing = chestfed("study", "digits_hi.yaml", *few)
     assert missing.code == 1
     assert "digits_hi.yaml: no such file; the pipelines of chestfed are in " in missing.err
+
+
+def test_a_bundled_site_is_found_by_its_path_from_any_folder(
+    tmp_path: Path, chestfed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CHESTFED_DATA", raising=False)
+    own = "site_configs/synthetic/vindr.yaml"
+    for words in (["site", "check", own], ["site", "stats", own], ["evaluate", tmp_path, "--site", own]):
+        assert "where are the files of " in chestfed(*map(str, words)).err
+    with pytest.raises(ConfigError, match="where are the files of site 'vindr'"):
+        load_site(own)
+    assert pipeline_file("pipelines/digits_ih.yaml").is_file()
+    (tmp_path / "site_configs" / "synthetic").mkdir(parents=True)
+    (tmp_path / own).write_text("site: mine\n")
+    assert "site_configs/synthetic/vindr.yaml:1: key" in chestfed("site", "check", own).err

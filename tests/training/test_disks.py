@@ -32,13 +32,13 @@ def test_an_output_folder_that_cannot_be_is_told_before_images_are_decoded(home:
     assert not (home / "never").exists()
 
 
-@pytest.mark.parametrize(("room", "option"), [(1_000, "--cache"), (2_000_000, "--out")])
-def test_too_little_room_is_told_with_what_it_takes(home: Path, room: int, option: str) -> None:
+@pytest.mark.parametrize(("room", "told", "option"), [(1_000, "1.0 kB", "--cache"), (2_000_000, "2.0 MB", "--out")])
+def test_too_little_room_is_told_with_what_it_takes(home: Path, room: int, told: str, option: str) -> None:
     cache = "cache-of-no-room" if option == "--cache" else "cache"
     with free(room):
         out = f"no-room{option}"
         big = ["--set", "model.growth_rate=64", "--set", "model.init_features=256"] if option == "--out" else []
         result = run(home, command(out, "--cache", cache, "--no-tracking", *big))
     assert result.code == 1
-    assert "GB are free" in result.err
+    assert f"and {told} are free" in result.err
     assert option in result.err

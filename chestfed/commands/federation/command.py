@@ -13,7 +13,7 @@ import typer
 
 from chestfed.commands import options
 from chestfed.commands.study.command import Out, Set, Tracking
-from chestfed.core.console import open_console, say
+from chestfed.core.console import command, open_console, say
 from chestfed.core.errors import ChestfedError, ConfigError
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the federation.", show_default=False)]
@@ -57,7 +57,7 @@ def federation_init(
     say(console, f"created {folder}/federation.yaml, the certificates and the server's secrets (private/)")
     for one in hospitals:
         say(console, f"send to {one}: {folder}/hospitals/{one} (contains its secret key; see its README.md)")
-    say(console, f"then: chestfed federation server {folder}")
+    say(console, f"then: {command('federation', 'server', folder)}")
 
 
 def federation_server(folder: Folder, insecure: Insecure = False) -> None:

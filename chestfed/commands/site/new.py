@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from chestfed.commands.options import optional
-from chestfed.core.console import open_console, say
+from chestfed.core.console import command, open_console, say
 from chestfed.core.errors import ConfigError, SiteError
 
 if TYPE_CHECKING:
@@ -360,8 +359,8 @@ def _open(console: Console, path: Path, data: Path | None) -> None:
     from chestfed.sites import load_site_config, open_site
     from chestfed.sites.left_out import KEYS
 
-    place = shlex.quote(str(path)) + ("" if data is None else f" --data {shlex.quote(str(data))}")
-    check = f"chestfed site check {place}"
+    place = [path] if data is None else [path, "--data", data]
+    check = command("site", "check", *place)
     try:
         table = open_site(load_site_config(path), data if data is not None else Path())
     except SiteError as error:
@@ -377,7 +376,7 @@ def _open(console: Console, path: Path, data: Path | None) -> None:
     say(console, _loaded(table))
     for note in table.notes:
         say(console, f"note: {note}", "yellow")
-    say(console, f"next:\n  {check}\n  chestfed study --add-site {place}")
+    say(console, f"next:\n  {check}\n  {command('study', '--add-site', *place)}")
 
 
 def on_a_terminal() -> bool:

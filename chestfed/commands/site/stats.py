@@ -13,7 +13,10 @@ from chestfed.core.console import open_console, say
 
 def site_stats(
     configs: Annotated[
-        list[Path], typer.Argument(help="YAMLs of the sites, e.g. site_configs/chexpert.yaml.", show_default=False)
+        list[Path],
+        typer.Argument(
+            callback=options.site_files, help="YAMLs of the sites, e.g. site_configs/chexpert.yaml.", show_default=False
+        ),
     ],
     labels: Annotated[
         Path | None, options.optional(help="Read this label file; the images need not exist. One site only.")

@@ -66,6 +66,7 @@ Interval = Annotated[
 AddSite = Annotated[
     list[Path] | None,
     _key(
+        callback=options.site_files,
         metavar="SITE.yaml",
         help="Append this hospital to the pipeline's sites, so that K=1 to 5 becomes K=1 to 6. Repeatable.",
     ),

@@ -16,7 +16,7 @@ from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.commands.study.jobs import Job, run_jobs, several_k
 from chestfed.core.config import load_config
-from chestfed.core.console import say
+from chestfed.core.console import command, say
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Options
@@ -187,7 +187,7 @@ def _lead(
     else:
         show_study(console, *results)
     if record in reporters and tracking_uri is None:
-        say(console, f"see it in MLflow: chestfed ui --out {out}")
+        say(console, f"see it in MLflow: {command('ui', '--out', out)}")
     say(console, f"took {time.monotonic() - started:.0f} s")
     return results
 
@@ -290,7 +290,7 @@ def show_study(console: Console, study: StudyResult) -> None:
     if study.at_hospitals is not None:
         console.print(hospital_table.render(study.at_hospitals))
     say(console, f"written to {study.folder}/table.csv and table.json")
-    say(console, f"as a page with figures: chestfed report {study.folder}")
+    say(console, f"as a page with figures: {command('report', study.folder)}")
 
 
 def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path) -> Summary:
@@ -304,7 +304,7 @@ def _show_comparison(studies: Studies, results: Sequence[StudyResult], out: Path
     comparison_curves(comparison).save(folder)
     studies.console.print(compare.render(comparison))
     say(studies.console, f"written to {folder}: table.csv, results.csv, curves.csv, curves.png, comparison.json")
-    say(studies.console, f"as a page with figures: chestfed report {folder}")
+    say(studies.console, f"as a page with figures: {command('report', folder)}")
     name = f"{studies.file.stem}, {len(results)} studies together"
     its_runs = {str(number): run.path.name for number, run in enumerate(runs, start=1)}
     return Summary(name, comparison.origin, folder, compare.metrics(comparison), its_runs)
@@ -329,6 +329,6 @@ def _show_held_out(studies: Studies, data: Sequence[StudyData], results: Sequenc
     console.print(held_out_table.render(table))
     say(console, f"written to {folder}: held_out.csv, held_out.json")
     for study, fold in zip(results, folds, strict=True):
-        say(console, f"{fold.site} as a page with figures: chestfed report {study.folder}")
+        say(console, f"{fold.site} as a page with figures: {command('report', study.folder)}")
     name, runs = f"{studies.file.stem}, all held-out sites", {fold.site: fold.folder for fold in folds}
     return Summary(name, origin, folder, held_out_table.metrics(table), runs)

@@ -11,7 +11,7 @@ from rich.console import Console
 from chestfed.commands.progress import Bars
 from chestfed.commands.samples import hospitals_to_look_at, write_samples
 from chestfed.commands.study import run as study_run
-from chestfed.core.console import say, text_table
+from chestfed.core.console import command, say, text_table
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.engines.declaration import refuse_several
@@ -130,7 +130,7 @@ def run(
     say(console, f"selected settings: {tuned}; the test set is used now, only for these")
     tested = study_run.prepare(console, tuned, [], [], tuning.data, algorithms=[], windows=[], seeds=None)
     study_run.run(tested, out, cache, tracking_uri, tracking=tracking, skip_unreadable=skip_unreadable)
-    say(console, f"to run them again: chestfed study {tuned} --out {out}")
+    say(console, f"to run them again: {command('study', tuned, '--out', out)}")
     return tuned
 
 
