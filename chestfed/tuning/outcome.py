@@ -61,11 +61,11 @@ def write_tuned(
     It extends the pipeline's file, unless `--set` or a graph's file changed what that says: then it holds all keys.
     """
     merged = pipeline_document(file, overrides, compared=list(found)).data
-    same = not overrides and merged == Document(file).data
+    sites = merged.pop("sites", None)
+    same = not overrides and merged == {key: its for key, its in Document(file).data.items() if key != "sites"}
     data: dict[str, Any] = {"extends": _relative(file, folder)} if same else dict(merged)
     data["title"] = f"{pipeline.title}, tuned"
-    if pipeline.sites:
-        sites = merged["sites"]
+    if sites:
         data["sites"] = [{**entry, "config": _relative(file.parent / entry["config"], folder)} for entry in sites]
     data["comparison"] = {"algorithms": list(found), "windows": [], "seeds": seeds}
     own = {} if same else dict(merged.get("per_algorithm") or {})

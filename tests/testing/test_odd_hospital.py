@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -77,6 +78,12 @@ def test_it_conforms(hospital: Path) -> None:
     report = check_site(CONFIG, hospital)
     assert set(report.looked_at) == set(CHECKS)
     assert report.looked_at["damaged label files"] == 2 * len(STUDIES)
+
+
+def test_it_conforms_as_a_module_of_the_working_folder(hospital: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(EXAMPLE / "odd_hospital.py", hospital / "beside.py")
+    monkeypatch.chdir(hospital)
+    assert check_site(CONFIG, hospital, overrides=["reader.name=beside:READER"]).looked_at["repeatable"] == 4
 
 
 DEFECTS = [

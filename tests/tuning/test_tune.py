@@ -26,6 +26,7 @@ from chestfed.training.public_clients import load_collection
 from chestfed.training.reporting import Trial
 from chestfed.training.study_tables import open_sites, selection_tables, with_validation
 from chestfed.tuning import search
+from chestfed.tuning.outcome import write_tuned
 from chestfed.tuning.search import declared_ranges, widened
 from tests.command_line import Called, call
 
@@ -234,6 +235,22 @@ def test_hospitals_are_searched_without_their_test_images(tiny_hospitals: Path) 
     assert not patients[0] & patients[1]
     assert not patients[0] & patients[2]
     assert all(table is not sites[0].test for table, _ in tables.parts)
+
+
+def test_the_settings_of_a_pipeline_with_sites_extend_it_also_where_it_extends_one_elsewhere(tmp_path: Path) -> None:
+    base = bundled("pipelines") / "source_addition_samples.yaml"
+    (tmp_path / "own.yaml").write_text(f"extends: {base}\ntitle: Own\n")
+    folder = tmp_path / "runs/tune"
+    folder.mkdir(parents=True)
+    pipeline = load_pipeline(tmp_path / "own.yaml")
+    trial = Trial(folder, "own", "fedprox", 1, {"local_lr": 0.3}, {}, {1: 0.7}, 0.7, "", 1.0, Origin.SYNTHETIC)
+    tuned = write_tuned(folder, tmp_path / "own.yaml", [], pipeline, {"fedprox": [trial]}, 2)
+    assert yaml.safe_load(tuned.read_text())["extends"] == "../../own.yaml"
+    found = load_pipeline(tuned)
+    assert found.for_algorithm("fedprox").federated.local_lr == 0.3
+    assert [(folder / one.config).resolve() for one in found.sites] == [
+        (base.parent / one.config).resolve() for one in load_pipeline(base).sites
+    ]
 
 
 def test_what_cannot_be_tuned_is_refused_with_what_to_do(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
