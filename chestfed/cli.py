@@ -143,11 +143,19 @@ def _unforeseen(error: Exception) -> int:
         return 1
     about = f"chestfed {__version__}, Python {platform.python_version()}, {platform.system()}"
     traceback.print_exception(error)
-    advice = (
-        f"a bug in chestfed ({about}). Please report it with the lines above and the command, see CONTRIBUTING.md "
-        "and SECURITY.md; remove names of folders and patients first. Finished work is kept."
+    from chestfed.core.plugins import modules_in_use
+
+    report = (
+        "report it with the lines above and the command, see CONTRIBUTING.md and SECURITY.md; remove names of folders "
+        "and patients first. Finished work is kept."
     )
-    print_error(ChestfedError(advice))
+    text = f"a bug in chestfed ({about}). Please {report}"
+    if own := ", ".join(modules_in_use()):
+        text = (
+            f"a bug in {own}, or in chestfed ({about}). Check your own parts first: check_algorithm, check_objective, "
+            f"check_model, check_site in chestfed.testing say what is wrong. If they pass, please {report}"
+        )
+    print_error(ChestfedError(text))
     return 70
 
 

@@ -374,6 +374,11 @@ def _load(name: str, module: str) -> ModuleType:
         return found
 
 
+def modules_in_use() -> list[str]:
+    """The modules of the plug-ins that this process has imported."""
+    return list(_loaded)
+
+
 def _states(files: Iterable[Path]) -> dict[Path, tuple[int, int]]:
     """Time and size of files; those that are gone have none."""
     states = {path: path.stat() for path in files if path.exists()}

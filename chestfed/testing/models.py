@@ -61,6 +61,16 @@ class _Network(Contract):
         try_network(self.options, self.outputs, self.size, self.spec)
         return None
 
+    @rule("its outputs are logits, not probabilities")
+    def is_unbounded(self) -> str | None:
+        model = self._built().eval()
+        _, layer = classifier_of(model, self.options, self.outputs, self.spec)
+        with torch.no_grad(), seeded(5):
+            layer.weight.normal_(std=10.0)  # type: ignore[operator]
+            outputs = model(self.images)
+        inside = bool(((outputs >= 0) & (outputs <= 1)).all())
+        return "all lie between 0 and 1, whatever its last layer: leave sigmoid or softmax out" if inside else None
+
     @rule("an option that it does not have is refused")
     def refuses_idle_options(self) -> str | None:
         return self.refuses_unknown(self.spec.options, self.options.name)

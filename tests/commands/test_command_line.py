@@ -226,20 +226,22 @@ def test_a_signal_ends_with_its_code_and_says_how_to_resume(
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "words"),
+    ("error", "plugins", "code", "words"),
     [
-        (OSError(28, "No space left on device", "runs/x"), 1, "runs/x: No space left on device"),
-        (MemoryError(), 1, "not enough memory"),
-        (KeyError("x"), 70, "a bug in chestfed"),
+        (OSError(28, "No space left on device", "runs/x"), {}, 1, "runs/x: No space left on device"),
+        (MemoryError(), {}, 1, "not enough memory"),
+        (KeyError("x"), {}, 70, "a bug in chestfed"),
+        (KeyError("x"), {"mine": None}, 70, "a bug in mine, or in chestfed"),
     ],
 )
 def test_what_nobody_caught_is_a_message_or_a_report_of_a_defect(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, words: str
+    monkeypatch: pytest.MonkeyPatch, error: Exception, plugins: dict[str, None], code: int, words: str
 ) -> None:
     def fail(_: Path) -> bool:
         raise error
 
     monkeypatch.setattr("chestfed.core.config.Document.__init__", lambda *_: fail(Path()))
+    monkeypatch.setattr("chestfed.core.plugins._loaded", plugins)
     result = call("site", "stats", "site.yaml")
     assert (result.code, words in result.err) == (code, True)
     assert ("Traceback" in result.err) == (code == 70)

@@ -16,7 +16,7 @@ from chestfed.models import ModelOptions, ModelSpec
 from chestfed.testing import ContractError, check_algorithm, check_model
 from tests.models.tiny_transformer import TINY
 
-RULES = 9
+RULES = 10
 
 
 def test_networks_that_keep_the_contract_pass_every_rule() -> None:
@@ -49,6 +49,11 @@ class OwnDropout(Base):
 class DropsInEvaluation(Base):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.logits(images) * (1 + random.random())
+
+
+class Probabilities(Base):
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.logits(images).sigmoid()
 
 
 class LooksAround(Base):
@@ -111,6 +116,7 @@ def constant(outputs: int) -> nn.Module:
     ("build", "broken"),
     [
         (OwnDropout, "what it draws in training"),
+        (Probabilities, "logits, not probabilities"),
         (DropsInEvaluation, "in evaluation mode it draws nothing"),
         (LooksAround, "in evaluation mode it draws nothing"),
         (Unused, "gradients reach all"),
