@@ -98,9 +98,7 @@ def compare(
             pairs = zip(each_a, each_b, strict=True)
             one = replace(one, of_seeds=tuple(_minus(y[name], x[name]) for x, y in pairs))
         if name in columns:
-            positives, negatives, missing = columns[name].counts
-            one = replace(one, positives=positives, negatives=negatives, missing=missing)
-            one = replace(one, reason=columns[name].reason or one.reason)
+            one = replace(one, **columns[name].counts, reason=columns[name].reason or one.reason)
         found.append(one.untested(untested) if untested else one)
     return holm_over_comparisons([found])[0]
 

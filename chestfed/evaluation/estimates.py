@@ -88,7 +88,7 @@ def auc_estimates(found: Scored, how: Intervals) -> tuple[Estimate, ...]:
     *each, of_mean = contrast.bounds([*aucs, mean])
     return (
         *(
-            Estimate(column.disease, auc, bounds.interval, *column.counts, reason=column.reason or bounds.reason)
+            Estimate(column.disease, auc, bounds.interval, **column.counts, reason=column.reason or bounds.reason)
             for column, auc, bounds in zip(columns, aucs, each, strict=True)
         ),
         Estimate("mean", mean, of_mean.interval, reason=of_mean.reason if columns else ""),

@@ -29,9 +29,9 @@ class Column:
         return len(self.positive) - self.positives
 
     @property
-    def counts(self) -> tuple[int, int, int]:
-        """Positive, negative and missing images."""
-        return self.positives, self.negatives, self.missing
+    def counts(self) -> dict[str, int]:
+        """Positive, negative and missing images by these names."""
+        return {"positives": self.positives, "negatives": self.negatives, "missing": self.missing}
 
     @property
     def reason(self) -> str:

@@ -219,6 +219,4 @@ def _subgroups(found: Scored, columns: Mapping[str, Values], how: Intervals) -> 
 
 def _over(column: Column) -> dict[str, Any]:
     """What a number of a disease is over."""
-    positives, negatives, missing = column.counts
-    n = {"n": positives + negatives, "positives": positives, "negatives": negatives, "missing": missing}
-    return {"disease": column.disease, **n}
+    return {"disease": column.disease, "n": len(column.positive), **column.counts}

@@ -82,7 +82,7 @@ def row_told(test: TestSet, outputs: Outputs, evaluation: Evaluation, smallest: 
     for j, column in enumerate(test.scored(outputs.scores).columns()):
         if 0 < min(column.positives, column.negatives) < smallest:
             labels[:, j] = np.nan
-        counts[column.disease] = _told(column.counts, smallest)
+        counts[column.disease] = _told(list(column.counts.values()), smallest)
     how = Intervals(evaluation.interval, evaluation.resamples)
     row = replace(test, labels=labels).row(outputs, 0, (), how)
     aucs = []

@@ -259,7 +259,7 @@ class RunFolder:
             scores, labels = (found[[f"{part}_{n}" for n in names]].to_numpy(np.float64) for part in ("score", "label"))
         columns = Scored(scores, labels, found["patient"].to_numpy(), names).columns()
         for column, one in zip(columns, row.diseases, strict=True):
-            if column.counts != (one.positives, one.negatives, one.missing):
+            if column.counts != one.counts:
                 raise self.not_the_same_run(k, one.disease, "its numbers of positive and negative images differ")
         return columns
 

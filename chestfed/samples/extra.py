@@ -6,9 +6,7 @@ shape to shape. `docs/tutorial_sixth_hospital.md` starts from one of these.
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +26,7 @@ from chestfed.samples.hospitals import SIZES, Hospital, films_of
 from chestfed.samples.layouts import identifier, save_png, stored_levels, write_dicom
 from chestfed.samples.patients import CaseMix, Film
 from chestfed.samples.phantom import draw_film
-from chestfed.samples.writing import MARKER, MARKER_TEXT, STAMP, is_there
+from chestfed.samples.writing import begun, finish, is_there
 
 #: Raised when the same seed gives another hospital than before.
 EXTRA_VERSION: Final = 1
@@ -285,13 +283,8 @@ def _write(
     stamp: Mapping[str, object],
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    """Fill a folder beside the hospital's, then rename it."""
-    part = root.with_name(f".{root.name}.part")
-    shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
-    part.mkdir()
-    try:
-        (part / MARKER).write_bytes(MARKER_TEXT.encode())
-        rows: list[Row] = []
+    rows: list[Row] = []
+    with begun(root) as part:
         for done, film in enumerate(films, start=1):
             rng = numpy_stream(seed, "samples", hospital.name, "extra", film.patient.number, film.study, film.number)
             path = part / shape.picture(film)
@@ -303,11 +296,7 @@ def _write(
                 progress(done, len(films))
         if shape.table is not None:
             write_table(part / shape.table, rows, encoding=shape.encoding, delimiter=shape.delimiter)
-        (part / STAMP).write_bytes((json.dumps(stamp) + "\n").encode())
-        part.rename(root)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+        finish(part, root, stamp)
 
 
 def _write_picture(

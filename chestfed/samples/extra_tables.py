@@ -5,31 +5,12 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
-from xml.sax.saxutils import escape
 
 Row = Mapping[str, object]
-
-_XMLNS: Final = 'xmlns="http://schemas.openxmlformats.org'
-_OFFICE: Final = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-_HEAD: Final = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
-_SHEET_TYPE: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml"
-#: The parts of a workbook with one sheet (ECMA-376, part 1), but for the sheet itself.
-_PARTS: Final = {
-    "[Content_Types].xml": f'<Types {_XMLNS}/package/2006/content-types">'
-    '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-    f'<Override PartName="/xl/workbook.xml" ContentType="{_SHEET_TYPE}.sheet.main+xml"/>'
-    f'<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{_SHEET_TYPE}.worksheet+xml"/></Types>',
-    "_rels/.rels": f'<Relationships {_XMLNS}/package/2006/relationships">'
-    f'<Relationship Id="rId1" Type="{_OFFICE}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
-    "xl/workbook.xml": f'<workbook {_XMLNS}/spreadsheetml/2006/main" xmlns:r="{_OFFICE}">'
-    '<sheets><sheet name="Sheet1" sheetId="1" r:id="rId1"/></sheets></workbook>',
-    "xl/_rels/workbook.xml.rels": f'<Relationships {_XMLNS}/package/2006/relationships">'
-    f'<Relationship Id="rId1" Type="{_OFFICE}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
-}
 
 
 def write_table(path: Path, rows: Sequence[Row], *, encoding: str = "utf-8", delimiter: str = ",") -> None:
@@ -51,17 +32,15 @@ def write_table(path: Path, rows: Sequence[Row], *, encoding: str = "utf-8", del
 
 
 def _write_xlsx(path: Path, cells: Sequence[Sequence[object]]) -> None:
-    """Texts as inline strings, numbers as numbers."""
-    lines = "".join(f"<row>{''.join(map(_cell, line))}</row>" for line in cells)
-    sheet = f'<worksheet {_XMLNS}/spreadsheetml/2006/main"><sheetData>{lines}</sheetData></worksheet>'
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as book:
-        for name, text in {**_PARTS, "xl/worksheets/sheet1.xml": sheet}.items():
-            book.writestr(zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0)), _HEAD + text)
+    """What openpyxl writes, but for the time at which it does."""
+    from openpyxl import Workbook
 
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "<c/>"
-    if isinstance(value, int | float):
-        return f"<c><v>{value}</v></c>"
-    return f'<c t="inlineStr"><is><t>{escape(str(value))}</t></is></c>'
+    book, written = Workbook(), io.BytesIO()
+    sheet = book.worksheets[0]
+    for line in cells:
+        sheet.append(line)
+    book.save(written)
+    with zipfile.ZipFile(written) as made, zipfile.ZipFile(path, "w") as timeless:
+        for name in made.namelist():
+            content = re.sub(rb"20\d\d-\d\d-\d\dT[\d:]+Z", b"2000-01-01T00:00:00Z", made.read(name))
+            timeless.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -101,24 +101,34 @@ def _write_all(
     stamp: dict[str, object],
     workers: int | None,
 ) -> Generator[None]:
-    """Fill a folder beside each hospital's, and rename it when it is whole; yields once per picture."""
-    parts = {hospital.name: folder / f".{hospital.folder}.part" for hospital in hospitals}
-    try:
-        for part in parts.values():
-            shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
-            part.mkdir()
-            (part / MARKER).write_bytes(MARKER_TEXT.encode())
+    """Fill the hospitals' folders; yields once per picture."""
+    with ExitStack() as unfinished:
+        parts = {one.name: unfinished.enter_context(begun(folder / one.folder)) for one in hospitals}
         jobs = [(parts[one.name], one, film, seed) for one in hospitals for film in films[one.name]]
         with closing(spread(_write_film, jobs, workers, chunk=16, what="drawing the hospitals")) as drawn:
             for hospital in hospitals:
                 yield from islice(drawn, len(films[hospital.name]))
-                part = parts[hospital.name]
-                WRITERS[hospital.name](part, films[hospital.name], hospital, seed)
-                (part / STAMP).write_bytes((json.dumps(stamp) + "\n").encode())
-                part.rename(folder / hospital.folder)
+                WRITERS[hospital.name](parts[hospital.name], films[hospital.name], hospital, seed)
+                finish(parts[hospital.name], folder / hospital.folder, stamp)
+
+
+@contextmanager
+def begun(root: Path) -> Iterator[Path]:
+    """A folder beside a hospital's, to be filled and then taken to `finish`; else it is removed."""
+    part = root.with_name(f".{root.name}.part")
+    shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
+    try:
+        part.mkdir()
+        (part / MARKER).write_bytes(MARKER_TEXT.encode())
+        yield part
     finally:
-        for part in parts.values():
-            shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def finish(part: Path, root: Path, stamp: Mapping[str, object]) -> None:
+    """Stamp and rename a folder that is whole."""
+    (part / STAMP).write_bytes((json.dumps(stamp) + "\n").encode())
+    part.rename(root)
 
 
 def _write_film(job: tuple[Path, Hospital, Film, int]) -> None:

@@ -29,7 +29,7 @@ def at_sensitivity(scores: list[float] | np.ndarray, labels: list[float] | np.nd
 def test_average_precision_by_hand() -> None:
     # From the top: positive, negative, positive. Precision 1 at recall 1/2, and 2/3 at recall 1.
     assert metrics.average_precision(column_of([3, 2, 1], [1, 0, 1])) == pytest.approx(1 / 2 + 1 / 2 * 2 / 3)
-    assert column_of([3, 2, 1], [1, 0, 1]).counts == (2, 1, 0)
+    assert column_of([3, 2, 1], [1, 0, 1]).counts == {"positives": 2, "negatives": 1, "missing": 0}
     # One score for all: the share of positives.
     assert metrics.average_precision(column_of([1, 1, 1, 1], [1, 0, 0, 0])) == 1 / 4
 

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -125,9 +126,28 @@ def federation_run(
         chestfed federation run pipelines/source_addition_samples.yaml --federation trial
     """
     _needs_flower()
-    from chestfed.commands.federation.run import run
+    from chestfed.commands.progress import Bars
+    from chestfed.commands.study.run import show_study
+    from chestfed.core.disk import check_folder
+    from chestfed.experiment.loading import load_pipeline
+    from chestfed.federation.flower.line import FlowerLine, server_of
+    from chestfed.federation.settings import read_federation
+    from chestfed.federation.study import run_over_hospitals
+    from chestfed.tracking.recording import MlflowRecord
+    from chestfed.tracking.store import local_store
+    from chestfed.training.reporting import Reporters
 
-    run(open_console(), pipeline, set_ or [], federation, out, tracking_uri, tracking=tracking, insecure=insecure)
+    started, console, found = time.monotonic(), open_console(), read_federation(federation)
+    loaded = load_pipeline(pipeline, set_ or []).for_algorithm()
+    say(console, f"{loaded.title}\n{pipeline} over the hospitals of {found.file.federation}")
+    with Bars(console) as bars:
+        check_folder(out, "--out")
+        record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
+        reporters = Reporters([bars, record] if tracking else [bars], lambda text: say(console, text, "yellow"))
+        line = FlowerLine(server_of(found, insecure=insecure))
+        study = run_over_hospitals(loaded, pipeline.stem, found, line, out, reporters, partial(say, console))
+    show_study(console, study)
+    say(console, f"took {time.monotonic() - started:.0f} s")
 
 
 def federation_status(

@@ -172,7 +172,7 @@ def _lead(
         setups = _load(studies, cache, bars, skip_unreadable=skip_unreadable)
         deployment.begin(setups)
         data = [setup.data for setup in setups]
-        _tell_of(data, console)
+        tell_of(data, console)
         record = MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")
         if studies.cluster is not None and tracking and tracking_uri is None:
             say(console, "not recorded in MLflow: jobs of a cluster need --tracking-uri with the address of a server")
@@ -192,7 +192,7 @@ def _lead(
     return results
 
 
-def _tell_of(data: Sequence[StudyData], console: Console) -> None:
+def tell_of(data: Sequence[StudyData], console: Console) -> None:
     """What is worth knowing of the images that were read."""
     for site, problems in data[0].quarantined.items():
         say(console, f"{site}: skipped {len(problems)} unreadable images", "yellow")

@@ -143,6 +143,5 @@ def _load(tuning: Tuning, cache: Path, bars: Bars, *, skip_unreadable: bool) -> 
         write_samples(studies.console, studies.root, pipeline.samples.seed, pipeline.samples.size, bars)
     tables = selection_tables(pipeline, open_sites(pipeline, studies.file, studies.root))
     data = load_images([tables], pipeline, cache, skip_unreadable=skip_unreadable, progress=bars.decoding)[0]
-    for site, problems in data.quarantined.items():
-        say(studies.console, f"{site}: skipped {len(problems)} unreadable images", "yellow")
+    study_run.tell_of([data], studies.console)
     return data
