@@ -57,10 +57,7 @@ class Calibration:
 def calibration(column: Column, bins: int = BINS) -> Calibration | None:
     """ECE, Brier score and its parts; None without a labeled image.
 
-    Raises
-    ------
-    ValueError
-        If a score is outside [0, 1].
+    Raises `ValueError` if a score is outside [0, 1].
     """
     _check(column, bins)
     score, label = column.score, column.positive.astype(float)

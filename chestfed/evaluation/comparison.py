@@ -68,10 +68,8 @@ def compare(
     method is `interval`'s; a bootstrap has the same draws for both models. `untested` says
     why there are to be no p values, but intervals over test patients alone.
 
-    Raises
-    ------
-    ValueError
-        If the runs differ in labels, patients or diseases, a model has no run, or scores do not fit the labels.
+    Raises `ValueError` if the runs differ in labels, patients or diseases, a model has no run, or scores do not fit the
+    labels.
     """
     if not a or not b:
         raise ValueError("a model without scores cannot be compared")

@@ -76,10 +76,7 @@ def spread_of(values: Iterable[float | None]) -> float | None:
 def auc_estimates(found: Scored, how: Intervals) -> tuple[Estimate, ...]:
     """The AUC of each disease, and at last their mean over those that have one, with 95% intervals.
 
-    Raises
-    ------
-    ValueError
-        As `Scored.columns`.
+    Raises `ValueError` as `Scored.columns`.
     """
     columns = found.columns()
     aucs = [metrics.auc(column) for column in columns]

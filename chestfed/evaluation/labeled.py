@@ -54,10 +54,7 @@ class Scored:
     def columns(self) -> list[Column]:
         """The labeled images of each disease.
 
-        Raises
-        ------
-        ValueError
-            If the shapes differ, a label is another number, or a score of a labeled image is NaN.
+        Raises `ValueError` if the shapes differ, a label is another number, or a score of a labeled image is NaN.
         """
         scores, labels = self.scores, self.labels
         if scores.shape != labels.shape or scores.ndim != 2 or scores.shape[1] != len(self.diseases):

@@ -76,6 +76,8 @@ def summarize(
 ) -> Summary:
     """All metrics of a test set.
 
+    Raises `ValueError` as `Scored.columns` and `calibration`, or if a column of values has another length.
+
     Parameters
     ----------
     found
@@ -88,11 +90,6 @@ def summarize(
         values are sorted. Images without a value come last, as a subgroup of their own.
     probabilities
         Whether the scores are: in [0, 1], with a calibration. Otherwise they are an order.
-
-    Raises
-    ------
-    ValueError
-        As `Scored.columns` and `calibration`, or if a column of values has another length.
     """
     found = replace(found, patients=numbered(found.patients))
     *aucs, mean = auc_estimates(found, how)

@@ -68,17 +68,14 @@ def seeds_test(
     class. The error is distributed as the sum of two Student variables with these degrees (Behrens and Fisher), which
     is Student's t where one part is 0.
 
+    Raises `ValueError` if the models have different numbers of seeds, or fewer than two, or a class is of one patient.
+
     Parameters
     ----------
     runs_a, runs_b
         Scores `[n, J]`, one per seed, in the same order of seeds: at least two.
     labels, patients
         `[n, J]` in {0, 1, NaN}, and `[n]`.
-
-    Raises
-    ------
-    ValueError
-        If the models have different numbers of seeds, or fewer than two, or a class is of one patient.
     """
     r = len(runs_a)
     if r != len(runs_b) or r < 2:

@@ -55,10 +55,8 @@ def write_report(
     Images of sites that are not synthetic are shown only if `pictures`. Intervals and tests are the study's own, unless
     another method is named.
 
-    Raises
-    ------
-    ChestfedError
-        If the study is not finished, or its folder is damaged, or a method is named for several training seeds.
+    Raises `ChestfedError` if the study is not finished, or its folder is damaged, or a method is named for several
+    training seeds.
     """
     if (folder / COMPARISON).is_file():
         if interval is not None:

@@ -35,10 +35,7 @@ _WIDE = (5.6, 3.4)
 def curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -> list[Curve]:
     """The curve of each finished K, or of these; without those whose test images are of one class.
 
-    Raises
-    ------
-    ChestfedError
-        If the area under a ROC curve is not the AUC of the table.
+    Raises `ChestfedError` if the area under a ROC curve is not the AUC of the table.
     """
     from sklearn.metrics import roc_curve
 

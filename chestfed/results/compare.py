@@ -143,10 +143,7 @@ def _name(folders: Sequence[str], origin: Origin) -> str:
 def read(folder: Path) -> Comparison:
     """What `write` wrote; of earlier versions without what they did not write.
 
-    Raises
-    ------
-    ChestfedError
-        If a file is damaged.
+    Raises `ChestfedError` if a file is damaged.
     """
     plain, tested = read_json_file(folder / COMPARISON), read_json_file(folder / SIGNIFICANCE, optional=True)
     with expected(folder / COMPARISON):

@@ -106,10 +106,7 @@ def of_models(models: Models, interval: MethodName | None = None) -> HospitalTab
 
     Gains are compared where models differ in K. Intervals are the stored ones, unless another method is named.
 
-    Raises
-    ------
-    ChestfedError
-        If a result is missing or damaged.
+    Raises `ChestfedError` if a result is missing or damaged.
     """
     run = RunFolder(next(iter(models.values()))[0][0])
     if not run.hospitals:
@@ -198,10 +195,7 @@ def write(table: HospitalTable, folder: Path) -> None:
 def read(folder: Path) -> HospitalTable | None:
     """What `write` wrote; None if nobody was scored but the target.
 
-    Raises
-    ------
-    ChestfedError
-        If the file is damaged.
+    Raises `ChestfedError` if the file is damaged.
     """
     plain = read_json_file(folder / _TABLE, optional=True)
     with expected(folder / _TABLE):

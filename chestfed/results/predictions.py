@@ -87,10 +87,7 @@ def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
 
     `place` is a folder in that of the K, of a hospital that was scored besides.
 
-    Raises
-    ------
-    ConfigError
-        If the folder holds no predictions.
+    Raises `ConfigError` if the folder holds no predictions.
     """
     known = (path / PREDICTIONS, path / EVALUATION, path.parent / STUDY)
     if path.is_dir() and not any(file.is_file() for file in known):
@@ -125,10 +122,7 @@ def read_run(path: Path, k: int | None = None, place: str = "") -> Predictions:
 def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:
     """Runs that differ in their seed only become one model, at the place of the first.
 
-    Raises
-    ------
-    ConfigError
-        If a seed is given twice, or the test images or their labels differ.
+    Raises `ConfigError` if a seed is given twice, or the test images or their labels differ.
     """
     kin: dict[str, list[Predictions]] = {}
     for run in runs:
@@ -139,10 +133,7 @@ def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:
 def as_one(members: Sequence[Predictions]) -> Predictions:
     """The seeds of one model together, in their order.
 
-    Raises
-    ------
-    ConfigError
-        As `group_seeds`.
+    Raises `ConfigError` as `group_seeds`.
     """
     if len(members) == 1:
         return members[0]
@@ -164,10 +155,7 @@ def as_one(members: Sequence[Predictions]) -> Predictions:
 def aligned(reference: Predictions, other: Predictions) -> pd.DataFrame:
     """The other's rows in the order of the reference's images.
 
-    Raises
-    ------
-    ConfigError
-        If they are not of the same images, or nobody can tell.
+    Raises `ConfigError` if they are not of the same images, or nobody can tell.
     """
     if reference.key and other.key and reference.key != other.key:
         raise ConfigError(

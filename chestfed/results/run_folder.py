@@ -116,12 +116,8 @@ class RunFolder:
     def open(cls, path: str | Path) -> RunFolder:
         """Open a run folder, or the only one inside a folder of them, such as `runs`.
 
-        Raises
-        ------
-        ConfigError
-            If it is not one, or holds several: then they are named.
-        ChestfedError
-            If a file of it is damaged.
+        Raises `ConfigError` if it is not one, or holds several: then they are named; `ChestfedError` if a file of it is
+        damaged.
         """
         folder = Path(path)
         inside = sorted(file.parent for file in folder.glob(f"*/{STUDY}"))
@@ -181,12 +177,8 @@ class RunFolder:
     def folder(self, k: int | None = None) -> Path:
         """The folder of a K, by default of the largest that is finished.
 
-        Raises
-        ------
-        ConfigError
-            If that K does not exist or is not finished.
-        ChestfedError
-            If a file in it is damaged or missing.
+        Raises `ConfigError` if that K does not exist or is not finished; `ChestfedError` if a file in it is damaged or
+        missing.
         """
         try:
             k = None if k is None else int(operator.index(k))
@@ -245,10 +237,7 @@ class RunFolder:
     def columns(self, k: int | None = None) -> list[Column]:
         """The labeled test images of each disease.
 
-        Raises
-        ------
-        ChestfedError
-            If they are not those that the AUCs of this K were computed on.
+        Raises `ChestfedError` if they are not those that the AUCs of this K were computed on.
         """
         return self._once(self.folder(k), lambda _: self._columns(k))
 
@@ -317,10 +306,7 @@ class RunFolder:
     def check_finished(self) -> None:
         """Make sure that all K are done, on the same test images.
 
-        Raises
-        ------
-        ChestfedError
-            If not; with what to do.
+        Raises `ChestfedError` if not; with what to do.
         """
         missing = ", ".join(f"K={k}" for k in self.settings.ks if k not in self.ks)
         if missing or not (self.path / TABLE).is_file():
@@ -348,10 +334,7 @@ class RunFolder:
 def check_files(folder: Path, needed: Sequence[str], remedy: str = "Run the same `chestfed study` again") -> None:
     """Compare the files of a folder with its manifest; warn if it has none, as those of earlier versions.
 
-    Raises
-    ------
-    ChestfedError
-        If a file is damaged or missing; `remedy` makes it again.
+    Raises `ChestfedError` if a file is damaged or missing; `remedy` makes it again.
     """
     try:
         bad = damaged(folder, needed)
@@ -373,10 +356,7 @@ def finished_row(folder: Path) -> Row | None:
 def read_predictions(file: Path) -> pd.DataFrame:
     """Scores and labels as a study or an evaluation wrote them, checked.
 
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, a column or a score is missing, or a label is not 0, 1 or empty.
+    Raises `ConfigError` if the file cannot be read, a column or a score is missing, or a label is not 0, 1 or empty.
     """
     try:
         frame = pd.read_parquet(file, engine="pyarrow", page_checksum_verification=True)

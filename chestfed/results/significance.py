@@ -113,10 +113,8 @@ def check_choices(interval: str, resamples: int) -> None:
 def compare_with_first(runs: Sequence[Predictions], resamples: int, interval: MethodName = "t-logit") -> Significance:
     """Every model minus the first, over the diseases that all have.
 
-    Raises
-    ------
-    ConfigError
-        If the images, their labels or patients differ, or no disease is common, or a choice is not one.
+    Raises `ConfigError` if the images, their labels or patients differ, or no disease is common, or a choice is not
+    one.
     """
     check_choices(interval, resamples)
     if len(runs) < 2:

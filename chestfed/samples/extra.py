@@ -245,10 +245,7 @@ def write_extra(
 ) -> ExtraHospital:
     """Write the hospital to `folder/synthetic-NAME`; if it is there already, leave it alone.
 
-    Raises
-    ------
-    ChestfedError
-        If shape, size or name are invalid, or the folder holds something else.
+    Raises `ChestfedError` if shape, size or name are invalid, or the folder holds something else.
     """
     if shape not in SHAPES:
         known = "; ".join(f"{key}: {known.about}" for key, known in SHAPES.items())

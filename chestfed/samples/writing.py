@@ -64,6 +64,9 @@ def write_hospitals(
 ) -> list[HospitalSummary]:
     """Write the five hospitals below `folder`; existing ones are left alone.
 
+    Raises `ChestfedError` if the folder holds hospitals of another seed or size, or something else under their names,
+    or is full.
+
     Parameters
     ----------
     size
@@ -72,11 +75,6 @@ def write_hospitals(
         Processes that draw; default: one per core. The bytes do not depend on it.
     progress
         Called as `progress(done, total)`.
-
-    Raises
-    ------
-    ChestfedError
-        If the folder holds hospitals of another seed or size, or something else under their names, or is full.
     """
     folder, stamp = Path(folder), _stamp(seed, size)
     with writing_to(folder):

@@ -20,10 +20,7 @@ Test = TypeVar("Test", bound=Callable[[Any], str | None])
 def declared(catalogue: Catalogue[Any], part: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
     """The declaration of a part that is given so, or by name or reference, and its options.
 
-    Raises
-    ------
-    ConfigError
-        If it is neither, or an option is not one of its own.
+    Raises `ConfigError` if it is neither, or an option is not one of its own.
     """
     if not isinstance(part, str) and not hasattr(part, "options"):
         raise ConfigError(f"{catalogue.kind} {part!r}: give its declaration, or its name or package.module:Name")
@@ -69,10 +66,7 @@ class Contract:
     def check(self) -> list[str]:
         """The rules that hold.
 
-        Raises
-        ------
-        ContractError
-            If any rule is broken; an exception breaks it too.
+        Raises `ContractError` if any rule is broken; an exception breaks it too.
         """
         kept, problems = [], {}
         for test in vars(type(self)).values():

@@ -81,10 +81,7 @@ def make_whole(file: Path) -> None:
     MLflow makes its tables in some fifty steps, and cannot go on from one that was interrupted. So it is made under
     another name, by one process at a time, and renamed.
 
-    Raises
-    ------
-    OSError
-        If it cannot be written, or another process is still making it after five minutes.
+    Raises `OSError` if it cannot be written, or another process is still making it after five minutes.
     """
     with FileLock(file.with_name(f".{file.name}.lock"), timeout=300):
         if file.exists() and not os.access(file, os.W_OK):
@@ -398,10 +395,7 @@ def local_model(model: str, tracking_uri: str | None, k: int | None = None) -> I
     is followed by a name and version, `NAME/latest`, `NAME@alias`, or a model's id. Anything else is handed to MLflow
     as it is. The store is looked up for this call only: MLflow's global settings stay as they are.
 
-    Raises
-    ------
-    ChestfedError
-        If the store, the run or the model does not exist.
+    Raises `ChestfedError` if the store, the run or the model does not exist.
     """
     if not re.match(r"(runs|models|mlflow-artifacts):/", model):
         yield model

@@ -43,12 +43,8 @@ def run_on_cluster(
 
     `file` holds a `Cluster`. Jobs record themselves if a `tracking_uri` is given, which has to be that of a server.
 
-    Raises
-    ------
-    ConfigError
-        If the file is wrong, or submitit or Slurm is not there.
-    ChestfedError
-        After all have ended, if some failed: which, and why.
+    Raises `ConfigError` if the file is wrong, or submitit or Slurm is not there; `ChestfedError` after all have ended,
+    if some failed: which, and why.
     """
     logs = jobs[0].out.absolute() / "jobs"
     executor, as_completed = _executor(load_config(file, Cluster), at_once, logs, file)
@@ -99,11 +95,8 @@ class Training:
     def __call__(self, job: Job, tracking_uri: str | None) -> StudyResult:
         """Train one study on the node's own device, or what is left of it.
 
-        Raises
-        ------
-        ChestfedError
-            If a signal has asked the job to end; submitit passes on no other kind of end. Its own, before the time
-            limit, comes to `checkpoint`.
+        Raises `ChestfedError` if a signal has asked the job to end; submitit passes on no other kind of end. Its own,
+        before the time limit, comes to `checkpoint`.
         """
         record = [MlflowRecord(tracking_uri, job.out / "mlflow-artifacts")] if tracking_uri else []
         setup = replace(job.setup, machine=prepare_machine(job.setup.pipeline.runtime))

@@ -55,10 +55,7 @@ class _Sender(Bars):
 def run_jobs(jobs: Sequence[Job], at_once: int, bars: Bars, warn: Callable[[str], object]) -> Iterator[Job]:
     """Train all jobs, `at_once` at a time, and yield each when it is done.
 
-    Raises
-    ------
-    ChestfedError
-        After all have ended, if some failed: which, and why. The others are finished.
+    Raises `ChestfedError` after all have ended, if some failed: which, and why. The others are finished.
     """
     context = WorkerContext()
     messages, waiting, running, failed = context.Queue(), list(jobs), dict[str, BaseProcess](), dict[str, str]()

@@ -39,6 +39,8 @@ def resampled_aucs(
 ) -> np.ndarray:
     """AUC of every disease in every resample: float64 `[resamples, J]`, NaN for a disease with one class only.
 
+    Raises `ValueError` if a score of a labeled image is NaN.
+
     Parameters
     ----------
     scores
@@ -47,11 +49,6 @@ def resampled_aucs(
         `[n, J]` in {0, 1, NaN}.
     patients
         `[n]`, any values that identify a patient.
-
-    Raises
-    ------
-    ValueError
-        If a score of a labeled image is NaN.
     """
     _, patient_index = np.unique(patients, return_inverse=True)
     runs, result = _runs(scores, labels, resamples)

@@ -94,6 +94,8 @@ def make_card(
 ) -> SiteCard:
     """Check a site, look for text in its images, and compare it with the others.
 
+    Raises `ChestfedError` if nothing of the site can be read, or a site is given twice.
+
     Parameters
     ----------
     against
@@ -102,11 +104,6 @@ def make_card(
         Whether a few small images are on the card; None: only of a synthetic site.
     progress
         Called as `progress(what, done, total)`.
-
-    Raises
-    ------
-    ChestfedError
-        If nothing of the site can be read, or a site is given twice.
     """
     names = [config.site, *(other.site for other in against)]
     for name in names:

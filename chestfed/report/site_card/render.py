@@ -29,12 +29,8 @@ _SYNTHETIC = "SYNTHETIC hospital: phantoms drawn by a program. No patients, no c
 def write_card(card: SiteCard, out: Path) -> list[Path]:
     """Write the page to `out`, and the Markdown beside it, with `.md` for its ending.
 
-    Raises
-    ------
-    ConfigError
-        If `out` does not end in .html: the Markdown could take its place.
-    ChestfedError
-        If a file cannot be written.
+    Raises `ConfigError` if `out` does not end in .html: the Markdown could take its place; `ChestfedError` if a file
+    cannot be written.
     """
     check_page(out)
     files = [out, out.with_suffix(".md")]
