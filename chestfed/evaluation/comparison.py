@@ -96,7 +96,9 @@ def compare(
             pairs = zip(each_a, each_b, strict=True)
             one = replace(one, of_seeds=tuple(_minus(y[name], x[name]) for x, y in pairs))
         if name in columns:
-            one = replace(one, **columns[name].counts, reason=columns[name].reason or one.reason)
+            positives, negatives, missing = columns[name].counts.values()
+            one = replace(one, positives=positives, negatives=negatives, missing=missing)
+            one = replace(one, reason=columns[name].reason or one.reason)
         found.append(one.untested(untested) if untested else one)
     return holm_over_comparisons([found])[0]
 
