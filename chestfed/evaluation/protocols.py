@@ -59,12 +59,7 @@ def units(protocol: Protocol, scores: np.ndarray, labels: np.ndarray, studies: n
     A study is positive for a disease if one of its images is, negative if one is negative and none positive, and
     missing if all are missing.
 
-    Parameters
-    ----------
-    scores, labels
-        `[n, J]`; labels in {0, 1, NaN}.
-    studies
-        `[n]`, any values that identify a study.
+    Scores and labels are `[n, J]`, labels in {0, 1, NaN}; `studies` `[n]` any values that identify a study.
     """
     if unit_of(protocol) == "image":
         rows = np.arange(len(scores))

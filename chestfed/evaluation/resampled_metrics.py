@@ -29,14 +29,8 @@ def resampled_metrics(
 ) -> np.ndarray:
     """The numbers of `RESAMPLED` for one disease in every resample: float64 `[5, resamples]`, NaN if of one class.
 
-    Parameters
-    ----------
-    number
-        That of the disease among the columns, which names the random stream.
-    share
-        The specificity at which the sensitivity is taken, and the reverse.
-    max_fpr
-        End of the partial AUC.
+    `number` is that of the disease among the columns, which names the random stream; `share` the specificity at which
+    the sensitivity is taken, and the reverse; `max_fpr` the end of the partial AUC.
     """
     found = np.full((len(RESAMPLED), resamples), np.nan)
     if column.reason:

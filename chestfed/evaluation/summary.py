@@ -78,18 +78,11 @@ def summarize(
 
     Raises `ValueError` as `Scored.columns` and `calibration`, or if a column of values has another length.
 
-    Parameters
-    ----------
-    found
-        Other names of the patients, such as keyed ones, give the same summary.
-    how
-        The intervals of the AUCs, also of their mean and in subgroups. Those of the other numbers are `t-logit` with
-        any method, and take no more than `enough_resamples`.
-    columns
-        Name of a subgroup column -> its values `[n]`. A categorical column keeps the order of its categories; other
-        values are sorted. Images without a value come last, as a subgroup of their own.
-    probabilities
-        Whether the scores are: in [0, 1], with a calibration. Otherwise they are an order.
+    Other names of the patients, such as keyed ones, give the same summary. `how` makes the intervals of the AUCs, also
+    of their mean and in subgroups. Those of the other numbers are `t-logit` with any method, and take no more than
+    `enough_resamples`. `columns` maps the name of a subgroup column to its values `[n]`. A categorical column keeps the
+    order of its categories; other values are sorted. Images without a value come last, as a subgroup of their own.
+    `probabilities`: the scores are in [0, 1], with a calibration. Otherwise they are an order.
     """
     found = replace(found, patients=numbered(found.patients))
     *aucs, mean = auc_estimates(found, how)

@@ -70,12 +70,8 @@ def seeds_test(
 
     Raises `ValueError` if the models have different numbers of seeds, or fewer than two, or a class is of one patient.
 
-    Parameters
-    ----------
-    runs_a, runs_b
-        Scores `[n, J]`, one per seed, in the same order of seeds: at least two.
-    labels, patients
-        `[n, J]` in {0, 1, NaN}, and `[n]`.
+    `runs_a` and `runs_b` are scores `[n, J]`, one per seed, in the same order of seeds: at least two. Labels are
+    `[n, J]` in {0, 1, NaN}, patients `[n]`.
     """
     r = len(runs_a)
     if r != len(runs_b) or r < 2:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.manifest import name_of_text
@@ -28,8 +30,6 @@ from chestfed.results.run_folder import COMPARISON, SIGNIFICANCE, RunFolder, exp
 from chestfed.results.significance import Significance
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from chestfed.experiment.pipeline import Published
 
 
@@ -249,9 +249,6 @@ def _objectives(runs: Sequence[RunFolder]) -> str:
 
 def render(comparison: Comparison) -> RenderableType:
     """The table for a terminal; the paper's source and largest windows below."""
-    from rich.console import Group
-    from rich.text import Text
-
     title, caption = f"{comparison.origin.mark}{comparison.title}", caption_of(comparison)
     parts: list[RenderableType] = [rich_table(comparison_grid(comparison), title, caption, dim=["paper"])]
     if comparison.published is not None:

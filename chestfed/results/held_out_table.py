@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.manifest import name_of_text
@@ -15,9 +17,6 @@ from chestfed.evaluation.estimates import as_csv, mean_of, tidy
 from chestfed.evaluation.intervals.methods import METHODS
 from chestfed.results.grid import Cell, Grid, Line, auc_cell, number, rich_table, shown, title_of
 from chestfed.results.table import Row, about_intervals
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @dataclass(frozen=True)
@@ -113,9 +112,6 @@ def held_out_grid(table: HeldOutTable, digits: int = 3) -> Grid:
 
 def render(table: HeldOutTable) -> RenderableType:
     """The table for a terminal."""
-    from rich.console import Group
-    from rich.text import Text
-
     fold = table.folds[-1].row
     caption = (
         f"AUC, {table.protocol}, {table.model}. In brackets: {METHODS[fold.interval].about} ({fold.interval}), over "

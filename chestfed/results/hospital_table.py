@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pandas as pd
 from pydantic import TypeAdapter
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.errors import ChestfedError
@@ -48,9 +50,6 @@ from chestfed.results.run_folder import (
 from chestfed.results.significance import Significance, compare_with_first
 from chestfed.results.significance import frame as differences
 from chestfed.results.table import Row
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 #: What a model is called -> the run folder and K of each training seed.
 Models = Mapping[str, Sequence[tuple[Path, int]]]
@@ -277,9 +276,6 @@ def verdict(table: HospitalTable) -> str:
 
 def render(table: HospitalTable) -> RenderableType:
     """The table for a terminal."""
-    from rich.console import Group
-    from rich.text import Text
-
     gains = rich_table(grid(table, digits=2), f"{table.origin.short_mark}Who gains?", caption_of(table))
     told = verdict(table)
     return Group(gains, *([Text(told)] if told else []))

@@ -16,9 +16,10 @@ from dataclasses import dataclass, fields, replace
 from itertools import count
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import pandas as pd
+from rich.console import Group, RenderableType
 
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.console import plural
@@ -46,9 +47,6 @@ from chestfed.results.grid import (
 )
 from chestfed.results.predictions import Predictions, aligned, as_one, read_run
 from chestfed.results.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 #: What intervals, and p values if there are any, are about and come from.
 OVER_SEEDS = "over test patients and training seeds: variance components of Obuchowski and Rockette, seeds as readers"
@@ -297,8 +295,6 @@ def seeds_grid(found: Significance) -> Grid | None:
 
 def render(found: Significance, title: str = "Paired comparison", *, spread: bool = True) -> RenderableType:
     """A small table for a terminal: differences with intervals and p values; of several seeds, how they differ."""
-    from rich.console import Group
-
     mark = found.origin.short_mark if found.origin else ""
     protocol = f"{found.protocol}: " if found.protocol else ""
     holm = any(one.p is not None for comparison in found.comparisons for one in comparison)

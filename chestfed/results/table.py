@@ -6,9 +6,11 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pandas as pd
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
@@ -17,9 +19,6 @@ from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.labeled import Scored
 from chestfed.results.grid import Cell, Grid, Line, auc_cell, disease_columns, rich_table, shown, title_of
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 #: Of intervals, unless another number is asked for.
 RESAMPLES: Final = 2000
@@ -244,9 +243,6 @@ def orientation_grid() -> Grid:
 
 def render(table: StudyTable) -> RenderableType:
     """The table for a terminal."""
-    from rich.console import Group
-    from rich.text import Text
-
     caption = (
         f"AUC on {table.images} images of {table.patients} patients ({table.protocol}), {table.model}. "
         f"In brackets: {METHODS[table.rows[-1].interval].about} ({table.rows[-1].interval}), over the test patients: "

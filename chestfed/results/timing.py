@@ -15,10 +15,7 @@ SECONDS = "seconds.jsonl"
 class RoundTimes:
     """The clock of one K, which starts on construction.
 
-    Parameters
-    ----------
-    resumed
-        The run resumes from a saved state: the first `reached` names its last round, which is not timed.
+    If `resumed`, the run goes on from a saved state: the first `reached` names its last round, which is not timed.
     """
 
     def __init__(self, file: Path, *, resumed: bool) -> None:

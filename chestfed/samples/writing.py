@@ -67,14 +67,8 @@ def write_hospitals(
     Raises `ChestfedError` if the folder holds hospitals of another seed or size, or something else under their names,
     or is full.
 
-    Parameters
-    ----------
-    size
-        A key of `SIZES`.
-    workers
-        Processes that draw; default: one per core. The bytes do not depend on it.
-    progress
-        Called as `progress(done, total)`.
+    `size` is a key of `SIZES`; `workers` are the processes that draw, by default one per core. The bytes do not depend
+    on them.
     """
     folder, stamp = Path(folder), _stamp(seed, size)
     with writing_to(folder):

@@ -47,12 +47,7 @@ _NOTE = "mlflow.json"
 class MlflowRecord(Reporter):
     """Records studies, one after the other, in the experiment of one store.
 
-    Parameters
-    ----------
-    uri
-        Tracking URI.
-    artifacts
-        Folder for the artifacts of a local store.
+    `artifacts` is the folder of a local store's artifacts.
     """
 
     name = "MLflow tracking"

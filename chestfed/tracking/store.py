@@ -141,12 +141,7 @@ def page_of(uri: str) -> str:
 class Store:
     """chestfed's experiment in one store.
 
-    Parameters
-    ----------
-    uri
-        Tracking URI.
-    artifacts
-        Folder for the artifacts of a local store; a server decides for itself.
+    `artifacts` is the folder of a local store's artifacts; a server decides for itself.
     """
 
     def __init__(self, uri: str, artifacts: Path) -> None:
@@ -297,14 +292,9 @@ class Store:
 
         A run that has a model keeps it, so that a resumed study registers no second version.
 
-        Parameters
-        ----------
-        register_as
-            Name in the registry, without / and :.
-        about
-            Descriptions in Markdown: `name` of the name in the registry, `version` of this version of it.
-        tags
-            Of the model, and those that are not MLflow's own also of the version.
+        `register_as` is its name in the registry, without / and :. `about` are descriptions in Markdown: `name` of the
+        name in the registry, `version` of this version of it. `tags` are of the model, and those that are not MLflow's
+        own also of the version.
         """
         from mlflow.entities import LoggedModelOutput
         from mlflow.models import Model

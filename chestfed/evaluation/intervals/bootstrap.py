@@ -41,14 +41,8 @@ def resampled_aucs(
 
     Raises `ValueError` if a score of a labeled image is NaN.
 
-    Parameters
-    ----------
-    scores
-        `[n, J]`, or `[runs, n, J]` for several models at once: the result is then `[runs, resamples, J]`.
-    labels
-        `[n, J]` in {0, 1, NaN}.
-    patients
-        `[n]`, any values that identify a patient.
+    Scores are `[n, J]`, or `[runs, n, J]` for several models at once: the result is then `[runs, resamples, J]`. Labels
+    are `[n, J]` in {0, 1, NaN}; patients `[n]` any values that identify one.
     """
     _, patient_index = np.unique(patients, return_inverse=True)
     runs, result = _runs(scores, labels, resamples)
@@ -121,17 +115,11 @@ def stratified_draws(
 ) -> tuple[np.ndarray, Iterator[tuple[slice, np.ndarray]]]:
     """Draws of patients within those with a positive image of a disease and those without, some resamples at a time.
 
-    Parameters
-    ----------
-    positive, patients
-        bool `[m]` and `[m]`: of the images that are labeled for the disease, which has both classes.
-    disease
-        Number of its column, which names the random stream: the same labels give the same draws.
+    `positive` (bool) and `patients`, both `[m]`, are of the images that are labeled for the disease, which has both
+    classes; `disease` is the number of its column, which names the random stream: the same labels give the same draws.
 
-    Returns
-    -------
-    The column of each image's patient in the counts, int `[m]`; and the numbers of some resamples with how often each
-    patient is drawn in them, int64 `[r, patients]`.
+    Returns the column of each image's patient in the counts, int `[m]`; and the numbers of some resamples with how
+    often each patient is drawn in them, int64 `[r, patients]`.
     """
     names, patient = np.unique(patients, return_inverse=True)
     has_positive = np.zeros(len(names), bool)

@@ -70,15 +70,9 @@ def delong_test(
 ) -> DelongTest:
     """Difference b minus a of the mean AUC over the diseases that have one, of two models on the same images.
 
-    Parameters
-    ----------
-    runs_a, runs_b
-        Score arrays `[n, J]`, one per seed. The AUC of a model is the mean over its seeds; its variance is that of the
-        contrast of all seeds' AUCs, which have the same labels.
-    labels
-        `[n, J]` in {0, 1, NaN}; one column for the test of one disease.
-    patients
-        `[n]`: Obuchowski's variance; without them each image counts as one.
+    `runs_a` and `runs_b` are score arrays `[n, J]`, one per seed. The AUC of a model is the mean over its seeds; its
+    variance is that of the contrast of all seeds' AUCs, which have the same labels. Labels are `[n, J]` in {0, 1, NaN};
+    one column for the test of one disease. With patients `[n]` it is Obuchowski's variance; without each image counts.
     """
     contrast = np.repeat([-1 / len(runs_a), 1 / len(runs_b)], [len(runs_a), len(runs_b)])
     found = auc_covariance([*runs_a, *runs_b], labels, contrast[:, None], patients)
@@ -111,19 +105,9 @@ def auc_covariance(
     Obuchowski's S10 / M + S01 / N + 2 S11 / (M N). With one image per patient it is DeLong's (equation 6). The
     covariance of two diseases is the sum over patients of the products of their terms, with the roots of their factors.
 
-    Parameters
-    ----------
-    runs
-        Scores `[n, J]` of each.
-    labels
-        `[n, J]` in {0, 1, NaN}.
-    contrasts
-        `[runs, c]`: what each run's AUC counts.
-    patients
-        `[n]`; without them each image is a patient.
+    Scores are `[n, J]` of each run, labels `[n, J]` in {0, 1, NaN}; `contrasts` `[runs, c]` say what each run's AUC
+    counts. Without patients `[n]` each image is one.
 
-    Returns
-    -------
     None if no disease has both classes; the covariance is NaN if one that counts has a class of one patient.
     """
     names, patient = np.unique(np.arange(len(labels)) if patients is None else patients, return_inverse=True)

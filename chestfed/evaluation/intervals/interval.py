@@ -80,8 +80,6 @@ def quantile_interval(
     normal distribution: B. Efron: Better bootstrap confidence intervals. Journal of the American Statistical
     Association 82 (1987). p is one less the level at which the interval first holds 0, at least 2 / (resamples + 1).
 
-    Returns
-    -------
     None if fewer than two values are defined, or all are the same, other than 0; or so are the ends. All 0: the point 0
     and a p of 1.
     """
@@ -107,12 +105,8 @@ def bca_interval(
 ) -> tuple[Interval, float] | None:
     """Bias-corrected and accelerated interval of resampled values: `quantile_interval`.
 
-    Parameters
-    ----------
-    value
-        The estimate on the test set itself. Resampled values that equal it count one half as below it.
-    left_out
-        The estimate without each patient, one array per stratum that patients were drawn within.
+    `value` is the estimate on the test set itself; resampled values that equal it count one half as below it.
+    `left_out` is the estimate without each patient, one array per stratum that patients were drawn within.
     """
     values = values[~np.isnan(values)]
     if len(values) < 2:
@@ -135,19 +129,10 @@ def logit_interval(
     mean of m values. Where the number is 0 or 1, the logit ends and the resamples mostly agree: it is then the exact
     binomial interval of none, or all, of m.
 
-    Parameters
-    ----------
-    value
-        The estimate on the test set itself.
-    values
-        Its resampled values, `[resamples]`; NaN is left out.
-    units
-        m: `units_per_disease`, or `units_of_mean` for a mean.
-    freedom
-        Such as `freedom_per_disease` or `freedom_of_mean`; m - 1 without it.
+    `value` is the estimate on the test set itself; `values` are its resampled ones, `[resamples]`; NaN is left out. m
+    is `units_per_disease`, or `units_of_mean` for a mean; `freedom` such as `freedom_per_disease` or `freedom_of_mean`,
+    m - 1 without it.
 
-    Returns
-    -------
     None if fewer than two values are defined, m is below 2, or all resamples have the same value within 0 and 1.
     """
     values = values[~np.isnan(values)]
@@ -173,8 +158,6 @@ def difference_interval(
 
     The parameters are those of `logit_interval`.
 
-    Returns
-    -------
     None if fewer than two values are defined, or m is below 2, or all resamples have the same difference, other than 0:
     such data do not show how surely. The same difference of 0 in all, as of a model and itself, is the point 0 and a p
     of 1.

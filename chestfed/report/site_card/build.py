@@ -96,14 +96,8 @@ def make_card(
 
     Raises `ChestfedError` if nothing of the site can be read, or a site is given twice.
 
-    Parameters
-    ----------
-    against
-        Other sites below the same data root.
-    pictures
-        Whether a few small images are on the card; None: only of a synthetic site.
-    progress
-        Called as `progress(what, done, total)`.
+    `against` are other sites below the same data root. A few small images are on the card if `pictures`; None: only of
+    a synthetic site.
     """
     names = [config.site, *(other.site for other in against)]
     for name in names:
