@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
 from chestfed.evaluation import metrics
 from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.intervals.methods import Contrast, Intervals
 from chestfed.evaluation.labeled import Scored
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _COUNTS = ("n", "group_n", "count", "images", "patients", "seeds", "positives", "negatives", "missing", "over_diseases")
 _NUMBERS = (
@@ -99,8 +97,6 @@ def tidy(
 
     `head` are columns in front that are the same in all rows.
     """
-    import pandas as pd
-
     head = head or {}
     found = pd.DataFrame([{**head, **row} for row in rows], columns=[*head, *columns])
     return found.astype({name: kind for name, kind in _KINDS.items() if name in found})

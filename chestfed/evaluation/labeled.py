@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,4 @@ class Scored:
 
 def numbered(names: np.ndarray) -> np.ndarray:
     """A number per distinct name, from 0, in the order in which they first appear, int `[n]`."""
-    import pandas as pd
-
     return pd.factorize(np.asarray(names), use_na_sentinel=False)[0]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 import numpy as np
+import pandas as pd
 
 from chestfed.evaluation.labeled import numbered
 
@@ -64,8 +65,6 @@ def units(protocol: Protocol, scores: np.ndarray, labels: np.ndarray, studies: n
     if unit_of(protocol) == "image":
         rows = np.arange(len(scores))
         return Units(scores, labels, rows, rows)
-    import pandas as pd
-
     of_row = numbered(studies)
     by_study = [pd.DataFrame(part.astype(np.float64)).groupby(of_row) for part in (scores, labels)]
     together = by_study[0].max() if protocol == "study-max" else by_study[0].mean()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from chestfed.evaluation import metrics
 from chestfed.evaluation.calibration import NO_PROBABILITIES, calibration, reliability
@@ -24,10 +25,7 @@ from chestfed.evaluation.metrics import MAX_FPR, SHARE, OperatingPoint
 from chestfed.evaluation.protocols import Protocol
 from chestfed.evaluation.resampled_metrics import resampled_metrics
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    Values = Sequence[object] | np.ndarray | pd.Series | pd.Categorical
+Values = Sequence[object] | np.ndarray | pd.Series | pd.Categorical
 
 #: The numbers that have a mean over the diseases. The first has an interval by the method that is asked for, the next
 #: five one from the bootstrap, in the order of `RESAMPLED`.
@@ -118,16 +116,12 @@ def summarize(
 
 def age_bands(ages: np.ndarray) -> pd.Categorical:
     """Band that each age `[n]` in years falls into, in their order; NaN stays missing."""
-    import pandas as pd
-
     edges, names = [-np.inf, 40, 60, 80, np.inf], ["<40", "40-59", "60-79", ">=80"]
     return pd.cut(np.asarray(ages, float), edges, right=False, labels=names)
 
 
 def group_columns(rows: pd.DataFrame, *, by_image: bool) -> pd.DataFrame:
     """Sex, band of age (never an age) and, with `by_image`, view of rows `[n]` of a site table, where any is known."""
-    import pandas as pd
-
     found = pd.DataFrame({"sex": rows["sex"].array, "age": age_bands(rows["age"].to_numpy())})
     if by_image:
         found["view"] = rows["view"].cat.remove_unused_categories().array
@@ -188,8 +182,6 @@ def _subgroups(found: Scored, columns: Mapping[str, Values], how: Intervals) -> 
     how hard their negatives are as much as from the model, and a score that is shifted as a whole in one subgroup is
     not seen at all.
     """
-    import pandas as pd
-
     for name, values in columns.items():
         if len(values) != len(found.labels):
             raise ValueError(f"{len(values)} values of {name} do not fit {len(found.labels)} images")

@@ -161,7 +161,7 @@ class MlflowRecord(Reporter):
         with TemporaryDirectory(prefix="chestfed-") as made:
             for picture in overview(RunFolder(study.folder)):
                 picture.save_png(Path(made))
-            store.log_files(run, Path(made), "figures")
+            store.log_file(run, Path(made), "figures")
             write_report(study.folder, Path(made) / "report.html")
             store.log_file(run, Path(made) / "report.html")
         for file in _FILES:

@@ -246,12 +246,9 @@ class Store:
             self._client.log_table(run, table, file)
 
     def log_file(self, run: str, path: Path, folder: str | None = None) -> None:
-        """Log a file as an artifact."""
-        self._client.log_artifact(run, str(path), folder)
-
-    def log_files(self, run: str, path: Path, folder: str) -> None:
-        """Log all files of a folder as artifacts."""
-        self._client.log_artifacts(run, str(path), folder)
+        """Log a file as an artifact, or all of a folder."""
+        log = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
+        log(run, str(path), folder)
 
     def log_datasets(self, run: str, found: Sequence[DataSet]) -> None:
         """Log what the run read; clients are numbered in their order."""

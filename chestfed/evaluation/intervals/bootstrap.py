@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation.intervals.delong import placements
@@ -89,8 +90,6 @@ def jackknifed_aucs(scores: np.ndarray, labels: np.ndarray, patients: np.ndarray
 
     All pairs, less those with an image of the patient; NaN without a class.
     """
-    import pandas as pd
-
     names, patient = np.unique(patients, return_inverse=True)
     runs, found = _runs(scores, labels, len(names))
     for j in range(labels.shape[1]):

@@ -10,7 +10,6 @@ from chestfed.core.errors import ConfigError
 from chestfed.report.figures import thumbnail
 from chestfed.report.html import fill, text_of
 from chestfed.report.site_card.build import SIDE, SiteCard, Thumbnail
-from chestfed.report.site_card.parts import Section
 from chestfed.report.site_card.sections import facts, sections
 from chestfed.results.grid import markdown
 
@@ -34,9 +33,8 @@ def write_card(card: SiteCard, out: Path) -> list[Path]:
     """
     check_page(out)
     files = [out, out.with_suffix(".md")]
-    parts = sections(card)
-    write_text(files[0], as_html(card, parts))
-    write_text(files[1], as_markdown(card, parts))
+    write_text(files[0], as_html(card))
+    write_text(files[1], as_markdown(card))
     return files
 
 
@@ -46,7 +44,7 @@ def check_page(out: Path) -> None:
         raise ConfigError(f"{out}: give a name that ends in .html; the Markdown is written beside it")
 
 
-def as_html(card: SiteCard, parts: list[Section] | None = None) -> str:
+def as_html(card: SiteCard) -> str:
     """The page; it needs no network and no other file."""
     return fill(
         "site_card/page.html",
@@ -57,7 +55,7 @@ def as_html(card: SiteCard, parts: list[Section] | None = None) -> str:
         skip_to="contents",
         command="chestfed site card",
         facts=facts(card),
-        sections=sections(card) if parts is None else parts,
+        sections=sections(card),
         side=SIDE,
         shown=_SHOWN,
         not_shown=_no_pictures(card),
@@ -72,12 +70,12 @@ def as_html(card: SiteCard, parts: list[Section] | None = None) -> str:
     )
 
 
-def as_markdown(card: SiteCard, parts: list[Section] | None = None) -> str:
+def as_markdown(card: SiteCard) -> str:
     """Tables and sentences; for figures their descriptions, and no images."""
     lines = [f"# Card of {_plain(card.report.title)}", ""]
     lines += [f"**{_SYNTHETIC}**", ""] if card.synthetic else []
     lines += [f"- {name}: {_plain(value)}" for name, value in facts(card).items()]
-    for part in sections(card) if parts is None else parts:
+    for part in sections(card):
         lines += ["", f"## {_plain(part.title)}"]
         for words in part.words:
             lines += ["", words if words.startswith("`") else _plain(words)]

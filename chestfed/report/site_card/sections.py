@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from chestfed._version import __version__
@@ -41,8 +42,9 @@ def facts(card: SiteCard) -> dict[str, str]:
     return told | ({"cite as": config.citation} if config.citation else {})
 
 
+@lru_cache(maxsize=1)
 def sections(card: SiteCard) -> list[Section]:
-    """All parts of the card but the images."""
+    """All parts of the card but the images; the page and the Markdown have the same."""
     return [
         problem_section(card),
         _labels(card),
