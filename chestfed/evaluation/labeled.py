@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -79,6 +79,15 @@ class Scored:
     def where(self, rows: np.ndarray) -> Scored:
         """These rows alone, bool `[n]`."""
         return replace(self, scores=self.scores[rows], labels=self.labels[rows], patients=self.patients[rows])
+
+
+def of_both_classes(labels: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """The diseases with an AUC: number of the column of `[n, J]`, labeled rows int `[m]`, which are positive `[m]`."""
+    for j, column in enumerate(labels.T):
+        known = np.flatnonzero(~np.isnan(column))
+        positive = column[known] == 1
+        if positive.any() and not positive.all():
+            yield j, known, positive
 
 
 def numbered(names: np.ndarray) -> np.ndarray:

@@ -132,6 +132,18 @@ def _is_no_error(record: logging.LogRecord) -> bool:
     return record.levelno < logging.ERROR
 
 
+@contextmanager
+def _expected(*codes: str) -> Iterator[None]:
+    """End the block where MLflow raises an error with one of these codes; any other is raised."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code not in codes:
+            raise
+
+
 def page_of(uri: str) -> str:
     """Path of the list of runs below the address of MLflow's page."""
     found = connect(uri).get_experiment_by_name(EXPERIMENT)
@@ -145,8 +157,6 @@ class Store:
     """
 
     def __init__(self, uri: str, artifacts: Path) -> None:
-        from mlflow.exceptions import MlflowException
-
         if uri.startswith(_SQLITE):
             make_whole(Path(uri.removeprefix(_SQLITE)))
         self._client = connect(uri)
@@ -154,11 +164,8 @@ class Store:
         if found is None:
             location = artifacts.resolve().as_uri() if uri.startswith("sqlite:") else None
             tags = {"mlflow.experimentKind": "custom_model_development", "mlflow.note.content": _ABOUT}
-            try:
+            with _expected("RESOURCE_ALREADY_EXISTS"):  # another process may have just created it
                 self._client.create_experiment(EXPERIMENT, location, tags)
-            except MlflowException as error:  # unless another process has just created it
-                if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                    raise
             found = self._client.get_experiment_by_name(EXPERIMENT)
         if found.lifecycle_stage != "active":
             command = f"mlflow experiments restore --experiment-id {found.experiment_id}"
@@ -171,19 +178,14 @@ class Store:
 
     def reopened(self, run: str, mark: str = "") -> str:
         """The run of this id, or with this tag `mark`, running again; empty if this store has neither."""
-        from mlflow.exceptions import MlflowException
-
-        try:
+        with _expected(*_GONE):
             if not run and mark:
                 found = self._client.search_runs([self._experiment], f"tags.mark = '{mark}'", max_results=1)
                 run = found[0].info.run_id if found else ""
             if run:
                 self._client.update_run(run, status="RUNNING")
             return run
-        except MlflowException as error:
-            if error.error_code not in _GONE:
-                raise
-            return ""
+        return ""
 
     def end_run(self, run: str, status: str = "FINISHED") -> None:
         """Mark a run FINISHED, FAILED or KILLED."""
@@ -191,17 +193,10 @@ class Store:
 
     def is_finished(self, run: str) -> bool:
         """Whether this store has the run, recorded to its end."""
-        from mlflow.exceptions import MlflowException
-
-        if not run:
-            return False
-        try:
-            info = self._client.get_run(run).info
-        except MlflowException as error:
-            if error.error_code not in _GONE:
-                raise
-            return False
-        return info.status == "FINISHED" and info.lifecycle_stage == "active"
+        with _expected(*_GONE):
+            info = self._client.get_run(run).info if run else None
+            return info is not None and info.status == "FINISHED" and info.lifecycle_stage == "active"
+        return False
 
     def log_params(self, run: str, params: Mapping[str, Any]) -> None:
         """Log parameters, cut to MLflow's length; those that a resumed run has stay: another value is refused."""
@@ -323,13 +318,8 @@ class Store:
             self._client.log_outputs(run, [LoggedModelOutput(model, step)])
 
     def _register(self, name: str, about: Mapping[str, str], model: Any, run: str, tags: Mapping[str, str]) -> None:
-        from mlflow.exceptions import MlflowException
-
-        try:
+        with _expected("RESOURCE_ALREADY_EXISTS"):
             self._client.create_registered_model(name, {"synthetic": tags.get("synthetic", "")}, about["name"])
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                raise
         # By its place: a store of ours is not MLflow's global one, in which `models:/ID` would be looked up.
         own = {key: value for key, value in tags.items() if not key.startswith("mlflow.")}
         place, number = model.artifact_location, model.model_id

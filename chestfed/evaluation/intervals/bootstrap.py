@@ -27,6 +27,7 @@ import pandas as pd
 
 from chestfed.core.randomness import numpy_stream
 from chestfed.evaluation.intervals.delong import placements
+from chestfed.evaluation.labeled import of_both_classes
 
 #: Weights drawn by one call of the generator. Part of the random stream: another value gives other resamples, as soon
 #: as there are more weights than this (images times resamples).
@@ -47,11 +48,7 @@ def resampled_aucs(
     """
     _, patient_index = np.unique(patients, return_inverse=True)
     runs, result = _runs(scores, labels, resamples)
-    for j in range(labels.shape[1]):
-        known = ~np.isnan(labels[:, j])
-        positive = labels[known, j] == 1
-        if positive.all() or not positive.any():
-            continue
+    for j, known, positive in of_both_classes(labels):
         place, draws = stratified_draws(positive, patient_index[known], resamples, seed, j)
         pairs = [_pairs(run[known, j], positive, place) for run in runs]
         for rows, counts in draws:
@@ -70,11 +67,8 @@ def jointly_resampled_aucs(
     names, patient = np.unique(patients, return_inverse=True)
     runs, result = _runs(scores, labels, resamples)
     pairs = []
-    for j in range(labels.shape[1]):
-        known = ~np.isnan(labels[:, j])
-        positive = labels[known, j] == 1
-        if positive.any() and not positive.all():
-            pairs += [(run, j, _pairs(of_run[known, j], positive, patient[known])) for run, of_run in enumerate(runs)]
+    for j, known, positive in of_both_classes(labels):
+        pairs += [(run, j, _pairs(of_run[known, j], positive, patient[known])) for run, of_run in enumerate(runs)]
     rng = numpy_stream(seed, "bootstrap", "joint")
     step = max(1, _DRAWN // len(patient))
     for start in range(0, resamples, step):
@@ -92,11 +86,8 @@ def jackknifed_aucs(scores: np.ndarray, labels: np.ndarray, patients: np.ndarray
     """
     names, patient = np.unique(patients, return_inverse=True)
     runs, found = _runs(scores, labels, len(names))
-    for j in range(labels.shape[1]):
-        known = ~np.isnan(labels[:, j])
-        positive, its = labels[known, j] == 1, patient[known]
-        if positive.all() or not positive.any():
-            continue
+    for j, known, positive in of_both_classes(labels):
+        its = patient[known]
         m, n = (np.bincount(its[rows], minlength=len(names)) for rows in (positive, ~positive))
         for run, score in enumerate(runs[:, known, j]):
             v10, v01 = (part[:, 0] for part in placements(score[:, None], positive))

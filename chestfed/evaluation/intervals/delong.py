@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from chestfed.evaluation.intervals.interval import Bounds, Interval, around_logit, normal_quantile
+from chestfed.evaluation.labeled import of_both_classes
 
 #: A variance of AUCs below this is rounding.
 _NO_VARIANCE = 1e-24
@@ -112,11 +113,7 @@ def auc_covariance(
     """
     names, patient = np.unique(np.arange(len(labels)) if patients is None else patients, return_inverse=True)
     effects, extra, means = np.zeros((len(names), contrasts.shape[1])), 0.0, []
-    for j in range(labels.shape[1]):
-        known = np.flatnonzero(~np.isnan(labels[:, j]))
-        positive = labels[known, j] == 1
-        if positive.all() or not positive.any():
-            continue
+    for j, known, positive in of_both_classes(labels):
         both = placements(np.stack([scores[known, j] for scores in runs], axis=1), positive)
         means.append(both[0].mean(axis=0) @ contrasts)
         sums, factors = np.zeros((2, *effects.shape)), []
