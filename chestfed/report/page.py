@@ -14,9 +14,9 @@ from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.evaluation import metrics
-from chestfed.evaluation.calibration import calibration
+from chestfed.evaluation.calibration import Calibration, calibration
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
-from chestfed.evaluation.metrics import SHARE
+from chestfed.evaluation.metrics import SHARE, OperatingPoint
 from chestfed.report.figures import Picture
 from chestfed.report.html import fill, text_of
 from chestfed.report.participants import checklists, data_sets, limits, participants, privacy_spent
@@ -25,7 +25,7 @@ from chestfed.report.sites_section import drift_table, site_cards
 from chestfed.report.subgroups import subgroups
 from chestfed.results import compare, hospital_table
 from chestfed.results.compare import Comparison
-from chestfed.results.grid import Cell, Grid, Line, disease_columns, number
+from chestfed.results.grid import Cell, Grid, Rows, disease_columns, grid_of, number
 from chestfed.results.hospital_table import HospitalTable
 from chestfed.results.methods_text import MethodsText, computed_with, methods_text, of_aucs, of_differences
 from chestfed.results.predictions import read_run
@@ -91,12 +91,7 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
     over = f"{table.protocol}, n = {table.images:,}"
     html = fill(
         "page.html",
-        style=text_of("page.css"),
-        title=table.title,
-        skip_to="results",
-        command="chestfed report",
-        tag=run.origin.tag,
-        mark=run.origin.sentence,
+        **_head(table.title, run.origin),
         facts=_facts(run, table),
         warning=table.rows[-1].warning,
         methods=_methods(run, table, compared, how),
@@ -138,15 +133,10 @@ def comparison_page(comparison: Comparison) -> Report:
     folders: dict[tuple[str, str], list[str]] = {}
     for run in comparison.runs:
         folders.setdefault((str(run["seed"]), run["folder"]), []).append(run["run"])
-    lines = (Line(", ".join(names), tuple(map(Cell, where)), "plain") for where, names in folders.items())
+    runs = ((", ".join(names), where) for where, names in folders.items())
     html = fill(
         "comparison.html",
-        style=text_of("page.css"),
-        title=comparison.title,
-        skip_to="results",
-        command="chestfed report",
-        tag=comparison.origin.tag,
-        mark=comparison.origin.sentence,
+        **_head(comparison.title, comparison.origin),
         facts=facts,
         verdict="" if compared is None else verdict(compared),
         auc=compare.comparison_grid(comparison, compare.caption_of(comparison)),
@@ -158,10 +148,15 @@ def comparison_page(comparison: Comparison) -> Report:
         gains=gains,
         **_who_gains(comparison.hospitals),
         published=comparison.published.source if comparison.published else "",
-        runs=Grid("runs", "Run folders", (Cell("run"), Cell("seed"), Cell("folder")), tuple(lines)),
-        versions=_plain_table("versions", "Software versions", "package", "version", about.get("versions", {})),
+        runs=grid_of("runs", "Run folders", ("run", "seed", "folder"), runs, "plain"),
+        versions=_versions(about.get("versions", {})),
     )
     return Report(html, (*by_k, *curves, *gains))
+
+
+def _head(title: str, origin: Origin) -> dict[str, str]:
+    about = {"style": text_of("page.css"), "title": title, "skip_to": "results", "command": "chestfed report"}
+    return about | {"tag": origin.tag, "mark": origin.sentence}
 
 
 def _who_gains(table: HospitalTable | None) -> dict[str, Any]:
@@ -230,17 +225,12 @@ def _difference_table(table: StudyTable, compared: Significance) -> Grid:
 
 
 def _calibration_table(run: RunFolder, table: StudyTable) -> Grid:
-    lines = []
-    for k in run.settings.ks:
-        found = [calibration(column) for column in run.columns(k)]
-        cells = (Cell("-") if c is None else Cell(f"{c.ece_equal_mass:.3f}", (f"Brier {c.brier:.3f}",)) for c in found)
-        lines.append(Line(f"K={k}", tuple(cells)))
-    return Grid(
-        "calibration-errors",
-        "Expected calibration error (15 bins of equally many images), and below it the Brier score",
-        (Cell("K"), *disease_columns(table.rows[0].diseases)),
-        tuple(lines),
-    )
+    def cell(found: Calibration | None) -> Cell:
+        return Cell("-") if found is None else Cell(number(found.ece_equal_mass), (f"Brier {found.brier:.3f}",))
+
+    rows = ((f"K={k}", (cell(calibration(column)) for column in run.columns(k))) for k in run.settings.ks)
+    caption = "Expected calibration error (15 bins of equally many images), and below it the Brier score"
+    return grid_of("calibration-errors", caption, ("K", *disease_columns(table.rows[0].diseases)), rows)
 
 
 def _points_table(run: RunFolder, table: StudyTable) -> Grid:
@@ -250,50 +240,43 @@ def _points_table(run: RunFolder, table: StudyTable) -> Grid:
         f"at sensitivity {SHARE}": metrics.specificity_at_sensitivity,
         "at Youden's index": metrics.youden,
     }
+
+    def cell(one: OperatingPoint | None) -> Cell:
+        if one is None:
+            return Cell("-")
+        below = (f"PPV {number(one.ppv)}", f"NPV {number(one.npv)}")
+        return Cell(f"{one.sensitivity:.3f} / {one.specificity:.3f}", below)
+
     columns = run.columns()
-    lines = [Line("AUPRC", tuple(Cell(number(metrics.average_precision(column))) for column in columns))]
-    for name, point_of in points.items():
-        found = [point_of(column) for column in columns]
-        cells = (
-            Cell("-")
-            if one is None
-            else Cell(
-                f"{one.sensitivity:.3f} / {one.specificity:.3f}", (f"PPV {number(one.ppv)}", f"NPV {number(one.npv)}")
-            )
-            for one in found
-        )
-        lines.append(Line(name, tuple(cells)))
+    rows: Rows = [("AUPRC", [number(metrics.average_precision(column)) for column in columns])]
+    rows += [(name, [cell(point_of(column)) for column in columns]) for name, point_of in points.items()]
     caption = f"AUPRC of K={run.settings.ks[-1]}, and sensitivity / specificity at three thresholds with PPV and NPV"
-    heads = (Cell("number"), *disease_columns(table.rows[-1].diseases))
-    return Grid("points", caption, heads, tuple(lines))
+    return grid_of("points", caption, ("number", *disease_columns(table.rows[-1].diseases)), rows)
 
 
 def _training_table(run: RunFolder) -> Grid:
-    lines = []
+    rows: Rows = []
     for k in run.settings.ks:
         rounds, time = run.rounds(k), run.time(k)
         sums = {name: sum(e[name] for e in rounds) for name in ("images", "gradients", "bytes_up", "bytes_down")}
         counts = (f"{len(rounds):,}", f"{sums['gradients']:,}", f"{sums['images']:,}")
         megabytes = (f"{sums['bytes_up'] / 1e6:,.2f}", f"{sums['bytes_down'] / 1e6:,.2f}")
-        took = Cell("unknown")
-        if time:
-            took = Cell(f"{time['seconds']:.0f}", ("last part only: it was interrupted",) if time["resumed"] else ())
-        lines.append(Line(f"K={k}", (*map(Cell, (*counts, *megabytes)), took)))
+        part = ("last part only: it was interrupted",) if time and time["resumed"] else ()
+        took = Cell(f"{time['seconds']:.0f}" if time else "unknown", part)
+        rows.append((f"K={k}", (*counts, *megabytes, took)))
     names = ("K", "rounds", "gradients", "images", "MB up", "MB down", "seconds")
-    caption = "Cost of stage 2, summed over all clients and rounds"
-    return Grid("training", caption, tuple(map(Cell, names)), tuple(lines))
+    return grid_of("training", "Cost of stage 2, summed over all clients and rounds", names, rows)
 
 
 def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
-    about = run.about
+    about, inputs = run.about, "Digests of the data: pixels, labels and counts"
+    rows = ((part, (str(digest),)) for part, digest in about["inputs"].items())
     configuration = yaml.safe_dump(run.configuration, sort_keys=False, allow_unicode=True)
     return {
         "configuration": configuration,
         "configuration_uri": "data:text/yaml;base64," + base64.b64encode(configuration.encode()).decode(),
-        "versions": _plain_table("versions", "Software versions", "package", "version", about["versions"]),
-        "inputs": _plain_table(
-            "inputs", "Digests of the data: pixels, labels and counts", "part", "digest", about["inputs"]
-        ),
+        "versions": _versions(about["versions"]),
+        "inputs": grid_of("inputs", inputs, ("part", "digest"), rows, "plain"),
         "results_version": about.get("results_version", "unknown: made by an earlier version"),
         "digest": about["digest"],
         "machine": about["machine"],
@@ -302,6 +285,6 @@ def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
     }
 
 
-def _plain_table(name: str, caption: str, head: str, value: str, values: Mapping[str, Any]) -> Grid:
-    lines = tuple(Line(str(key), (Cell(str(text)),), "plain") for key, text in values.items())
-    return Grid(name, caption, (Cell(head), Cell(value)), lines)
+def _versions(values: Mapping[str, Any]) -> Grid:
+    rows = ((package, (str(version),)) for package, version in values.items())
+    return grid_of("versions", "Software versions", ("package", "version"), rows, "plain")

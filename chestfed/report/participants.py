@@ -11,7 +11,7 @@ import yaml
 
 from chestfed.core.provenance import Origin
 from chestfed.report.html import text_of
-from chestfed.results.grid import Cell, Grid, Line, title_of
+from chestfed.results.grid import Cell, Grid, Line, Rows, grid_of, title_of
 from chestfed.results.run_folder import RunFolder
 from chestfed.results.table import StudyTable
 
@@ -111,12 +111,12 @@ def _hospitals(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def _flow(hospitals: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> Grid:
-    lines = []
+    rows: Rows = []
     for one in hospitals:
         own = re.compile(rf"{re.escape(one['site'])}(-\d+)?( \(.+\))?")  # site, site-2, or a control
         unused = not any(map(own.fullmatch, clients))
         reasons = [f"{count:,} {reason}" for reason, count in one["left_out"].items() if count]
-        cells = [Cell(f"{one['found']:,}"), Cell(f"{sum(one['left_out'].values()):,}", tuple(reasons))]
+        cells: list[str | Cell] = [f"{one['found']:,}", Cell(f"{sum(one['left_out'].values()):,}", tuple(reasons))]
         for part in ("train", "test"):
             people = one["people"][part]
             below = [f"{people['patients']:,} patients"] if people["images"] else []
@@ -124,14 +124,13 @@ def _flow(hospitals: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> Gri
             cells.append(Cell(f"{people['images']:,}", tuple(below)))
         used = sum(one["people"][part]["images"] for part in ("train", "test"))
         rest = one["found"] - sum(one["left_out"].values()) - used
-        lines.append(Line(one["site"], (*cells, Cell(f"{rest:,}"))))
+        rows.append((one["site"], [*cells, f"{rest:,}"]))
     caption = "Images: found in the label files, left out, training, test of the hospital itself, and in other splits"
-    heads = ("hospital", "found", "left out", "training", "test", "not used")
-    return Grid("flow", caption, tuple(map(Cell, heads)), tuple(lines))
+    return grid_of("flow", caption, ("hospital", "found", "left out", "training", "test", "not used"), rows)
 
 
 def _people(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
-    def lines() -> Iterator[Line]:
+    def rows() -> Iterator[tuple[str, Sequence[str]]]:
         for one in hospitals:
             for part, people in one["people"].items():
                 if people["images"]:
@@ -141,11 +140,10 @@ def _people(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
                         low, middle, high = people["age"]
                         age = f"{middle:.0f} ({low:.0f} to {high:.0f})"
                     views = ", ".join(f"{view} {count:,}" for view, count in people["views"].items())
-                    yield Line(one["site"], tuple(map(Cell, (part, f"{people['patients']:,}", women, age, views))))
+                    yield one["site"], (part, f"{people['patients']:,}", women, age, views)
 
     caption = "Patients: women among those of known sex, median age with quartiles, and the views of their images"
-    heads = ("hospital", "part", "patients", "women", "age", "views")
-    return Grid("people", caption, tuple(map(Cell, heads)), tuple(lines()))
+    return grid_of("people", caption, ("hospital", "part", "patients", "women", "age", "views"), rows())
 
 
 def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
@@ -157,15 +155,14 @@ def _labels(hospitals: Sequence[Mapping[str, Any]]) -> Grid:
             return next(iter(found))
         return "; ".join(f"{value}: {', '.join(names)}" for value, names in found.items())
 
-    lines = []
+    rows = []
     for one in hospitals:
         policy = one["policy"]
         diseases = len(policy["uncertain"])
         copies = {disease: f"{count + 1} times" for disease, count in policy["upsample"].items()}
         standard = one["reference_standard"] or "not said in the YAML"
         counted = (told(policy[kind], diseases) for kind in ("uncertain", "blank"))
-        cells = (standard, *counted, told(copies, diseases) or "none")
-        lines.append(Line(one["site"], tuple(map(Cell, cells)), "told"))
+        rows.append((one["site"], (standard, *counted, told(copies, diseases) or "none")))
     caption = "Reference standard, and how uncertain labels and unmentioned diseases count"
     heads = ("hospital", "reference standard", "uncertain", "not mentioned", "repeated positives")
-    return Grid("labels", caption, tuple(map(Cell, heads)), tuple(lines))
+    return grid_of("labels", caption, heads, rows, "told")

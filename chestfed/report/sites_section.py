@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from chestfed.core.provenance import Origin
-from chestfed.report.drift import Drift, drift
+from chestfed.report.drift import drift
 from chestfed.report.figures import Picture, thumbnail
-from chestfed.results.grid import Cell, Grid, Line, number, title_of
+from chestfed.results.grid import Cell, Grid, grid_of, number, title_of
 from chestfed.results.run_folder import RunFolder
 
 
@@ -38,23 +38,15 @@ def drift_table(run: RunFolder) -> Grid | None:
     cards = run.sites["sites"] if run.sites else []
     if len(cards) < 2:
         return None
-    lines = []
-    for a in cards:
-        found = [None if a is b else _drift(a, b) for b in cards]
-        cells = (
-            Cell("-")
-            if one is None
-            else Cell(number(one.score), (f"{one.gray_levels:.3f} + {number(one.prevalence)}",))
-            for one in found
-        )
-        lines.append(Line(a["name"], tuple(cells)))
+    rows = ((a["name"], [Cell("-") if a is b else _drift_cell(a, b) for b in cards]) for a in cards)
     caption = "Drift score between sites; below it its parts, gray levels + prevalence"
-    return Grid("drift", caption, (Cell("site"), *(Cell(card["name"]) for card in cards)), tuple(lines))
+    return grid_of("drift", caption, ("site", *(card["name"] for card in cards)), rows)
 
 
-def _drift(a: dict[str, Any], b: dict[str, Any]) -> Drift:
+def _drift_cell(a: dict[str, Any], b: dict[str, Any]) -> Cell:
     of_a, of_b = ({name: one["prevalence"] for name, one in card["diseases"].items()} for card in (a, b))
-    return drift(a["grey_levels"], b["grey_levels"], of_a, of_b)
+    found = drift(a["grey_levels"], b["grey_levels"], of_a, of_b)
+    return Cell(number(found.score), (f"{found.gray_levels:.3f} + {number(found.prevalence)}",))
 
 
 def _is_synthetic(card: dict[str, Any]) -> bool:
@@ -63,13 +55,13 @@ def _is_synthetic(card: dict[str, Any]) -> bool:
 
 
 def _label_table(card: dict[str, Any], place: int) -> Grid:
-    lines = []
+    rows = []
     for disease, found in card["diseases"].items():
         counts = (f"{found[name]:,}" for name in ("positives", "negatives", "missing"))
-        lines.append(Line(title_of(disease), tuple(map(Cell, (*counts, number(found["prevalence"]))))))
+        rows.append((title_of(disease), (*counts, number(found["prevalence"]))))
     images = "training images" if card["role"] == "client" else "images"
-    columns = tuple(map(Cell, ("disease", "positive", "negative", "missing", "prevalence")))
-    return Grid(f"site-{place}", f"{card['name']}: labels of its {images}", columns, tuple(lines))
+    columns = ("disease", "positive", "negative", "missing", "prevalence")
+    return grid_of(f"site-{place}", f"{card['name']}: labels of its {images}", columns, rows)
 
 
 def _counts(card: dict[str, Any], place: int, *, target_first: bool) -> str:

@@ -5,7 +5,7 @@ Their form on a page is `report/parts.html`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -47,6 +47,25 @@ class Grid:
     caption: str
     columns: tuple[Cell, ...]
     lines: tuple[Line, ...]
+
+
+#: Rows while they are collected: heading and other cells.
+Rows = list[tuple[str, Sequence[str | Cell]]]
+
+
+def grid_of(
+    name: str,
+    caption: str,
+    heads: Iterable[str | Cell],
+    rows: Iterable[tuple[str, Iterable[str | Cell]]],
+    kind: str = "",
+) -> Grid:
+    """A table of texts and cells; each row has its heading and its other cells, and all are of one `kind`."""
+
+    def cells(given: Iterable[str | Cell]) -> tuple[Cell, ...]:
+        return tuple(Cell(one) if isinstance(one, str) else one for one in given)
+
+    return Grid(name, caption, cells(heads), tuple(Line(head, cells(its), kind) for head, its in rows))
 
 
 def title_of(disease: str) -> str:

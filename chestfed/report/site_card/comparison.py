@@ -6,8 +6,8 @@ from chestfed.core.diseases import TITLES
 from chestfed.inspection.problems import SITES_NEAR, SITES_SHARE_PATIENT, SITES_SHARE_PICTURE
 from chestfed.report.figures import Drawing, Picture, gray_levels, moments, shares
 from chestfed.report.site_card.build import Profile, SiteCard
-from chestfed.report.site_card.parts import Section, grid
-from chestfed.results.grid import Cell, Grid, Line, number
+from chestfed.report.site_card.parts import Section
+from chestfed.results.grid import Cell, Grid, Rows, grid_of, number
 
 
 def beside_section(card: SiteCard) -> Section:
@@ -19,14 +19,14 @@ def beside_section(card: SiteCard) -> Section:
     heads: tuple[str, ...] = ("site", "images", "mean", "standard deviation", "black, 0 to 3")
     caption = "Gray levels of the preprocessed images, 0 (black) to 255"
     rows = ((_label(card, site), _gray_cells(site)) for site in with_images)
-    tables = [grid("gray", caption, heads, rows)] if with_images else []
+    tables = [grid_of("gray", caption, heads, rows)] if with_images else []
     if not others:
         words = ("No other site was given; --against OTHER.yaml adds one for comparison.",)
         return Section("beside", "Gray levels", words, tuple(tables), pictures)
     diseases = list(dict.fromkeys(name for site in everybody for name in site.prevalence))
     prevalences = ((TITLES[name], (number(site.prevalence.get(name)) for site in everybody)) for name in diseases)
     heads = ("disease", *(_label(card, site) for site in everybody))
-    tables += [_drift_table(card), grid("shares", "Prevalence, all splits", heads, prevalences)]
+    tables += [_drift_table(card), grid_of("shares", "Prevalence, all splits", heads, prevalences)]
     remark = (
         "Drift score = W + P, between 0 (alike) and 2. W: Wasserstein-1 distance of the gray-level histograms, with "
         "the whole range as 1: the mean over the 64 bins of |F − G|, F and G cumulative. P: mean over the diseases "
@@ -47,16 +47,15 @@ def _shared(card: SiteCard) -> tuple[str, ...]:
 
 
 def _drift_table(card: SiteCard) -> Grid:
-    lines = []
+    rows: Rows = []
     for other in card.others:
-        found, shared = card.profile.drift_to(other), card.profile.shared(other)
-        cells = [Cell("-", ("no readable images",)), Cell("-"), Cell("-"), Cell("-")]
-        if found is not None:
-            parts = (found.score, found.gray_levels, found.prevalence)
-            cells = [*(Cell(number(part)) for part in parts), Cell(str(len(shared)))]
-        lines.append(Line(_label(card, other), tuple(cells)))
+        if (found := card.profile.drift_to(other)) is None:
+            rows.append((_label(card, other), [Cell("-", ("no readable images",)), "-", "-", "-"]))
+            continue
+        parts = map(number, (found.score, found.gray_levels, found.prevalence))
+        rows.append((_label(card, other), [*parts, str(len(card.profile.shared(other)))]))
     columns = ("to", "drift score", "gray levels, W", "prevalence, P", "diseases in P")
-    return Grid("drift", f"Drift from {_label(card, card.profile)}", tuple(map(Cell, columns)), tuple(lines))
+    return grid_of("drift", f"Drift from {_label(card, card.profile)}", columns, rows)
 
 
 def _gray_cells(site: Profile) -> tuple[str, ...]:

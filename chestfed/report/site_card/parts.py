@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from chestfed.report.figures import Picture
-from chestfed.results.grid import Cell, Grid, Line
+from chestfed.results.grid import Grid, grid_of
 
 _VALUES: Final = 8  # values of a kind that are listed
 
@@ -24,12 +24,6 @@ class Section:
     remarks: tuple[str, ...] = ()
 
 
-def grid(name: str, caption: str, heads: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]]) -> Grid:
-    """A table of plain texts: each row has its heading and its cells."""
-    lines = tuple(Line(head, tuple(map(Cell, cells))) for head, cells in rows)
-    return Grid(name, caption, tuple(map(Cell, heads)), lines)
-
-
 def counted(name: str, caption: str, head: str, values: Mapping[str, int], total: int) -> Grid:
     """A table of values with their numbers and shares, the most frequent first; the rare ones in one line."""
 
@@ -40,4 +34,4 @@ def counted(name: str, caption: str, head: str, values: Mapping[str, int], total
     rows = [row(value, number) for value, number in listed[:_VALUES]]
     if rest := listed[_VALUES:]:
         rows.append(row(f"{len(rest):,} others", sum(number for _, number in rest)))
-    return grid(name, caption, (head, "images", "share"), rows)
+    return grid_of(name, caption, (head, "images", "share"), rows)

@@ -10,7 +10,8 @@ from chestfed.core.console import plural
 from chestfed.core.errors import Problem
 from chestfed.inspection.problems import NO_LABELS, ONE_CLASS
 from chestfed.report.site_card.build import SiteCard
-from chestfed.report.site_card.parts import Section, grid
+from chestfed.report.site_card.parts import Section
+from chestfed.results.grid import grid_of
 
 _ROWS: Final = 12  # runs of rows of a kind of problem that are named
 #: Kinds of problems whose message is made of counts and the names of diseases and splits.
@@ -37,7 +38,7 @@ def problem_section(card: SiteCard) -> Section:
     if not rows:
         words.append("No problems found in labels and images.")
         return Section("problems", "Data quality", tuple(words))
-    table = grid("problems", "Problems by kind", ("kind", "severity", "where", "count"), rows)
+    table = grid_of("problems", "Problems by kind", ("kind", "severity", "where", "count"), rows)
     remark = (
         "Rows are those of the label file that has this role in the site's YAML; the header is row 1. Names of "
         "files and patients and values of cells are left out of this card: chestfed site check lists them, with what "

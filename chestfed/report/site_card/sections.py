@@ -14,9 +14,9 @@ from chestfed.inspection.problems import NEAR_REPEATED, PATIENTS_SHARE_PICTURE, 
 from chestfed.report.figures import Drawing, Picture, bars
 from chestfed.report.site_card.build import SiteCard
 from chestfed.report.site_card.comparison import beside_section
-from chestfed.report.site_card.parts import Section, counted, grid
+from chestfed.report.site_card.parts import Section, counted
 from chestfed.report.site_card.problems import problem_section, verdict
-from chestfed.results.grid import Cell, Grid, Line, number
+from chestfed.results.grid import Cell, Grid, grid_of, number
 
 #: Ages from here on are one group: higher ones can identify a person.
 OLDEST: Final = 90
@@ -62,15 +62,9 @@ def _labels(card: SiteCard) -> Section:
     splits = counts.splits
     names = [_split(part) for part in splits]
     sizes = ((_split(part), (f"{part.images:,}", f"{part.patients:,}")) for part in splits)
-    prevalence = Grid(
-        "prevalence",
-        "Prevalence by disease and split",
-        tuple(map(Cell, ("disease", *names))),
-        tuple(
-            Line(TITLES[disease], tuple(_prevalence(part, disease) for part in splits))
-            for disease in card.report.looked.survey.table.diseases
-        ),
-    )
+    diseases = card.report.looked.survey.table.diseases
+    shares = ((TITLES[disease], [_prevalence(part, disease) for part in splits]) for disease in diseases)
+    prevalence = grid_of("prevalence", "Prevalence by disease and split", ("disease", *names), shares)
     left_out = f", {counts.left_out:,} of them of excluded views" if counts.left_out else ""
     words = [
         f"The label files describe {counts.rows:,} images{left_out}. Counted here: {counts.images:,} images, "
@@ -83,7 +77,7 @@ def _labels(card: SiteCard) -> Section:
         "Prevalence is the share of positives (n+) among the images with a known label (n+ and n−); rows that are "
         "repeated for training count once. A missing label is neither."
     )
-    tables = (grid("splits", "Images and patients by split", ("split", "images", "patients"), sizes), prevalence)
+    tables = (grid_of("splits", "Images and patients by split", ("split", "images", "patients"), sizes), prevalence)
     return Section("labels", "Splits and labels", tuple(words), tables, (), (remark,))
 
 
@@ -105,11 +99,11 @@ def _meanings(card: SiteCard) -> Section:
     if table is not None and table.columns.reader is not None:
         words.append(f"Several annotators per image are combined by the rule '{table.raters}'.")
     words += [f"{note[:1].upper()}{note[1:]}." for note in card.report.looked.survey.table.notes]
-    tables = [grid("meanings", "Labels", heads, rows)]
+    tables = [grid_of("meanings", "Labels", heads, rows)]
     if vague := card.report.looked.survey.table.not_understood:
         counts = ((TITLES[d], [f"{of.get(d, 0):,}" for of in vague.values()]) for d in config.diseases)
         caption = "Not understood: images (or annotators' readings) whose label is missing because of"
-        tables.append(grid("not_understood", caption, ("disease", *vague), counts))
+        tables.append(grid_of("not_understood", caption, ("disease", *vague), counts))
     return Section("meanings", "What the labels mean here", tuple(words), tuple(tables))
 
 
@@ -198,7 +192,7 @@ def _files(card: SiteCard) -> Section:
 
 
 def _image_counts(name: str, caption: str, counts: tuple[tuple[str, int], ...]) -> Grid:
-    return grid(name, caption, ("what", "images"), ((what, (f"{count:,}",)) for what, count in counts))
+    return grid_of(name, caption, ("what", "images"), ((what, (f"{count:,}",)) for what, count in counts))
 
 
 def _extremes(files: FileCounts) -> str:
