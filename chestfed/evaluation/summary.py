@@ -128,6 +128,17 @@ def group_columns(rows: pd.DataFrame, *, by_image: bool) -> pd.DataFrame:
     return found.dropna(axis="columns", how="all")
 
 
+def groups_of(columns: Mapping[str, Values], images: int) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Every value that occurs in each column, with its rows, bool `[n]`; the order is that of `summarize`."""
+    for name, values in columns.items():
+        if len(values) != images:
+            raise ValueError(f"{len(values)} values of {name} do not fit {images} images")
+        column = pd.Categorical(pd.Series(values))
+        for code, group in [*enumerate(column.categories), (-1, MISSING)]:
+            if (rows := column.codes == code).any():
+                yield name, str(group), rows
+
+
 def _metrics(
     column: Column, auc: Estimate, drawn: np.ndarray, units: int, *, probabilities: bool
 ) -> Iterator[dict[str, Any]]:
@@ -182,21 +193,15 @@ def _subgroups(found: Scored, columns: Mapping[str, Values], how: Intervals) -> 
     how hard their negatives are as much as from the model, and a score that is shifted as a whole in one subgroup is
     not seen at all.
     """
-    for name, values in columns.items():
-        if len(values) != len(found.labels):
-            raise ValueError(f"{len(values)} values of {name} do not fit {len(found.labels)} images")
-        column = pd.Categorical(pd.Series(values))
-        for code, group in [*enumerate(column.categories), (-1, MISSING)]:
-            rows = column.codes == code
-            if not (images := int(rows.sum())):
-                continue
-            enough = replace(how, resamples=enough_resamples(how.resamples, images))
-            estimates = auc_estimates(found.where(rows), enough)
-            defined = sum(one.value is not None for one in estimates[:-1])
-            for one in estimates:
-                n = {"n": images, "over_diseases": defined} if one.disease == "mean" else {"n": one.images}
-                none = {} if defined or one.disease != "mean" else {"reason": "no disease has an AUC here"}
-                yield {"column": name, "group": str(group), "group_n": images, **one.record("auc"), **n, **none}
+    for name, group, rows in groups_of(columns, len(found.labels)):
+        images = int(rows.sum())
+        enough = replace(how, resamples=enough_resamples(how.resamples, images))
+        estimates = auc_estimates(found.where(rows), enough)
+        defined = sum(one.value is not None for one in estimates[:-1])
+        for one in estimates:
+            n = {"n": images, "over_diseases": defined} if one.disease == "mean" else {"n": one.images}
+            none = {} if defined or one.disease != "mean" else {"reason": "no disease has an AUC here"}
+            yield {"column": name, "group": group, "group_n": images, **one.record("auc"), **n, **none}
 
 
 def _over(column: Column) -> dict[str, Any]:

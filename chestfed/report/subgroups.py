@@ -8,8 +8,8 @@ import pandas as pd
 from chestfed.evaluation.estimates import Estimate, auc_estimates
 from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored
-from chestfed.evaluation.summary import MISSING, age_bands
-from chestfed.results.grid import Cell, Grid, Line, auc_cell, shown, title_of
+from chestfed.evaluation.summary import Values, age_bands, groups_of
+from chestfed.results.grid import Cell, Grid, Rows, auc_cell, grid_of, shown, title_of
 from chestfed.results.run_folder import RunFolder
 
 #: With fewer patients than this with a disease, or without it, a group has no AUC.
@@ -25,31 +25,25 @@ def subgroups(run: RunFolder) -> Grid | None:
     """
     found = run.predictions()
     columns = found.columns[found.columns.str.startswith("group_")]
-    named = {str(name).removeprefix("group_"): found[name] for name in columns}
+    named: dict[str, Values] = {str(name).removeprefix("group_"): found[name] for name in columns}
     if not named:
         return None
     scores, labels = (found[[f"{part}_{d}" for d in run.diseases]].to_numpy(np.float64) for part in ("score", "label"))
     scored = Scored(scores, labels, found["patient"].to_numpy(), run.diseases)
-    lines = []
-    for name, values in named.items():
-        for group in _in_order(name, values):
-            rows = (values.isna() if group == MISSING else values == group).to_numpy()
-            patients = found.loc[rows, "patient"].nunique()
-            cells = (_cell(one) for one in shown(_estimates(scored.where(rows))))
-            lines.append(Line(f"{name} {group}", (Cell(f"{rows.sum():,}", (f"{patients:,} patients",)), *cells)))
-    heads = (Cell("group"), Cell("images"), *(Cell(title_of(disease)) for disease in shown((*run.diseases, "mean"))))
+    bands = age_bands(np.array([])).categories
+    if "age" in named and found["group_age"].dropna().isin(bands).all():
+        named["age"] = pd.Categorical(found["group_age"], bands)
+    rows: Rows = []
+    for name, group, chosen in groups_of(named, len(found)):
+        patients = found.loc[chosen, "patient"].nunique()
+        cells = (_cell(one) for one in shown(_estimates(scored.where(chosen))))
+        rows.append((f"{name} {group}", (Cell(f"{chosen.sum():,}", (f"{patients:,} patients",)), *cells)))
+    heads = ("group", "images", *(title_of(disease) for disease in shown((*run.diseases, "mean"))))
     caption = (
         f"AUC of K={run.settings.ks[-1]} by group; below each its 95% interval over patients (obuchowski), n+ and n−. "
         f"Few: under {FEWEST} patients with the disease, or without it"
     )
-    return Grid("subgroups", caption, heads, tuple(lines))
-
-
-def _in_order(name: str, values: pd.Series) -> list[str]:
-    """The groups that occur: bands of age by age, others by name, and last what is not known."""
-    known = set(values.dropna())
-    bands = [band for band in age_bands(np.array([])).categories if band in known] if name == "age" else []
-    return [*(bands or sorted(known)), *([MISSING] if values.isna().any() else [])]
+    return grid_of("subgroups", caption, heads, rows)
 
 
 def _estimates(group: Scored) -> tuple[Estimate, ...]:

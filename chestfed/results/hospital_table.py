@@ -28,9 +28,10 @@ from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.results.grid import (
     Cell,
     Grid,
-    Line,
+    Rows,
     auc_cell,
     difference_cell,
+    grid_of,
     number,
     rich_table,
     shown,
@@ -210,7 +211,7 @@ def metrics(table: HospitalTable) -> dict[str, float | None]:
 
 def grid(table: HospitalTable, caption: str = "", digits: int = 3) -> Grid:
     """The mean AUC of every model at every hospital, and what the last K gains over the first."""
-    lines, compared = [], any(one.gain for one in table.hospitals)
+    rows, compared = Rows(), any(one.gain for one in table.hospitals)
     for one in table.hospitals:
         cells = [Cell(f"{one.images:,}", (f"{one.patients:,} patients",))]
         for model in table.models:
@@ -220,25 +221,24 @@ def grid(table: HospitalTable, caption: str = "", digits: int = 3) -> Grid:
             cells.append(cell if inside else Cell(f"({cell.text})", cell.below))
         if compared:
             cells.append(difference_cell(one.gain.comparisons[0][-1], digits) if one.gain else Cell("not disclosed"))
-        lines.append(Line(one.name, tuple(cells)))
-    last = [Cell(f"{table.models[-1]} minus {table.models[0]}")] if compared else []
-    heads = (Cell("hospital"), Cell("test images"), *map(Cell, table.models), *last)
-    return Grid("hospitals", caption, heads, tuple(lines))
+        rows.append((one.name, cells))
+    last = [f"{table.models[-1]} minus {table.models[0]}"] if compared else []
+    return grid_of("hospitals", caption, ("hospital", "test images", *table.models, *last), rows)
 
 
 def disease_grid(table: HospitalTable, caption: str = "") -> Grid:
     """The AUC of the last model per hospital and disease, and below it the difference to the first K."""
-    model, lines = table.models[-1], []
+    model, rows = table.models[-1], Rows()
     for one in table.hospitals:
         gains = one.gain.comparisons[0] if one.gain else [None] * len(one.aucs[model])
         pairs = zip(shown(one.aucs[model]), shown(gains), strict=True)
-        cells = (
+        cells = [
             Cell(number(found.value), () if gain is None or gain.difference is None else (signed(gain.difference),))
             for found, gain in pairs
-        )
-        lines.append(Line(one.name, tuple(cells)))
-    heads = (Cell("hospital"), *(Cell(title_of(found.disease)) for found in shown(table.hospitals[0].aucs[model])))
-    return Grid("hospital-diseases", caption, heads, tuple(lines))
+        ]
+        rows.append((one.name, cells))
+    heads = ("hospital", *(title_of(found.disease) for found in shown(table.hospitals[0].aucs[model])))
+    return grid_of("hospital-diseases", caption, heads, rows)
 
 
 def caption_of(table: HospitalTable) -> str:

@@ -32,11 +32,11 @@ from chestfed.evaluation.intervals.interval import Interval
 from chestfed.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.evaluation.training_seeds import REFERENCES
 from chestfed.results.grid import (
-    Cell,
     Grid,
-    Line,
+    Rows,
     difference_cell,
     disease_columns,
+    grid_of,
     number,
     p_value,
     pair,
@@ -269,15 +269,14 @@ def frame(found: Significance) -> pd.DataFrame:
 
 def difference_grid(found: Significance, caption: str = "", digits: int = 3, added: Sequence[str] = ()) -> Grid:
     """A line per model; with `added` a second column, with what each K of a study adds."""
-    lines = []
+    rows: Rows = []
     for place, (name, comparison) in enumerate(zip(found.others, found.comparisons, strict=True)):
-        cells = [difference_cell(one, digits) for one in shown(comparison)]
-        lines.append(Line(name, (*map(Cell, added[place : place + 1]), *cells)))
-    heads = [Cell("K"), Cell("added")] if added else [Cell("model")]
+        rows.append((name, (*added[place : place + 1], *(difference_cell(one, digits) for one in shown(comparison)))))
+    heads = ["K", "added"] if added else ["model"]
     over = sum(one.difference is not None for one in found.comparisons[0][:-1])
     columns = disease_columns(shown(found.comparisons[0]))
     columns = [replace(one, below=(f"over {over}",)) if one.text == "mean" else one for one in columns]
-    return Grid("differences", caption, (*heads, *columns), tuple(lines))
+    return grid_of("differences", caption, (*heads, *columns), rows)
 
 
 def seeds_grid(found: Significance) -> Grid | None:
@@ -285,12 +284,12 @@ def seeds_grid(found: Significance) -> Grid | None:
     every = shown(found.comparisons[-1])
     if not every[-1].of_seeds:
         return None
-    lines = (
-        Line(f"seed {seed}", tuple(Cell("-" if one is None else signed(one)) for one in values))
+    rows = (
+        (f"seed {seed}", ("-" if one is None else signed(one) for one in values))
         for seed, values in zip(found.trained, zip(*(one.of_seeds for one in every), strict=True), strict=True)
     )
-    columns = (Cell("seed"), *(Cell(title_of(one.disease)) for one in every))
-    return Grid("by-seed", f"{found.others[-1]} minus {found.reference}, by training seed", columns, tuple(lines))
+    caption = f"{found.others[-1]} minus {found.reference}, by training seed"
+    return grid_of("by-seed", caption, ("seed", *(title_of(one.disease) for one in every)), rows)
 
 
 def render(found: Significance, title: str = "Paired comparison", *, spread: bool = True) -> RenderableType:
@@ -311,12 +310,12 @@ def render(found: Significance, title: str = "Paired comparison", *, spread: boo
         return Group(*parts)
     deviations = [(found.reference, [one.sd_a for one in every[0]])]
     deviations += [(name, [one.sd_b for one in its]) for name, its in zip(found.others, every, strict=True)]
-    lines = (
-        Line(name, tuple(Cell("one seed" if one is None else number(one)) for one in its)) for name, its in deviations
+    rows = ((name, ("one seed" if one is None else number(one) for one in its)) for name, its in deviations)
+    table = rich_table(
+        grid_of("spread", "", ("model", *(title_of(one.disease) for one in every[0])), rows),
+        "Standard deviation of the AUC over the seeds",
     )
-    columns = (Cell("model"), *(Cell(title_of(one.disease)) for one in every[0]))
-    title = "Standard deviation of the AUC over the seeds"
-    return Group(*parts, rich_table(Grid("spread", "", columns, tuple(lines)), title))
+    return Group(*parts, table)
 
 
 def verdict(compared: Significance) -> str:
