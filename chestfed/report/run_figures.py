@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from chestfed.core.console import plural
 from chestfed.report import figures
 from chestfed.report.figures import Curve, Drawing, Picture, line_style
 from chestfed.results.grid import title_of
+from chestfed.results.hospital_table import HospitalTable, gains_frame
 from chestfed.results.significance import Significance, frame
 from chestfed.results.table import StudyTable
 from chestfed.results.table import frame as table_frame
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from chestfed.results.compare import Comparison
-    from chestfed.results.hospital_table import HospitalTable
     from chestfed.results.run_folder import RunFolder
 
 #: A calibration curve has at most so many bins, and at least so many images in each on average: with 15 bins, as for
@@ -175,24 +175,25 @@ def _one_per_round(run: RunFolder, name: str, title: str, unit: str, nothing: st
 
 def mean_differences(run: RunFolder, compared: Significance) -> Picture:
     """Differences of the mean AUC to the smallest K, with intervals."""
-    found = frame(compared)
-    rows = found[found["disease"] == "mean"].assign(name=found["model"])
-    places = [run.ks.index(int(name.removeprefix("K="))) for name in rows["name"]]
-    with Drawing(run.origin, "mean-difference", f"Mean AUC minus that of {compared.reference}", (4.8, 2.6)) as drawing:
-        figures.forest(drawing.axes, rows.assign(place=places), "difference of the mean AUC, with 95% interval")
-        for row in rows.to_dict("records"):
-            _say_difference(drawing, row)
-    return drawing.picture(f"Difference of the mean AUC to {compared.reference}, with 95% intervals")
+    rows = frame(compared).query("disease == 'mean'")
+    places = [run.ks.index(int(name.removeprefix("K="))) for name in rows["model"]]
+    drawing = Drawing(run.origin, "mean-difference", f"Mean AUC minus that of {compared.reference}", (4.8, 2.6))
+    seen = f"Difference of the mean AUC to {compared.reference}, with 95% intervals"
+    return _forest(drawing, rows.assign(name=rows["model"], place=places), seen)
 
 
 def _told(auc: float) -> str:
     return "without an AUC" if np.isnan(auc) else f"{auc:.3f}"
 
 
-def _say_difference(drawing: Drawing, row: Mapping[Hashable, Any]) -> None:
-    if not np.isnan(row["difference"]):
-        between = "" if np.isnan(row["low"]) else f", from {row['low']:+.3f} to {row['high']:+.3f}"
-        drawing.say(f"{row['name']} {row['difference']:+.3f}{between}")
+def _forest(drawing: Drawing, rows: pd.DataFrame, seen: str) -> Picture:
+    """Differences of mean AUCs with their intervals; `rows` as `figures.forest` takes them."""
+    with drawing:
+        figures.forest(drawing.axes, rows, "difference of the mean AUC, with 95% interval")
+        for row in rows.dropna(subset="difference").to_dict("records"):
+            between = "" if np.isnan(row["low"]) else f", from {row['low']:+.3f} to {row['high']:+.3f}"
+            drawing.say(f"{row['name']} {row['difference']:+.3f}{between}")
+    return drawing.picture(seen)
 
 
 def gray_levels(run: RunFolder) -> list[Picture]:
@@ -293,22 +294,13 @@ def auc_by_k(run: RunFolder, rows: pd.DataFrame | None = None) -> Picture:
 
 def hospital_gains(table: HospitalTable) -> list[Picture]:
     """What the last K gains over the first at every hospital, with intervals; none without."""
-    rows = [
-        {"name": one.name, "place": place, "difference": mean.difference, "low": low, "high": high}
-        for place, one in enumerate(table.hospitals)
-        if one.gain is not None
-        for mean in (one.gain.comparisons[0][-1],)
-        for low, high in (mean.interval or (None, None),)
-    ]
-    if not rows:
+    gains = gains_frame(table)
+    if gains is None:
         return []
-    found, models = pd.DataFrame(rows).astype({"difference": float, "low": float, "high": float}), table.models
-    title = f"Mean AUC at each hospital, {models[-1]} minus {models[0]}"
-    with Drawing(table.origin, "hospital-gains", title, (4.8, 2.8)) as drawing:
-        figures.forest(drawing.axes, found, "difference of the mean AUC, with 95% interval")
-        for row in found.to_dict("records"):
-            _say_difference(drawing, row)
-    return [drawing.picture(title)]
+    rows, names = gains.query("disease == 'mean'"), [one.name for one in table.hospitals]
+    title = f"Mean AUC at each hospital, {table.models[-1]} minus {table.models[0]}"
+    drawing = Drawing(table.origin, "hospital-gains", title, (4.8, 2.8))
+    return [_forest(drawing, rows.assign(name=rows["hospital"], place=rows["hospital"].map(names.index)), title)]
 
 
 def _per_disease(

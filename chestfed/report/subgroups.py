@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
@@ -10,7 +12,7 @@ from chestfed.evaluation.intervals.methods import Intervals
 from chestfed.evaluation.labeled import Scored
 from chestfed.evaluation.summary import Values, age_bands, groups_of
 from chestfed.results.grid import Cell, Grid, Rows, auc_cell, grid_of, shown, title_of
-from chestfed.results.run_folder import RunFolder
+from chestfed.results.run_folder import RunFolder, scored_frame
 
 #: With fewer patients than this with a disease, or without it, a group has no AUC.
 FEWEST = 5
@@ -28,8 +30,7 @@ def subgroups(run: RunFolder) -> Grid | None:
     named: dict[str, Values] = {str(name).removeprefix("group_"): found[name] for name in columns}
     if not named:
         return None
-    scores, labels = (found[[f"{part}_{d}" for d in run.diseases]].to_numpy(np.float64) for part in ("score", "label"))
-    scored = Scored(scores, labels, found["patient"].to_numpy(), run.diseases)
+    scored = scored_frame(found, run.diseases)
     bands = age_bands(np.array([])).categories
     if "age" in named and found["group_age"].dropna().isin(bands).all():
         named["age"] = pd.Categorical(found["group_age"], bands)
@@ -53,7 +54,7 @@ def _estimates(group: Scored) -> tuple[Estimate, ...]:
         with_it, without = (len(np.unique(group.patients[labels[:, j] == value])) for value in (1, 0))
         if min(with_it, without) < FEWEST:
             labels[:, j] = np.nan
-    return auc_estimates(Scored(group.scores, labels, group.patients, group.diseases), _HOW)
+    return auc_estimates(replace(group, labels=labels), _HOW)
 
 
 def _cell(one: Estimate) -> Cell:

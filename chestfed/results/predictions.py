@@ -26,6 +26,7 @@ from chestfed.results.run_folder import (
     expected,
     read_json_file,
     read_predictions,
+    scored_frame,
 )
 
 
@@ -55,11 +56,7 @@ class Predictions:
         """Scores, labels and patients as arrays, once per seed."""
         # In the order of the rows: that of the names is another with every key, and would draw other resamples.
         patients = numbered(self.frames[0]["patient"].to_numpy())
-        labels, scores = ([f"{part}_{one}" for one in diseases] for part in ("label", "score"))
-        return [
-            Scored(frame[scores].to_numpy(np.float64), frame[labels].to_numpy(np.float64), patients, diseases)
-            for frame in self.frames
-        ]
+        return [scored_frame(frame, diseases, patients) for frame in self.frames]
 
 
 def predictions_frame(

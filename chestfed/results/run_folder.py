@@ -243,10 +243,8 @@ class RunFolder:
 
     def _columns(self, k: int | None) -> list[Column]:
         row, found = self.row(k), self.predictions(k)
-        names = [one.disease for one in row.diseases]
         with expected(self.folder(k) / PREDICTIONS):
-            scores, labels = (found[[f"{part}_{n}" for n in names]].to_numpy(np.float64) for part in ("score", "label"))
-        columns = Scored(scores, labels, found["patient"].to_numpy(), names).columns()
+            columns = scored_frame(found, [one.disease for one in row.diseases]).columns()
         for column, one in zip(columns, row.diseases, strict=True):
             if column.counts != one.counts:
                 raise self.not_the_same_run(k, one.disease, "its numbers of positive and negative images differ")
@@ -351,6 +349,12 @@ def check_files(folder: Path, needed: Sequence[str], remedy: str = "Run the same
 def finished_row(folder: Path) -> Row | None:
     """The result in a folder of one K, or of one scored site; None if there is none yet."""
     return _row(folder / RESULT) if (folder / RESULT).is_file() else None
+
+
+def scored_frame(found: pd.DataFrame, diseases: Sequence[str], patients: np.ndarray | None = None) -> Scored:
+    """Predictions as arrays; the patients by their names in them, unless others are given."""
+    scores, labels = (found[[f"{part}_{one}" for one in diseases]].to_numpy(np.float64) for part in ("score", "label"))
+    return Scored(scores, labels, found["patient"].to_numpy() if patients is None else patients, diseases)
 
 
 def read_predictions(file: Path) -> pd.DataFrame:

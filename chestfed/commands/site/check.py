@@ -51,7 +51,7 @@ def site_check(
     """
     from chestfed.commands.progress import StepBars
     from chestfed.inspection import check_site
-    from chestfed.inspection.text import NOTE, render, write_report
+    from chestfed.inspection.text import NOTE, render, verdict, write_report
     from chestfed.sites import load_site_config
 
     console = open_console()
@@ -78,7 +78,9 @@ def site_check(
     console.print(render(report))
     if fix_splits:
         report = check(_write_splits(console, report, config, out or config.parent))
-        _print_verdict(console, report)
+        say(console, verdict(report))
+        if not report.passed:
+            console.print(render(report))
     if out is not None:
         files = " and ".join(str(file) for file in write_report(report, out))
         say(console, f"written to {files}. {NOTE}")
@@ -93,11 +95,3 @@ def _write_splits(console: Console, report: CheckReport, config: Path, out: Path
     say(console, f"\nsplits by patient: {table}\nthe site with them: {fixed}")
     say(console, f"or write into your YAML:  splits: {{file: {table.name}}}")
     return fixed
-
-
-def _print_verdict(console: Console, report: CheckReport) -> None:
-    from chestfed.inspection.text import render, verdict
-
-    say(console, verdict(report))
-    if not report.passed:
-        console.print(render(report))
