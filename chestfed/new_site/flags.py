@@ -5,6 +5,7 @@ from __future__ import annotations
 from chestfed.core.errors import ConfigError
 from chestfed.new_site.work import NONE, Work
 from chestfed.sites.reader import canonical
+from chestfed.sites.spreadsheet.term_table import VALUE
 
 
 def refuse_idle(work: Work) -> None:
@@ -42,12 +43,13 @@ def refuse_idle(work: Work) -> None:
 
 def _idle_values(work: Work) -> list[str]:
     """What `--value` explains and no cell of a label column holds."""
+    words = work.choices.words.get(VALUE, {})
     if work.terms and "value" not in work.columns:
         text = "enter what a term means in the column MEANING of the mapping table"
-        return [f"--value {word}: {text}" for word in work.choices.values]
+        return [f"--value {word}: {text}" for word in words]
     named = [work.columns["value"]] if work.terms else [name for names in work.names.values() for name in names]
     held = {canonical(str(cell)) for name in named for cell in work.frame[name].dropna().unique()}
-    strange = [word for word in work.choices.values if canonical(word) not in held]
+    strange = [word for word in words if canonical(word) not in held]
     return [f"--value {word}: no cell of a label column is '{word}'" for word in strange]
 
 
@@ -55,6 +57,8 @@ def _idle_words(work: Work) -> list[str]:
     """What `--word` explains and no cell of its column holds."""
     idle = []
     for what, words in work.choices.words.items():
+        if what == VALUE:
+            continue
         column = work.columns.get(what)
         held = set() if column is None else set(work.frame[column].dropna().str.strip().str.lower())
         where = f"a column of the {what}" if column is None else f"the column of the {what}, '{column}',"

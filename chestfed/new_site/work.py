@@ -13,7 +13,7 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.new_site.lexicon import COLUMNS, plain
 from chestfed.new_site.matching import Pictures
-from chestfed.sites.spreadsheet.term_table import LEXICON, VALUE, YES, TermRow, in_form
+from chestfed.sites.spreadsheet.term_table import LEXICON, YES, TermRow, in_form
 
 #: What a flag is given for "there is no such column", and `--word` for a word that counts as an empty cell.
 NONE, MISSING = "none", "missing"
@@ -42,14 +42,13 @@ class Choices:
     """What the flags say; None, or empty, is a guess.
 
     `columns` maps image, patient, study, view, split, sex, age, reader, findings and value to a column or `none`;
-    `labels` maps a disease to columns or terms; `values` maps a cell to positive, negative, uncertain or blank; `words`
-    maps view, split, sex and age to words, in lower case, and their meanings. Both go into the mapping table; `terms`
-    are its rows that an earlier call wrote. `drop` are keys of `rows`.
+    `labels` maps a disease to columns or terms; `words` maps label values, view, split, sex and age to words and their
+    meanings, which go into the mapping table; `terms` are its rows that an earlier call wrote. `drop` are keys of
+    `rows`.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    values: Mapping[str, str] = field(default_factory=dict)
     words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     terms: Sequence[TermRow] = ()
     layout: str | None = None
@@ -121,8 +120,7 @@ class Work:
         return {**earlier, **self._by_flags(kind)}
 
     def _by_flags(self, kind: str) -> dict[str, str]:
-        flags = self.choices.values if kind == VALUE else self.choices.words.get(kind, {})
-        return {in_form(kind, word): meaning for word, meaning in flags.items()}
+        return {in_form(kind, word): meaning for word, meaning in self.choices.words.get(kind, {}).items()}
 
     def row(self, kind: str, word: str, number: int, known: str | None, suggestion: str = "") -> TermRow:
         """A word's row of the mapping table: as flags say, else as before, else as the lexicon knows it."""

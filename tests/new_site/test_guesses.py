@@ -220,7 +220,7 @@ def test_values_that_are_not_known_are_a_question(tmp_path: Path) -> None:
     bring(tmp_path, table)
     with pytest.raises(ConfigError, match=r"column 'Oedema' \(edema\): unknown values: '2' \(4\).*--value"):
         draft(tmp_path)
-    made = draft(tmp_path, values={"2": "uncertain"}, uncertain="positive")
+    made = draft(tmp_path, words={"value": {"2": "uncertain"}}, uncertain="positive")
     assert [row.term for row in made.terms if row.meaning == "uncertain"] == ["2"]
     assert opened(tmp_path, made).frame["edema"].tolist() == [0, 1, 1] * 4
 
@@ -261,7 +261,7 @@ def test_a_letter_beside_another_word_for_yes_may_mean_something_else(tmp_path: 
     bring(tmp_path, table)
     with pytest.raises(ConfigError, match=rf"unknown values: '{letter}' \("):
         draft(tmp_path)
-    frame = opened(tmp_path, draft(tmp_path, values={letter: "missing"})).frame
+    frame = opened(tmp_path, draft(tmp_path, words={"value": {letter: "missing"}})).frame
     assert frame["edema"].isna().tolist() == [row["Oedema"] == letter for row in table]
 
 

@@ -322,7 +322,7 @@ def test_every_meaning_that_can_be_written_can_be_read_back() -> None:
 def test_a_value_for_a_term_cannot_make_every_disease_negative(tmp_path: Path) -> None:
     bring_findings(tmp_path, ["effusion: none", "cardiomegaly", "normal"] * 3)
     with pytest.raises(ConfigError, match="--value effusion: none: enter what a term means in the column MEANING"):
-        draft(tmp_path, values={"effusion: none": "negative"})
+        draft(tmp_path, words={"value": {"effusion: none": "negative"}})
     table = opened(tmp_path, confirmed(draft(tmp_path), {"effusion: none": "pleural_effusion absent"}))
     assert labels_of(table, "pleural_effusion")[:3] == [0, None, 0]
     assert labels_of(table, "cardiomegaly")[:3] == [None, 1, 0]

@@ -110,7 +110,7 @@ def test_a_label_that_is_missing_is_never_taken_for_a_blank_one(tmp_path: Path) 
     for number, row in enumerate(table):
         row["Oedema"] = ("x", "", "n.e.")[number % 3]
     bring(tmp_path, table)
-    made = draft(tmp_path, values={"n.e.": "missing"}, blank="negative")
+    made = draft(tmp_path, words={"value": {"n.e.": "missing"}}, blank="negative")
     assert opened(tmp_path, made).frame["edema"].tolist()[:2] == [1, 0]
     assert opened(tmp_path, made).frame["edema"].isna().sum() == 4
 
@@ -147,7 +147,9 @@ def test_a_column_of_words_of_doubt_beside_findings_is_a_question(tmp_path: Path
     bring(tmp_path, table, [f"{n}.png" for n in range(12)])
     with pytest.raises(ConfigError, match="--value-column"):
         draft(tmp_path)
-    made = draft(tmp_path, columns={"value": "Certainty"}, values={"definite": "positive"}, uncertain="missing")
+    made = draft(
+        tmp_path, columns={"value": "Certainty"}, words={"value": {"definite": "positive"}}, uncertain="missing"
+    )
     assert opened(tmp_path, made).frame["edema"].fillna(-1).tolist() == [1, -1] * 6
 
 

@@ -9,8 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +18,7 @@ import yaml
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
+from chestfed.evaluation.comparison import Difference
 from chestfed.evaluation.intervals import bootstrap
 from chestfed.experiment.loading import load_pipeline
 from chestfed.report import figures, run_figures
@@ -27,7 +26,9 @@ from chestfed.report.drift import drift, histogram_distance
 from chestfed.report.html import text_of
 from chestfed.report.page import make_report, write_report
 from chestfed.report.participants import participants
+from chestfed.results.hospital_table import AtHospital, HospitalTable
 from chestfed.results.run_folder import RunFolder
+from chestfed.results.significance import Significance
 from tests.command_line import call
 from tests.report.pages import (
     Page,
@@ -432,11 +433,13 @@ def test_copies_of_one_disease_are_not_told_of_all(copy: Path) -> None:
 
 
 def test_a_hospital_without_a_gain_or_its_interval_is_not_told_as_nan() -> None:
-    def at(name: str, difference: float | None) -> Any:
-        mean = SimpleNamespace(difference=difference, interval=None)
-        return SimpleNamespace(name=name, gain=SimpleNamespace(comparisons=((mean,),)))
+    def at(name: str, difference: float | None) -> AtHospital:
+        of_mean = (Difference("mean", None, None, difference),)
+        gain = Significance("K=1", ("K=2",), (of_mean,), 0, (1, 1), "frontal-image", 9, 9, Origin.REAL)
+        return AtHospital(name, 9, 9, 1, {}, {}, gain)
 
-    table: Any = SimpleNamespace(hospitals=[at("a", None), at("b", 0.01)], models=("K=1", "K=2"), origin=Origin.REAL)
+    both = at("a", None), at("b", 0.01)
+    table = HospitalTable(Origin.REAL, both, (), {"K=1": 1, "K=2": 2}, 1, "t-logit", "")
     (picture,) = run_figures.hospital_gains(table)
     assert picture.alt == "Mean AUC at each hospital, K=2 minus K=1: b +0.010."
 

@@ -156,8 +156,7 @@ def site_new(
     choices = Choices(
         columns={role: column for role, column in columns.items() if column is not None},
         labels=_labels(label or []),
-        values=_values(value or []),
-        words=_words(word or []),
+        words=_words(value or [], word or []),
         **given,
     )
     _describe(open_console(), name, images, labels, out / f"{name}.yaml", choices, data, yes=yes, force=force)
@@ -192,40 +191,28 @@ def _labels(texts: Sequence[str]) -> dict[str, list[str]]:
     return by_disease
 
 
-def _values(texts: Sequence[str]) -> dict[str, str]:
-    """Cell -> what it means, from CELL=MEANING."""
+def _words(values: Sequence[str], words: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Label values, views, splits, sexes, ages -> word -> what it means: CELL=MEANING, and WHAT:WORD=MEANING."""
+    from chestfed.sites.spreadsheet.config import Words
     from chestfed.sites.spreadsheet.term_table import VALUE, parse_word
 
-    meanings: dict[str, str] = {}
-    for text in texts:
+    by_kind: dict[str, dict[str, str]] = {}
+    for option, text in [*(("--value", text) for text in values), *(("--word", text) for text in words)]:
         word, equals, meaning = (part.strip() for part in text.rpartition("="))
+        kind = VALUE
         try:
-            if not equals:
+            if option == "--value" and not equals:
                 raise ValueError("expected CELL=MEANING")
-            meanings[word] = parse_word(VALUE, meaning)
+            if option == "--word":
+                kind, _, word = (part.strip() for part in word.partition(":"))
+                if kind not in Words.model_fields or not word:
+                    raise ValueError(
+                        "expected WHAT:WORD=MEANING with WHAT view, split, sex or age, as in view:seitl=lateral"
+                    )
+            by_kind.setdefault(kind, {})[word if kind == VALUE else word.lower()] = parse_word(kind, meaning)
         except ValueError as error:
-            raise ConfigError(f"--value {text}: {error}") from None
-    return meanings
-
-
-def _words(texts: Sequence[str]) -> dict[str, dict[str, str]]:
-    """view, split, sex or age -> word in lower case -> what it means, from WHAT:WORD=MEANING."""
-    from chestfed.sites.spreadsheet.config import Words
-    from chestfed.sites.spreadsheet.term_table import parse_word
-
-    by_column: dict[str, dict[str, str]] = {}
-    for text in texts:
-        place, _, meaning = (part.strip() for part in text.rpartition("="))
-        what, colon, word = (part.strip() for part in place.partition(":"))
-        try:
-            if not (what in Words.model_fields and colon and word):
-                raise ValueError(
-                    "expected WHAT:WORD=MEANING with WHAT view, split, sex or age, as in view:seitl=lateral"
-                )
-            by_column.setdefault(what, {})[word.lower()] = parse_word(what, meaning)
-        except ValueError as error:
-            raise ConfigError(f"--word {text}: {error}") from None
-    return by_column
+            raise ConfigError(f"{option} {text}: {error}") from None
+    return by_kind
 
 
 def asking(console: Console) -> Ask:
