@@ -21,6 +21,7 @@ from chestfed.algorithms.variables import (
     PeerAlgorithm,
     Point,
     Restarting,
+    from_named_tensors,
     mean_of,
     named_tensors,
 )
@@ -228,7 +229,23 @@ class _Trial(Contract):
         mean = engine.algorithm.server_round(server, [mean_of(updates, weights)], [1.0])
         there = named_tensors(mean)
         unequal = [name for name, tensor in named_tensors(each).items() if not torch.allclose(tensor, there[name])]
-        return f"differs from the step on the mean: {', '.join(unequal)}" if unequal else None
+        if unequal:
+            return f"differs from the step on the mean: {', '.join(unequal)}"
+        return self.moves_unmoved(engine) if self.spec.averages else None
+
+    def moves_unmoved(self, engine: Engine) -> str | None:
+        """What is wrong if clients that change nothing move the server: what they send are then not the new values."""
+        server = engine.algorithm.start_stage(self.origin())
+        sent = named_tensors(engine.algorithm.message(server))
+        _, _, (update, *_) = self.collected()
+        unmoved = {
+            name: sent[name] if name in sent and sent[name].shape == one.shape else torch.zeros_like(one)
+            for name, one in named_tensors(update).items()
+        }
+        after = engine.algorithm.server_round(server, [from_named_tensors(update, unmoved)], [1.0])
+        if torch.allclose(engine.algorithm.current(after).primal, self.origin().primal):
+            return None
+        return "an update equal to the message moves the server: with `averages` clients send new values, not changes"
 
     @rule("a saved state resumes bit by bit")
     def resumes(self) -> str | None:

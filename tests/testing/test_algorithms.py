@@ -111,6 +111,15 @@ class InPlaceOfUpdates(FedProx):
         return Point(total, server.dual)
 
 
+class Changes(FedProx):
+    def local_round(self, message: Point, client: Any, gradients: Any) -> tuple[Point, Any]:
+        update, client = super().local_round(message, client, gradients)
+        return Point(update.primal - message.primal, update.dual), client
+
+    def server_round(self, server: Point, updates: Any, weights: Any) -> Point:
+        return Point(server.primal + super().server_round(server, updates, weights).primal, server.dual)
+
+
 class OwnStep(FedProx):
     def local_round(self, message: Point, client: Any, gradients: Any) -> tuple[Point, Any]:
         return FedProx(self.window, 0.07).local_round(message, client, gradients)
@@ -157,6 +166,7 @@ def test_what_an_algorithm_breaks_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         (NumberAsState, algorithms.TENSORS),
         (Forgetful, "a saved state resumes bit by bit"),
         (Largest, algorithms.MEAN),
+        (Changes, algorithms.MEAN),
     ):
         assert name in broken(rule, exact="no"), rule  # where it ends takes thousands of rounds
     monkeypatch.setattr(algorithms, "STAGES", 1)
