@@ -42,7 +42,7 @@ def main() -> int:
     install("dev" if command in ("test", "docs") else "")
     if command == "study":
         signal.signal(signal.SIGINT, lambda *_: None)  # the study gets Ctrl-C too, and needs time to stop
-        return subprocess.call([PYTHON, "-m", "chestfed", "study", *options])
+        return subprocess.call([PYTHON, "-P", "-m", "chestfed", "study", *options])  # not a chestfed of this folder
     if command == "test":
         return test(options)
     if command == "docs":

@@ -5,6 +5,8 @@ The names below are imported when they are first used: `import chestfed` loads n
 
 from __future__ import annotations
 
+import getpass
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -37,3 +39,14 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def _name_user() -> None:
+    """Give a user without a name one (a container's `--user 12345`): MONAI and torch.compile fail without it."""
+    try:
+        getpass.getuser()
+    except (ImportError, KeyError, OSError):
+        os.environ["USER"] = "unknown"
+
+
+_name_user()

@@ -53,6 +53,18 @@ def test_importing_chestfed_loads_nothing_heavy_and_lists_its_names() -> None:
         assert getattr(chestfed, name)
 
 
+def test_a_user_without_a_name_is_given_one_because_monai_asks_for_it() -> None:
+    """As in a container that is started with `--user 12345`."""
+    program = (
+        "import os, pwd\n"
+        "for name in ('LOGNAME', 'USER', 'LNAME', 'USERNAME'): os.environ.pop(name, None)\n"
+        "pwd.getpwuid = {}.__getitem__\n"
+        "import chestfed, getpass; print(getpass.getuser())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "unknown\n", done.stderr
+
+
 def test_a_study_is_that_of_the_command(
     tiny_study: Path, furnish: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
