@@ -19,7 +19,7 @@ from chestfed.core.plugins import Catalogue
 if TYPE_CHECKING:
     import pandas as pd
 
-    from chestfed.evaluation.intervals.names import MethodName
+    from chestfed.evaluation.intervals import MethodName
     from chestfed.report.seed_studies import SeedStudies
     from chestfed.report.study import Study
     from chestfed.scoring.evaluate import Evaluation

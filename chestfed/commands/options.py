@@ -14,7 +14,7 @@ import typer
 from chestfed.core.bundled import site_file
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
-from chestfed.evaluation.intervals.names import MethodName
+from chestfed.evaluation.intervals import MethodName
 
 if TYPE_CHECKING:
     from chestfed.sites import SiteConfig

@@ -19,7 +19,7 @@ from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice
 from chestfed.engines.declaration import ENGINES, EngineOptions
-from chestfed.evaluation.intervals.names import MethodName
+from chestfed.evaluation.intervals import MethodName
 from chestfed.evaluation.protocols import ImageProtocol
 from chestfed.experiment.ranges import Range
 from chestfed.experiment.stage_2 import Federated, section_for

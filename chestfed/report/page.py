@@ -88,6 +88,7 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
     groups = page_figures(run, table, compared)
     groups["hospitals"] = [] if hospitals is None else hospital_gains(hospitals)
     histograms, cards = gray_levels(run), run.sites["sites"] if run.sites else []
+    added = [row.clients[-1] for row in table.rows[1:]]
     over = f"{table.protocol}, n = {table.images:,}"
     html = fill(
         "page.html",
@@ -99,7 +100,7 @@ def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName 
         published=paper_source(table),
         undefined=undefined(table),
         orientation=orientation_grid() if run.origin is Origin.SYNTHETIC else None,
-        differences=None if compared is None else _difference_table(table, compared),
+        differences=None if compared is None else difference_grid(compared, _difference_caption(compared), added=added),
         computed_now=computed_now,
         verdict="" if compared is None else verdict(compared),
         added="hospitals" if run.settings.adds_hospitals else "clients",
@@ -217,11 +218,6 @@ def _facts(run: RunFolder, table: StudyTable) -> dict[str, str]:
     if notes := [f"{site}: {note}" for site, told in run.about.get("notes", {}).items() for note in told]:
         facts["labels"] = "; ".join(notes)
     return facts
-
-
-def _difference_table(table: StudyTable, compared: Significance) -> Grid:
-    caption = _difference_caption(compared)
-    return difference_grid(compared, caption, added=[row.clients[-1] for row in table.rows[1:]])
 
 
 def _calibration_table(run: RunFolder, table: StudyTable) -> Grid:

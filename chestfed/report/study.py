@@ -17,7 +17,7 @@ import pandas as pd
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.evaluation.estimates import Estimate
-from chestfed.evaluation.intervals.names import MethodName
+from chestfed.evaluation.intervals import MethodName
 from chestfed.report import figures
 from chestfed.report.figures import Curve
 from chestfed.report.run_figures import auc_lines, curves

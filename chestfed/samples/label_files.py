@@ -50,7 +50,7 @@ def write_chexpert(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
             place = ["Lateral", ""] if lateral else ["Frontal", film.view.upper()]
             labels = _observed(film, rng, blanks=split == "train")
             rows.append([f"{RELEASE}/{layouts.chexpert_path(film)}", sex, film.patient.age, *place, *labels])
-        _write_csv(root / f"{split}.csv", header, rows)
+        write_csv(root / f"{split}.csv", header, rows)
 
 
 def write_chestxray8(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
@@ -67,7 +67,7 @@ def write_chestxray8(root: Path, films: Sequence[Film], hospital: Hospital, seed
         person = [film.study - 1, film.patient.number, age, sex, film.view.upper()]
         text = "|".join(sorted(findings)) or "No Finding"
         rows.append([layouts.chestxray8_name(film), text, *person, *hospital.look.shape[::-1], 0.143, 0.143])
-    _write_csv(root / "Data_Entry_2017_v2020.csv", _COLUMNS["chestxray8"], rows)
+    write_csv(root / "Data_Entry_2017_v2020.csv", _COLUMNS["chestxray8"], rows)
     for name, split in (("train_val_list.txt", "train"), ("test_list.txt", "test")):
         names = [layouts.chestxray8_name(film) for film in films if film.split == split]
         (root / name).write_bytes(("\n".join(names) + "\n").encode())
@@ -112,8 +112,8 @@ def write_padchest(root: Path, films: Sequence[Film], hospital: Hospital, seed: 
             "LocalizationsCUIS": "[]",
         }
         rows.append([cells.get(name, "") for name in _COLUMNS["padchest"]])
-    _write_csv(root / "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv", _COLUMNS["padchest"], rows)
-    _write_csv(root / "splits.csv", ["patient", "split"], splits.items())
+    write_csv(root / "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv", _COLUMNS["padchest"], rows)
+    write_csv(root / "splits.csv", ["patient", "split"], splits.items())
 
 
 def _padchest_terms(film: Film, rng: np.random.Generator) -> list[str]:
@@ -156,9 +156,9 @@ def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed:
         size = [*hospital.look.shape, "21500101", "120000.0"]
         metadata.append([dicom, subject, study, made, shown, *size, made, meaning, "Erect"])
         split.append([dicom, study, subject, names[film.split]])
-    _write_csv(root / "mimic-cxr-2.0.0-chexpert.csv.gz", ["subject_id", "study_id", *columns], studies.values())
-    _write_csv(root / "mimic-cxr-2.0.0-metadata.csv.gz", _COLUMNS["mimic_metadata"], metadata)
-    _write_csv(root / "mimic-cxr-2.0.0-split.csv.gz", ["dicom_id", "study_id", "subject_id", "split"], split)
+    write_csv(root / "mimic-cxr-2.0.0-chexpert.csv.gz", ["subject_id", "study_id", *columns], studies.values())
+    write_csv(root / "mimic-cxr-2.0.0-metadata.csv.gz", _COLUMNS["mimic_metadata"], metadata)
+    write_csv(root / "mimic-cxr-2.0.0-split.csv.gz", ["dicom_id", "study_id", "subject_id", "split"], split)
 
 
 def write_vindr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
@@ -184,7 +184,7 @@ def write_vindr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int
                 rater = [f"R{reader}"] if split == "train" else []
                 rows.append([layouts.vindr_id(film), *rater, *cells.values()])
         header = ["image_id", *(["rad_id"] if split == "train" else []), *findings]
-        _write_csv(root / "annotations" / f"image_labels_{split}.csv", header, rows)
+        write_csv(root / "annotations" / f"image_labels_{split}.csv", header, rows)
 
 
 WRITERS: Final[dict[str, Callable[[Path, Sequence[Film], Hospital, int], None]]] = {
@@ -221,13 +221,14 @@ def _row_stream(seed: int, hospital: Hospital, film: Film) -> np.random.Generato
     return numpy_stream(seed, "samples", hospital.name, "row", film.patient.number, film.study, number)
 
 
-def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> None:
+def write_csv(path: Path, header: Sequence[str], rows: Rows, encoding: str = "utf-8", delimiter: str = ",") -> None:
+    """The same bytes each time, packed if the path ends in .gz."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
     if any("[" in name for name in header):  # the release does not quote the commas in its header
         text.write(",".join(header) + "\n")
     else:
         writer.writerow(header)
     writer.writerows(rows)
-    data = text.getvalue().encode()
+    data = text.getvalue().encode(encoding)
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)

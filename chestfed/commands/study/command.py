@@ -13,7 +13,7 @@ from chestfed.commands import options
 from chestfed.commands.algorithms import known_algorithms
 from chestfed.core.bundled import bundled, pipeline_file
 from chestfed.core.console import open_console
-from chestfed.evaluation.intervals.names import MethodName
+from chestfed.evaluation.intervals import MethodName
 
 DEFAULT_PIPELINE = "source_addition_samples.yaml"
 

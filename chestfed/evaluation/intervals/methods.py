@@ -1,6 +1,6 @@
 """Intervals of the AUCs of one test set, and of their differences, each way to make them under its name in `METHODS`.
 
-A new one is a function here, its name in `names.py`, and what tables and papers say of it in `methods.yaml`.
+A new one is a function here, its name in `MethodName`, and what tables and papers say of it in `methods.yaml`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import yaml
 
+from chestfed.evaluation.intervals import MethodName as MethodName
 from chestfed.evaluation.intervals import bootstrap
 from chestfed.evaluation.intervals import degrees_of_freedom as freedom
 from chestfed.evaluation.intervals.delong import delong_interval, delong_test
@@ -27,7 +28,6 @@ from chestfed.evaluation.intervals.interval import (
     logit_interval,
     quantile_interval,
 )
-from chestfed.evaluation.intervals.names import MethodName as MethodName
 
 #: Why there is none.
 ONE_PATIENT = "one patient with an image of a class: no interval"

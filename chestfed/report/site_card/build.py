@@ -19,6 +19,8 @@ from chestfed.inspection.check import Progress
 from chestfed.inspection.letters import LetterCounts, LetterScan, scan_letters
 from chestfed.inspection.problems import Looked
 from chestfed.report.drift import Drift, drift
+from chestfed.report.figures import Picture
+from chestfed.results.grid import Grid
 from chestfed.sites.config import SiteConfig
 
 #: Images that are shown, and pixels of their sides.
@@ -80,6 +82,18 @@ class SiteCard:
     def origin(self) -> Origin:
         """The same, as tables mark it."""
         return Origin.of([self.report.synthetic])
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the card: sentences, tables, figures, and remarks to read them by."""
+
+    name: str
+    title: str
+    words: tuple[str, ...] = ()
+    tables: tuple[Grid, ...] = ()
+    figures: tuple[Picture, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def make_card(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from chestfed.core.diseases import TITLES
 from chestfed.inspection.problems import SITES_NEAR, SITES_SHARE_PATIENT, SITES_SHARE_PICTURE
 from chestfed.report.figures import Drawing, Picture, gray_levels, moments, shares
-from chestfed.report.site_card.build import Profile, SiteCard
-from chestfed.report.site_card.parts import Section
+from chestfed.report.site_card.build import Profile, Section, SiteCard
 from chestfed.results.grid import Cell, Grid, Rows, grid_of, number
 
 

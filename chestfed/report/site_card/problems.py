@@ -9,8 +9,7 @@ from typing import Final
 from chestfed.core.console import plural
 from chestfed.core.errors import Problem
 from chestfed.inspection.problems import NO_LABELS, ONE_CLASS
-from chestfed.report.site_card.build import SiteCard
-from chestfed.report.site_card.parts import Section
+from chestfed.report.site_card.build import Section, SiteCard
 from chestfed.results.grid import grid_of
 
 _ROWS: Final = 12  # runs of rows of a kind of problem that are named

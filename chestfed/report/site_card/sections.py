@@ -12,14 +12,14 @@ from chestfed.core.diseases import TITLES
 from chestfed.inspection.counts import FileCounts, SplitCounts
 from chestfed.inspection.problems import NEAR_REPEATED, PATIENTS_SHARE_PICTURE, REPEATED, SPLITS_SHARE_PICTURE
 from chestfed.report.figures import Drawing, Picture, bars
-from chestfed.report.site_card.build import SiteCard
+from chestfed.report.site_card.build import Section, SiteCard
 from chestfed.report.site_card.comparison import beside_section
-from chestfed.report.site_card.parts import Section, counted
 from chestfed.report.site_card.problems import problem_section, verdict
 from chestfed.results.grid import Cell, Grid, grid_of, number
 
 #: Ages from here on are one group: higher ones can identify a person.
 OLDEST: Final = 90
+_VALUES: Final = 8  # values of a kind that are listed
 _UNSAID: Final = "not given in the site's YAML"
 
 
@@ -129,8 +129,8 @@ def _people(card: SiteCard) -> Section:
         ]
     decades = pooled_decades(ages.decades)
     tables = (
-        counted("sexes", "Sexes", "sex", counts.sexes, counts.images),
-        counted("views", "Views, of all rows", "view", counts.views, counts.rows),
+        _counted("sexes", "Sexes", "sex", counts.sexes, counts.images),
+        _counted("views", "Views, of all rows", "view", counts.views, counts.rows),
     )
     pictures = (_ages(card, decades),) if decades else ()
     remark = f"Counted per image. Ages of {OLDEST} and over are one group, because they can identify a person."
@@ -180,15 +180,28 @@ def _files(card: SiteCard) -> Section:
         ("near-duplicate", of(NEAR_REPEATED)),
     )
     kinds = [
-        counted("formats", "Formats", "format", files.formats, files.readable),
-        counted("sizes", "Sizes in pixels, width x height", "size", files.sizes, files.readable),
-        counted("bits", "Bits per gray level", "bits", files.bits, files.readable),
-        counted("modes", "Pixel types", "mode", files.modes, files.readable),
+        _counted("formats", "Formats", "format", files.formats, files.readable),
+        _counted("sizes", "Sizes in pixels, width x height", "size", files.sizes, files.readable),
+        _counted("bits", "Bits per gray level", "bits", files.bits, files.readable),
+        _counted("modes", "Pixel types", "mode", files.modes, files.readable),
     ]
     if files.transfer_syntaxes:
-        kinds.append(counted("syntaxes", "DICOM transfer syntaxes", "syntax", files.transfer_syntaxes, files.readable))
+        kinds.append(_counted("syntaxes", "DICOM transfer syntaxes", "syntax", files.transfer_syntaxes, files.readable))
     words = (_extremes(files),) if files.readable else ()
     return Section("files", "Image files", words, (_image_counts("files", "Image files", states), *kinds))
+
+
+def _counted(name: str, caption: str, head: str, values: Mapping[str, int], total: int) -> Grid:
+    """A table of values with their numbers and shares, the most frequent first; the rare ones in one line."""
+
+    def row(value: str, number: int) -> tuple[str, tuple[str, str]]:
+        return value, (f"{number:,}", f"{number / total:.1%}" if total else "-")
+
+    listed = list(values.items())
+    rows = [row(value, number) for value, number in listed[:_VALUES]]
+    if rest := listed[_VALUES:]:
+        rows.append(row(f"{len(rest):,} others", sum(number for _, number in rest)))
+    return grid_of(name, caption, (head, "images", "share"), rows)
 
 
 def _image_counts(name: str, caption: str, counts: tuple[tuple[str, int], ...]) -> Grid:
