@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
 
+import numpy as np
+
 from chestfed.core.console import plural
 from chestfed.core.errors import Problem
 from chestfed.inspection.problems import NO_LABELS, ONE_CLASS
@@ -68,13 +70,8 @@ def _role(file: str, label_files: Mapping[str, Sequence[str]]) -> str:
 
 def row_ranges(numbers: Iterable[int]) -> str:
     """`rows 2-5, 9`, and how many more if they are many."""
-    ordered = sorted(set(numbers))
-    ends: list[tuple[int, int]] = []
-    for number in ordered:
-        if ends and number == ends[-1][1] + 1:
-            ends[-1] = (ends[-1][0], number)
-        else:
-            ends.append((number, number))
-    shown = ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in ends[:_ROWS])
-    rest = sum(last - first + 1 for first, last in ends[_ROWS:])
+    ordered = np.unique(list(numbers))
+    runs = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
+    shown = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs[:_ROWS])
+    rest = sum(map(len, runs[_ROWS:]))
     return f"row{'s' if len(ordered) > 1 else ''} {shown}{f' and {rest:,} more' if rest else ''}"
